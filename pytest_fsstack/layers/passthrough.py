@@ -1,0 +1,92 @@
+"""Layers that change nothing but the place: controls for what a layer costs by itself, and container files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_fsstack import host, loopback
+from pytest_fsstack.needs import LOOP_DEVICES, Need, Root
+from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.units import parse_size
+
+
+@dataclass(frozen=True)
+class Raw(Layer):
+    """The block device as it is, without a filesystem."""
+
+    name: ClassVar = "raw"
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Block
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Place]:
+        yield below
+
+
+@dataclass(frozen=True)
+class Bind(Layer):
+    """A bind mount of a directory: what one more mount costs that does nothing."""
+
+    name: ClassVar = "bind"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    def needs(self) -> list[Need]:
+        return [Root("mounting")]
+
+    def create(self, below: Place, site: Site) -> None:
+        (below.path / "bind").mkdir()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        target = site.mountpoint(self.name, depth)
+        with site.journal.entry("mount", target=str(target)):
+            host.run("mount", "--bind", below.path / "bind", target)
+            try:
+                yield Directory(target)
+            finally:
+                host.unmount(target)
+
+
+@dataclass(frozen=True)
+class Loop(Layer):
+    """A container file in the directory below, as a block device."""
+
+    name: ClassVar = "loop"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Block
+
+    size: str = option("", "size of the sparse file, such as 2G; by default 90 % of what is free")
+    direct_io: bool = option(True, "bypass the page cache of the filesystem below, where that can")
+
+    def needs(self) -> list[Need]:
+        return [Root("attaching a loop device"), LOOP_DEVICES]
+
+    def check_options(self) -> None:
+        if self.size:
+            try:
+                parse_size(self.size)
+            except ValueError as error:
+                raise OptionError("size", str(error)) from None
+
+    def create(self, below: Place, site: Site) -> None:
+        status = os.statvfs(below.path)
+        size = parse_size(self.size) if self.size else status.f_bavail * status.f_frsize * 9 // 10
+        with open(self._image(below), "xb") as image:
+            image.truncate(size // 4096 * 4096)
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+        with (
+            open(self._image(below), "r+b") as image,
+            loopback.attached(image.fileno(), self.direct_io) as block,
+        ):
+            yield block
+
+    def _image(self, below: Place) -> Path:
+        return below.path / "container.img"

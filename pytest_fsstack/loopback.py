@@ -1,0 +1,81 @@
+"""Loop devices that the kernel takes away by itself.
+
+``losetup`` of util-linux 2.38 cannot create a loop device with the autoclear flag, which makes it vanish when its last
+user goes, even by SIGKILL; hence the ioctl (include/uapi/linux/loop.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_fsstack import host
+from pytest_fsstack.stack import Block
+
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_CONFIGURE = 0x4C0A
+_LOOP_GET_STATUS64 = 0x4C05
+_AUTOCLEAR, _DIRECT_IO = 4, 16
+#: struct loop_info64: device, inode, rdevice, offset, sizelimit, number, encryption type and key size, flags, names.
+_INFO = struct.Struct("=QQQQQIIII64s64s32sQQ")
+
+
+@contextlib.contextmanager
+def attached(image: int, direct_io: bool = True) -> Iterator[Block]:
+    """Attach the file behind the descriptor `image` to a free loop device; detach it afterwards.
+
+    `direct_io` is asked for, and left off where the filesystem that holds the file cannot. Raises OSError.
+    """
+    file = os.fstat(image)
+    loop, path = _configure(image, _AUTOCLEAR | (_DIRECT_IO if direct_io else 0))
+
+    def check() -> None:
+        if _info(loop)[:2] != (file.st_dev, file.st_ino):
+            raise OSError(errno.EBUSY, f"{path} is not this session's loop device any more; nothing was written to it")
+
+    try:
+        yield Block(path, check)
+    finally:
+        # The last user's close detaches it, so one who still has it open must be found here and not by the next stack.
+        os.close(loop)
+        backing = Path("/sys/block", path.name, "loop/backing_file")
+        if not host.wait_until(lambda: not backing.exists(), 10.0):
+            holders = ", ".join(host.users(path)) or "nobody that shows"
+            raise OSError(errno.EBUSY, f"{path} is still in use by: {holders}")
+
+
+def uses_direct_io(path: Path) -> bool:
+    """Whether a loop device bypasses the page cache of the filesystem that holds its file."""
+    return Path("/sys/block", path.name, "loop/dio").read_text().strip() == "1"
+
+
+def _info(loop: int) -> tuple[int, ...]:
+    return _INFO.unpack(fcntl.ioctl(loop, _LOOP_GET_STATUS64, bytes(_INFO.size)))
+
+
+def _configure(image: int, flags: int) -> tuple[int, Path]:
+    name = os.readlink(f"/proc/self/fd/{image}").encode()[:63]
+    info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
+    config = struct.pack("=II", image, 0) + info + bytes(64)
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        while True:
+            path = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
+            loop = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
+            except OSError as error:
+                os.close(loop)
+                if error.errno == errno.EBUSY:  # somebody else took it in between
+                    continue
+                if error.errno == errno.EINVAL and flags & _DIRECT_IO:
+                    return _configure(image, flags & ~_DIRECT_IO)
+                raise
+            return loop, path
+    finally:
+        os.close(control)

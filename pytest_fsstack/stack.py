@@ -1,0 +1,437 @@
+"""Places, layers and stacks, and how one is built. Pure but for `Built`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import os
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from pytest_fsstack import host, spec
+from pytest_fsstack.needs import Need
+from pytest_fsstack.spec import SpecError
+
+if typing.TYPE_CHECKING:
+    from pytest_fsstack.journal import Journal
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block device. `check` raises where it may not be written to any more; it is called before each mkfs."""
+
+    path: Path
+    check: Callable[[], None]
+    kind: ClassVar[str] = "block device"
+
+    @property
+    def number(self) -> str:
+        """``major:minor``, as /sys/dev/block names it."""
+        status = os.stat(self.path)
+        return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+
+    def wipe(self) -> None:
+        """Remove the signatures of whatever was here before. Raises what `check` raises, `host.CommandError`."""
+        self.check()
+        host.run("wipefs", "-aq", self.path)
+
+    def overwrite(self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = ()) -> None:
+        """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
+
+        It is wiped first, so that the tool does not ask, and checked again at the last moment. Raises what `check`
+        raises, `host.CommandError`.
+        """
+        self.wipe()
+        self.check()
+        host.run(*argv, self.path, fds=fds)
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory, usually where something is mounted."""
+
+    path: Path
+    kind: ClassVar[str] = "directory"
+
+
+Place = Block | Directory
+PlaceType = type[Block] | type[Directory]
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+class Secret:
+    """The random passphrase of one built stack. It reaches tools through descriptors only."""
+
+    def __init__(self) -> None:
+        self._bytes = os.urandom(32)
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    def passphrase(self) -> AbstractContextManager[int]:
+        """A descriptor with 64 hexadecimal digits and no newline."""
+        return host.secret_fd(self._bytes.hex().encode())
+
+    def key(self, size: int) -> AbstractContextManager[int]:
+        """A descriptor with a raw key of `size` bytes, always the same for this stack."""
+        import hashlib
+
+        return host.secret_fd(hashlib.shake_256(self._bytes).digest(size))
+
+
+@dataclass
+class Site:
+    """What layers may use while a stack is built: an empty directory, a secret, the journal, names of their own."""
+
+    directory: Path
+    journal: Journal
+    secret: Secret = dataclasses.field(default_factory=Secret)
+
+    def mountpoint(self, layer: str, depth: int) -> Path:
+        """An empty directory to mount on."""
+        path = self.directory / f"{depth}-{layer}"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def name(self, layer: str) -> str:
+        """A device-mapper name that nobody else has while this stack stands."""
+        return f"fsstack-{os.getpid()}-{layer}"
+
+
+def option(default: object, doc: str, *, choices: tuple[str, ...] = ()) -> typing.Any:
+    """A layer's option: its default, what it does, the values it may have (any, where none are given)."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step up: takes the place below, gives the place above. Its fields are its options.
+
+    `create` writes the layer onto a fresh place, once a round. `opened` makes it usable and undoes that afterwards;
+    it runs again for every remount, so it must find everything it needs in what `create` wrote, and in `site`.
+    """
+
+    name: ClassVar[str]
+    takes: ClassVar[tuple[PlaceType, ...]]
+    gives: ClassVar[PlaceType]
+    #: Whether a daemon of this layer caches data, which dropping the kernel's caches does not reach.
+    caches: ClassVar[bool] = False
+    #: Whether unmounting it loses what is in it, so that it stays mounted as long as the stack stands.
+    volatile: ClassVar[bool] = False
+
+    def needs(self) -> list[Need]:
+        """What the machine must have."""
+        return []
+
+    def create(self, below: Place, site: Site) -> None:
+        """Format."""
+
+    def opened(self, below: Place, site: Site, depth: int) -> AbstractContextManager[Place]:
+        """Open or mount; close or unmount."""
+        raise NotImplementedError
+
+    def check_options(self) -> None:
+        """Raise `OptionError` for a value, or a combination, that makes no sense."""
+
+    @classmethod
+    def options(cls) -> dict[str, dataclasses.Field[typing.Any]]:
+        return {field.name: field for field in dataclasses.fields(cls)}
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that differ from their defaults, in order."""
+        values = {name: getattr(self, name) for name in self.options()}
+        return {name: value for name, value in values.items() if value != self.options()[name].default}
+
+    @property
+    def label(self) -> str:
+        """The layer in a test id: its name and its options' values, in characters that ``-k`` accepts."""
+        words = [self.name]
+        for name, value in self.given.items():
+            if value is True:
+                words.append(name)
+            elif isinstance(value, str):
+                words.append(value)
+            else:
+                words.append(f"{name}.{value}")
+        return "-".join(re.sub(r"[^A-Za-z0-9_.:-]+", ".", word).strip(".-") for word in words)
+
+    def __str__(self) -> str:
+        return str(spec.Call(self.name, tuple(spec.Option(name, value) for name, value in self.given.items())))
+
+
+class OptionError(ValueError):
+    """A layer's option has a value that makes no sense; raised by `Layer.check_options`."""
+
+    def __init__(self, option: str, message: str) -> None:
+        self.option = option
+        super().__init__(message)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+class Device(Protocol):
+    """Where stacks start. `opened` gives a fresh place for one stack, and takes it back."""
+
+    @property
+    def spec(self) -> str:
+        """As on the command line: loop, ram, /dev/sdb1, dir:/path."""
+
+    @property
+    def id(self) -> str:
+        """In test ids."""
+
+    @property
+    def gives(self) -> PlaceType: ...
+
+    def needs(self) -> list[Need]: ...
+
+    def opened(self, site: Site) -> AbstractContextManager[Place]: ...
+
+
+# -- stacks ------------------------------------------------------------------------------------------------------------
+
+Known = Mapping[str, type[Layer]]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers, bottom first, and a name. `parse` and `str` are inverses."""
+
+    layers: tuple[Layer, ...]
+    name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, known: Known) -> Stack:
+        """Read ``[name =] layer [| layer ...]`` with the layers that are known. Raises `SpecError`."""
+        pipe = spec.parse(text)
+        layers = tuple(_layer(call, text, known) for call in pipe.calls)
+        for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
+            if below.gives not in above.takes:
+                raise SpecError(_misfit(above, below.name, below.gives, known), text, call.start, call.end)
+        return cls(layers, pipe.name)
+
+    def check_device(self, device: Device, known: Known, text: str | None = None) -> None:
+        """Raise `SpecError` where the lowest layer cannot stand on this device."""
+        if device.gives not in self.layers[0].takes:
+            text = str(self) if text is None else text
+            call = spec.parse(text).calls[0]
+            message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, known)
+            raise SpecError(message, text, call.start, call.end)
+
+    @property
+    def id(self) -> str:
+        return self.name or "+".join(layer.label for layer in self.layers)
+
+    @property
+    def gives(self) -> PlaceType:
+        return self.layers[-1].gives
+
+    @property
+    def spec(self) -> str:
+        """The layers without the name."""
+        return " | ".join(map(str, self.layers))
+
+    def needs(self) -> list[Need]:
+        return [need for layer in self.layers for need in layer.needs()]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.spec}" if self.name else self.spec
+
+
+def _layer(call: spec.Call, text: str, known: Known) -> Layer:
+    cls = known.get(call.name)
+    if cls is None:
+        near = difflib.get_close_matches(call.name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+        raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
+    options, types = cls.options(), typing.get_type_hints(cls)
+    for given in call.options:
+        if given.name not in options:
+            valid = ", ".join(options) or "none"
+            raise SpecError(f"{call.name} has no option {given.name!r}; it has: {valid}", text, given.start, given.end)
+        if problem := _wrong_value(given.value, types[given.name], options[given.name].metadata.get("choices")):
+            raise SpecError(f"{call.name}: {given.name} {problem}", text, given.start, given.end)
+    layer = cls(**{given.name: given.value for given in call.options})
+    try:
+        layer.check_options()
+    except OptionError as error:
+        where = next((given for given in call.options if given.name == error.option), call)
+        raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
+    return layer
+
+
+def _wrong_value(value: object, expected: typing.Any, choices: tuple[str, ...] | None) -> str | None:
+    allowed = typing.get_args(expected) or (expected,)
+    if type(value) not in allowed:
+        names = {str: "text in quotes", int: "a whole number", bool: "True or False", float: "a number"}
+        wanted = " or ".join(names.get(kind, "None") for kind in allowed)
+        return f"must be {wanted}, not {value!r}"
+    if choices and value not in choices and value is not None:
+        return f"must be one of {', '.join(choices)}, not {value!r}"
+    return None
+
+
+def _misfit(above: Layer, below_name: str, below_gives: PlaceType, known: Known) -> str:
+    wanted = " or a ".join(kind.kind for kind in above.takes)
+    between = sorted(
+        name
+        for name, cls in known.items()
+        if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
+    )
+    # The shortest way first: a container file is one layer, a filesystem one of many.
+    offer = f"; put {_or(between)} between them" if between else ""
+    return f"{above.name} needs a {wanted} below it; {below_name} gives a {below_gives.kind}{offer}"
+
+
+def _or(names: list[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+class BuildError(Exception):
+    """A stack could not be built, remounted or torn down; the message says which layer and why."""
+
+
+class Built:
+    """A stack that stands: what the `fsstack` fixture yields."""
+
+    def __init__(self, stack: Stack, device: Device, bottom: Place, site: Site) -> None:
+        self.stack, self.on, self._site = stack, device, site
+        self._places: list[Place] = [bottom]
+        self._open: list[ExitStack] = []
+
+    @property
+    def spec(self) -> str:
+        """The stack's text, with its name."""
+        return str(self.stack)
+
+    @property
+    def bottom(self) -> Place:
+        """Where the stack starts."""
+        return self._places[0]
+
+    @property
+    def path(self) -> Path:
+        """The mounted directory, or the block device where the stack ends in one."""
+        return self._places[-1].path
+
+    @property
+    def device(self) -> Path | None:
+        """The topmost block device of the stack, on which its filesystem stands; None on a directory."""
+        return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)
+
+    def usage(self) -> int:
+        """Bytes in use on the lowest filesystem of the stack (after what was written has been synced)."""
+        if isinstance(self.bottom, Directory):
+            return _allocated(self.bottom.path)
+        for place in self._places:
+            if isinstance(place, Directory):
+                status = os.statvfs(place.path)
+                return (status.f_blocks - status.f_bfree) * status.f_frsize
+        return 0
+
+    def sync(self) -> None:
+        """Write everything out, from the top down: a layer may hold back what the one above believes written."""
+        for place in reversed(self._places):
+            if isinstance(place, Directory):
+                host.syncfs(place.path)
+        if isinstance(self._places[-1], Block):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def remount(self) -> None:
+        """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
+        self._reopen(lambda layer: layer.gives is Directory)
+
+    def drop_daemon_caches(self) -> None:
+        """Restart the layers with daemons, whose caches the kernel cannot drop."""
+        self._reopen(lambda layer: layer.caches)
+
+    def mounts(self) -> list[str]:
+        """``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
+        found = (host.mount_options(place.path) for place in self._places if isinstance(place, Directory))
+        return [options for options in found if options]
+
+    def _reopen(self, chosen: Callable[[Layer], bool]) -> None:
+        layers = self.stack.layers
+        keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
+        first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
+        self._close(first)
+        for layer in layers[first:]:
+            self._add(layer, fresh=False)
+
+    def _add(self, layer: Layer, fresh: bool) -> None:
+        below, depth = self._places[-1], len(self._places)
+        try:
+            if fresh:
+                layer.create(below, self._site)
+            with ExitStack() as undo:
+                place = undo.enter_context(layer.opened(below, self._site, depth))
+                self._open.append(undo.pop_all())
+        except (host.CommandError, OSError) as error:
+            raise BuildError(f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
+        self._places.append(place)
+
+    def _close(self, down_to: int = 0) -> None:
+        """Undo layers from the top. A layer that cannot be undone does not keep those below it from being undone."""
+        problems: list[Exception] = []
+        while len(self._open) > down_to:
+            self._places.pop()
+            layer = self.stack.layers[len(self._open) - 1]
+            try:
+                self._open.pop().close()
+            except (host.CommandError, OSError) as error:
+                problems.append(error)
+                message = f"could not take down `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}"
+        if problems:
+            raise BuildError(message) from problems[0]
+
+
+@contextlib.contextmanager
+def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
+    """Build a stack on a fresh place of the device, and take it down afterwards.
+
+    Raises `BuildError`, and `guard.Refused` where the device may not be overwritten.
+    """
+    with ExitStack() as undo:
+        try:
+            bottom = undo.enter_context(device.opened(site))
+        except (host.CommandError, OSError) as error:
+            raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {error}") from error
+        built = Built(stack, device, bottom, site)
+        undo.callback(built._close)
+        for layer in stack.layers:
+            built._add(layer, fresh=True)
+        yield built
+
+
+def _allocated(directory: Path) -> int:
+    """Bytes allocated below a directory, hard links counted once."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for parent, _, files in os.walk(directory):
+        for name in [parent, *(os.path.join(parent, file) for file in files)]:
+            status = os.lstat(name)
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
+    return total
