@@ -1,0 +1,53 @@
+"""What does encryption cost on this machine?
+
+Encryption below the filesystem (LUKS) and above it (gocryptfs, EncFS) against plain ext4, with btrfs and xfs beside
+them to show how much the choice of a filesystem alone makes. One chain a stack: write one incompressible file of
+100 MiB in blocks of 4 KiB, unpack a source tree, sum up its space, compare it with an empty directory, delete it. Each
+step starts with cold caches and ends when everything has reached the device.
+
+    pytest scenarios/test_encryption_overhead.py                            on a sparse file
+    pytest scenarios/test_encryption_overhead.py --fsstack-device=/dev/sdb1 on a device, which is overwritten
+    pytest --pyargs pytest_fsstack.scenarios -k "luks or gocryptfs"         from anywhere, some of the stacks
+
+The budgets are ones that a healthy machine keeps, whatever its disk: they find what is broken, not what is slow. Those
+of your own machine belong on the command line or in the ini: ``--fsstack-budget 'luks*: 30%'``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import workloads
+from pytest_fsstack.corpus import Corpus
+from pytest_fsstack.measure import Timed
+from pytest_fsstack.stack import Built
+
+
+@pytest.mark.fsstack("ext4", "luks | ext4", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", baseline="ext4")
+class TestEncryptionOverhead:
+    @pytest.mark.benchmark(group="stream write")
+    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 25.0, "*encfs": 25.0, "btrfs": 4.0, "xfs": 4.0})
+    def test_stream_write(self, fsstack: Built, timed: Timed, payload: Path) -> None:
+        workloads.stream_write(timed, fsstack, payload=payload)
+
+    @pytest.mark.benchmark(group="extract")
+    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 35.0, "*encfs": 40.0, "btrfs": 6.0, "xfs": 4.0})
+    def test_extract(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
+        workloads.extract(timed, fsstack, corpus)
+
+    @pytest.mark.benchmark(group="du")
+    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 15.0, "*encfs": 15.0, "btrfs": 5.0, "xfs": 5.0})
+    def test_du(self, fsstack: Built, timed: Timed) -> None:
+        workloads.du(timed, fsstack)
+
+    @pytest.mark.benchmark(group="rsync")
+    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 15.0, "*encfs": 15.0, "btrfs": 5.0, "xfs": 5.0})
+    def test_rsync_dry_run(self, fsstack: Built, timed: Timed, corpus: Corpus, tmp_path: Path) -> None:
+        workloads.rsync_dry_run(timed, fsstack, tmp_path / "empty", corpus=corpus)
+
+    @pytest.mark.benchmark(group="delete")
+    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 35.0, "*encfs": 35.0, "btrfs": 8.0, "xfs": 8.0})
+    def test_delete(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
+        workloads.delete(timed, fsstack, corpus=corpus)

@@ -1,0 +1,338 @@
+"""A workload does its work, and notices when a stack did not.
+
+The fakes are not named `timed` and `fsstack`: the plugin runs every test that takes those on real stacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fsstack import host, workloads
+from pytest_fsstack.corpus import Corpus, generated, given, payload
+
+
+@dataclass(frozen=True)
+class Completed:
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class FakeTimed:
+    """What `Timed` does, without a clock; notes what runs inside and outside of the block."""
+
+    def __init__(self) -> None:
+        self.blocks: list[dict[str, Any]] = []
+        self.inside: list[tuple[str, ...]] = []
+        self.recorded: dict[str, tuple[float, str, str]] = {}
+        #: Stands between a command and what the workload sees of its output.
+        self.altered: Callable[[str], str] = str
+        #: Runs in place of the command.
+        self.instead: Callable[[], object] | None = None
+        self._running = False
+
+    @contextlib.contextmanager
+    def __call__(
+        self, *, bytes: int | None = None, files: int | None = None, cold: bool = True, preload: Sequence[Path] = ()
+    ) -> Iterator[None]:
+        self.blocks.append({"bytes": bytes, "files": files, "cold": cold, "preload": list(preload)})
+        self._running = True
+        yield
+        self._running = False
+
+    def run(self, *argv: str | os.PathLike[str]) -> Completed:
+        assert self._running
+        words = tuple(os.fspath(word) for word in argv)
+        self.inside.append(words)
+        if self.instead:
+            self.instead()
+            return Completed(words, 0, "", "")
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False)
+        if done.returncode:
+            raise host.CommandError(words, done.returncode, done.stderr)
+        return Completed(words, 0, self.altered(done.stdout), done.stderr)
+
+    def record(self, name: str, value: float, unit: str = "", better: str = "lower") -> None:
+        self.recorded[name] = value, unit, better
+
+
+class FakeStack:
+    """A directory; `broken` is what goes wrong by the time of the remount."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.remounts = 0
+        self.broken: Callable[[], object] = lambda: None
+
+    def remount(self) -> None:
+        self.remounts += 1
+        self.broken()
+
+
+@pytest.fixture
+def clock() -> Any:
+    return FakeTimed()
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Any:
+    path = tmp_path / "stack"
+    path.mkdir()
+    return FakeStack(path)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    # No more files than the sample has, so that altering any of them must be noticed.
+    return generated(tmp_path_factory.mktemp("cache"), files=40, size=200_000)
+
+
+@pytest.fixture
+def tree(stack: Any, packed: Corpus) -> Path:
+    path: Path = stack.path / "tree"
+    path.mkdir()
+    subprocess.run(["tar", "-xf", packed.tar, "-C", path], check=True)
+    return path
+
+
+def some_file(tree: Path) -> Path:
+    return max((path for path in tree.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+class TestStreamWrite:
+    SIZE = 64 * 4096
+
+    def test_writes_zeros(self, clock: Any, stack: Any) -> None:
+        seen: list[bytes] = []
+        stack.broken = lambda: seen.append((stack.path / "stream.bin").read_bytes())
+        workloads.stream_write(clock, stack, size=self.SIZE)
+        assert seen == [bytes(self.SIZE)]
+        assert clock.blocks == [{"bytes": self.SIZE, "files": None, "cold": True, "preload": []}]
+        assert list(stack.path.iterdir()) == []
+
+    def test_writes_the_payload(self, clock: Any, stack: Any, tmp_path: Path) -> None:
+        source = payload(tmp_path, self.SIZE + 5, 1)
+        seen: list[bytes] = []
+        stack.broken = lambda: seen.append((stack.path / "stream.bin").read_bytes())
+        workloads.stream_write(clock, stack, payload=source, size=self.SIZE, block=8192, cold=False)
+        assert seen == [source.read_bytes()[: self.SIZE]]
+        assert clock.blocks == [{"bytes": self.SIZE, "files": None, "cold": False, "preload": [source]}]
+        assert "bs=8192" in clock.inside[0]
+
+    @pytest.mark.parametrize("zeros", [True, False])
+    @pytest.mark.parametrize("offset", [0, 100_000, SIZE - 1])
+    def test_notices_an_altered_byte(self, clock: Any, stack: Any, tmp_path: Path, zeros: bool, offset: int) -> None:
+        stack.broken = lambda: flip(stack.path / "stream.bin", offset)
+        source = None if zeros else payload(tmp_path, self.SIZE, 1)
+        with pytest.raises(AssertionError, match=f"the 4096 bytes at {offset // 4096 * 4096:,} of stream.bin are not"):
+            workloads.stream_write(clock, stack, payload=source, size=self.SIZE)
+
+    def test_notices_a_short_file(self, clock: Any, stack: Any) -> None:
+        stack.broken = lambda: os.truncate(stack.path / "stream.bin", 1000)
+        with pytest.raises(AssertionError, match=r"stream\.bin has 1,000 bytes instead of 262,144"):
+            workloads.stream_write(clock, stack, size=self.SIZE)
+
+    def test_notices_a_lost_file(self, clock: Any, stack: Any) -> None:
+        stack.broken = lambda: (stack.path / "stream.bin").unlink()
+        with pytest.raises(AssertionError, match=r"stream\.bin is not there"):
+            workloads.stream_write(clock, stack, size=self.SIZE)
+
+    def test_refuses_a_size_of_broken_blocks(self, clock: Any, stack: Any) -> None:
+        with pytest.raises(ValueError, match="5000 bytes are no multiple of blocks of 4096 bytes"):
+            workloads.stream_write(clock, stack, size=5000)
+
+    def test_refuses_a_short_payload(self, clock: Any, stack: Any, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="has only 4096 of 8192 bytes"):
+            workloads.stream_write(clock, stack, payload=payload(tmp_path, 4096, 1), size=8192)
+
+
+class TestExtract:
+    def test_extracts(self, clock: Any, stack: Any, packed: Corpus) -> None:
+        workloads.extract(clock, stack, packed)
+        assert clock.blocks == [{"bytes": 200_000, "files": 40, "cold": True, "preload": [packed.tar]}]
+        assert stack.remounts == 1
+        assert len(clock.inside) == 1
+
+    def test_extracts_links(self, clock: Any, stack: Any, tmp_path: Path) -> None:
+        source = tmp_path / "source"
+        (source / "directory").mkdir(parents=True)
+        (source / "file").write_text("x")
+        (source / "hard").hardlink_to(source / "file")
+        (source / "to-directory").symlink_to("directory")
+        (source / "to-nothing").symlink_to("nothing")
+        workloads.extract(clock, stack, given(source, tmp_path / "cache"))
+
+    def test_does_not_extract_over_something(self, clock: Any, stack: Any, packed: Corpus, tree: Path) -> None:
+        with pytest.raises(FileExistsError):
+            workloads.extract(clock, stack, packed)
+
+    @pytest.mark.parametrize(
+        ("broken", "message"),
+        [
+            (lambda tree: flip(some_file(tree), 10), "other content than in the archive: source-1/"),
+            (lambda tree: os.truncate(some_file(tree), 10), "bytes in files instead of 200,000; other content"),
+            (lambda tree: some_file(tree).unlink(), "39 files instead of 40; .*cannot be read: .*No such file"),
+            (lambda tree: (tree / "more").write_text(""), "41 files instead of 40$"),
+            (lambda tree: (tree / "more").mkdir(), "4 directories instead of 3$"),
+            (lambda tree: (tree / "more").symlink_to("x"), "1 symbolic links instead of 0$"),
+        ],
+        ids=["altered byte", "truncated", "lost file", "added file", "added directory", "added link"],
+    )
+    def test_notices(
+        self, clock: Any, stack: Any, packed: Corpus, broken: Callable[[Path], object], message: str
+    ) -> None:
+        stack.broken = lambda: broken(stack.path / "tree")
+        with pytest.raises(AssertionError, match=f"^extract: after a remount, .*{message}"):
+            workloads.extract(clock, stack, packed)
+
+    def test_names_three_files_at_most(self, clock: Any, stack: Any, packed: Corpus) -> None:
+        wrong = replace(packed, sample=dict.fromkeys(packed.sample, "0"))
+        with pytest.raises(AssertionError, match=r"archive: \S+, \S+, \S+ and 37 more$"):
+            workloads.extract(clock, stack, wrong)
+
+    def test_a_failing_tar_is_an_error(self, clock: Any, stack: Any, packed: Corpus, tmp_path: Path) -> None:
+        (tmp_path / "bad.tar").write_text("no archive")
+        with pytest.raises(host.CommandError, match="does not look like a tar archive"):
+            workloads.extract(clock, stack, replace(packed, tar=tmp_path / "bad.tar"))
+
+    def test_skips_without_the_tool(
+        self, clock: Any, stack: Any, packed: Corpus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(host, "which", lambda tool: None)
+        with pytest.raises(pytest.skip.Exception, match=r"needs tar: "):
+            workloads.extract(clock, stack, packed)
+
+
+class TestDu:
+    def test_records_what_the_tree_takes(self, clock: Any, stack: Any, tree: Path) -> None:
+        # du counts a file with two names once.
+        (tree / "hard").hardlink_to(some_file(tree))
+        figure = workloads.du(clock, stack)
+        paths = [tree, *(path for path in tree.rglob("*") if path.name != "hard")]
+        assert figure == sum(512 * path.lstat().st_blocks for path in paths)
+        assert clock.recorded == {"du_bytes": (figure, "B", "lower")}
+        assert clock.blocks == [{"bytes": None, "files": None, "cold": True, "preload": []}]
+
+    def test_notices_a_wrong_figure(self, clock: Any, stack: Any, tree: Path) -> None:
+        clock.altered = lambda text: "1000" + text[text.index("\t") :]
+        with pytest.raises(AssertionError, match=r"^du: says 1,000 bytes, but the files of tree take \d+,\d+$"):
+            workloads.du(clock, stack)
+
+    def test_notices_no_figure(self, clock: Any, stack: Any, tree: Path) -> None:
+        clock.altered = lambda text: ""
+        with pytest.raises(AssertionError, match="cannot read its output ''"):
+            workloads.du(clock, stack)
+
+    def test_needs_a_tree(self, clock: Any, stack: Any) -> None:
+        with pytest.raises(AssertionError, match=r"^du: there is no directory tree on the stack"):
+            workloads.du(clock, stack)
+
+
+class TestRsyncDryRun:
+    def test_sees_every_file(self, clock: Any, stack: Any, tree: Path, packed: Corpus, tmp_path: Path) -> None:
+        workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+        assert clock.blocks == [{"bytes": None, "files": 40, "cold": True, "preload": []}]
+        assert list((tmp_path / "empty").iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("stats", "complete"),
+        [
+            ("Number of files: 44 (reg: 40, dir: 4)", True),
+            ("Number of files: 44", True),
+            ("Number of files: 43 (reg: 39, dir: 4)", False),
+            ("Number of files: 44 (reg: 40, dir: 3, link: 1)", False),
+            ("Number of files: 1,044 (reg: 1,040, dir: 4)", False),
+            ("Number of files: 43", False),
+            ("", False),
+        ],
+    )
+    def test_reads_the_counts_of_old_and_new_versions(
+        self, clock: Any, stack: Any, tree: Path, packed: Corpus, tmp_path: Path, stats: str, complete: bool
+    ) -> None:
+        clock.altered = lambda text: f"\n{stats}\nNumber of created files: 0\n"
+        with contextlib.nullcontext() if complete else pytest.raises(AssertionError, match=r"^rsync: "):
+            workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+
+    def test_reads_thousands(self, clock: Any, stack: Any, tree: Path, packed: Corpus, tmp_path: Path) -> None:
+        clock.altered = lambda text: "Number of files: 1,234,572 (reg: 1,234,568, dir: 4)\n"
+        workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=replace(packed, files=1_234_568))
+
+    @pytest.mark.parametrize(
+        ("broken", "message"),
+        [
+            (lambda tree: some_file(tree).unlink(), "^rsync: saw 39 files, .* instead of 40 files"),
+            (lambda tree: (tree / "more").symlink_to("x"), "1 symbolic links instead of .* 0 symbolic links$"),
+        ],
+        ids=["lost file", "added link"],
+    )
+    def test_notices(
+        self,
+        clock: Any,
+        stack: Any,
+        tree: Path,
+        packed: Corpus,
+        tmp_path: Path,
+        broken: Callable[[Path], object],
+        message: str,
+    ) -> None:
+        broken(tree)
+        with pytest.raises(AssertionError, match=message):
+            workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+
+    def test_notices_a_run_that_was_not_dry(
+        self, clock: Any, stack: Any, tree: Path, packed: Corpus, tmp_path: Path
+    ) -> None:
+        def wrote(text: str) -> str:
+            (tmp_path / "empty" / "copied").touch()
+            return text
+
+        clock.altered = wrote
+        with pytest.raises(AssertionError, match=r"a dry run wrote to its target: copied$"):
+            workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+
+    def test_needs_an_empty_target(self, clock: Any, stack: Any, tree: Path, packed: Corpus, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="is not empty"):
+            workloads.rsync_dry_run(clock, stack, tmp_path, corpus=packed)
+
+
+class TestDelete:
+    def test_deletes(self, clock: Any, stack: Any, tree: Path, packed: Corpus) -> None:
+        workloads.delete(clock, stack, corpus=packed)
+        assert clock.blocks == [{"bytes": None, "files": 40, "cold": True, "preload": []}]
+        assert list(stack.path.iterdir()) == []
+        assert stack.remounts == 1
+
+    def test_notices_what_is_left(self, clock: Any, stack: Any, tree: Path) -> None:
+        def incomplete() -> None:
+            subprocess.run(["rm", "-rf", *tree.iterdir()], check=True)
+            (tree / "left").touch()
+
+        clock.instead = incomplete
+        with pytest.raises(AssertionError, match=r"^delete: tree is still there and holds left$"):
+            workloads.delete(clock, stack)
+
+    def test_notices_what_comes_back(self, clock: Any, stack: Any, tree: Path) -> None:
+        stack.broken = tree.mkdir
+        with pytest.raises(AssertionError, match=r"^delete: tree is still there, after a remount$"):
+            workloads.delete(clock, stack)
+
+    def test_needs_a_tree(self, clock: Any, stack: Any) -> None:
+        with pytest.raises(AssertionError, match=r"^delete: there is no directory tree on the stack"):
+            workloads.delete(clock, stack)
