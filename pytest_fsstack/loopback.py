@@ -38,15 +38,24 @@ def attached(image: int, direct_io: bool = True) -> Iterator[Block]:
         if _info(loop)[:2] != (file.st_dev, file.st_ino):
             raise OSError(errno.EBUSY, f"{path} is not this session's loop device any more; nothing was written to it")
 
+    ours = _backing_file(path)
     try:
         yield Block(path, check)
     finally:
         # The last user's close detaches it, so one who still has it open must be found here and not by the next stack.
         os.close(loop)
-        backing = Path("/sys/block", path.name, "loop/backing_file")
-        if not host.wait_until(lambda: not backing.exists(), 10.0):
+        # Somebody else may get the number at once.
+        if not host.wait_until(lambda: _backing_file(path) != ours, 10.0):
             holders = ", ".join(host.users(path)) or "nobody that shows"
             raise OSError(errno.EBUSY, f"{path} is still in use by: {holders}")
+
+
+def _backing_file(path: Path) -> str | None:
+    """The name of the file behind a loop device, which for a nameless one is its inode's number."""
+    try:
+        return Path("/sys/block", path.name, "loop/backing_file").read_text()
+    except FileNotFoundError:
+        return None
 
 
 def uses_direct_io(path: Path) -> bool:

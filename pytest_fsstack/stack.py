@@ -27,10 +27,14 @@ if typing.TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Block:
-    """A block device. `check` raises where it may not be written to any more; it is called before each mkfs."""
+    """A block device.
+
+    `check` raises where it may not be written to any more; it is called before each mkfs, and `written` after it.
+    """
 
     path: Path
     check: Callable[[], None]
+    written: Callable[[], object] = lambda: None
     kind: ClassVar[str] = "block device"
 
     @property
@@ -53,6 +57,7 @@ class Block:
         self.wipe()
         self.check()
         host.run(*argv, self.path, fds=fds)
+        self.written()
 
 
 @dataclass(frozen=True)
@@ -418,10 +423,20 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
         except (host.CommandError, OSError) as error:
             raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {error}") from error
         built = Built(stack, device, bottom, site)
-        undo.callback(built._close)
-        for layer in stack.layers:
-            built._add(layer, fresh=True)
-        yield built
+        try:
+            for layer in stack.layers:
+                built._add(layer, fresh=True)
+            yield built
+        finally:
+            try:
+                built._close()
+            except BuildError as first:
+                # What holds a layer holds the device too, so a second error says less than the first.
+                try:
+                    undo.close()
+                except Exception as second:
+                    raise BuildError(f"{first}; and then: {second}") from first
+                raise
 
 
 def _allocated(directory: Path) -> int:

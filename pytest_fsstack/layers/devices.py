@@ -90,8 +90,17 @@ class DiskDevice:
 
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
-        with guard.claimed(self.path, overwrite=self.overwrite), site.journal.entry("disk", path=str(self.path)):
-            yield Block(self.path, lambda: guard.check_idle(self.path))
+        notes = []
+
+        @contextlib.contextmanager
+        def record(disk: guard.Disk) -> Iterator[None]:
+            with site.journal.entry("disk", **disk.facts()) as note:
+                notes.append(note)
+                yield
+
+        with guard.claimed(self.path, overwrite=self.overwrite, record=record) as disk:
+            # What proves to a later clean-up that nobody has formatted the device since.
+            yield Block(self.path, disk.check, lambda: notes[0].note(signature=guard.signature(self.path)))
 
 
 @dataclass(frozen=True)
