@@ -1,0 +1,289 @@
+"""The timed block: what is measured while it runs, and how it starts cold."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pytest_fsstack import host
+from pytest_fsstack.stack import Block, Built, Directory
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a figure is: its unit, which direction is better, and the size below which it is only noise of the clock."""
+
+    name: str
+    unit: str = ""
+    better: Better = "lower"
+    resolution: float = 0.0
+
+
+#: What every timed block measures; throughput and file_rate only where `bytes=` and `files=` say of how much.
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("seconds", "s", resolution=1e-6),
+        Metric("user_seconds", "s", resolution=1e-3),
+        Metric("system_seconds", "s", resolution=1e-3),
+        Metric("machine_seconds", "s", resolution=1e-2),
+        Metric("read_bytes", "B", resolution=4096),
+        Metric("written_bytes", "B", resolution=4096),
+        Metric("used_bytes", "B", resolution=4096),
+        Metric("throughput", "B/s", "higher"),
+        Metric("file_rate", "1/s", "higher"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one timed block measured in one round: a figure per metric, and what the metrics are."""
+
+    values: Mapping[str, float]
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that `Timed.run` ran."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class MeasureError(Exception):
+    """The timed block was not used as it must be, or its start could not be made cold."""
+
+
+class Timed:
+    """The `timed` fixture: ``with timed(bytes=...): timed.run("tar", ...)``."""
+
+    def __init__(self, stack: Built) -> None:
+        self._stack = stack
+        self._extra: dict[str, tuple[Metric, float]] = {}
+        self._sample: Sample | None = None
+        self._entered = False
+
+    @property
+    def sample(self) -> Sample | None:
+        """What was measured, once the block has ended; it includes what the workload recorded."""
+        if self._sample is None:
+            return None
+        return Sample(
+            {**self._sample.values, **{name: value for name, (_, value) in self._extra.items()}},
+            {**METRICS, **{name: metric for name, (metric, _) in self._extra.items()}},
+        )
+
+    @contextlib.contextmanager
+    def __call__(
+        self,
+        *,
+        bytes: int | None = None,
+        files: int | None = None,
+        cold: bool = True,
+        preload: Sequence[str | os.PathLike[str]] = (),
+    ) -> Iterator[Timed]:
+        """Measure what runs inside, and a final syncfs of the stack. One block a test.
+
+        `bytes` and `files` say how much is processed, for throughput and file rate. A `cold` block starts with all
+        data synced, daemons restarted and the kernel's caches dropped; `preload` names files that are read into the
+        page cache after that, such as the archive to unpack. Raises `MeasureError`.
+        """
+        if self._entered:
+            raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
+        self._entered = True
+        self._stack.sync()
+        if cold:
+            self._stack.drop_daemon_caches()
+            drop_caches()
+        for path in preload:
+            _read(path)
+        before, start = _Counters.now(self._stack), time.perf_counter()
+        yield self
+        self._stack.sync()
+        seconds = time.perf_counter() - start
+        values = {"seconds": seconds, **_Counters.now(self._stack).since(before)}
+        values["used_bytes"] = float(self._stack.usage())
+        if bytes is not None:
+            values["throughput"] = bytes / seconds
+        if files is not None:
+            values["file_rate"] = files / seconds
+        self._sample = Sample(values)
+
+    def run(
+        self,
+        *argv: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+        check: bool = True,
+    ) -> Completed:
+        """Run a command to its end, with little overhead and its CPU time charged to the block.
+
+        `env` adds to the environment, in which messages are in English. Raises `host.CommandError` where the command is
+        not installed, or fails and `check` is set.
+        """
+        words = [os.fspath(word) for word in argv]
+        path = host.which(words[0])
+        if path is None:
+            raise host.CommandError(words, None, "", "not installed")
+        with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
+            # Files in memory, so that neither a pipe nor a reading thread of ours slows the command down.
+            process = subprocess.Popen(
+                words,
+                executable=path,
+                cwd=cwd,
+                env={**os.environ, "LC_ALL": "C", **(env or {})},
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=stdout,
+                stderr=stderr,
+            )
+            try:
+                process.wait()
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
+            texts = []
+            for file in stdout, stderr:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        if check and process.returncode:
+            raise host.CommandError(words, process.returncode, texts[1])
+        return Completed(tuple(words), process.returncode, *texts)
+
+    def record(
+        self, name: str, value: float, unit: str = "", better: Better = "lower", resolution: float = 0.0
+    ) -> None:
+        """Add a figure of the workload's own to the sample, as a metric that budgets can name.
+
+        `resolution` is the size below which figures count as equal; a metric that may be zero needs one to be compared.
+        """
+        if name in METRICS:
+            raise MeasureError(f"{name!r} is measured anyway; record your figure under another name")
+        self._extra[name] = Metric(name, unit, better, resolution), float(value)
+
+
+def can_drop_caches() -> bool:
+    """Whether this process may drop the kernel's caches (it needs root)."""
+    return os.access("/proc/sys/vm/drop_caches", os.W_OK)
+
+
+def drop_caches(patience: float = 30.0) -> None:
+    """Write out everything on the machine, wait until it is written, then drop the kernel's clean caches.
+
+    Without root nothing is dropped; the session says so. Raises `MeasureError` where somebody else on the machine keeps
+    writing for `patience` seconds.
+    """
+    os.sync()
+    if not host.wait_until(_is_clean, patience):
+        raise MeasureError(
+            f"{_unwritten() // 1024} KiB on this machine were still not written after {patience:g} s: something else "
+            "is writing; stop it and run again"
+        )
+    if can_drop_caches():
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+#: Some kernel threads dirty a few pages at any time; this much cannot be seen in a measurement.
+_ABOUT_ZERO = 4 * 2**20
+
+
+def _is_clean() -> bool:
+    if _unwritten() <= _ABOUT_ZERO:
+        return True
+    os.sync()
+    return False
+
+
+def _unwritten() -> int:
+    """Bytes that /proc/meminfo calls Dirty or Writeback."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Dirty:", "Writeback:")))
+
+
+def _read(path: str | os.PathLike[str]) -> None:
+    with open(path, "rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+
+
+@dataclass(frozen=True)
+class _Counters:
+    user: float
+    system: float
+    machine: float
+    read: float | None
+    written: float | None
+
+    @classmethod
+    def now(cls, stack: Built) -> _Counters:
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        read, written = _transferred(stack)
+        return cls(
+            sum(usage.ru_utime for usage in usages),
+            sum(usage.ru_stime for usage in usages),
+            _machine_cpu(),
+            read,
+            written,
+        )
+
+    def since(self, before: _Counters) -> dict[str, float]:
+        values = {
+            "user_seconds": self.user - before.user,
+            "system_seconds": self.system - before.system,
+            "machine_seconds": self.machine - before.machine,
+        }
+        for name, now, then in (
+            ("read_bytes", self.read, before.read),
+            ("written_bytes", self.written, before.written),
+        ):
+            if now is not None and then is not None:
+                values[name] = now - then
+        return values
+
+
+def _machine_cpu() -> float:
+    """CPU seconds of the whole machine that were not idle (proc(5), /proc/stat).
+
+    Kernel threads are included, as those of dm-crypt, which no process is charged for. Time stolen by a hypervisor and
+    time of guests (already in user time) are not.
+    """
+    with open("/proc/stat") as file:
+        user, nice, system, _idle, _iowait, irq, softirq = map(int, file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _transferred(stack: Built) -> tuple[float | None, float | None]:
+    """Bytes read and written so far at the stack's bottom device, or of the device that holds its directory.
+
+    The kernel counts in sectors of 512 bytes whatever the device's own are (Documentation/block/stat.rst). A directory
+    on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
+    """
+    bottom = stack.bottom
+    if isinstance(bottom, Block):
+        number = bottom.number
+    else:
+        assert isinstance(bottom, Directory)
+        device = os.stat(bottom.path).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        fields = Path("/sys/dev/block", number, "stat").read_text().split()
+    except FileNotFoundError:
+        return None, None
+    return int(fields[2]) * 512.0, int(fields[6]) * 512.0
