@@ -1,0 +1,267 @@
+"""What the figures of a session depend on, read from the machine. What cannot be read is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_fsstack import host
+from pytest_fsstack.needs import Need, Tool
+
+if TYPE_CHECKING:
+    from pytest_fsstack.corpus import Corpus
+    from pytest_fsstack.stack import Device
+
+Facts = dict[str, Any]
+
+_PACKAGES = ("pytest-fsstack", "pytest", "pytest-benchmark", "pytest-xdist", "numpy", "scipy")
+#: Where a tool does not know --version.
+_VERSION_OPTIONS = {
+    **dict.fromkeys(("mkfs.ext2", "mkfs.ext3", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fusermount"), "-V"),
+    "gocryptfs": "-version",
+}
+#: What disk encryption and checksums of filesystems use.
+_CRYPTO = re.compile(r"aes|serpent|twofish|camellia|sm4|adiantum|chacha|blake2b-256|sha256|crc32c|xxhash64")
+#: Parameters of the kernel whose values may name the machine or open it.
+_PRIVATE = re.compile(
+    r"\b([\w.-]*(?:host|pass|secret|token|key|cred|auth|uuid)[\w.-]*|ip|nfsroot)=(\"[^\"]*\"|\S+)", re.I
+)
+#: Even asked for its version, it makes /dev/mapper/control, whether or not the kernel has the driver.
+_NEVER_ASKED = ("dmsetup",)
+_PATIENCE = 2.0
+
+
+def record(
+    devices: Iterable[Device] = (),
+    *,
+    directory: Path | None = None,
+    tools: Iterable[str] = (),
+) -> Facts:
+    """All that is known of this machine, as JSON takes it; sizes and memory are in bytes.
+
+    `directory` is where the files of loop devices are, `tools` are the commands whose versions matter. The load is that
+    of now, so it says most before the first stack is built. Neither the machine's name nor any secret is in it.
+    """
+    facts = {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "kernel": _known(
+            release=platform.release(), version=platform.version(), command_line=_command_line(), taint=_taint()
+        ),
+        "cpu": _cpu(),
+        "memory": _memory(),
+        "load": _load(),
+        "crypto": _crypto(_read("/proc/crypto") or ""),
+        "devices": [_device(device, directory) for device in devices],
+        "versions": {**_packages(), **_tools(tools)},
+    }
+    return _known(**facts)
+
+
+def tools_of(needs: Iterable[Need]) -> list[str]:
+    """The commands among what layers and workloads need, for `record`."""
+    return list(dict.fromkeys(need.command for need in needs if isinstance(need, Tool)))
+
+
+def corpus_facts(corpus: Corpus) -> Facts:
+    """What reports say of the corpus under the name ``corpus``; `record` is made before anybody asks for one."""
+    return {"name": corpus.name, "files": corpus.files, "bytes": corpus.bytes}
+
+
+def _known(**facts: Any) -> Facts:
+    return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
+
+
+def _read(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+
+def _command_line() -> str | None:
+    text = _read("/proc/cmdline")
+    return text and _PRIVATE.sub(r"\1=...", text)
+
+
+def _taint() -> int | None:
+    """Bits that say, among others, whether the kernel has modules that are not its own; None for a clean one."""
+    text = _read("/proc/sys/kernel/tainted")
+    return (int(text) or None) if text else None
+
+
+def _cpu() -> Facts:
+    fields = _fields(_read("/proc/cpuinfo") or "", until="")
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    vulnerabilities = Path("/sys/devices/system/cpu/vulnerabilities")
+    names = sorted(path.name for path in vulnerabilities.iterdir()) if vulnerabilities.is_dir() else []
+    return _known(
+        model=fields.get("model name") or fields.get("Model") or platform.machine(),
+        count=len(os.sched_getaffinity(0)),
+        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        aes_instructions="aes" in flags if flags else None,
+        virtual="hypervisor" in flags if flags else None,
+        mitigations=_known(**{name: _read(vulnerabilities / name) for name in names}),
+    )
+
+
+def _fields(text: str, until: str | None = None) -> dict[str, str]:
+    """``name : value`` lines, up to a line that is `until`."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() == until:
+            break
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name.strip()] = value.strip()
+    return found
+
+
+def _memory() -> int | None:
+    words = _fields(_read("/proc/meminfo") or "").get("MemTotal", "").split()
+    return int(words[0]) * 1024 if words else None
+
+
+def _load() -> list[float] | None:
+    try:
+        return [round(load, 2) for load in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def _crypto(text: str) -> dict[str, Facts]:
+    """The driver that the kernel takes for each algorithm: the one with the highest priority."""
+    chosen: dict[str, Facts] = {}
+    for block in text.split("\n\n"):
+        fields = _fields(block)
+        name, priority = fields.get("name", ""), fields.get("priority", "")
+        if _CRYPTO.search(name) and priority.isdecimal() and fields.get("internal") != "yes":
+            found = {"driver": fields.get("driver", ""), "priority": int(priority)}
+            if name not in chosen or chosen[name]["priority"] < found["priority"]:
+                chosen[name] = found
+    return dict(sorted(chosen.items()))
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+def _device(device: Device, directory: Path | None) -> Facts:
+    from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice
+
+    facts: Facts = {"spec": device.spec, "size": getattr(device, "size", None)}
+    if isinstance(device, DiskDevice):
+        with contextlib.suppress(OSError):
+            facts.update(_disk(os.stat(device.path).st_rdev))
+    elif isinstance(device, LoopDevice) and directory:
+        facts.update(_holder(directory), direct_io=_takes_direct_io(directory))
+    elif isinstance(device, DirectoryDevice):
+        facts.update(_holder(device.path))
+    return _known(**facts)
+
+
+def _disk(number: int) -> Facts:
+    """What sysfs says of a block device; a partition's queue and model are those of its disk."""
+    own = Path("/sys/dev/block", f"{os.major(number)}:{os.minor(number)}")
+    if not own.exists():
+        return {}
+    whole = own.resolve().parent if (own / "partition").exists() else own
+    sectors, rotational = _read(own / "size"), _read(whole / "queue/rotational")
+    read_ahead = _read(whole / "queue/read_ahead_kb")
+    scheduler = re.search(r"\[(\S+)\]", _read(whole / "queue/scheduler") or "")
+    return _known(
+        size=int(sectors) * 512 if sectors else None,
+        model=_read(whole / "device/model"),
+        scheduler=scheduler[1] if scheduler else None,
+        rotational=rotational == "1" if rotational else None,
+        read_ahead=int(read_ahead) * 1024 if read_ahead else None,
+    )
+
+
+def _holder(directory: Path) -> Facts:
+    """The filesystem that holds a directory, and the disk that is below it, but for the size."""
+    facts: Facts = {}
+    longest = -1
+    for line in (_read("/proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape", errors="replace")
+        # Of two mounts on the same point, the later one hides the earlier.
+        if len(point) >= longest and directory.absolute().is_relative_to(point):
+            longest, facts = len(point), {"filesystem": right.split()[0], "mount_options": left.split()[5]}
+    with contextlib.suppress(OSError):
+        disk = _disk(os.stat(directory).st_dev)
+        facts.update({name: disk[name] for name in ("model", "scheduler", "rotational", "read_ahead") if name in disk})
+    return facts
+
+
+def _takes_direct_io(directory: Path) -> bool | None:
+    """Whether files there can bypass the page cache, which a loop device asks for in the same way."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            try:
+                fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_DIRECT)
+            except OSError:
+                return False
+            return True
+    except OSError:
+        return None
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+def _packages() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _tools(tools: Iterable[str]) -> dict[str, str]:
+    """What each installed tool says of its version. All are asked at once; who does not answer is left out."""
+    asked = {tool: process for tool in dict.fromkeys(tools) if (process := _ask(tool))}
+    until = time.monotonic() + _PATIENCE
+    return _known(**{tool: _answer(process, until - time.monotonic()) for tool, process in asked.items()})
+
+
+def _ask(tool: str) -> subprocess.Popen[str] | None:
+    path = host.which(tool)
+    if path is None or tool in _NEVER_ASKED:
+        return None
+    environment: Mapping[str, str] = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.Popen(
+            [path, _VERSION_OPTIONS.get(tool, "--version")],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError:
+        return None
+
+
+def _answer(process: subprocess.Popen[str], patience: float) -> str | None:
+    try:
+        text, _ = process.communicate(timeout=max(patience, 0.01))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\d", line)]
+    return lines[0][:120] if lines else None

@@ -1,0 +1,133 @@
+"""The environment record: what is in it, what must not be, and what happens where something cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import environment
+from pytest_fsstack.corpus import Corpus
+from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice
+from pytest_fsstack.needs import Root, Tool
+from pytest_fsstack.stack import Device
+
+CRYPTO = """\
+name         : xts(aes)
+driver       : xts(ecb(aes-generic))
+priority     : 100
+internal     : no
+
+name         : xts(aes)
+driver       : xts-aes-vaes-avx512
+priority     : 800
+internal     : no
+
+name         : xts(aes)
+driver       : cryptd(__xts-aes)
+priority     : 900
+internal     : yes
+
+name         : stdrng
+driver       : drbg_nopr_hmac_sha256
+priority     : 207
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    return directory
+
+
+def script(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_it_is_json_without_the_name_of_the_machine(tmp_path: Path) -> None:
+    text = json.dumps(environment.record([LoopDevice(2**30)], directory=tmp_path), allow_nan=False)
+    found = json.loads(text)
+    assert found["kernel"]["release"] == platform.release()
+    assert found["cpu"]["count"] >= 1
+    assert found["memory"] > 2**20
+    assert found["versions"]["pytest"] == pytest.__version__
+    assert f'"{platform.node()}"' not in text
+
+
+def test_values_of_the_command_line_that_tell_too_much_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = 'root=/dev/vda1 systemd.hostname=my-laptop rd.luks.key="a b" mitigations=off ip=10.0.0.1::::box:eth0 quiet'
+    monkeypatch.setattr(environment, "_read", lambda path: line if path == "/proc/cmdline" else None)
+    shown = environment.record()["kernel"]["command_line"]
+    assert shown == "root=/dev/vda1 systemd.hostname=... rd.luks.key=... mitigations=off ip=... quiet"
+
+
+def test_where_nothing_can_be_read_it_is_only_shorter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(environment, "_read", lambda path: None)
+    devices: list[Device] = [LoopDevice(2**20), DirectoryDevice(tmp_path), DiskDevice(Path("/dev/no-such-disk"), False)]
+    found = environment.record(devices, directory=tmp_path / "gone", tools=["no-such-tool"])
+    assert [device["spec"] for device in found["devices"]] == ["loop", f"dir:{tmp_path}", "/dev/no-such-disk"]
+    assert "memory" not in found
+    assert "crypto" not in found
+    assert "no-such-tool" not in found["versions"]
+
+
+def test_the_driver_of_an_algorithm_is_the_one_that_the_kernel_prefers() -> None:
+    assert environment._crypto(CRYPTO) == {"xts(aes)": {"driver": "xts-aes-vaes-avx512", "priority": 800}}
+
+
+def test_a_loop_device_is_told_with_what_holds_its_file(tmp_path: Path) -> None:
+    (found,) = environment.record([LoopDevice(2**30)], directory=tmp_path)["devices"]
+    assert found["size"] == 2**30
+    assert found["filesystem"]
+    assert found["direct_io"] in (True, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_has_the_filesystem_of_the_innermost_mount() -> None:
+    (found,) = environment.record([DirectoryDevice(Path("/proc"))])["devices"]
+    assert found["filesystem"] == "proc"
+
+
+def test_a_disk_is_told_by_sysfs() -> None:
+    disk = next((path for path in sorted(Path("/sys/block").iterdir()) if Path("/dev", path.name).exists()), None)
+    if disk is None:
+        pytest.skip("no block device is visible here")
+    (found,) = environment.record([DiskDevice(Path("/dev", disk.name), False)])["devices"]
+    assert found.get("size", 0) == int((disk / "size").read_text()) * 512
+    assert "rotational" in found
+
+
+def test_the_corpus_is_told_by_size(tmp_path: Path) -> None:
+    corpus = Corpus("generated", tmp_path / "corpus.tar", files=5000, directories=10, links=3, bytes=80, sample={})
+    assert environment.corpus_facts(corpus) == {"name": "generated", "files": 5000, "bytes": 80}
+
+
+def test_versions_of_the_tools_that_are_named(tools: Path) -> None:
+    script(tools / "plain", 'echo "plain ($1) 1.2.3"; echo more 4')
+    script(tools / "chatty", 'echo "hello" >&2; echo "chatty 7.0" >&2; exit 1')
+    script(tools / "mute", "exit 0")
+    versions = environment.record(tools=["plain", "chatty", "mute"])["versions"]
+    assert versions["plain"] == "plain (--version) 1.2.3"
+    assert versions["chatty"] == "chatty 7.0"
+    assert "mute" not in versions
+
+
+def test_a_tool_that_hangs_is_left_out(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_PATIENCE", 0.3)
+    script(tools / "hangs", "exec sleep 60")
+    script(tools / "broken", "")
+    (tools / "broken").write_bytes(b"\x7fELF nonsense")
+    start = time.monotonic()
+    assert not {"hangs", "broken"} & set(environment.record(tools=["hangs", "broken"])["versions"])
+    assert time.monotonic() - start < 10
+
+
+def test_the_tools_are_those_of_the_needs() -> None:
+    assert environment.tools_of([Root("mounting"), Tool("a", "p"), Tool("b", "p"), Tool("a", "p")]) == ["a", "b"]
