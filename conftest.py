@@ -1,0 +1,13 @@
+"""In a checkout: a bare `pytest` runs the project's tests; with any fsstack option and no paths, the scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    asked = any(str(word).startswith("--fsstack-") for word in config.invocation_params.args)
+    if asked and config.args_source is config.ArgsSource.TESTPATHS:
+        config.args[:] = [str(config.rootpath / "scenarios")]

@@ -1,0 +1,22 @@
+"""Hooks by which other plugins, and a project's conftest, add to this one; the built-in parts use them as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_fsstack.results import Results
+    from pytest_fsstack.stack import Layer
+
+
+def pytest_fsstack_layers() -> Sequence[type[Layer]]:  # type: ignore[empty-body]
+    """Return layer classes, which stacks can then name."""
+
+
+def pytest_fsstack_workloads() -> Mapping[str, Callable[..., object]]:  # type: ignore[empty-body]
+    """Return workloads by name, each decorated with `pytest_fsstack.workloads.workload`, for ``--fsstack-doctor``."""
+
+
+def pytest_fsstack_reports() -> Mapping[str, Callable[[Results], str]]:  # type: ignore[empty-body]
+    """Return reports by name, which ``--fsstack-report NAME=FILE`` can then write: results in, text out."""

@@ -1,0 +1,321 @@
+"""The plugin's state in one pytest session: settings, stacks of tests, what is built, results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_fsstack import options
+
+if TYPE_CHECKING:
+    from pytest_fsstack.budget import Budget, Rule
+    from pytest_fsstack.corpus import Corpus
+    from pytest_fsstack.journal import Journal
+    from pytest_fsstack.results import Results
+    from pytest_fsstack.rounds import Arm
+    from pytest_fsstack.stack import Built, Stack
+
+NO_STACKS = (
+    "uses fsstack, but there are no stacks to run it on: mark it with @pytest.mark.fsstack('ext4', 'luks | ext4'), or "
+    "give --fsstack-stacks or the ini option fsstack_stacks"
+)
+
+
+class Session:
+    """Made when the command line speaks of fsstack, or when the first test uses it."""
+
+    def __init__(
+        self, config: pytest.Config, settings: options.Settings, reports: dict[str, Callable[[Results], str]]
+    ) -> None:
+        self.config, self.settings, self.reports = config, settings, reports
+        self._arms: dict[object, list[Arm]] = {}
+        self._rules: dict[pytest.Mark, list[Rule]] = {}
+        self._mistakes: dict[str, None] = {}
+        self._mounts: list[str] = []
+        self._handlers: dict[int, Any] = {}
+        self._timed_groups = 0
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Session:
+        """Read the options. Raises `pytest.UsageError`."""
+        known = {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
+        reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
+        return cls(config, options.read(config, known, frozenset(reports)), reports)
+
+    # -- collection ----------------------------------------------------------------------------------------------------
+
+    def arms(self, definition: pytest.Item) -> list[Arm]:
+        """The stacks of a test, on each device. Mistakes are collected, and told once by `plan`."""
+        mark = definition.get_closest_marker("fsstack")
+        key = None if self.settings.stacks_replace or mark is None else (mark.args, tuple(mark.kwargs.items()))
+        try:
+            if key not in self._arms:
+                self._arms[key] = self._read_arms(mark)
+        except (ValueError, TypeError) as error:
+            self._mistakes[f"{definition.nodeid}: {error}"] = None
+            return []
+        return self._arms[key]
+
+    def _read_arms(self, mark: pytest.Mark | None) -> list[Arm]:
+        from pytest_fsstack.rounds import Arm
+
+        texts, baseline = self._stacks_of(mark)
+        stacks = [stack for stack, _ in texts]
+        ids = [stack.id for stack in stacks]
+        if twice := next((name for name in ids if ids.count(name) > 1), None):
+            raise ValueError(
+                f"two stacks are called {twice!r}: give one a name, as in 'other = {stacks[ids.index(twice)]}'"
+            )
+        devices = self.settings.devices
+        for device in devices:
+            for stack, text in texts:
+                stack.check_device(device, self.settings.known, text)
+        names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec, stack.id)}
+        if baseline is not None and baseline not in names:
+            raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
+        chosen = names[baseline] if baseline is not None else ids[0]
+        several = len(devices) > 1
+        return [
+            Arm(stack, device, chosen, f"{stack.id}:{device.id}" if several else stack.id)
+            for device in devices
+            for stack in stacks
+        ]
+
+    def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
+        """The stacks with their texts, and the baseline's name: from the command line, the marker or the ini."""
+        from pytest_fsstack.stack import Stack
+
+        settings = self.settings
+        if settings.stacks_replace or mark is None:
+            if not settings.stacks:
+                raise ValueError(NO_STACKS)
+            return [(stack, str(stack)) for stack in settings.stacks], settings.baseline
+        if unknown := set(mark.kwargs) - {"baseline"}:
+            raise ValueError(
+                f"the marker fsstack has no argument {sorted(unknown)[0]!r}; it takes stacks, and baseline="
+            )
+        if not mark.args:
+            raise ValueError(NO_STACKS)
+        if wrong := next((text for text in mark.args if not isinstance(text, str)), None):
+            raise ValueError(f"the marker fsstack takes stacks as text, not {wrong!r}")
+        stacks = [(Stack.parse(text, settings.known), text) for text in mark.args]
+        return stacks, settings.baseline or mark.kwargs.get("baseline")
+
+    def budgets(self, item: pytest.Item, arm: str, is_baseline: bool) -> list[Budget]:
+        """The budgets of a test on a stack; the baseline has absolute limits only."""
+        from pytest_fsstack.budget import applying
+
+        marked = [rule for mark in item.iter_markers("fsstack_budget") for rule in self._rules_of(mark)]
+        found = applying(marked, self.settings.budgets, arm)
+        return [budget for budget in found if not is_baseline or budget.limit is not None]
+
+    def _rules_of(self, mark: pytest.Mark) -> list[Rule]:
+        from pytest_fsstack.budget import rules
+
+        return rules(*mark.args, **mark.kwargs)
+
+    def plan(self, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
+        """Group the items into chains, and take over their running. Raises `pytest.UsageError` for wrong markers."""
+        from pytest_fsstack.rounds import Rounds, arm_of, group_items
+
+        for item in items:
+            for mark in item.iter_markers("fsstack_budget") if arm_of(item) else ():
+                try:
+                    self._rules_of(mark)
+                except (ValueError, TypeError) as error:
+                    self._mistakes[f"{item.nodeid.partition('[')[0]}: fsstack_budget: {error}"] = None
+        if self._mistakes:
+            raise pytest.UsageError("\n".join(self._mistakes))
+        self._obey_benchmark_options(items)
+        complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
+        groups = group_items(collected, items, complete)
+        self._timed_groups = len({group for group in groups.values() if group.timed})
+        if groups:
+            from pytest_fsstack.report.progress import Progress
+
+            self.config.pluginmanager.register(
+                Rounds(
+                    self.config,
+                    groups,
+                    self.results,
+                    looks=self.settings.looks,
+                    seed=self.settings.seed,
+                    budgets=self.budgets,
+                    strict=self.settings.strict,
+                    missing_fails=self.settings.missing_fails,
+                    mounts=lambda: self._mounts,
+                    progress=Progress(self.config.pluginmanager.get_plugin("terminalreporter")),
+                ),
+                "fsstack-rounds",
+            )
+
+    def _obey_benchmark_options(self, items: list[pytest.Item]) -> None:
+        """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
+        from pytest_fsstack.rounds import arm_of
+
+        plugin: Any = self.config.pluginmanager.get_plugin("pytest-benchmark")
+        for item in items if plugin else ():
+            if arm_of(item) and item.get_closest_marker("benchmark"):
+                item.own_markers[:] = [
+                    mark
+                    for mark in item.own_markers
+                    if "--benchmark-only" not in str(mark.kwargs.get("reason", "")) or mark.name != "skip"
+                ]
+                if plugin.skip:
+                    item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def built(self, arm: Arm, base: Callable[[], Path]) -> Iterator[Built]:
+        """Build a stack for the time of a test or a class. Skips or fails the test where that cannot be."""
+        from pytest_fsstack.guard import Refused
+        from pytest_fsstack.host import CommandError
+        from pytest_fsstack.needs import missing
+        from pytest_fsstack.stack import BuildError, Site, build
+
+        if reasons := missing([*arm.device.needs(), *arm.stack.needs()]):
+            say = pytest.fail if self.settings.missing_fails else pytest.skip
+            say(f"{arm.id} on {arm.device.spec}: {'; '.join(reasons)}")
+        parent = self.settings.directory or base()
+        self._prepare(parent)
+        with ExitStack() as undo:
+            try:
+                directory = undo.enter_context(self._directory(parent))
+                built = undo.enter_context(build(arm.stack, arm.device, Site(directory, self.journal)))
+            except (BuildError, Refused, CommandError, OSError) as error:
+                pytest.fail(str(error), pytrace=False)
+            self._mounts = built.mounts()
+            yield built
+            try:
+                undo.close()
+            except (BuildError, Refused, CommandError, OSError) as error:
+                pytest.fail(str(error), pytrace=False)
+
+    @contextlib.contextmanager
+    def _directory(self, base: Path) -> Iterator[Path]:
+        """A directory for mount points, which are removed afterwards; never what may still be mounted there."""
+        path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=base))
+        with self.journal.entry("directory", path=str(path)):
+            try:
+                yield path
+            finally:
+                for mountpoint in path.iterdir():
+                    mountpoint.rmdir()
+                path.rmdir()
+
+    @cached_property
+    def journal(self) -> Journal:
+        from pytest_fsstack.journal import Journal, default_directory
+
+        return Journal(default_directory())
+
+    def _prepare(self, directory: Path) -> None:
+        """Before the first stack: what the machine is, mounts of our own, an orderly end for signals."""
+        if self._handlers:
+            return
+        from pytest_fsstack import environment, host
+
+        needs = [need for arms in self._arms.values() for arm in arms for need in arm.stack.needs()]
+        self.results.environment = environment.record(
+            self.settings.devices, directory=directory, tools=[*environment.tools_of(needs), "tar", "rsync"]
+        )
+        host.private_mounts()
+        self._handlers[0] = None
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                self._handlers[number] = signal.signal(number, self._end)
+
+    def _end(self, number: int, frame: object) -> None:
+        # Once: a second signal must not interrupt the teardown that the first one started.
+        signal.signal(number, signal.SIG_IGN)
+        pytest.exit(f"fsstack: ended by {signal.Signals(number).name}; the stack is torn down", returncode=128 + number)
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        from pytest_fsstack import corpus as data
+
+        try:
+            if self.settings.corpus:
+                return data.given(self.settings.corpus, data.cache_directory())
+            return data.generated(data.cache_directory())
+        except data.CorpusError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    @cached_property
+    def payload(self) -> Path:
+        from pytest_fsstack import corpus
+
+        return corpus.payload(corpus.cache_directory(), 100 * 2**20, seed=1)
+
+    # -- reporting -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def results(self) -> Results:
+        from pytest_fsstack.results import Results
+
+        return Results()
+
+    def header(self) -> list[str]:
+        settings = self.settings
+        rounds = " or ".join(map(str, settings.looks.rounds))
+        devices = ", ".join(device.spec for device in settings.devices)
+        lines = [f"fsstack: {devices}; {rounds} rounds; --fsstack-seed={settings.seed}"]
+        if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
+            lines.append(
+                f"fsstack: {rounds} rounds are too few for a verdict: at least {settings.looks.minimum_rounds} are "
+                f"needed at --fsstack-alpha={settings.looks.alpha:g}"
+            )
+        return lines
+
+    @property
+    def _measured_nothing(self) -> bool:
+        """A gate must not pass because nothing was compared."""
+        gate = self.settings.strict or self.settings.missing_fails
+        return bool(gate and self._timed_groups and not self.results.comparisons)
+
+    def finish(self, session: pytest.Session) -> None:
+        """Write the reports that were asked for."""
+        if self.results.chains:
+            from pytest_fsstack import environment
+
+            self.results.environment = self.results.environment or environment.record(self.settings.devices)
+            if "corpus" in self.__dict__:
+                self.results.environment["corpus"] = environment.corpus_facts(self.corpus)
+            for name, path in self.settings.reports:
+                path.write_text(self.reports[name](self.results), encoding="utf-8")
+        if self._measured_nothing and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+        from pytest_fsstack import results
+        from pytest_fsstack.report import terminal
+
+        benchmarks: Any = self.config.pluginmanager.get_plugin("pytest-benchmark")
+        if benchmarks and not (self.config.get_verbosity() > 0 or benchmarks.compare or benchmarks.histogram):
+            results.hide_benchmark_records(benchmarks)
+        if self.results.chains:
+            terminal.write(reporter, self.results, self.config.get_verbosity())
+        for name, path in self.settings.reports:
+            reporter.write_line(f"fsstack: wrote {name} to {os.path.relpath(path)}")
+        if self._measured_nothing:
+            reporter.write_line("fsstack: 0 comparisons: this gate has measured nothing, and so it fails", red=True)
+
+    def close(self) -> None:
+        for number, handler in self._handlers.items():
+            if number:
+                signal.signal(number, handler)
+        if "journal" in self.__dict__:
+            self.journal.close()

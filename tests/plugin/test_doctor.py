@@ -1,0 +1,176 @@
+"""`--fsstack-doctor` and `--fsstack-cleanup`: what they print instead of running tests, and their exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+#: A layer that needs nothing, and one that needs a tool that no machine has; both stand on a directory.
+LAYERS = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pytest_fsstack.needs import Tool
+from pytest_fsstack.stack import Directory, Layer
+from pytest_fsstack.workloads import workload
+
+TOOL = Tool("frobnicate", "frob-tools", {"dnf": "frobnicator", "zypper": "frobnicator", "pacman": "frobnicator"})
+
+
+@dataclass(frozen=True)
+class Easy(Layer):
+    name: ClassVar = "easy"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+
+@dataclass(frozen=True)
+class Hard(Easy):
+    name: ClassVar = "hard"
+
+    def needs(self):
+        return [TOOL]
+
+
+@workload(TOOL)
+def frobnicate(timed, fsstack):
+    with timed():
+        pass
+
+
+def pytest_fsstack_layers():
+    return [Easy, Hard]
+
+
+def pytest_fsstack_workloads():
+    return {"frobnicate": frobnicate}
+"""
+
+FAKE_APT = """#!/bin/sh
+echo "apt-get $*" >> {log}
+for word in "$@"; do
+    if [ "$word" = frob-tools ] && [ "$1" = install ]; then
+        printf '#!/bin/sh\\n' > {bin}/frobnicate
+        chmod +x {bin}/frobnicate
+    fi
+done
+exit {code}
+"""
+
+
+@pytest.fixture
+def machine(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of commands that come before the machine's own, with a package manager; returns it."""
+    directory = pytester.mkdir("bin")
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    package_manager(directory)
+    pytester.makeconftest(LAYERS)
+    pytester.makepyfile("def test_never_runs():\n    raise AssertionError")
+    return directory
+
+
+def package_manager(directory: Path, code: int = 0) -> None:
+    script = directory / "apt-get"
+    script.write_text(FAKE_APT.format(log=directory / "log", bin=directory, code=code))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(f"--fsstack-device=dir:{pytester.path}", *arguments)
+
+
+def cells(result: pytest.RunResult, kind: str, name: str) -> list[str]:
+    line = next(line for line in result.outlines if line.split()[:2] == [kind, name])
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_a_table_of_every_layer_and_workload_instead_of_the_tests(pytester: pytest.Pytester, machine: Path) -> None:
+    result = run(pytester, "--fsstack-doctor")
+    assert cells(result, "layer", "easy")[2:] == ["yes"]
+    assert cells(result, "layer", "hard")[2:] == ["no", "needs frobnicate", "apt install frob-tools"]
+    assert cells(result, "workload", "frobnicate")[2] == "no"
+    for kind, name in (("layer", "ext4"), ("layer", "gocryptfs"), ("workload", "extract"), ("workload", "delete")):
+        assert cells(result, kind, name)[2] in ("yes", "no")
+    assert not any("test_never_runs" in line for line in result.outlines)
+    (command,) = [line for line in result.outlines if line.startswith("to install all of it: apt install ")]
+    assert command.split().count("frob-tools") == 1
+    assert result.ret == 1
+
+
+def test_only_what_the_selected_stacks_need_counts(pytester: pytest.Pytester, machine: Path) -> None:
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=easy | easy")
+    result.stdout.fnmatch_lines(["everything is there that the selected stacks (easy+easy) need"])
+    assert result.ret == 0
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=easy", "--fsstack-stacks=easy | hard")
+    result.stdout.fnmatch_lines(["*  easy+hard: needs frobnicate: apt install frob-tools"])
+    assert result.ret == 1
+
+
+def test_the_stacks_of_the_ini_are_selected_too(pytester: pytest.Pytester, machine: Path) -> None:
+    pytester.makeini("[pytest]\nfsstack_stacks =\n    easy")
+    assert run(pytester, "--fsstack-doctor").ret == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="installing needs root: run pytest with sudo")
+def test_install_gets_the_packages_and_looks_again(pytester: pytest.Pytester, machine: Path) -> None:
+    result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=hard")
+    assert result.ret == 0
+    update, install = (machine / "log").read_text().splitlines()
+    assert update == "apt-get update"
+    assert install.startswith("apt-get install -y ")
+    assert "frob-tools" in install.split()
+    rows = [line.split()[2] for line in result.outlines if line.split()[:2] == ["layer", "hard"]]
+    assert rows == ["no", "yes"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="installing needs root: run pytest with sudo")
+def test_an_installation_that_fails_is_told_by_the_exit_code(pytester: pytest.Pytester, machine: Path) -> None:
+    package_manager(machine, code=100)
+    (machine / "apt-get").write_text((machine / "apt-get").read_text().replace("frob-tools", "other"))
+    result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=hard")
+    result.stdout.fnmatch_lines(["it failed with exit code 100"])
+    assert result.ret == 1
+
+
+def test_a_mistake_in_an_option_is_one_line(pytester: pytest.Pytester, machine: Path) -> None:
+    result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=harrd")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *harrd*did you mean hard?*"])
+
+
+def test_cleanup_with_nothing_to_clean_says_so(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    journals = pytester.path / "journals"
+    pytester.makeconftest(
+        f"""
+        from pathlib import Path
+        from pytest_fsstack import journal
+
+        journal.default_directory = lambda: Path({str(journals)!r})
+        """
+    )
+    result = pytester.runpytest_subprocess("--fsstack-cleanup")
+    result.stdout.fnmatch_lines(["nothing was left behind"])
+    assert result.ret == 0
+
+
+def test_a_workload_whose_tool_is_missing_skips_its_test(pytester: pytest.Pytester, machine: Path) -> None:
+    pytester.makepyfile(
+        """
+        from pytest_fsstack.needs import Tool
+        from pytest_fsstack.workloads import workload
+
+        @workload(Tool("frobnicate", "frob-tools"))
+        def frobnicate():
+            raise AssertionError
+
+        def test_it():
+            frobnicate()
+        """
+    )
+    result = pytester.runpytest_subprocess("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*needs frobnicate: apt install frob-tools"])

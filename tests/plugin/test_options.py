@@ -1,0 +1,193 @@
+"""The command line, the ini and markers: what they mean, and what a mistake says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+ONE = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.benchmark
+def test_it(fsstack, timed):
+    with timed(cold=False):
+        pass
+"""
+UNMARKED = """
+def test_it(fsstack):
+    pass
+"""
+
+
+def collected(result: pytest.RunResult) -> list[str]:
+    return [line.partition("::")[2] for line in result.stdout.lines if line.startswith("test_it.py::")]
+
+
+def test_stacks_on_the_command_line_replace_a_tests_own(project: Project) -> None:
+    project.write(ONE)
+    result = project.run("--collect-only", "-q", "--fsstack-stacks=x = crypt", "--fsstack-stacks=crypt | plain")
+    assert collected(result) == ["test_it[x]", "test_it[crypt+plain]"]
+
+
+def test_a_test_without_a_marker_takes_the_inis_stacks(project: Project) -> None:
+    project.write(UNMARKED)
+    project.pytester.makeini("[pytest]\nfsstack_stacks =\n    plain\n    fast = plain(cost=1)\n")
+    assert collected(project.run("--collect-only", "-q")) == ["test_it[plain]", "test_it[fast]"]
+
+
+def test_the_inis_stacks_do_not_replace_a_marker(project: Project) -> None:
+    project.write(ONE)
+    project.pytester.makeini("[pytest]\nfsstack_stacks = crypt | crypt\n")
+    assert collected(project.run("--collect-only", "-q")) == ["test_it[plain]", "test_it[crypt]"]
+
+
+def test_the_same_stack_may_stand_twice_under_two_names(project: Project) -> None:
+    project.write(ONE)
+    result = project.run("--fsstack-stacks=a = plain", "--fsstack-stacks=b = plain", "--fsstack-rounds=1", "-v")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*test_it?a?*", "*test_it?b?*"])
+
+
+def test_stacks_are_selected_by_name(project: Project) -> None:
+    project.write(ONE)
+    result = project.run(
+        "--collect-only", "-q", "--fsstack-stacks=plain | crypt", "--fsstack-stacks=plain", "-k", "plain+crypt"
+    )
+    assert collected(result) == ["test_it[plain+crypt]"]
+
+
+def test_each_device_is_one_more_parameter(project: Project) -> None:
+    project.write(ONE)
+    other = project.pytester.mkdir("other")
+    result = project.run("--fsstack-rounds=1", f"--fsstack-device=dir:{other}", "-v")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*test_it?plain:dir-device?*", "*test_it?crypt:dir-other?*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--fsstack-stacks=plain | crupt"], "*unknown layer 'crupt'; did you mean crypt*"),
+        (["--fsstack-stacks=plain(price=3)"], "*plain has no option 'price'; it has: cost*"),
+        (["--fsstack-stacks=plain |"], "*this is not a stack*"),
+        (["--fsstack-stacks=ext4"], "*ext4 needs a block device below it; the device dir:* put `loop` between them*"),
+        (["--fsstack-stacks=plain", "--fsstack-stacks=plain"], "*two stacks are called 'plain': give one a name*"),
+        (["--fsstack-baseline=luks"], "*the baseline 'luks' is none of the stacks: plain, crypt*"),
+        (["--fsstack-size=big"], "*--fsstack-size: 'big' is not a size; write 512M*"),
+        (["--fsstack-device=/no/such/disk"], "*--fsstack-device: /no/such/disk does not exist*"),
+        (["--fsstack-device=/tmp"], "*--fsstack-device: /tmp is a directory; to use it as it is, write dir:/tmp*"),
+        (["--fsstack-device=/etc/passwd"], "*/etc/passwd is not a block device*"),
+        (["--fsstack-device=sdb1"], "*'sdb1' is not a device; write loop, ram*"),
+        (["--fsstack-device=dir:/no/such"], "*there is no directory /no/such*"),
+        (["--fsstack-overwrite=/dev/sdz9"], "*names no device of this session; add --fsstack-device=/dev/sdz9*"),
+        (["--fsstack-budget=lots"], "*'lots' is not a budget; write 'luks[*]: 30%'*"),
+        (["--fsstack-rounds=0"], "*give a number of rounds, 1 or more, not 0*"),
+        (["--fsstack-alpha=2"], "*an error rate lies between 0 and 1*"),
+        (["--fsstack-report=pdf=x"], "*'pdf=x' is not NAME=FILE; names are: csv, json, markdown*"),
+        (["--fsstack-json=/no/such/dir/x"], "*there is no directory /no/such/dir*"),
+        (["--fsstack-dir=/no/such/dir"], "*there is no directory /no/such/dir*"),
+        (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
+    project: Project, arguments: list[str], expected: str
+) -> None:
+    project.write(ONE)
+    result = project.run(*arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert sum(line.startswith("ERROR: ") for line in result.stderr.lines) == 1
+    result.stderr.fnmatch_lines([f"ERROR: {expected}"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected"),
+    [
+        (
+            "fsstack('plain', 'crupt')",
+            ["*test_it.py::test_it: unknown layer 'crupt'; did you mean crypt*", "  crupt", "  ^^^^^"],
+        ),
+        ("fsstack('plain', baselin='plain')", ["*the marker fsstack has no argument 'baselin'*"]),
+        ("fsstack('plain', baseline='ext4')", ["*the baseline 'ext4' is none of the stacks: plain*"]),
+        ("fsstack(3)", ["*takes stacks as text, not 3*"]),
+        ("fsstack()", ["*there are no stacks to run it on*"]),
+        ("fsstack('plain')\n@pytest.mark.fsstack_budget(overhead=-2)", ["*a budget of -200 % is impossible*"]),
+        ("fsstack('plain')\n@pytest.mark.fsstack_budget()", ["*either overhead=0.30*or limit=*"]),
+        ("fsstack('plain')\n@pytest.mark.fsstack_budget(0.3, metrik='x')", ["*unexpected keyword argument 'metrik'*"]),
+    ],
+)
+def test_a_mistake_in_a_marker_is_one_message_and_exit_code_4(
+    project: Project, marker: str, expected: list[str]
+) -> None:
+    project.write(
+        f"import pytest\n\n@pytest.mark.{marker}\n@pytest.mark.benchmark\ndef test_it(fsstack, timed):\n    pass\n"
+    )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {expected[0]}", *expected[1:]])
+
+
+def test_without_any_stacks_a_test_says_where_they_come_from(project: Project) -> None:
+    project.write(UNMARKED)
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: test_it.py::test_it: *uses fsstack, but there are no stacks*"])
+
+
+def test_overwrite_is_only_heard_on_the_command_line_itself(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write(ONE)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--fsstack-overwrite=/dev/loop7 --fsstack-device=/dev/loop7")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *--fsstack-overwrite=/dev/loop7 must stand on the command line itself*"])
+
+
+def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -> None:
+    project.write(ONE)
+    result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*absent on dir:*needs no-such-tool: * no-such-package"])
+    result = project.run(
+        "--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "--fsstack-missing=fail"
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*needs no-such-tool: * no-such-package*"])
+
+
+def test_a_gate_that_compared_nothing_fails(project: Project) -> None:
+    project.write(ONE)
+    result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-missing=fail")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*0 comparisons: this gate has measured nothing*"])
+    assert project.run("--fsstack-rounds=1", "--fsstack-stacks=plain").ret == pytest.ExitCode.OK
+
+
+def test_benchmark_only_and_skip_know_these_tests(project: Project) -> None:
+    project.write(ONE + "\ndef test_other():\n    pass\n")
+    project.run("--fsstack-rounds=1", "--benchmark-only").assert_outcomes(passed=2, skipped=1)
+    project.run("--fsstack-rounds=1", "--benchmark-skip").assert_outcomes(passed=1, skipped=2)
+
+
+def test_benchmark_disable_runs_each_stack_once(project: Project) -> None:
+    project.write(ONE)
+    result = project.run("--benchmark-disable")
+    result.assert_outcomes(passed=2)
+
+
+def test_a_session_that_does_not_use_stacks_shows_nothing_of_the_plugin(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("fsstack:*")
+
+
+def test_every_option_has_the_prefix_and_a_help_text(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--help")
+    result.stdout.fnmatch_lines(["storage stacks (fsstack):", "*--fsstack-device=DEVICE*"])
+
+
+def test_markers_are_described(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--markers")
+    result.stdout.fnmatch_lines(["@pytest.mark.fsstack(*stacks, baseline=None)*", "@pytest.mark.fsstack_budget(*"])

@@ -1,0 +1,281 @@
+"""How chains are run: in rounds, stack by stack, reported once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from tests.plugin.conftest import Project
+
+CHAIN = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt", "plain | crypt")
+class TestChain:
+    @pytest.mark.benchmark
+    def test_first(self, fsstack, timed, cost, log):
+        log("first")
+        assert not (fsstack.path / "file").exists(), "the stack is not fresh"
+        with timed(cold=False):
+            (fsstack.path / "file").write_text("x")
+
+    @pytest.mark.benchmark
+    def test_second(self, fsstack, timed, log):
+        log("second")
+        with timed(cold=False):
+            (fsstack.path / "file").unlink()
+"""
+
+
+def orders(log: list[str]) -> list[str]:
+    return [line.split()[1] for line in log if line.startswith("first")]
+
+
+def test_every_stack_runs_its_chain_once_a_round_on_one_fresh_build(project: Project) -> None:
+    project.write(CHAIN)
+    result = project.run("--fsstack-rounds=4")
+    result.assert_outcomes(passed=6)
+    assert Counter(project.log) == {
+        f"{step} {stack}": 4 for step in ("first", "second") for stack in ("plain", "crypt", "plain+crypt")
+    }
+    # The steps of a chain follow each other, and a round ends before the next begins.
+    assert all(
+        first.split()[0] == "first" and second == first.replace("first", "second")
+        for first, second in zip(project.log[::2], project.log[1::2])
+    )
+    names = orders(project.log)
+    assert all(len(set(names[index : index + 3])) == 3 for index in range(0, 12, 3))
+
+
+def test_the_order_is_shuffled_and_the_seed_replays_it(project: Project) -> None:
+    project.write(CHAIN)
+    seen = []
+    for seed in (1, 1, 2):
+        (project.pytester.path / "log").unlink(missing_ok=True)
+        project.run("--fsstack-rounds=6", f"--fsstack-seed={seed}").stdout.fnmatch_lines([f"*--fsstack-seed={seed}"])
+        seen.append(orders(project.log))
+    assert seen[0] == seen[1] != seen[2]
+    assert len({tuple(seen[0][index : index + 3]) for index in range(0, 18, 3)}) > 1
+
+
+def test_one_item_per_test_and_stack_is_reported_in_their_collected_order(project: Project) -> None:
+    project.write(CHAIN)
+    collected = project.run("--collect-only", "-q").stdout.lines
+    names = [line for line in collected if "::" in line]
+    reported = [
+        line.split(" ")[0]
+        for line in project.run("--fsstack-rounds=2", "-v").stdout.lines
+        if line.startswith("test_it.py::") and "PASSED" in line
+    ]
+    assert len(names) == 6
+    assert reported == names
+
+
+def test_a_deselected_baseline_and_earlier_steps_run_but_are_not_reported(project: Project) -> None:
+    project.write(CHAIN)
+    result = project.run("--fsstack-rounds=2", "-k", "second and crypt and not plain", "-v")
+    result.assert_outcomes(passed=1, deselected=5)
+    assert Counter(project.log) == {
+        "first plain": 2,
+        "first crypt": 2,
+        "second plain": 2,
+        "second crypt": 2,
+    }
+
+
+def test_a_node_id_brings_its_baseline_and_earlier_steps_too(project: Project) -> None:
+    project.write(CHAIN)
+    project.run("--fsstack-rounds=2", "test_it.py::TestChain::test_second[crypt]").assert_outcomes(passed=1)
+    assert set(project.log) == {"first plain", "first crypt", "second plain", "second crypt"}
+
+
+def test_without_budgets_the_first_look_is_the_last(project: Project) -> None:
+    project.write(CHAIN)
+    project.run("-k", "plain").assert_outcomes(passed=4, deselected=2)
+    assert Counter(project.log)["first plain"] == 10
+
+
+def test_a_failing_step_ends_its_stack_with_its_own_error_and_no_other_stack(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        class TestChain:
+            @pytest.mark.benchmark
+            def test_first(self, fsstack, timed, log):
+                log("first")
+                with timed(cold=False):
+                    pass
+
+            @pytest.mark.benchmark
+            def test_second(self, fsstack, timed, log):
+                log("second")
+                with timed(cold=False):
+                    assert fsstack.stack.id != "crypt", "this disk is full"
+
+            @pytest.mark.benchmark
+            def test_third(self, fsstack, timed, log):
+                log("third")
+                with timed(cold=False):
+                    pass
+    """)
+    result = project.run("--fsstack-rounds=3", "-rs")
+    result.assert_outcomes(passed=4, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(
+        ["*AssertionError: this disk is full*", "SKIPPED*test_it.py:*not run: second failed on crypt*"]
+    )
+    assert Counter(project.log) == {
+        **{f"{step} plain": 3 for step in ("first", "second", "third")},
+        "first crypt": 1,
+        "second crypt": 1,
+    }
+
+
+def test_class_and_function_fixtures_are_set_up_and_torn_down_each_round(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def once(request):
+            with open(request.config.rootpath / "log", "a") as file:
+                print("session", file=file)
+
+        @pytest.fixture(scope="class")
+        def prepared(fsstack, request):
+            path = request.config.rootpath / "log"
+            with open(path, "a") as file:
+                print("up", fsstack.stack.id, file=file)
+            yield
+            assert fsstack.path.exists(), "the stack went before what stands on it"
+            with open(path, "a") as file:
+                print("down", fsstack.stack.id, file=file)
+
+        @pytest.mark.fsstack("plain", "crypt")
+        class TestChain:
+            @pytest.mark.benchmark
+            def test_first(self, once, prepared, timed):
+                with timed(cold=False):
+                    pass
+
+            def test_second(self, prepared, fsstack):
+                pass
+
+        def test_other(once):
+            pass
+    """)
+    project.run("--fsstack-rounds=3").assert_outcomes(passed=5)
+    assert Counter(project.log) == {
+        "session": 1,
+        **{f"{way} {name}": 3 for way in ("up", "down") for name in ("plain", "crypt")},
+    }
+    ups = [line for line in project.log if line != "session"]
+    assert all(down == up.replace("up", "down") for up, down in zip(ups[::2], ups[1::2]))
+
+
+def test_tests_without_a_benchmark_run_once_as_pytest_runs_them(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        def test_it(fsstack, log):
+            log("ran")
+    """)
+    project.run().assert_outcomes(passed=2)
+    assert project.log == ["ran plain", "ran crypt"]
+
+
+def test_a_function_is_a_chain_of_its_own_for_each_of_its_parameters(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.parametrize("size", ["4k", "64k"])
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_write(fsstack, timed, size):
+            with timed(cold=False):
+                pass
+    """)
+    file = project.pytester.path / "out.json"
+    project.run("--fsstack-rounds=2", f"--fsstack-json={file}").assert_outcomes(passed=4)
+    chains = json.loads(file.read_text())["chains"]
+    assert [[step["name"] for step in chain["steps"]] for chain in chains] == [["write[4k]"], ["write[64k]"]]
+    assert all(list(chain["steps"][0]["stacks"]) == ["plain", "crypt"] for chain in chains)
+
+
+def test_pytest_benchmarks_own_fixture_is_a_step_too(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark(min_rounds=1, max_time=0.001)
+        def test_it(fsstack, benchmark):
+            benchmark(fsstack.path.stat)
+    """)
+    project.run("--fsstack-rounds=3", "--benchmark-json=bench.json").assert_outcomes(passed=2)
+    records = json.loads((project.pytester.path / "bench.json").read_text())["benchmarks"]
+    assert {record["fullname"]: record["stats"]["rounds"] for record in records} == {
+        "test_it.py::test_it[plain]": 3,
+        "test_it.py::test_it[crypt]": 3,
+    }
+
+
+def test_a_benchmark_that_measures_nothing_fails(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain")
+        @pytest.mark.benchmark
+        def test_it(fsstack):
+            pass
+    """)
+    result = project.run("--fsstack-rounds=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*measured nothing*with timed()*"])
+
+
+def test_a_stack_that_cannot_be_built_errs_with_the_command_and_without_a_traceback(project: Project) -> None:
+    project.write(CHAIN)
+    result = project.run("--fsstack-rounds=2", "--fsstack-stacks=plain", "--fsstack-stacks=broken")
+    result.assert_outcomes(passed=2, errors=1, skipped=1)
+    result.stdout.fnmatch_lines(["*could not build `broken`*layer broken: `ls /no/such/file` failed (exit code 2)*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*contextlib.py*")
+
+
+def test_dash_x_stops_the_rounds_at_the_first_failure(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("crypt", "plain")
+        @pytest.mark.benchmark
+        def test_it(fsstack, timed, log):
+            log("ran")
+            with timed(cold=False):
+                assert fsstack.stack.id != "crypt"
+    """)
+    project.run("-x").assert_outcomes(failed=1)
+    assert Counter(project.log)["ran plain"] == 1
+
+
+def test_an_interrupted_session_tears_down_and_shows_what_it_has(project: Project) -> None:
+    project.write("""
+        import os, signal
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_it(fsstack, timed, log):
+            log("ran")
+            with timed(cold=False):
+                pass
+            if len((fsstack.path.parents[2] / "log").read_text().splitlines()) == 5:
+                os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+    """)
+    for name, status in ("SIGINT", 2), ("SIGTERM", 143):
+        (project.pytester.path / "log").unlink(missing_ok=True)
+        project.pytester._monkeypatch.setenv("SIGNAL", name)
+        result = project.run()
+        assert result.ret == status
+        assert len(project.log) == 5
+        assert list(project.device.iterdir()) == []
+        result.stdout.fnmatch_lines(["*crypt*"])

@@ -1,0 +1,173 @@
+"""Budgets: what passes, fails or stays undecided, and what that looks like."""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+# The cost is a metric of the workload's own, with a seeded noise of a few percent, so that no clock is involved.
+NOISY = """
+import random
+import pytest
+
+rng = random.Random(7)
+
+@pytest.mark.fsstack("plain", "same = plain", "dear = crypt(cost=150)", "near = crypt(cost=110)")
+class TestCost:
+    @pytest.mark.benchmark(group="g")
+    @pytest.mark.fsstack_budget(overhead=0.10, metric="cost")
+    def test_step(self, fsstack, timed, cost, log):
+        log("ran")
+        with timed(cold=False):
+            pass
+        timed.record("cost", cost * rng.gauss(1, 0.02), unit="coins")
+"""
+
+
+def outcomes(result: pytest.RunResult) -> dict[str, str]:
+    return {
+        line.partition("[")[2].partition("]")[0]: line.split()[1]
+        for line in result.stdout.lines
+        if line.startswith("test_it.py::TestCost::test_step[") and len(line.split()) > 1
+    }
+
+
+def test_pass_fail_and_inconclusive(project: Project) -> None:
+    project.write(NOISY)
+    result = project.run("-v", "-rs")
+    assert outcomes(result) == {"plain": "PASSED", "same": "PASSED", "dear": "FAILED", "near": "SKIPPED"}
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    # All three looks were needed, because of the one that stays undecided.
+    assert project.log.count("ran plain") == 30
+    result.stdout.fnmatch_lines(
+        [
+            "*step on dear costs more than its budget allows over plain:*",
+            "*fail*cost: overhead 5?.? % (96.7 % interval *), budget 10 %, 30 rounds*",
+            "*cost (coins), in the order of the rounds*",
+            "*plain *",
+            "*dear *",
+            "*in at most 5 % of sessions*--fsstack-seed=*",
+            "SKIPPED*inconclusive: cost: overhead * budget 10 %, 30 rounds; *",
+        ]
+    )
+    assert "Traceback" not in result.stdout.str()
+    result.stdout.no_fnmatch_line("*rounds.py*")
+
+
+def test_it_stops_as_soon_as_every_budget_is_decided(project: Project) -> None:
+    project.write(NOISY)
+    project.run("-k", "dear or same")
+    assert project.log.count("ran plain") == 10
+
+
+def test_strict_fails_what_is_undecided(project: Project) -> None:
+    project.write(NOISY)
+    result = project.run("--fsstack-strict", "-k", "near")
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines(["*step on near: inconclusive: *(--fsstack-strict)*"])
+
+
+def test_few_rounds_say_so_and_give_no_verdict(project: Project) -> None:
+    project.write(NOISY)
+    result = project.run("--fsstack-rounds=4", "-rs")
+    result.assert_outcomes(passed=1, skipped=3)
+    result.stdout.fnmatch_lines(["*4 rounds are too few for a verdict: at least 5 are needed*"])
+    project.run("--fsstack-rounds=6", "-k", "dear").assert_outcomes(failed=1, deselected=3)
+
+
+def test_budgets_on_the_command_line_replace_the_markers(project: Project) -> None:
+    project.write(NOISY)
+    project.run("--fsstack-budget=cost 70%", "-k", "dear").assert_outcomes(passed=1, deselected=3)
+    project.run("--fsstack-budget=cost 1%", "--fsstack-budget=de*: cost 70%", "-k", "dear or near").assert_outcomes(
+        passed=1, failed=1, deselected=2
+    )
+
+
+def test_budgets_in_the_ini(project: Project) -> None:
+    project.write(NOISY)
+    project.pytester.makeini("[pytest]\nfsstack_budget =\n    cost 70%\n")
+    project.run("-k", "dear").assert_outcomes(passed=1, deselected=3)
+
+
+def test_absolute_limits_hold_for_the_baseline_too(project: Project) -> None:
+    project.write(NOISY)
+    result = project.run("--fsstack-budget=cost <= 90", "--fsstack-budget=cost 90%", "-k", "plain or dear")
+    result.assert_outcomes(failed=2, deselected=2)
+    result.stdout.fnmatch_lines(["*fail*cost: median * coins, budget at most 90 coins, 10 rounds*"])
+
+
+def test_patterns_give_stacks_their_own_budgets(project: Project) -> None:
+    project.write(NOISY.replace("overhead=0.10", "overhead={'dea*': 0.7, '*': 0.001}"))
+    project.run("-k", "dear or near").assert_outcomes(passed=1, failed=1, deselected=2)
+
+
+def test_a_metric_that_more_of_is_better_is_judged_the_other_way_round(project: Project) -> None:
+    project.write(
+        NOISY.replace('unit="coins"', 'unit="coins", better="higher"').replace(
+            "dear = crypt(cost=150)", "dear = crypt(cost=50)"
+        )
+    )
+    project.run("-k", "dear").assert_outcomes(failed=1, deselected=3)
+
+
+def test_an_unknown_metric_fails_and_names_those_there_are(project: Project) -> None:
+    project.write(NOISY)
+    result = project.run("--fsstack-budget=price 10%", "-k", "same")
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines(["*step has no metric 'price' here; it has: seconds, *cost*"])
+
+
+def test_a_failing_baseline_leaves_nothing_to_compare_with(project: Project) -> None:
+    project.write(NOISY.replace("with timed", "assert fsstack.stack.id != 'plain'\n        with timed"))
+    result = project.run("-rs", "-k", "plain or same")
+    result.assert_outcomes(failed=1, skipped=1, deselected=2)
+    result.stdout.fnmatch_lines(["SKIPPED*nothing to compare with: baseline plain: failed in round 1*"])
+
+
+def test_xfail_is_obeyed(project: Project) -> None:
+    project.write(NOISY.replace("    @pytest.mark.benchmark", "    @pytest.mark.xfail\n    @pytest.mark.benchmark"))
+    project.run("-k", "dear").assert_outcomes(xfailed=1, deselected=3)
+
+
+def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project: Project) -> None:
+    project.write(NOISY)
+    project.run("-k", "dear", "--benchmark-json=bench.json", "--benchmark-save=it", "--benchmark-storage=store")
+    (record,) = json.loads((project.pytester.path / "bench.json").read_text())["benchmarks"]
+    assert record["group"] == "g"
+    assert record["fullname"] == "test_it.py::TestCost::test_step[dear]"
+    assert record["stats"]["rounds"] == 10
+    assert record["extra_info"]["verdict"] == "fail"
+    assert len(record["extra_info"]["metrics"]["cost"]["samples"]) == 10
+    program = Path(sys.executable).with_name("pytest-benchmark")
+    compare = project.pytester.run(program, "--storage=store", "compare")
+    compare.stdout.fnmatch_lines(["*test_step?dear?*"])
+
+
+def test_junit_gets_the_figures_as_properties(project: Project) -> None:
+    project.write(NOISY)
+    project.run("-k", "dear", "--junitxml=junit.xml")
+    case = ElementTree.parse(project.pytester.path / "junit.xml").find(".//testcase")
+    assert case is not None
+    found = {each.get("name"): each.get("value") for each in case.iter("property")}
+    assert found["fsstack_verdict"] == "fail"
+    assert found["fsstack_stack"] == "crypt(cost=150)"
+    assert 0.4 < float(found["fsstack_cost_estimate"] or 0) < 0.6
+    failure = case.find("failure")
+    assert failure is not None
+    assert "costs more than its budget" in (failure.get("message") or "")
+
+
+def test_json_holds_every_sample_in_order_and_the_environment(project: Project) -> None:
+    project.write(NOISY)
+    project.run("-k", "dear", "--fsstack-json=out.json", "--fsstack-seed=5")
+    data = json.loads((project.pytester.path / "out.json").read_text())
+    (chain,) = data["chains"]
+    assert chain["seed"] == 5
+    assert len(chain["orders"]) == 10
+    assert data["environment"]["kernel"]

@@ -1,0 +1,204 @@
+"""Every layer that this machine's kernel has, built, written, read back after a remount, and taken down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import host, needs
+from pytest_fsstack.journal import Journal
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice, RamDevice
+from pytest_fsstack.stack import BuildError, Built, Device, Directory, Layer, Site, Stack, build
+from tests.real.conftest import run
+
+pytestmark = pytest.mark.root
+
+KNOWN: dict[str, type[Layer]] = {layer.name: layer for layer in BUILT_IN}
+SIZE = 512 << 20
+MARK = b"the plaintext that nobody must find "
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    host.private_mounts()
+    journal = Journal(tmp_path / "journal")
+    directory = tmp_path / "site"
+    directory.mkdir()
+    yield Site(directory, journal)
+    journal.close()
+    assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
+    assert str(directory) not in Path("/proc/self/mountinfo").read_text()
+
+
+def built(text: str, device: Device, site: Site):  # type: ignore[no-untyped-def]
+    stack = Stack.parse(text, KNOWN)
+    if reasons := needs.missing([*device.needs(), *stack.needs()]):
+        pytest.skip("; ".join(reasons))
+    return build(stack, device, site)
+
+
+def exercise(stack: Built) -> None:
+    content = MARK * 4096
+    (stack.path / "directory").mkdir()
+    (stack.path / "directory" / "file").write_bytes(content)
+    os.symlink("directory/file", stack.path / "link")
+    stack.sync()
+    if not any(layer.volatile for layer in stack.stack.layers):
+        stack.remount()
+    assert (stack.path / "link").read_bytes() == content
+    assert stack.usage() >= len(content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ext2",
+        "ext3",
+        "ext4",
+        "ext4(mkfs='-b 4096 -E stride=128,stripe-width=128', mount='noatime,discard')",
+        "xfs",
+        "xfs(mkfs='-m reflink=0', mount='noatime')",
+        "btrfs",
+        "btrfs(compress='zlib')",
+        "btrfs(compress='lzo')",
+        "btrfs(compress='zstd:3', mount='noatime')",
+        "tmpfs(mount='size=64M')",
+        "ext4 | gocryptfs",
+        "xfs | gocryptfs(aessiv=True)",
+        "ext4 | gocryptfs(xchacha=True, plaintextnames=True)",
+        "ext4 | encfs",
+        "btrfs | encfs(mode='paranoia')",
+        "ext4 | bind",
+        "raw | ext4",
+        "ext4 | loop | xfs",
+        "ext4 | loop(size='100M', direct_io=False) | ext2 | bind",
+        "tmpfs | gocryptfs | encfs",
+        "luks | ext4",
+        "dmcrypt | ext4",
+    ],
+)
+def test_on_a_loop_device(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        exercise(stack)
+        assert stack.device is not None
+        assert _loops(site)
+    assert not _loops(site)
+
+
+def test_on_memory(site: Site) -> None:
+    with built("ext4", RamDevice(SIZE), site) as stack:
+        exercise(stack)
+
+
+@pytest.mark.parametrize("text", ["gocryptfs", "encfs", "bind", "loop(size='64M') | ext4"])
+def test_on_an_existing_directory(text: str, site: Site, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "precious").write_text("mine")
+    with built(text, DirectoryDevice(home), site) as stack:
+        exercise(stack)
+    assert [path.name for path in home.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("text", ["ext4 | gocryptfs", "ext4 | encfs"])
+def test_encryption_hides_contents_and_names(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        (stack.path / "secret-name").write_bytes(MARK)
+        stack.sync()
+        lower = stack._places[1]
+        assert isinstance(lower, Directory)
+        names = [name for _, directories, files in os.walk(lower.path) for name in directories + files]
+        assert not any("secret-name" in name for name in names)
+        assert len(names) > 2
+        raw = stack.bottom.path.read_bytes()
+    assert MARK not in raw
+
+
+def test_a_filesystem_without_encryption_does_not(site: Site) -> None:
+    with built("ext4", LoopDevice(SIZE), site) as stack:
+        (stack.path / "secret-name").write_bytes(MARK)
+        stack.sync()
+        raw = stack.bottom.path.read_bytes()
+    assert MARK in raw
+
+
+def test_compression_saves_space(site: Site) -> None:
+    used = {}
+    for text in "btrfs", "btrfs(compress='zstd')":
+        with built(text, LoopDevice(SIZE), site) as stack:
+            (stack.path / "zeros").write_bytes(bytes(64 << 20))
+            stack.sync()
+            used[text] = stack.usage()
+    assert used["btrfs(compress='zstd')"] < used["btrfs"] / 2
+
+
+def test_loop_files_bypass_the_page_cache_where_they_can_and_have_no_name(site: Site) -> None:
+    with built("raw", LoopDevice(SIZE), site) as stack:
+        assert Path("/sys/block", stack.bottom.path.name, "loop/dio").read_text().strip() in "01"
+        assert [path.name for path in site.directory.iterdir()] == []
+
+
+def test_ext4_does_not_initialise_itself_in_the_background(site: Site) -> None:
+    with built("ext4", LoopDevice(SIZE), site) as stack:
+        features = run("dumpe2fs", "-h", stack.bottom.path)
+        assert "lifetime writes" in features.lower()
+        groups = run("dumpe2fs", stack.bottom.path)
+        assert "ITABLE_ZEROED" in groups
+        assert "INODE_UNINIT" not in "".join(
+            line for line in groups.splitlines() if "Group " in line and "ITABLE_ZEROED" not in line
+        )
+
+
+def test_the_passphrase_is_in_no_command_line_and_no_environment(site: Site) -> None:
+    with built("ext4 | gocryptfs | encfs", LoopDevice(SIZE), site):
+        with site.secret.passphrase() as fd:
+            passphrase = os.read(fd, 100)
+        assert len(passphrase) == 64
+        for process in Path("/proc").glob("[0-9]*"):
+            for name in "cmdline", "environ":
+                try:
+                    text = (process / name).read_bytes()
+                except OSError:
+                    continue
+                assert passphrase not in text, process
+
+
+def test_a_failing_mkfs_says_why_and_leaves_nothing(site: Site) -> None:
+    with pytest.raises(BuildError, match=r"layer xfs: `mkfs.xfs .*` failed \(exit code 1\): (?s:.*)300"):
+        with built("xfs", LoopDevice(64 << 20), site):
+            pass
+
+
+def test_a_failing_mount_takes_down_what_stood(site: Site) -> None:
+    with pytest.raises(BuildError, match=r"layer ext4: `mount .*no-such-option"):
+        with built("ext4 | loop | ext4(mount='no-such-option')", LoopDevice(SIZE), site):
+            pass
+
+
+def test_a_daemon_that_ends_at_once_is_told_with_its_words(site: Site) -> None:
+    with pytest.raises(BuildError, match=r"layer gocryptfs: `gocryptfs .*no-such-flag"):
+        with built("ext4 | gocryptfs(mount='-no-such-flag')", LoopDevice(SIZE), site):
+            pass
+
+
+def test_what_keeps_a_stack_busy_is_named(site: Site) -> None:
+    with pytest.raises(BuildError, match=rf"in use by: {os.getpid()} \(.*\) .*/held"):
+        with built("ext4", LoopDevice(SIZE), site) as stack:
+            held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
+    held.close()
+    assert host.wait_until(lambda: not _loops(site), 10)
+
+
+def _loops(site: Site) -> list[Path]:
+    """The loop devices on files of this site; those of others come and go meanwhile."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if str(site.directory) in path.read_text():
+                found.append(path)
+    return found
