@@ -137,6 +137,7 @@ class Session:
         if self._mistakes:
             raise pytest.UsageError("\n".join(self._mistakes))
         self._obey_benchmark_options(items)
+        self._refuse_company(items)
         complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
         groups = group_items(collected, items, complete)
         self._timed_groups = len({group for group in groups.values() if group.timed})
@@ -173,6 +174,16 @@ class Session:
                 ]
                 if plugin.skip:
                     item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
+
+    def _refuse_company(self, items: list[pytest.Item]) -> None:
+        """Skip benchmarks where several xdist workers would measure at the same time."""
+        from pytest_fsstack.rounds import arm_of
+
+        if getattr(self.config, "workerinput", {}).get("workercount", 1) > 1:
+            reason = "stacks that are measured at the same time disturb each other: run without -n"
+            for item in items:
+                if arm_of(item) and item.get_closest_marker("benchmark"):
+                    item.add_marker(pytest.mark.skip(reason=reason))
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -269,10 +280,16 @@ class Session:
         return Results()
 
     def header(self) -> list[str]:
+        from pytest_fsstack.measure import can_drop_caches
+
         settings = self.settings
         rounds = " or ".join(map(str, settings.looks.rounds))
         devices = ", ".join(device.spec for device in settings.devices)
         lines = [f"fsstack: {devices}; {rounds} rounds; --fsstack-seed={settings.seed}"]
+        if not can_drop_caches():
+            lines.append(
+                "fsstack: the kernel's caches cannot be dropped without root: figures are those of warm caches"
+            )
         if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
             lines.append(
                 f"fsstack: {rounds} rounds are too few for a verdict: at least {settings.looks.minimum_rounds} are "
