@@ -11,6 +11,8 @@ import functools
 import os
 import shlex
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +43,15 @@ def search_path() -> str:
 
 def which(tool: str) -> str | None:
     """The path of an installed tool, or None."""
-    return shutil.which(tool, path=search_path())
+    path = search_path()
+    # With cold caches, a search costs milliseconds. What is missing may be installed meanwhile.
+    found = _found.get((tool, path)) or shutil.which(tool, path=path)
+    if found:
+        _found[tool, path] = found
+    return found
+
+
+_found: dict[tuple[str, str], str] = {}
 
 
 @functools.cache
@@ -83,13 +93,30 @@ def run(
         raise CommandError(words, None, "", "not installed")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(os.fdopen(os.dup(stdin), "rb")) if stdin is not None else None
+        running = sh.Command(path)(*words[1:], _in=source, _bg=True, _bg_exc=False, **_options(env, fds))
+        overdue = threading.Event()
+
+        def kill() -> None:
+            overdue.set()
+            with contextlib.suppress(ProcessLookupError):
+                running.signal(signal.SIGKILL)
+
+        # Not `_timeout`: with it, `sh` returns only at the next multiple of 0.1 s.
+        timer = threading.Timer(timeout, kill)
+        timer.start()
         try:
-            done = sh.Command(path)(*words[1:], _in=source, _timeout=timeout, **_options(env, fds))
-        except sh.TimeoutException:
-            raise CommandError(words, None, "", f"no answer within {timeout:g} s, killed") from None
+            done = running.wait()
         except sh.ErrorReturnCode as error:
+            if overdue.is_set():
+                raise CommandError(words, None, "", f"no answer within {timeout:g} s, killed") from None
             said = error.stderr or error.stdout
             raise CommandError(words, error.exit_code, said.decode(errors="replace")) from None
+        except BaseException:
+            # A signal ends this session. What the command is about to make must be there when that is undone.
+            Daemon(words, running).stop()
+            raise
+        finally:
+            timer.cancel()
     return str(done.stdout.decode(errors="replace"))
 
 
@@ -113,13 +140,19 @@ class Daemon:
 
     def stop(self, patience: float = 10.0) -> None:
         """Wait until it has ended by itself, as it does when it is unmounted; kill it after `patience` seconds."""
-        for signal, seconds in (None, patience), (15, 2.0), (9, 2.0):
-            if signal and self.alive:
-                self._running.signal(signal)
+        for number, seconds in (None, patience), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0):
+            if number and self.alive:
+                self._running.signal(number)
             if wait_until(lambda: not self.alive, seconds):
                 self._running.process.wait()
                 return
         raise CommandError(self.argv, None, "", f"process {self.pid} survived SIGKILL")
+
+    def kill(self) -> None:
+        """End it at once, where nothing that it still does matters any more."""
+        if self.alive:
+            self._running.signal(signal.SIGKILL)
+        self.stop(patience=2.0)
 
 
 def start(

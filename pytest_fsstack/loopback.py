@@ -40,7 +40,7 @@ def attached(image: int, direct_io: bool = True) -> Iterator[Block]:
 
     ours = _backing_file(path)
     try:
-        yield Block(path, check)
+        yield Block(path, check, blank=file.st_blocks == 0)
     finally:
         # The last user's close detaches it, so one who still has it open must be found here and not by the next stack.
         os.close(loop)

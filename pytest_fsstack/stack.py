@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import os
 import re
+import time
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -16,6 +17,7 @@ from typing import ClassVar, Protocol
 
 from pytest_fsstack import host, spec
 from pytest_fsstack.needs import Need
+from pytest_fsstack.settings import Queue
 from pytest_fsstack.spec import SpecError
 
 if typing.TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Block:
     path: Path
     check: Callable[[], None]
     written: Callable[[], object] = lambda: None
+    #: Whether nothing was written to it before it was opened, so that there is nothing to wipe.
+    blank: bool = False
     kind: ClassVar[str] = "block device"
 
     @property
@@ -46,7 +50,8 @@ class Block:
     def wipe(self) -> None:
         """Remove the signatures of whatever was here before. Raises what `check` raises, `host.CommandError`."""
         self.check()
-        host.run("wipefs", "-aq", self.path)
+        if not self.blank:
+            host.run("wipefs", "-aq", self.path)
 
     def overwrite(self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = ()) -> None:
         """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
@@ -102,6 +107,7 @@ class Site:
     directory: Path
     journal: Journal
     secret: Secret = dataclasses.field(default_factory=Secret)
+    queue: Queue = dataclasses.field(default_factory=Queue)
 
     def mountpoint(self, layer: str, depth: int) -> Path:
         """An empty directory to mount on."""
@@ -132,6 +138,9 @@ class Layer:
     gives: ClassVar[PlaceType]
     #: Whether a daemon of this layer caches data, which dropping the kernel's caches does not reach.
     caches: ClassVar[bool] = False
+    #: Seconds after which a daemon of this layer has by itself written and dropped what it caches: a restart would take
+    #: longer than waiting.
+    forgets_after: ClassVar[float] = 0.0
     #: Whether unmounting it loses what is in it, so that it stays mounted as long as the stack stands.
     volatile: ClassVar[bool] = False
 
@@ -145,6 +154,11 @@ class Layer:
     def opened(self, below: Place, site: Site, depth: int) -> AbstractContextManager[Place]:
         """Open or mount; close or unmount."""
         raise NotImplementedError
+
+    def sync(self, place: Place) -> None:
+        """Write out what was written to the place that this layer gives."""
+        if isinstance(place, Directory):
+            host.syncfs(place.path)
 
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""
@@ -262,7 +276,7 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
         near = difflib.get_close_matches(call.name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
         raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
-    options, types = cls.options(), typing.get_type_hints(cls)
+    options, types = cls.options(), typing.get_type_hints(cls) if call.options else {}
     for given in call.options:
         if given.name not in options:
             valid = ", ".join(options) or "none"
@@ -337,6 +351,11 @@ class Built:
         return self._places[-1].path
 
     @property
+    def below(self) -> Path:
+        """What the topmost layer stands on; it is what a layer that only shows something else is filled through."""
+        return self._places[-2].path
+
+    @property
     def device(self) -> Path | None:
         """The topmost block device of the stack, on which its filesystem stands; None on a directory."""
         return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)
@@ -353,9 +372,10 @@ class Built:
 
     def sync(self) -> None:
         """Write everything out, from the top down: a layer may hold back what the one above believes written."""
-        for place in reversed(self._places):
-            if isinstance(place, Directory):
-                host.syncfs(place.path)
+        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
+            layer.sync(place)
+        if isinstance(self.bottom, Directory):
+            host.syncfs(self.bottom.path)
         if isinstance(self._places[-1], Block):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -363,13 +383,39 @@ class Built:
             finally:
                 os.close(fd)
 
+    def trim(self) -> int:
+        """Discard what the stack's filesystems do not use, as fstrim does, from the top down; returns how many bytes.
+
+        Not for timed sections. A filesystem that cannot is passed over. Raises `BuildError` where none can.
+        """
+        self.sync()
+        found: list[int] = []
+        problems: list[str] = []
+        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
+            if Block in layer.takes and layer.gives is Directory:
+                try:
+                    said = host.run("fstrim", "--verbose", place.path)
+                except host.CommandError as error:
+                    problems.append(f"layer {layer.name}: {error}")
+                    continue
+                found += [int(number) for number in re.findall(r"\((\d+) bytes\)", said)]
+        if not found:
+            reason = "; ".join(problems) or "it has no filesystem of its own"
+            hint = ". LUKS and dm-crypt pass discards on with open='--allow-discards'" if self._is_mapped() else ""
+            raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {reason}{hint}")
+        return sum(found)
+
+    def _is_mapped(self) -> bool:
+        return any(layer.takes == (Block,) and layer.gives is Block for layer in self.stack.layers)
+
     def remount(self) -> None:
         """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
         self._reopen(lambda layer: layer.gives is Directory)
 
     def drop_daemon_caches(self) -> None:
-        """Restart the layers with daemons, whose caches the kernel cannot drop."""
+        """Restart the layers with daemons, whose caches the kernel cannot drop, or wait until they dropped them."""
         self._reopen(lambda layer: layer.caches)
+        time.sleep(max(layer.forgets_after for layer in self.stack.layers))
 
     def mounts(self) -> list[str]:
         """``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
@@ -391,6 +437,8 @@ class Built:
                 layer.create(below, self._site)
             with ExitStack() as undo:
                 place = undo.enter_context(layer.opened(below, self._site, depth))
+                if isinstance(place, Block):
+                    undo.enter_context(self._site.queue.above(place.path, self._site.journal))
                 self._open.append(undo.pop_all())
         except (host.CommandError, OSError) as error:
             raise BuildError(f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
@@ -420,6 +468,8 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
     with ExitStack() as undo:
         try:
             bottom = undo.enter_context(device.opened(site))
+            if isinstance(bottom, Block):
+                undo.enter_context(site.queue.bottom(bottom.path, site.journal))
         except (host.CommandError, OSError) as error:
             raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {error}") from error
         built = Built(stack, device, bottom, site)

@@ -1,0 +1,1 @@
+"""What the plugin costs, against a reference that is measured in the same run."""

@@ -1,0 +1,48 @@
+"""What does `timed.run` add to a command's own time? ``true``, against the least that starts a process.
+
+python -m benchmarks.run_overhead [pairs]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.pairs import Finding, difference_finding, interleaved, main
+from pytest_fsstack import host
+from pytest_fsstack.journal import Journal
+from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.measure import Timed
+from pytest_fsstack.stack import Site, Stack, build
+
+PAIRS = 500
+
+
+def measure(pairs: int = PAIRS) -> Finding:
+    path = host.which("true")
+    assert path is not None
+    with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
+        directory = Path(name)
+        site = Site(directory, Journal(directory / "journal"))
+        with build(Stack(()), DirectoryDevice(directory), site) as built:
+            timed = Timed(built)
+
+            def ours() -> float:
+                start = time.perf_counter()
+                timed.run("true")
+                return time.perf_counter() - start
+
+            def spawn() -> float:
+                start = time.perf_counter()
+                os.waitpid(os.posix_spawn(path, ["true"], os.environ), 0)
+                return time.perf_counter() - start
+
+            found = interleaved(ours, spawn, pairs, warmup=10)
+    return difference_finding("timed.run(true)", found, most=2.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(measure, PAIRS))

@@ -1,0 +1,115 @@
+"""What does a whole session cost? pytest with the plugin against a shell script that runs the same rounds.
+
+    python -m benchmarks.session [pairs]
+
+ext4 and xfs on loop devices, an archive extracted and removed from cold caches, six rounds. The script does what a
+person would write to time the same by hand; it compares nothing. Needs root.
+
+Of pytest's plugins only this one and pytest-benchmark, which it needs, are loaded. The chain takes half a second a
+stack, which makes this the worst case: what a session adds is mostly its start.
+"""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.pairs import Finding, interleaved, main, pytest_command, ratio_finding, seconds_of
+from pytest_fsstack import corpus
+from pytest_fsstack.layers.filesystems import Ext4, Xfs
+
+PAIRS = 7
+ROUNDS = 6
+SIZE = "4G"
+
+TEST = """
+import pytest
+
+
+@pytest.mark.fsstack("ext4", "xfs")
+class TestTree:
+    @pytest.mark.benchmark
+    def test_extract(self, fsstack, timed, corpus):
+        (fsstack.path / "tree").mkdir()
+        with timed(preload=[corpus.tar]):
+            timed.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", fsstack.path / "tree")
+
+    @pytest.mark.benchmark
+    def test_remove(self, fsstack, timed):
+        with timed():
+            timed.run("rm", "-rf", fsstack.path / "tree")
+"""
+
+SHELL = r"""
+set -eu
+archive=$1 rounds=$2 size=$3 mnt=$PWD/mnt loop=
+declare -A mkfs=([ext4]=$4 [xfs]=$5)
+trap 'umount -q "$mnt" || true; [ -z "$loop" ] || losetup -d "$loop"; rm -f image' EXIT
+mkdir -p "$mnt"
+
+cold() {
+    sync
+    echo 3 > /proc/sys/vm/drop_caches
+}
+
+timed() {
+    local start=$EPOCHREALTIME
+    "$@"
+    sync -f "$mnt"
+    local end=$EPOCHREALTIME
+    echo "$fs $1 $(( ${end/./} - ${start/./} )) us"
+}
+
+for (( round = 0; round < rounds; round++ )); do
+    for fs in ext4 xfs; do
+        truncate -s "$size" image
+        loop=$(losetup --find --show --direct-io=on image)
+        mkfs.$fs ${mkfs[$fs]} "$loop"
+        mount -t $fs "$loop" "$mnt"
+        mkdir "$mnt/tree"
+        cold
+        cat "$archive" > /dev/null
+        timed tar --no-same-owner -xf "$archive" -C "$mnt/tree"
+        cold
+        timed rm -rf "$mnt/tree"
+        umount "$mnt"
+        losetup -d "$loop"
+        loop=
+        rm image
+    done
+done
+"""
+
+
+def measure(pairs: int = PAIRS) -> Finding:
+    archive = corpus.generated(corpus.cache_directory()).tar
+    mkfs = [shlex.join(layer.mkfs_words()) for layer in (Ext4(), Xfs())]
+    with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
+        directory = Path(name)
+        (directory / "test_tree.py").write_text(TEST)
+
+        def session(*budget: str) -> float:
+            options = (f"--fsstack-rounds={ROUNDS}", f"--fsstack-size={SIZE}", f"--fsstack-dir={directory}", *budget)
+            command = pytest_command("-p", "fsstack", "-p", "benchmark", *options, "test_tree.py")
+            return seconds_of(*command, cwd=directory, env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+
+        def script() -> float:
+            return seconds_of("bash", "-c", SHELL, "bash", str(archive), str(ROUNDS), SIZE, *mkfs, cwd=directory)
+
+        found = interleaved(session, script, pairs)
+        judged = [session("--fsstack-budget=2000%") for _ in range(3)]
+    more = statistics.median(judged) - statistics.median(found.ours)
+    return ratio_finding(
+        "session / shell script",
+        found,
+        target="at most 1.15",
+        most=1.15,
+        details=[f"a budget adds {more:.1f} s to a session of any length: the import of scipy"],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(measure, PAIRS))

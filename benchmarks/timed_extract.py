@@ -1,0 +1,83 @@
+"""Does `timed` report what a shell would? Extracting an archive: `timed.run` against a shell with ``tar``, ``sync -f``.
+
+    python -m benchmarks.timed_extract [pairs]
+
+Both on one ext4 on a loop device, in turns, from the same cold start: the tree removed, everything synced, caches
+dropped, the archive read. Needs root.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.pairs import Finding, interleaved, main, ratio_finding, run
+from pytest_fsstack import corpus, host
+from pytest_fsstack.journal import Journal
+from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.layers.filesystems import Ext4
+from pytest_fsstack.measure import Timed
+from pytest_fsstack.stack import Built, Site, Stack, build
+
+PAIRS = 25
+
+#: It times itself, and runs ``sync`` once before, so that loading these two from the disk is not counted: ours needs
+#: neither. ``tar`` is loaded from the disk in both ways.
+SHELL = r"""
+set -eu
+sync -f "$2"
+start=$EPOCHREALTIME
+tar --no-same-owner -xf "$1" -C "$2"
+sync -f "$2"
+end=$EPOCHREALTIME
+echo $(( ${end/./} - ${start/./} ))
+"""
+
+
+def measure(pairs: int = PAIRS) -> Finding:
+    archive = corpus.generated(corpus.cache_directory()).tar
+    with _ext4() as built:
+
+        def ours() -> float:
+            with _cold(built, archive) as (timed, tree):
+                timed.run("tar", "--no-same-owner", "-xf", archive, "-C", tree)
+            assert timed.sample is not None
+            return timed.sample["seconds"]
+
+        def shell() -> float:
+            with _cold(built, archive) as (_, tree):
+                return int(run("bash", "-c", SHELL, "bash", str(archive), str(tree), cwd=tree)) / 1e6
+
+        found = interleaved(ours, shell, pairs)
+    return ratio_finding("timed extract / shell", found, target="1.00 ± 0.03", least=0.97, most=1.03)
+
+
+@contextmanager
+def _ext4() -> Iterator[Built]:
+    host.private_mounts()
+    with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as directory:
+        journal = Journal(Path(directory, "journal"))
+        site = Site(Path(directory, "site"), journal)
+        site.directory.mkdir()
+        with build(Stack((Ext4(),)), LoopDevice(4 << 30), site) as built:
+            yield built
+        journal.close()
+
+
+@contextmanager
+def _cold(built: Built, archive: Path) -> Iterator[tuple[Timed, Path]]:
+    """A timed block of either way: only one of them asks it afterwards what it measured."""
+    tree = built.path / "tree"
+    tree.mkdir()
+    timed = Timed(built)
+    with timed(preload=[archive]):
+        yield timed, tree
+    shutil.rmtree(tree)
+
+
+if __name__ == "__main__":
+    sys.exit(main(measure, PAIRS))
