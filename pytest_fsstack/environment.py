@@ -29,6 +29,7 @@ _PACKAGES = ("pytest-fsstack", "pytest", "pytest-benchmark", "pytest-xdist", "nu
 #: Where a tool does not know --version.
 _VERSION_OPTIONS = {
     **dict.fromkeys(("mkfs.ext2", "mkfs.ext3", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fusermount"), "-V"),
+    **dict.fromkeys(("mkfs.f2fs", "mkfs.nilfs2", "mkfs.reiserfs"), "-V"),
     "gocryptfs": "-version",
 }
 #: What disk encryption and checksums of filesystems use.
@@ -37,8 +38,9 @@ _CRYPTO = re.compile(r"aes|serpent|twofish|camellia|sm4|adiantum|chacha|blake2b-
 _PRIVATE = re.compile(
     r"\b([\w.-]*(?:host|pass|secret|token|key|cred|auth|uuid)[\w.-]*|ip|nfsroot)=(\"[^\"]*\"|\S+)", re.I
 )
-#: Even asked for its version, it makes /dev/mapper/control, whether or not the kernel has the driver.
-_NEVER_ASKED = ("dmsetup",)
+#: Even asked for its version, dmsetup makes /dev/mapper/control, whether or not the kernel has the driver. The others
+#: answer with numbers that are no version.
+_NEVER_ASKED = ("dmsetup", "mkfs.vfat", "zfs-fuse")
 _PATIENCE = 2.0
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_fsstack import guard, host
+from pytest_fsstack import guard, host, settings
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 _LOOP_GET_STATUS64 = 0x4C05  # linux/loop.h
@@ -369,6 +369,41 @@ def _unmount(facts: Facts) -> str:
     return f"unmounted {target}"
 
 
+def _encryption_key_added(facts: Facts) -> bool:
+    # Its identifier is a hash of the random key, so wherever it is known it is that session's.
+    target, key = _text(facts, "target"), _text(facts, "key")
+    if not Path(target).is_dir():
+        return False
+    try:
+        return "Absent" not in host.run("xfs_io", "-c", f"enckey_status {key}", target)
+    except host.CommandError:
+        return False  # the filesystem that had it is not mounted there any more
+
+
+def _remove_encryption_key(facts: Facts) -> str:
+    target = _text(facts, "target")
+    if "busy" in host.run("xfs_io", "-c", f"rm_enckey {_text(facts, 'key')}", target):
+        holders = ", ".join(host.users(Path(target)))
+        raise _Unproved(f"its files are still open{f'; in use by: {holders}' if holders else ''}")
+    return f"removed the encryption key of {target}"
+
+
+def _imported(facts: Facts) -> bool:
+    name = _text(facts, "name")
+    if not name.startswith("fsstack-"):
+        raise _Unproved("that is no name that this plugin gives to a pool")
+    try:
+        return name in host.run("zpool", "list", "-H", "-o", "name").split()
+    except host.CommandError:
+        return False  # without ZFS, or with a daemon of its own that died with the session
+
+
+def _export(facts: Facts) -> str:
+    name = _text(facts, "name")
+    host.run("zpool", "export", "-f", name)
+    return f"exported the ZFS pool {name}"
+
+
 def _started(facts: Facts) -> dict[str, Fact]:
     return {"start": start_time(_whole_number(facts, "pid"))} if "pid" in facts else {}
 
@@ -519,10 +554,29 @@ def _relabel(facts: Facts) -> str:
     return f"emptied {path} but for its scratch label"
 
 
+def _still_set(facts: Facts) -> bool:
+    path, old, value = Path(_text(facts, "path")), _text(facts, "old"), _text(facts, "value")
+    if not settings.is_setting(path):
+        raise _Unproved("that is nothing that this plugin sets")
+    now = settings.current(path)
+    if now not in (None, old, value):
+        raise _Gone(f"it is {now} now, and not {value} as the session left it")
+    return now == value != old
+
+
+def _set_back(facts: Facts) -> str:
+    path, old = Path(_text(facts, "path")), _text(facts, "old")
+    path.write_text(old)
+    return f"set {path} back to {old}"
+
+
 _KINDS: Mapping[str, _Kind] = {
     "mount": _Kind(_real_target, _mounted, _unmount),
+    "fscrypt key": _Kind(_real_target, _encryption_key_added, _remove_encryption_key),
     "daemon": _Kind(_started, _running, _kill),
     "dm": _Kind(_name_is_enough, _mapped, _unmap),
+    "zpool": _Kind(_name_is_enough, _imported, _export),
+    "setting": _Kind(_name_is_enough, _still_set, _set_back),
     "loop": _Kind(_backed, _attached, _detach),
     "directory": _Kind(_inode, _exists, _remove, outlives_boot=True),
     "disk": _Kind(

@@ -81,15 +81,30 @@ class DeviceMapper:
     target: str
 
     def missing(self) -> str | None:
-        if not Path("/dev/mapper/control").exists():
-            load_module("dm_mod")
-        if not Path("/dev/mapper/control").exists():
+        if not _device_mapper() and not (load_module("dm_mod") and _device_mapper()):
             return f"this kernel ({platform.release()}) has no device-mapper (for dm-{self.target}): boot one that has"
         if reason := DMSETUP.missing():
             return reason
         if self.target in _targets() or (load_module(f"dm_{self.target}") and self.target in _targets()):
             return None
         return f"this kernel ({platform.release()}) has no dm-{self.target}: boot a kernel that has it"
+
+
+@dataclass(frozen=True)
+class KernelCipher:
+    """A cipher of the running kernel as its crypto interface names it, such as adiantum(xchacha12,aes)."""
+
+    name: str
+    #: The kernel's option for it, which tells where the interface itself is missing.
+    config: str
+
+    def missing(self) -> str | None:
+        if _cipher_known(self.name):
+            return None
+        # Any kernel that encrypts has AES; one that does not name it lacks the interface to ask.
+        if not _cipher_known("cbc(aes)") and _configured(self.config) is not False:
+            return None
+        return f"this kernel ({platform.release()}) has no {self.name} (CONFIG_{self.config}): boot one that has"
 
 
 @dataclass(frozen=True)
@@ -148,5 +163,39 @@ def _filesystem_known(name: str) -> bool:
     return any(line.split()[-1] == name for line in Path("/proc/filesystems").read_text().splitlines() if line.strip())
 
 
+def _device_mapper() -> bool:
+    # Not by /dev/mapper/control: even `dmsetup --version` makes that node, whether or not the kernel has the driver.
+    return "device-mapper" in Path("/proc/misc").read_text().split()
+
+
 def _targets() -> set[str]:
-    return {line.split()[0] for line in host.run("dmsetup", "targets").splitlines() if line.strip()}
+    try:
+        return {line.split()[0] for line in host.run("dmsetup", "targets").splitlines() if line.strip()}
+    except host.CommandError:
+        return set()
+
+
+def _cipher_known(name: str) -> bool:
+    import socket
+
+    try:
+        with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET) as interface:
+            interface.bind(("skcipher", name))
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _configured(option: str) -> bool | None:
+    """Whether the running kernel was configured with an option; None where it does not tell."""
+    release = platform.release()
+    for file in "/proc/config.gz", f"/boot/config-{release}", f"/lib/modules/{release}/config":
+        if Path(file).exists():
+            content = Path(file).read_bytes()
+            if file.endswith(".gz"):
+                import gzip
+
+                content = gzip.decompress(content)
+            return any(line.startswith(f"CONFIG_{option}=".encode()) for line in content.splitlines())
+    return None

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.layers.filesystems import Btrfs, Ext2, Ext3, Ext4, Tmpfs, Xfs
+from pytest_fsstack.layers.filesystems import (
+    Bcachefs,
+    Btrfs,
+    Exfat,
+    Ext2,
+    Ext3,
+    Ext4,
+    F2fs,
+    Jfs,
+    Nilfs2,
+    Ntfs,
+    Ntfs3g,
+    Reiserfs,
+    Tmpfs,
+    Vfat,
+    Xfs,
+)
+from pytest_fsstack.layers.kernel_encryption import Ecryptfs, Fscrypt
 from pytest_fsstack.layers.mapper import Dmcrypt, Luks
-from pytest_fsstack.layers.passthrough import Bind, Loop, Raw
-from pytest_fsstack.layers.stacked import Encfs, Gocryptfs
+from pytest_fsstack.layers.passthrough import Bind, Loop, Overlay, Raw
+from pytest_fsstack.layers.stacked import Cryfs, Encfs, Gocryptfs, Securefs
+from pytest_fsstack.layers.zfs import Zfs
 from pytest_fsstack.stack import Layer
 
 BUILT_IN: tuple[type[Layer], ...] = (
@@ -17,9 +35,24 @@ BUILT_IN: tuple[type[Layer], ...] = (
     Ext4,
     Xfs,
     Btrfs,
+    F2fs,
+    Nilfs2,
+    Jfs,
+    Reiserfs,
+    Zfs,
+    Bcachefs,
+    Exfat,
+    Vfat,
+    Ntfs,
+    Ntfs3g,
     Tmpfs,
     Gocryptfs,
     Encfs,
+    Cryfs,
+    Securefs,
+    Ecryptfs,
+    Fscrypt,
     Bind,
+    Overlay,
     Loop,
 )

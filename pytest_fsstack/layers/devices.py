@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import guard, host, loopback
-from pytest_fsstack.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
+from pytest_fsstack import guard, host, loopback, settings
+from pytest_fsstack.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack import Block, Device, Directory, PlaceType, Site
 
 
@@ -75,6 +75,8 @@ class DiskDevice:
 
     path: Path
     overwrite: bool
+    #: Whether all of it is discarded before each stack is built.
+    discard: bool = False
     gives: ClassVar[PlaceType] = Block
 
     @property
@@ -86,7 +88,8 @@ class DiskDevice:
         return self.path.name
 
     def needs(self) -> list[Need]:
-        return [Root(f"formatting {self.path}")]
+        blkdiscard = [Tool("blkdiscard", "util-linux")] if self.discard else []
+        return [Root(f"formatting {self.path}"), *blkdiscard]
 
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
@@ -99,6 +102,11 @@ class DiskDevice:
                 yield
 
         with guard.claimed(self.path, overwrite=self.overwrite, record=record) as disk:
+            if self.discard:
+                disk.check()
+                host.run("blkdiscard", self.path)
+                # Without its label, what a killed session left would need to be given over again.
+                guard.write_label(self.path)
             # What proves to a later clean-up that nobody has formatted the device since.
             yield Block(self.path, disk.check, lambda: notes[0].note(signature=guard.signature(self.path)))
 
@@ -131,7 +139,14 @@ class DirectoryDevice:
                 shutil.rmtree(path)
 
 
-def parse_device(text: str, *, size: int, overwrite: frozenset[str]) -> Device:
+def _discards(device: Path) -> bool:
+    try:
+        return int((settings.queue(device) / "discard_max_bytes").read_text()) > 0
+    except OSError:
+        return False
+
+
+def parse_device(text: str, *, size: int, overwrite: frozenset[str], discard: bool = False) -> Device:
     """The device that a word on the command line names. Raises ValueError for one that cannot be."""
     if text == "loop":
         return LoopDevice(size)
@@ -150,7 +165,9 @@ def parse_device(text: str, *, size: int, overwrite: frozenset[str]) -> Device:
             raise ValueError(f"{text} is a directory; to use it as it is, write dir:{text}")
         if not path.is_block_device():
             raise ValueError(f"{text} is not a block device; `lsblk` lists them")
-        return DiskDevice(path, os.path.realpath(path) in {os.path.realpath(word) for word in overwrite})
+        if discard and not _discards(path):
+            raise ValueError(f"{text} cannot discard (its discard_max_bytes is 0); leave --fsstack-discard out")
+        return DiskDevice(path, os.path.realpath(path) in {os.path.realpath(word) for word in overwrite}, discard)
     raise ValueError(
         f"{text!r} is not a device; write loop, ram, a block device such as /dev/sdb1, or dir:/a/directory"
     )

@@ -7,13 +7,15 @@ not, and it shrinks a sparse file behind the back of a measurement.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack import host
-from pytest_fsstack.needs import KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.layers.stacked import served
+from pytest_fsstack.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
 
 
@@ -26,12 +28,14 @@ class Filesystem(Layer):
     tool: ClassVar[Tool]
     #: Always passed to mkfs: quiet, overwrite, no discard.
     always: ClassVar[tuple[str, ...]]
+    #: What the kernel calls it, where that is not the layer's name.
+    driver: ClassVar[str] = ""
 
     mkfs: str = option("", "options of mkfs, verbatim")
     mount: str = option("", "mount options, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem(self.name), self.tool]
+        return [Root("mounting"), KernelFilesystem(self.driver or self.name), self.tool]
 
     def mkfs_words(self) -> list[str]:
         """The options for mkfs: ours, then the user's, which win where both speak."""
@@ -56,7 +60,7 @@ class Filesystem(Layer):
         target = site.mountpoint(self.name, depth)
         with (
             site.journal.entry("mount", target=str(target)),
-            host.mounted(below.path, target, self.name, ",".join(self.mount_words())),
+            host.mounted(below.path, target, self.driver or self.name, ",".join(self.mount_words())),
         ):
             yield Directory(target)
 
@@ -143,6 +147,209 @@ class Btrfs(Filesystem):
         # Since Linux 6.2 it discards in the background where the device can.
         discard = [] if "discard" in self.mount else ["nodiscard"]
         return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
+
+
+@dataclass(frozen=True)
+class F2fs(Filesystem):
+    """The flash-friendly filesystem F2FS, log-structured.
+
+    It collects no garbage in the background; `mount='background_gc=on'` lets it, as it does by itself when it is idle.
+    """
+
+    name: ClassVar = "f2fs"
+    tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
+    always: ClassVar = ("-q", "-f", "-t", "0")
+
+    compress: str | None = option(
+        None,
+        "compress all files: lzo, lz4, zstd or lzo-rle, with a level as in zstd:3; F2FS then writes less, but it keeps "
+        "the space that it saves for itself",
+    )
+
+    def check_options(self) -> None:
+        super().check_options()
+        if self.compress is not None:
+            method, _, level = self.compress.partition(":")
+            if method not in ("lzo", "lz4", "zstd", "lzo-rle") or (level and not level.isdecimal()):
+                raise OptionError(
+                    "compress", f"compress must be lzo, lz4, zstd or lzo-rle (or zstd:3), not {self.compress!r}"
+                )
+
+    def mkfs_words(self) -> list[str]:
+        features = ["-O", "extra_attr,compression"] if self.compress else []
+        return [*self.always, *features, *shlex.split(self.mkfs)]
+
+    def mount_words(self) -> list[str]:
+        # It discards by default where the device can.
+        ours = [] if "discard" in self.mount else ["nodiscard"]
+        ours += [] if "background_gc" in self.mount else ["background_gc=off"]
+        ours += [f"compress_algorithm={self.compress}", "compress_extension=*"] if self.compress else []
+        return [*ours, *super().mount_words()]
+
+
+@dataclass(frozen=True)
+class Nilfs2(Filesystem):
+    """The log-structured filesystem NILFS2, which keeps its past as snapshots.
+
+    Its cleaner, a daemon that copies live blocks together to make room, does not run unless `gc` says so. Without it,
+    what is overwritten or deleted takes up its space until the stack is torn down.
+    """
+
+    name: ClassVar = "nilfs2"
+    tool: ClassVar = Tool("mkfs.nilfs2", "nilfs-tools", {"dnf": "nilfs-utils", "pacman": "nilfs-utils"})
+    always: ClassVar = ("-q", "-f", "-K")
+
+    gc: bool = option(False, "run the cleaner daemon while it is mounted")
+    cleaner: str = option("", "options of nilfs_cleanerd, verbatim, such as '-p 60'")
+
+    def needs(self) -> list[Need]:
+        tools = [Tool(tool, "util-linux") for tool in ("setpriv", "unshare")]
+        cleaner = [dataclasses.replace(self.tool, command="nilfs_cleanerd"), *tools]
+        return [*super().needs(), *(cleaner if self.gc else [])]
+
+    def check_options(self) -> None:
+        super().check_options()
+        if self.cleaner and not self.gc:
+            raise OptionError("cleaner", "cleaner needs gc=True")
+        try:
+            shlex.split(self.cleaner)
+        except ValueError as error:
+            raise OptionError("cleaner", f"cleaner is not a command line: {error}") from None
+
+    def mount_words(self) -> list[str]:
+        # mount.nilfs2 would start the cleaner as a daemon that outlives the session.
+        return ["nogc", *super().mount_words()]
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        with super().opened(below, site, depth) as place, contextlib.ExitStack() as undo:
+            if self.gc:
+                undo.enter_context(self._cleaner(below, place, site))
+            yield place
+
+    @contextlib.contextmanager
+    def _cleaner(self, below: Place, place: Directory, site: Site) -> Iterator[None]:
+        # It forks itself away, whatever its options. A pid namespace does not let it: it dies with its first process.
+        leash = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", '"$@" && exec sleep infinity', "sh"]
+        daemon = host.start(*leash, "nilfs_cleanerd", *shlex.split(self.cleaner), below.path, place.path)
+        with site.journal.entry("daemon", pid=daemon.pid, target=str(place.path)):
+            try:
+                if not host.wait_until(lambda: not daemon.alive or host.users(place.path), 30.0):
+                    raise host.CommandError(daemon.argv, None, "", "it did not start within 30 s")
+                if not daemon.alive:
+                    raise daemon.error()
+                yield
+            finally:
+                # The filesystem is busy until it has ended.
+                daemon.kill()
+                host.wait_until(lambda: not host.users(place.path), 5.0)
+
+
+@dataclass(frozen=True)
+class Jfs(Filesystem):
+    """IBM's journaled filesystem JFS."""
+
+    name: ClassVar = "jfs"
+    tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
+    always: ClassVar = ("-q",)
+
+
+@dataclass(frozen=True)
+class Reiserfs(Filesystem):
+    """The filesystem ReiserFS, version 3.6; kernels from 6.13 on have it no more."""
+
+    name: ClassVar = "reiserfs"
+    tool: ClassVar = Tool("mkfs.reiserfs", "reiserfsprogs", {"dnf": "reiserfs-utils", "zypper": "reiserfs"})
+    always: ClassVar = ("-q", "-ff")
+
+
+@dataclass(frozen=True)
+class Bcachefs(Filesystem):
+    """The copy-on-write filesystem bcachefs, where kernel and tools have it."""
+
+    name: ClassVar = "bcachefs"
+    tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
+    always: ClassVar = ("-q", "-f")
+
+    compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
+
+    def check_options(self) -> None:
+        super().check_options()
+        if self.compress is not None:
+            method, _, level = self.compress.partition(":")
+            if method not in ("lz4", "gzip", "zstd") or (level and not level.isdecimal()):
+                raise OptionError("compress", f"compress must be lz4, gzip or zstd (or zstd:3), not {self.compress!r}")
+
+    def mkfs_words(self) -> list[str]:
+        discard = [] if "discard" in self.mkfs else ["--discard=0"]
+        compress = [f"--compression={self.compress}"] if self.compress else []
+        return [*self.always, *discard, *compress, *shlex.split(self.mkfs)]
+
+
+# -- of other systems --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exfat(Filesystem):
+    """Microsoft's exFAT, as on large memory cards; it has no owners, permissions or links."""
+
+    name: ClassVar = "exfat"
+    tool: ClassVar = Tool("mkfs.exfat", "exfatprogs")
+    always: ClassVar = ()
+
+
+@dataclass(frozen=True)
+class Vfat(Filesystem):
+    """Microsoft's FAT with long names, as on memory cards; it has no owners, permissions or links.
+
+    mkfs.vfat chooses 12, 16 or 32 bits by the size of the device; `mkfs='-F 32'` says which.
+    """
+
+    name: ClassVar = "vfat"
+    tool: ClassVar = Tool("mkfs.vfat", "dosfstools")
+    #: On a whole disk it would otherwise write a partition table into its boot sector.
+    always: ClassVar = ("-I", "--mbr=no")
+
+
+_MKNTFS = Tool("mkntfs", "ntfs-3g", {"dnf": "ntfsprogs", "zypper": "ntfsprogs"})
+
+
+@dataclass(frozen=True)
+class Ntfs(Filesystem):
+    """Microsoft's NTFS by the kernel's own driver, ntfs3."""
+
+    name: ClassVar = "ntfs"
+    driver: ClassVar = "ntfs3"
+    tool: ClassVar = _MKNTFS
+    #: Without -f it writes zeros over the whole device first.
+    always: ClassVar = ("-q", "-F", "-f")
+
+    compress: bool = option(False, "compress all files")
+
+    def mkfs_words(self) -> list[str]:
+        return [*self.always, *(["-C"] if self.compress else []), *shlex.split(self.mkfs)]
+
+
+@dataclass(frozen=True)
+class Ntfs3g(Ntfs):
+    """Microsoft's NTFS by the FUSE daemon ntfs-3g, as on systems whose kernel has no driver that writes."""
+
+    name: ClassVar = "ntfs3g"
+    caches: ClassVar = True
+
+    def needs(self) -> list[Need]:
+        tools = [self.tool, Tool("ntfs-3g", "ntfs-3g"), Tool("setpriv", "util-linux")]
+        return [Root("mounting"), FUSE, KernelFilesystem("fuseblk", "fuse"), *tools]
+
+    def mount_words(self) -> list[str]:
+        # With no_detach it stays in the foreground; directories made compressible count only with `compression`.
+        return ["no_detach", *(["compression"] if self.compress else []), *super().mount_words()]
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        target = site.mountpoint(self.name, depth)
+        with served(target, site, "ntfs-3g", "-o", ",".join(self.mount_words()), below.path, target) as place:
+            yield place
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ kernel unmounts what stands on it and then removes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,44 +25,69 @@ CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper"
 
 def mapper_environment() -> dict[str, str]:
     """Without a running udevd, device-mapper tools would wait for it for ever."""
-    return {} if Path("/run/udev/control").exists() else {"DM_DISABLE_UDEV": "1"}
+    return {} if _udevd_runs() else {"DM_DISABLE_UDEV": "1"}
+
+
+def _udevd_runs() -> bool:
+    # Its socket outlives it, so that there is one proves nothing.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        try:
+            control.connect("/run/udev/control")
+        except OSError:
+            return False
+    return True
 
 
 @contextlib.contextmanager
 def mapping(name: str, site: Site, *create: str | os.PathLike[str], fds: tuple[int, ...] = ()) -> Iterator[Block]:
     """Make the mapping `name` with the command `create`, and yield its block device."""
-    node, env = Path("/dev/mapper", name), mapper_environment()
-    with site.journal.entry("dm", name=name):
-        host.run(*create, fds=fds, env=env)
+    env = mapper_environment()
+    with site.journal.entry("dm", name=name), contextlib.ExitStack() as hold:
         try:
-            minor = int(host.run("dmsetup", "info", "-c", "--noheadings", "-o", "minor", name, env=env))
-            device = Path(f"/dev/dm-{minor}")
-            held = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+            host.run(*create, fds=fds, env=env)
+            device = _device(name)
+            hold.callback(os.close, os.open(device, os.O_RDONLY | os.O_CLOEXEC))
+            host.run("dmsetup", "remove", "--deferred", name, env=env)
         except BaseException:
-            host.run("dmsetup", "remove", "--retry", name, env=env)
+            hold.close()
+            # The command may have been interrupted, or have failed, after it had made the mapping.
+            with contextlib.suppress(FileNotFoundError):
+                _device(name)
+                host.run("dmsetup", "remove", "--retry", name, env=env)
             raise
-        shown = Path("/sys/block", device.name, "dm/name")
-
-        def ours() -> bool:
-            try:
-                return shown.read_text().strip() == name
-            except FileNotFoundError:
-                return False
 
         def check() -> None:
-            if not ours():
+            if _name(device) != name:
                 raise OSError(f"{device} is not this session's {name} any more; nothing was written to it")
 
         try:
-            host.run("dmsetup", "remove", "--deferred", name, env=env)
             yield Block(device, check)
         finally:
-            os.close(held)
-            if not host.wait_until(lambda: not ours(), 15.0):
+            hold.close()
+            if not host.wait_until(lambda: _name(device) not in (name, _ENDING), 15.0):
                 holders = ", ".join(host.users(device)) or "nobody that shows"
                 raise OSError(f"{device} ({name}) is still in use by: {holders}")
-            # Nobody but udevd removes the name of a mapping that the kernel removed.
-            node.unlink(missing_ok=True)
+
+
+_ENDING = ""
+
+
+def _name(device: Path) -> str | None:
+    """The name of the mapping that is /dev/dm-N now: `_ENDING` while the kernel takes one apart, None without one."""
+    try:
+        return Path("/sys/block", device.name, "dm/name").read_text().strip()
+    except OSError as error:
+        # drivers/md/dm-sysfs.c: what is below is still in use then. The file goes after that.
+        return _ENDING if error.errno == errno.EINVAL else None
+
+
+def _device(name: str) -> Path:
+    """The /dev/dm-N of a mapping. Raises FileNotFoundError."""
+    for shown in Path("/sys/block").glob("dm-*"):
+        device = Path("/dev", shown.name)
+        if _name(device) == name:
+            return device
+    raise FileNotFoundError(errno.ENOENT, "there is no such mapping", name)
 
 
 @dataclass(frozen=True)

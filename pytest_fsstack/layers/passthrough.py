@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack import host, loopback
-from pytest_fsstack.needs import LOOP_DEVICES, Need, Root
+from pytest_fsstack.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
 from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
 from pytest_fsstack.units import parse_size
 
@@ -51,6 +51,48 @@ class Bind(Layer):
                 yield Directory(target)
             finally:
                 host.unmount(target)
+
+
+@dataclass(frozen=True)
+class Overlay(Layer):
+    """An overlay mount, as containers have it: what is written goes to an upper directory in the directory below."""
+
+    name: ClassVar = "overlay"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    lower: str = option("", "the directory that shows through, or several with colons between; by default an empty one")
+    mount: str = option("", "further mount options, verbatim, such as metacopy=on")
+
+    def needs(self) -> list[Need]:
+        return [Root("mounting"), KernelFilesystem("overlay")]
+
+    def check_options(self) -> None:
+        for path in filter(None, self.lower.split(":")):
+            if not Path(path).is_absolute():
+                raise OptionError("lower", f"lower must be absolute, unlike {path}")
+
+    def create(self, below: Place, site: Site) -> None:
+        for name in "lower", "upper", "work":
+            self._part(below, name).mkdir(parents=True)
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        target = site.mountpoint(self.name, depth)
+        options = [
+            f"lowerdir={self.lower or self._part(below, 'lower')}",
+            f"upperdir={self._part(below, 'upper')}",
+            f"workdir={self._part(below, 'work')}",
+            *([self.mount] if self.mount else []),
+        ]
+        with (
+            site.journal.entry("mount", target=str(target)),
+            host.mounted("overlay", target, "overlay", ",".join(options)),
+        ):
+            yield Directory(target)
+
+    def _part(self, below: Place, name: str) -> Path:
+        return below.path / "overlay" / name
 
 
 @dataclass(frozen=True)

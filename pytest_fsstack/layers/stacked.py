@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack import host
 from pytest_fsstack.needs import FUSE, Need, Tool
-from pytest_fsstack.stack import Directory, Layer, Place, Site, option
+from pytest_fsstack.stack import Directory, Layer, OptionError, Place, Site, option
 
 FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
 
@@ -24,11 +24,12 @@ def served(
     *argv: str | os.PathLike[str],
     stdin: int | None = None,
     fds: tuple[int, ...] = (),
+    env: Mapping[str, str] | None = None,
     patience: float = 60.0,
 ) -> Iterator[Directory]:
     """Run a FUSE daemon until `target` is unmounted; yield once it is mounted, within `patience` seconds."""
     with site.journal.entry("mount", target=str(target)):
-        daemon = host.start(*argv, stdin=stdin, fds=fds)
+        daemon = host.start(*argv, stdin=stdin, fds=fds, env=env)
         with site.journal.entry("daemon", pid=daemon.pid, target=str(target)):
             try:
                 if not host.wait_until(lambda: host.mount_options(target) or not daemon.alive, patience):
@@ -60,23 +61,34 @@ class _Fuse(Layer):
 
 @dataclass(frozen=True)
 class Gocryptfs(_Fuse):
-    """gocryptfs: file contents in AES-GCM, names in AES-EME."""
+    """gocryptfs: file contents in AES-GCM, names in AES-EME.
+
+    With `reverse` it is the other way round: an encrypted view, read-only, of all that is in the directory below. What
+    shall appear there is written below, at `fsstack.below`.
+    """
 
     name: ClassVar = "gocryptfs"
     tool: ClassVar = Tool("gocryptfs", "gocryptfs")
 
-    aessiv: bool = option(False, "AES-SIV instead of AES-GCM")
-    xchacha: bool = option(False, "XChaCha20-Poly1305 instead of AES-GCM")
+    aessiv: bool = option(False, "AES-SIV instead of AES-GCM; `reverse` has it always")
+    xchacha: bool = option(False, "XChaCha20-Poly1305 instead of AES-GCM; not with `reverse`")
     plaintextnames: bool = option(False, "leave file names unencrypted")
+    reverse: bool = option(False, "show the plain directory below as an encrypted one, read-only")
     init: str = option("", "further options of `gocryptfs -init`, verbatim")
     mount: str = option("", "further options of the mounting `gocryptfs`, verbatim")
 
+    def check_options(self) -> None:
+        if self.xchacha and (self.reverse or self.aessiv):
+            other = "reverse" if self.reverse else "aessiv"
+            raise OptionError("xchacha", f"xchacha does not go with {other}, which means AES-SIV")
+
     def create(self, below: Place, site: Site) -> None:
-        self.ciphertext(below).mkdir()
+        if not self.reverse:
+            self.ciphertext(below).mkdir()
         flags = [f"-{name}" for name in ("aessiv", "xchacha", "plaintextnames") if getattr(self, name)]
         with site.secret.passphrase() as fd:
             words = [*flags, *shlex.split(self.init), "-passfile", f"/proc/self/fd/{fd}"]
-            host.run("gocryptfs", "-q", "-init", "-scryptn", "10", *words, self.ciphertext(below), fds=(fd,))
+            host.run("gocryptfs", "-q", "-init", "-scryptn", "10", *words, *self._source(below), fds=(fd,))
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
@@ -84,9 +96,12 @@ class Gocryptfs(_Fuse):
         with contextlib.ExitStack() as undo:
             with site.secret.passphrase() as fd:
                 words = [*shlex.split(self.mount), "-passfile", f"/proc/self/fd/{fd}"]
-                command = ["gocryptfs", "-q", "-fg", *words, str(self.ciphertext(below)), str(target)]
+                command = ["gocryptfs", "-q", "-fg", *words, *self._source(below), str(target)]
                 directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
             yield directory
+
+    def _source(self, below: Place) -> list[str]:
+        return ["-reverse", str(below.path)] if self.reverse else [str(self.ciphertext(below))]
 
 
 @dataclass(frozen=True)
@@ -113,4 +128,86 @@ class Encfs(_Fuse):
                 words = [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount)]
                 command = ["encfs", *words, str(self.ciphertext(below)), str(target)]
                 directory = undo.enter_context(served(target, site, *command, stdin=fd))
+            yield directory
+
+
+@dataclass(frozen=True)
+class Cryfs(_Fuse):
+    """CryFS: everything, directories included, in encrypted blocks of one size.
+
+    Its key derivation, which cannot be made cheaper, takes several seconds and half a gigabyte of memory at each mount.
+    The daemon writes behind: for up to a second after a sync it holds back up to 1000 blocks, which the figures of a
+    step that writes do not include.
+    """
+
+    name: ClassVar = "cryfs"
+    #: Every 0.5 s it drops what was not used for 0.5 s (cryfs, blockstore/implementations/caching/cache/Cache.h).
+    caches: ClassVar = False
+    forgets_after: ClassVar = 2.0
+    tool: ClassVar = Tool("cryfs", "cryfs")
+
+    cipher: str | None = option(None, "cipher, one of `cryfs --show-ciphers`; by default cryfs's choice")
+    blocksize: int | None = option(None, "bytes of a block of ciphertext; by default cryfs's choice")
+    mount: str = option("", "further options of cryfs, verbatim")
+
+    def create(self, below: Place, site: Site) -> None:
+        self.ciphertext(below).mkdir()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        # The cipher and the size take effect when it first meets the empty directory; later they must be the same.
+        target = site.mountpoint(self.name, depth)
+        environment = {
+            "CRYFS_FRONTEND": "noninteractive",
+            "CRYFS_NO_UPDATE_CHECK": "true",
+            # It remembers each filesystem that it has seen, by default in the user's home. Here it goes with the stack.
+            "CRYFS_LOCAL_STATE_DIR": str(below.path / "cryfs.state"),
+        }
+        given = (("--cipher", self.cipher), ("--blocksize", self.blocksize))
+        words = [word for name, value in given if value is not None for word in (name, str(value))]
+        command = ["cryfs", "-f", *words, *shlex.split(self.mount), str(self.ciphertext(below)), str(target)]
+        with contextlib.ExitStack() as undo:
+            with site.secret.passphrase() as fd:
+                daemon = served(target, site, *command, stdin=fd, env=environment, patience=300.0)
+                directory = undo.enter_context(daemon)
+            yield directory
+
+
+@dataclass(frozen=True)
+class Securefs(_Fuse):
+    """securefs: contents in AES-GCM, names in AES-SIV, with a random key file whose derivation is made cheap."""
+
+    name: ClassVar = "securefs"
+    tool: ClassVar = Tool("securefs", "securefs")
+
+    format: int | None = option(
+        None, "version of the format: 1 and 2 hide the directories, 3 also keeps times, 4 (default) stores file by file"
+    )
+    block_size: int | None = option(None, "bytes of a block of ciphertext; by default 4096")
+    init: str = option("", "further options of `securefs create`, verbatim")
+    mount: str = option("", "further options of `securefs mount`, verbatim")
+
+    def check_options(self) -> None:
+        if self.format is not None and self.format not in range(1, 5):
+            raise OptionError("format", f"format must be 1, 2, 3 or 4, not {self.format}")
+
+    def create(self, below: Place, site: Site) -> None:
+        self.ciphertext(below).mkdir()
+        given = (("--format", self.format), ("--block-size", self.block_size))
+        words = [word for name, value in given if value is not None for word in (name, str(value))]
+        with site.secret.passphrase() as fd:
+            host.run(
+                *("securefs", "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1000", *words),
+                *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.ciphertext(below))),
+                fds=(fd,),
+            )
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        target = site.mountpoint(self.name, depth)
+        with contextlib.ExitStack() as undo:
+            with site.secret.passphrase() as fd:
+                words = [*shlex.split(self.mount), "--keyfile", f"/proc/self/fd/{fd}"]
+                command = ["securefs", "mount", *words, str(self.ciphertext(below)), str(target)]
+                directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
             yield directory

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack import host, needs
-from pytest_fsstack.journal import Journal
+from pytest_fsstack.journal import Journal, cleanup
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice, RamDevice
-from pytest_fsstack.stack import BuildError, Built, Device, Directory, Layer, Site, Stack, build
+from pytest_fsstack.stack import BuildError, Built, Device, Layer, Site, Stack, build
 from tests.real.conftest import run
 
 pytestmark = pytest.mark.root
@@ -33,6 +36,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     journal.close()
     assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
     assert str(directory) not in Path("/proc/self/mountinfo").read_text()
+    for mountpoint in directory.iterdir():
+        mountpoint.rmdir()
 
 
 def built(text: str, device: Device, site: Site):  # type: ignore[no-untyped-def]
@@ -73,7 +78,18 @@ def exercise(stack: Built) -> None:
         "ext4 | gocryptfs(xchacha=True, plaintextnames=True)",
         "ext4 | encfs",
         "btrfs | encfs(mode='paranoia')",
+        "ext4 | cryfs(cipher='aes-256-gcm', blocksize=32768, mount='-o noatime')",
+        "ext4 | securefs",
+        "xfs | securefs(format=2, block_size=8192, init='--iv-size 16', mount='--noflock')",
+        "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt",
+        "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt(contents='AES-128-CBC', policy='-f 0x1')",
+        "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt(filenames='AES-256-HCTR2')",
+        "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt(contents='Adiantum', policy='-f 0x4')",
+        "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt | gocryptfs",
+        "ext4 | ecryptfs",
         "ext4 | bind",
+        "ext4 | overlay",
+        "xfs | overlay(lower='/etc/apt', mount='metacopy=on') | bind",
         "raw | ext4",
         "ext4 | loop | xfs",
         "ext4 | loop(size='100M', direct_io=False) | ext2 | bind",
@@ -95,7 +111,7 @@ def test_on_memory(site: Site) -> None:
         exercise(stack)
 
 
-@pytest.mark.parametrize("text", ["gocryptfs", "encfs", "bind", "loop(size='64M') | ext4"])
+@pytest.mark.parametrize("text", ["gocryptfs", "encfs", "securefs", "bind", "loop(size='64M') | ext4"])
 def test_on_an_existing_directory(text: str, site: Site, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -105,16 +121,114 @@ def test_on_an_existing_directory(text: str, site: Site, tmp_path: Path) -> None
     assert [path.name for path in home.iterdir()] == ["precious"]
 
 
-@pytest.mark.parametrize("text", ["ext4 | gocryptfs", "ext4 | encfs"])
+@pytest.mark.parametrize("text", ["ext4 | gocryptfs", "ext4 | encfs", "ext4 | securefs"])
 def test_encryption_hides_contents_and_names(text: str, site: Site) -> None:
     with built(text, LoopDevice(SIZE), site) as stack:
         (stack.path / "secret-name").write_bytes(MARK)
-        stack.sync()
-        lower = stack._places[1]
-        assert isinstance(lower, Directory)
-        names = [name for _, directories, files in os.walk(lower.path) for name in directories + files]
+        stack.remount()
+        names = [name for _, directories, files in os.walk(stack.below) for name in directories + files]
         assert not any("secret-name" in name for name in names)
         assert len(names) > 2
+        raw = stack.bottom.path.read_bytes()
+    assert MARK not in raw
+
+
+def test_names_are_ciphertext_once_the_kernel_has_lost_the_key(site: Site) -> None:
+    with built("ext4(mkfs='-O encrypt,stable_inodes') | fscrypt", LoopDevice(SIZE), site) as stack:
+        (stack.path / "secret-name").write_bytes(MARK)
+        encrypted = stack.path
+        stack._close(1)
+        (hidden,) = encrypted.iterdir()
+        assert hidden.name != "secret-name"
+        with pytest.raises(OSError, match="Required key not available"):
+            hidden.read_bytes()
+        stack._add(stack.stack.layers[1], fresh=False)
+        assert (stack.path / "secret-name").read_bytes() == MARK
+        stack.sync()
+        raw = stack.bottom.path.read_bytes()
+    assert MARK not in raw
+
+
+@pytest.mark.parametrize("below", ["ext4", "btrfs", "tmpfs"])
+def test_a_filesystem_that_cannot_encrypt_files_is_told_with_what_to_write(below: str, site: Site) -> None:
+    expected = rf"is on {below} that was not made for encryption; write `ext4\(mkfs='-O encrypt,stable_inodes'\) \| fs"
+    with pytest.raises(BuildError, match=expected):
+        with built(f"{below} | fscrypt", LoopDevice(SIZE), site):
+            pass
+
+
+def test_a_file_that_keeps_the_key_in_the_kernel_is_named(site: Site, tmp_path: Path) -> None:
+    # The journal keeps what could not be undone.
+    site = Site(site.directory, Journal(tmp_path / "other"))
+    with built("ext4(mkfs='-O encrypt') | fscrypt", LoopDevice(SIZE), site) as stack:
+        with open(stack.path / "held", "w"):
+            with pytest.raises(BuildError, match=rf"layer fscrypt: .* in use by: {os.getpid()} \(.*\) .*/held"):
+                stack._close(1)
+
+
+def test_a_session_that_died_leaves_no_key_in_a_directory_that_stays_mounted(site: Site, tmp_path: Path) -> None:
+    with built("ext4(mkfs='-O encrypt')", LoopDevice(SIZE), site) as stack:
+        code = f"""
+import os, pathlib, signal
+from pytest_fsstack.journal import Journal
+from pytest_fsstack.layers.kernel_encryption import Fscrypt
+from pytest_fsstack.stack import Directory, Site
+site = Site(pathlib.Path({str(tmp_path)!r}), Journal(pathlib.Path({str(tmp_path / "dead")!r})))
+below = Directory(pathlib.Path({str(stack.path)!r}))
+Fscrypt().create(below, site)
+with Fscrypt().opened(below, site, 1) as place:
+    (place.path / "secret-name").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+        assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+        assert (stack.path / "fscrypt" / "secret-name").exists()
+        (line,) = cleanup(tmp_path / "dead")
+        assert line.startswith(f"removed the encryption key of {stack.path} ")
+        assert not (stack.path / "fscrypt" / "secret-name").exists()
+        assert cleanup(tmp_path / "dead") == []
+
+
+@pytest.mark.parametrize("options", ["", ", plaintextnames=True"])
+def test_a_reverse_view_shows_what_is_below_as_ciphertext(options: str, site: Site, tmp_path: Path) -> None:
+    with built(f"ext4 | gocryptfs(reverse=True{options})", LoopDevice(SIZE), site) as stack:
+        (stack.below / "secret-name").write_bytes(MARK)
+        stack.remount()
+        with pytest.raises(OSError, match="Read-only file system"):
+            (stack.path / "file").touch()
+        contents = [path.read_bytes() for path in stack.path.iterdir() if path.is_file()]
+        assert not any(MARK in content for content in contents)
+        assert (stack.path / "secret-name").exists() == bool(options)
+        plain = tmp_path / "plain"
+        plain.mkdir()
+        with site.secret.passphrase() as fd:
+            words = ["-passfile", f"/proc/self/fd/{fd}", str(stack.path), str(plain)]
+            host.run("gocryptfs", "-q", "-ro", "-nosyslog", *words, fds=(fd,))
+        try:
+            assert (plain / "secret-name").read_bytes() == MARK
+        finally:
+            host.unmount(plain)
+
+
+def test_an_overlay_shows_what_is_under_it_and_leaves_it_alone(site: Site, tmp_path: Path) -> None:
+    under = tmp_path / "under"
+    under.mkdir()
+    (under / "kept").write_text("old")
+    with built(f"ext4 | overlay(lower={str(under)!r})", LoopDevice(SIZE), site) as stack:
+        (stack.path / "kept").write_text("new")
+        stack.remount()
+        assert (stack.path / "kept").read_text() == "new"
+    assert (under / "kept").read_text() == "old"
+
+
+def test_cryfs_hides_everything_and_has_written_it_once_its_caches_are_dropped(site: Site) -> None:
+    with built("ext4 | cryfs", LoopDevice(SIZE), site) as stack:
+        (stack.path / "secret-name").write_bytes(MARK * (1 << 20))
+        stack.sync()
+        stack.drop_daemon_caches()
+        assert stack.usage() >= len(MARK) << 20
+        names = [name for _, directories, files in os.walk(stack.below) for name in directories + files]
+        assert not any("secret-name" in name for name in names)
+        stack.sync()
         raw = stack.bottom.path.read_bytes()
     assert MARK not in raw
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_fsstack import host
-from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.stack import Block, Layer, Secret, Site, Stack
+from pytest_fsstack.layers import BUILT_IN, kernel_encryption, stacked
+from pytest_fsstack.spec import SpecError
+from pytest_fsstack.stack import Block, Directory, Layer, Place, Secret, Site, Stack
 
 KNOWN: dict[str, type[Layer]] = {layer.name: layer for layer in BUILT_IN}
 
@@ -106,6 +109,132 @@ def test_luks_gets_its_passphrase_by_a_descriptor(commands: list[str], site: Sit
         "--cipher serpent-xts-plain64 --key-size 256 --sector-size 4096 --label x --key-file /proc/self/fd/" in written
     )
     assert secret == "64 secret bytes"
+
+
+def opened(text: str, site: Site) -> Place:
+    """Create a layer on the site's directory and open it."""
+    (layer,) = Stack.parse(text, KNOWN).layers
+    below = Directory(site.directory)
+    layer.create(below, site)
+    with layer.opened(below, site, 1) as place:
+        return place
+
+
+@pytest.fixture
+def daemons(monkeypatch: pytest.MonkeyPatch, commands: list[str]) -> list[str]:
+    @contextmanager
+    def served(target: Path, site: Site, *argv: object, **keywords: Any) -> Iterator[Directory]:
+        variables = [f"{name}={value}" for name, value in (keywords.get("env") or {}).items()]
+        commands.append(" ".join([*variables, *map(str, argv)]))
+        if keywords.get("stdin") is not None:
+            commands.append(f"{len(os.read(keywords['stdin'], 4096))} secret bytes on stdin")
+        yield Directory(target)
+
+    monkeypatch.setattr(stacked, "served", served)
+    return commands
+
+
+def without_descriptors(commands: list[str], site: Site) -> list[str]:
+    return [re.sub(r"/fd/\d+", "/fd/N", command).replace(str(site.directory), "DIR") for command in commands]
+
+
+def test_cryfs_gets_its_options_and_asks_nothing(daemons: list[str], site: Site) -> None:
+    opened("cryfs(cipher='aes-256-gcm', blocksize=32768, mount='-o noatime')", site)
+    environment = "CRYFS_FRONTEND=noninteractive CRYFS_NO_UPDATE_CHECK=true CRYFS_LOCAL_STATE_DIR=DIR/cryfs.state"
+    words = "--cipher aes-256-gcm --blocksize 32768 -o noatime"
+    assert without_descriptors(daemons, site) == [
+        f"{environment} cryfs -f {words} DIR/cryfs.ciphertext DIR/1-cryfs",
+        "64 secret bytes on stdin",
+    ]
+
+
+def test_securefs_gets_its_options_and_its_key_by_a_descriptor(daemons: list[str], site: Site) -> None:
+    opened("securefs(format=2, block_size=8192, init='--iv-size 16', mount='--noflock')", site)
+    create, secret, mount = without_descriptors(daemons, site)
+    assert create == (
+        "securefs create --pbkdf pkcs5-pbkdf2-hmac-sha256 --rounds 1000 --format 2 --block-size 8192 --iv-size 16 "
+        "--keyfile /proc/self/fd/N DIR/securefs.ciphertext"
+    )
+    assert secret == "64 secret bytes"
+    assert mount == "securefs mount --noflock --keyfile /proc/self/fd/N DIR/securefs.ciphertext DIR/1-securefs"
+
+
+def test_a_reverse_view_is_of_the_whole_directory_below(daemons: list[str], site: Site) -> None:
+    opened("gocryptfs(reverse=True, plaintextnames=True)", site)
+    create, _, mount = without_descriptors(daemons, site)
+    assert create == "gocryptfs -q -init -scryptn 10 -plaintextnames -passfile /proc/self/fd/N -reverse DIR"
+    assert mount == "gocryptfs -q -fg -passfile /proc/self/fd/N -reverse DIR DIR/1-gocryptfs"
+    assert list(site.directory.glob("*.ciphertext")) == []
+
+
+def test_overlay_has_its_parts_in_the_directory_below(commands: list[str], site: Site) -> None:
+    opened("overlay", site)
+    opened_with_more = "overlay(lower='/usr/share:/usr/lib', mount='metacopy=on')"
+    (layer,) = Stack.parse(opened_with_more, KNOWN).layers
+    with layer.opened(Directory(site.directory), site, 2):
+        pass
+    parts = "upperdir=DIR/overlay/upper,workdir=DIR/overlay/work"
+    mounts = [line for line in without_descriptors(commands, site) if not line.startswith("umount")]
+    assert mounts == [
+        f"mount -t overlay -o lowerdir=DIR/overlay/lower,{parts} overlay DIR/1-overlay",
+        f"mount -t overlay -o lowerdir=/usr/share:/usr/lib,{parts},metacopy=on overlay DIR/2-overlay",
+    ]
+    assert sorted(path.name for path in (site.directory / "overlay").iterdir()) == ["lower", "upper", "work"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "keys"),
+    [
+        ("ecryptfs", "ecryptfs_sig=A,ecryptfs_fnek_sig=B,ecryptfs_cipher=aes,ecryptfs_key_bytes=16", 2),
+        (
+            "ecryptfs(cipher='twofish', key_bytes=32, fnek=False, passthrough=True, mount='ecryptfs_xattr')",
+            "ecryptfs_sig=A,ecryptfs_cipher=twofish,ecryptfs_key_bytes=32,ecryptfs_passthrough,ecryptfs_xattr",
+            1,
+        ),
+    ],
+)
+def test_ecryptfs_mounts_in_a_keyring_of_its_own(
+    text: str, options: str, keys: int, commands: list[str], site: Site
+) -> None:
+    opened(text, site)
+    session, *secrets, umount = without_descriptors(commands, site)
+    # What the kernel's structure has: include/linux/ecryptfs.h.
+    assert secrets == ["740 secret bytes"] * keys
+    for name, signature in zip("AB", re.findall(r"sig=([0-9a-f]{16})", session)):
+        assert f" {signature} /proc/self/fd/N " in session
+        session = session.replace(signature, name)
+    assert session.startswith("keyctl session - sh -euc ")
+    assert session.endswith(f" -- -i -t ecryptfs -o {options} DIR/ecryptfs.ciphertext DIR/1-ecryptfs")
+    assert umount == "umount DIR/1-ecryptfs"
+
+
+def test_fscrypt_adds_its_key_and_removes_it(commands: list[str], site: Site) -> None:
+    opened("fscrypt(contents='Adiantum', policy='-f 0x4')", site)
+    key = kernel_encryption.Fscrypt()._identifier(site)
+    assert without_descriptors([line.replace(key, "KEY") for line in commands], site) == [
+        "xfs_io -c enckey_status KEY DIR",
+        "xfs_io -c set_encpolicy -v 2 -c 9 -n 9 -f 0x4 KEY DIR/fscrypt",
+        "xfs_io -c add_enckey DIR",
+        "xfs_io -c enckey_status KEY DIR",
+        "xfs_io -c rm_enckey KEY DIR",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gocryptfs(reverse=True, xchacha=True)", "xchacha does not go with reverse"),
+        ("gocryptfs(aessiv=True, xchacha=True)", "xchacha does not go with aessiv"),
+        ("securefs(format=5)", "format must be 1, 2, 3 or 4, not 5"),
+        ("ecryptfs(key_bytes=0)", "key_bytes is a number of bytes such as 16 or 32, not 0"),
+        ("fscrypt(contents='Adiantum', filenames='AES-256-CTS')", "Adiantum goes with Adiantum, not AES-256-CTS"),
+        ("fscrypt(filenames='AES-128-CTS')", "AES-256-XTS goes with AES-256-CTS or AES-256-HCTR2, not AES-128-CTS"),
+        ("overlay(lower='/usr:lib')", "lower must be absolute, unlike lib"),
+    ],
+)
+def test_options_that_make_no_sense_together_are_told(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        Stack.parse(text, KNOWN)
 
 
 def test_a_secret_never_shows_itself() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.stack import Layer
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +58,7 @@ def test_imports_point_one_way() -> None:
         if module.startswith("layers/"):
             assert not names & {"measure", "rounds", "session", "plugin", "options", "results", "report"}, module
         if not module.startswith(
-            ("plugin", "session", "options", "rounds", "report/", "hooks", "maintenance", "needs")
+            ("plugin", "session", "options", "rounds", "report/", "hooks", "maintenance", "needs", "hosts/controller")
         ):
             assert not re.search(r"^\s*(import|from) pytest\b", path.read_text(), re.MULTILINE), module
         if module != "host":
@@ -63,15 +67,15 @@ def test_imports_point_one_way() -> None:
 
 def options() -> set[str]:
     text = (ROOT / "pytest_fsstack" / "options.py").read_text()
-    return {f"--fsstack-{name}" for name in re.findall(r'^    option\(\s*"(\w+)"', text, re.MULTILINE)}
+    return {f"--fsstack-{name}" for name in re.findall(r'^    option\(\s*"([\w-]+)"', text, re.MULTILINE)}
 
 
 def test_the_readme_names_every_option_and_no_other() -> None:
     assert len(options()) > 10
     readme = (ROOT / "README.md").read_text()
     pages = readme + "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    assert options() - set(re.findall(r"--fsstack-\w+", readme)) == set()
-    assert set(re.findall(r"--fsstack-\w+", pages)) - options() == set()
+    assert options() - set(re.findall(r"--fsstack-[\w-]+", readme)) == set()
+    assert set(re.findall(r"--fsstack-[\w-]+", pages)) - options() == set()
 
 
 def test_the_readme_opens_with_two_commands_of_which_ci_runs_the_second() -> None:
@@ -80,3 +84,17 @@ def test_the_readme_opens_with_two_commands_of_which_ci_runs_the_second() -> Non
     assert first.endswith("tox -e compare")
     assert second.endswith("tox -e test")
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == second
+
+
+def test_the_page_of_layers_is_made_from_the_layers() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (ROOT / "docs" / "layers.md").read_text() == generate.page(), "run docs/generate.py"
+
+
+@pytest.mark.parametrize("layer", BUILT_IN, ids=lambda layer: layer.name)
+def test_the_readme_names_every_layer(layer: type[Layer]) -> None:
+    assert f"`{layer.name}`" in (ROOT / "README.md").read_text()

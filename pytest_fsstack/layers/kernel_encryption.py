@@ -1,0 +1,227 @@
+"""Encryption of files by the kernel itself: eCryptfs, and what ext4 and f2fs have built in.
+
+Both need a key in the kernel for as long as the directory is open. None stays there longer, even after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_fsstack import host
+from pytest_fsstack.needs import KernelCipher, KernelFilesystem, Need, Root, Tool, load_module
+from pytest_fsstack.stack import Directory, Layer, OptionError, Place, Site, option
+
+KEYCTL = Tool("keyctl", "keyutils")
+XFS_IO = Tool("xfs_io", "xfsprogs")
+
+
+# -- eCryptfs ----------------------------------------------------------------------------------------------------------
+
+#: Arguments: description and file of each key, `--`, and the words of mount. `keyctl` runs it in a keyring of its own,
+#: which ends with it; the mount holds on to the keys. The user's keyring, where eCryptfs's own tools put them, would
+#: keep them until the last process of that user ends.
+_MOUNT = 'while [ "$1" != -- ]; do keyctl padd user "$1" @s <"$2"; shift 2; done >/dev/null; shift; exec mount "$@"'
+
+
+def _authentication_token(key: bytes, signature: str) -> bytes:
+    """``struct ecryptfs_auth_tok`` (linux/ecryptfs.h) with a key that needs no derivation."""
+    version, password, sha512, key_set = 0x0004, 0, 10, 0x02
+    head = struct.pack("=HHI", version, password, 0)
+    session_key = bytes(3 * 4 + 512 + 64)
+    reserved = bytes(32)
+    # Three bytes of padding: what is inside is not packed, unlike the whole.
+    token = struct.pack("=IiIII64s17s8s3x", 0, sha512, 0, len(key), key_set, key, signature.encode(), b"")
+    return head + session_key + reserved + token
+
+
+@dataclass(frozen=True)
+class Ecryptfs(Layer):
+    """eCryptfs: each file encrypted by the kernel into a file of the directory below, by default with AES-128.
+
+    Encrypted names leave 143 bytes for a name.
+    """
+
+    name: ClassVar = "ecryptfs"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    cipher: str = option("aes", "cipher, as the mount option ecryptfs_cipher takes it: aes, blowfish, des3_ede, ...")
+    key_bytes: int = option(16, "bytes of a file's key, such as 16, 24 or 32 for aes")
+    fnek: bool = option(True, "encrypt file names too, with a key of their own")
+    passthrough: bool = option(False, "let files below that are not encrypted be read and written as they are")
+    mount: str = option("", "further mount options, verbatim, such as ecryptfs_xattr")
+
+    def needs(self) -> list[Need]:
+        return [Root("mounting"), KernelFilesystem("ecryptfs"), KEYCTL]
+
+    def check_options(self) -> None:
+        if not 0 < self.key_bytes <= 64:
+            raise OptionError("key_bytes", f"key_bytes is a number of bytes such as 16 or 32, not {self.key_bytes}")
+
+    def create(self, below: Place, site: Site) -> None:
+        self._ciphertext(below).mkdir()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        target = site.mountpoint(self.name, depth)
+        keys, words = contextlib.ExitStack(), []
+        with site.journal.entry("mount", target=str(target)), keys:
+            signatures = []
+            for key, signature in self._keys(site):
+                fd = keys.enter_context(host.secret_fd(_authentication_token(key, signature)))
+                signatures.append((signature, fd))
+                words += [signature, f"/proc/self/fd/{fd}"]
+            options = ",".join(self._options([signature for signature, _ in signatures]))
+            # mount.ecryptfs, where it is installed, would ask questions.
+            mount = ["-i", "-t", "ecryptfs", "-o", options, str(self._ciphertext(below)), str(target)]
+            session = ["keyctl", "session", "-", "sh", "-euc", _MOUNT, "sh"]
+            host.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
+            keys.close()
+            try:
+                yield Directory(target)
+            finally:
+                host.unmount(target)
+
+    def _keys(self, site: Site) -> list[tuple[bytes, str]]:
+        """For contents and for names: the key, and the public name that files refer to it by."""
+        count = 2 if self.fnek else 1
+        with site.secret.key(count * 72) as fd:
+            parts = [os.read(fd, 72) for _ in range(count)]
+        return [(part[:64], part[64:].hex()) for part in parts]
+
+    def _options(self, signatures: list[str]) -> list[str]:
+        return [
+            *(f"{name}={signature}" for name, signature in zip(("ecryptfs_sig", "ecryptfs_fnek_sig"), signatures)),
+            f"ecryptfs_cipher={self.cipher}",
+            f"ecryptfs_key_bytes={self.key_bytes}",
+            *(["ecryptfs_passthrough"] if self.passthrough else []),
+            *([self.mount] if self.mount else []),
+        ]
+
+    def _ciphertext(self, below: Place) -> Path:
+        return below.path / "ecryptfs.ciphertext"
+
+
+# -- fscrypt -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Mode:
+    """A mode of encryption: its number (linux/fscrypt.h), its cipher, and the modes for names that it goes with."""
+
+    number: int
+    cipher: KernelCipher
+    names: tuple[str, ...] = ()
+
+
+# By number and not by name: an older xfs_io does not know every name.
+_MODES = {
+    "AES-256-XTS": _Mode(1, KernelCipher("xts(aes)", "CRYPTO_XTS"), ("AES-256-CTS", "AES-256-HCTR2")),
+    "AES-256-CTS": _Mode(4, KernelCipher("cts(cbc(aes))", "CRYPTO_CTS")),
+    "AES-128-CBC": _Mode(5, KernelCipher("essiv(cbc(aes),sha256)", "CRYPTO_ESSIV"), ("AES-128-CTS",)),
+    "AES-128-CTS": _Mode(6, KernelCipher("cts(cbc(aes))", "CRYPTO_CTS")),
+    "Adiantum": _Mode(9, KernelCipher("adiantum(xchacha12,aes)", "CRYPTO_ADIANTUM"), ("Adiantum",)),
+    "AES-256-HCTR2": _Mode(10, KernelCipher("hctr2(aes)", "CRYPTO_HCTR2")),
+}
+_FOR_CONTENTS = tuple(name for name, mode in _MODES.items() if mode.names)
+_FOR_NAMES = tuple(dict.fromkeys(name for mode in _MODES.values() for name in mode.names))
+
+
+@dataclass(frozen=True)
+class _FileEncryption:
+    """A filesystem of the running kernel that can encrypt files."""
+
+    def missing(self) -> str | None:
+        for kind in "ext4", "f2fs":
+            feature = Path("/sys/fs", kind, "features/encryption")
+            if feature.exists() or (load_module(kind) and feature.exists()):
+                return None
+        return f"this kernel ({platform.release()}) has no encryption in ext4 or f2fs: boot a kernel that has it"
+
+
+@dataclass(frozen=True)
+class Fscrypt(Layer):
+    """fscrypt: a directory of ext4 or f2fs that the filesystem itself encrypts, names included.
+
+    The filesystem below must be made for it: ``ext4(mkfs='-O encrypt,stable_inodes') | fscrypt``, or
+    ``f2fs(mkfs='-O encrypt') | fscrypt``.
+    """
+
+    name: ClassVar = "fscrypt"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    contents: str = option("AES-256-XTS", "how contents are encrypted", choices=_FOR_CONTENTS)
+    filenames: str | None = option(
+        None, "how names are encrypted; by default the first that `contents` goes with", choices=_FOR_NAMES
+    )
+    policy: str = option("", "further options of xfs_io's `set_encpolicy`, verbatim, such as -f 0x8")
+
+    def needs(self) -> list[Need]:
+        ciphers = [_MODES[name].cipher for name in (self.contents, self._names)]
+        return [Root("encrypting a directory"), _FileEncryption(), *ciphers, XFS_IO]
+
+    def check_options(self) -> None:
+        possible = _MODES[self.contents].names
+        if self._names not in possible:
+            raise OptionError("filenames", f"{self.contents} goes with {' or '.join(possible)}, not {self._names}")
+
+    def create(self, below: Place, site: Site) -> None:
+        key = self._identifier(site)
+        try:
+            host.run("xfs_io", "-c", f"enckey_status {key}", below.path)
+        except host.CommandError as error:
+            kind = host.run("findmnt", "-n", "-o", "FSTYPE", "-T", below.path).strip()
+            raise OSError(
+                f"{below.path} is on {kind} that was not made for encryption; write "
+                "`ext4(mkfs='-O encrypt,stable_inodes') | fscrypt` or `f2fs(mkfs='-O encrypt') | fscrypt` "
+                "(an ext4 that is there already gets it by `tune2fs -O encrypt`)"
+            ) from error
+        directory = self._directory(below)
+        directory.mkdir()
+        modes = f"-c {_MODES[self.contents].number} -n {_MODES[self._names].number}"
+        host.run("xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), directory)
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        key = self._identifier(site)
+        with site.journal.entry("fscrypt key", target=str(below.path), key=key):
+            try:
+                with site.secret.key(64) as fd:
+                    host.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
+                yield Directory(self._directory(below))
+            finally:
+                self._remove_key(below, key)
+
+    def _remove_key(self, below: Place, key: str) -> None:
+        # Adding it may have been interrupted before it was there.
+        if "Absent" in host.run("xfs_io", "-c", f"enckey_status {key}", below.path):
+            return
+        if "busy" in host.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
+            holders = ", ".join(host.users(self._directory(below))) or "nobody that shows"
+            raise OSError(f"{self._directory(below)} can still be read, since it is in use by: {holders}")
+
+    @property
+    def _names(self) -> str:
+        return self.filenames or _MODES[self.contents].names[0]
+
+    def _identifier(self, site: Site) -> str:
+        """The public name that the kernel gives the key.
+
+        It is what `add_enckey` prints (fs/crypto/hkdf.c), known before so that the journal can have it.
+        """
+        with site.secret.key(64) as fd:
+            key = os.read(fd, 64)
+        extracted = hmac.digest(bytes(64), key, "sha512")
+        return hmac.digest(extracted, b"fscrypt\0\x01\x01", "sha512")[:16].hex()
+
+    def _directory(self, below: Place) -> Path:
+        return below.path / "fscrypt"

@@ -1,0 +1,168 @@
+"""ZFS, by the kernel module of OpenZFS or by the FUSE daemon zfs-fuse."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_fsstack import host
+from pytest_fsstack.needs import FUSE, KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
+
+_OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
+#: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
+_STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
+
+
+def _in_kernel() -> bool:
+    return KernelFilesystem("zfs").missing() is None
+
+
+@dataclass(frozen=True)
+class Zfs(Layer):
+    """ZFS: a pool of its own on the device, with one filesystem.
+
+    By OpenZFS where the kernel has its module, else by the FUSE daemon zfs-fuse, which is started for each stack, apart
+    from one that the system may run: the pools of the system are neither seen nor touched. The list of mounts in the
+    reports says which it was (`zfs` or `fuse.zfs`).
+    """
+
+    name: ClassVar = "zfs"
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Directory
+    #: The kernel can drop neither the cache of the daemon nor all of that of OpenZFS.
+    caches: ClassVar = True
+
+    compress: str | None = option(None, "compression, such as lz4, gzip-6 or zstd-3, as the installed ZFS has them")
+    mkfs: str = option("", "options of `zpool create`, verbatim, such as '-o ashift=12 -O recordsize=16K'")
+    mount: str = option("", "options of `zfs mount -o`, verbatim, such as noatime")
+    daemon: str = option("", "options of zfs-fuse, verbatim, such as '--max-arc-size 256'; OpenZFS ignores them")
+
+    def needs(self) -> list[Need]:
+        if _in_kernel():
+            return [Root("mounting"), *(Tool(tool, "zfsutils-linux", _OPENZFS) for tool in ("zpool", "zfs"))]
+        # Debian's is the one that is still packaged.
+        tools = [Tool(tool, "zfs-fuse") for tool in ("zfs-fuse", "zpool", "zfs")]
+        return [Root("mounting"), FUSE, *tools, Tool("setpriv", "util-linux")]
+
+    def check_options(self) -> None:
+        for name in "mkfs", "daemon":
+            try:
+                shlex.split(getattr(self, name))
+            except ValueError as error:
+                raise OptionError(name, f"{name} is not a command line: {error}") from None
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        pool = site.name(self.name)
+        compress = ["-O", f"compression={self.compress}"] if self.compress else []
+        with site.journal.entry("zpool", name=pool), self._driver(site):
+            # Neither at its creation nor at an import may it mount itself: where depends on the stack.
+            words = ["-f", "-o", "cachefile=none", "-O", "canmount=noauto", "-O", "mountpoint=none"]
+            below.overwrite("zpool", "create", *words, *compress, *shlex.split(self.mkfs), pool)
+            _export(pool)
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        target, pool = site.mountpoint(self.name, depth), site.name(self.name)
+        with (
+            site.journal.entry("zpool", name=pool),
+            self._driver(site),
+            site.journal.entry("mount", target=str(target)),
+            _only(below.path, site) as directory,
+        ):
+            host.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
+            try:
+                host.run("zfs", "set", f"mountpoint={target}", pool)
+                host.run("zfs", "mount", *(["-o", self.mount] if self.mount else []), pool)
+                try:
+                    yield Directory(target)
+                finally:
+                    host.unmount(target)
+                    # zfs-fuse mounts at the next import what has a mount point, whatever `canmount` says.
+                    host.run("zfs", "set", "mountpoint=none", pool)
+            except BaseException:
+                # What went wrong first says why the pool is busy.
+                with contextlib.suppress(host.CommandError):
+                    _export(pool)
+                raise
+            _export(pool)
+
+    def sync(self, place: Place) -> None:
+        """Write everything out. FUSE does not pass syncfs on, but a new property is there only after all before it."""
+        super().sync(place)
+        kind, pool, _ = (host.mount_options(place.path) or "- - -").split(" ", 2)
+        if kind.startswith("fuse"):
+            host.run("zfs", "set", "fsstack:synced=yes", pool)
+
+    @contextlib.contextmanager
+    def _driver(self, site: Site) -> Iterator[None]:
+        """Something that zpool and zfs can talk to."""
+        if _in_kernel():
+            yield
+            return
+        with contextlib.ExitStack() as undo:
+            for state in _STATE:
+                undo.enter_context(_hidden(state))
+            daemon = host.start("zfs-fuse", "--no-daemon", "--no-kstat-mount", *shlex.split(self.daemon))
+            with site.journal.entry("daemon", pid=daemon.pid):
+                try:
+                    socket = _STATE[0] / "zfs_socket"
+                    if not host.wait_until(lambda: socket.exists() or not daemon.alive, 30.0):
+                        raise host.CommandError(daemon.argv, None, "", "no socket within 30 s")
+                    if not daemon.alive:
+                        raise daemon.error()
+                    yield
+                finally:
+                    # Its pools are exported, or cannot be; a polite end would take it two seconds.
+                    daemon.kill()
+
+
+@contextlib.contextmanager
+def _hidden(directory: Path) -> Iterator[None]:
+    """An empty directory in its place, for this session only."""
+    if not host.private_mounts():
+        raise OSError(f"{directory} of the system's zfs-fuse cannot be hidden: this session has no mounts of its own")
+    made = not directory.exists()
+    directory.mkdir(exist_ok=True)
+    try:
+        with host.mounted("tmpfs", directory.resolve(), "tmpfs", "mode=700"):
+            yield
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+
+@contextlib.contextmanager
+def _only(device: Path, site: Site) -> Iterator[Path]:
+    """A directory that holds this device and no other, for an import that looks into all that it finds."""
+    directory = site.directory / "zfs-devices"
+    directory.mkdir()
+    link = directory / device.name
+    try:
+        link.symlink_to(device)
+        yield directory
+    finally:
+        link.unlink(missing_ok=True)
+        directory.rmdir()
+
+
+def _export(pool: str) -> None:
+    # For a moment after an unmount it may still be busy.
+    problems: list[host.CommandError] = []
+
+    def exported() -> bool:
+        try:
+            host.run("zpool", "export", pool)
+        except host.CommandError as error:
+            problems.append(error)
+            return False
+        return True
+
+    if not host.wait_until(exported, 5.0):
+        raise problems[-1]

@@ -1,0 +1,152 @@
+"""What is set on the machine while something is measured, and set back afterwards.
+
+The I/O scheduler and the read-ahead of block devices, and the CPUs' governor. Whoever changes one of them meanwhile
+wins: it is set back only where it is still what was written here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.needs import load_module
+
+if TYPE_CHECKING:
+    from pytest_fsstack.journal import Journal
+
+_SYS = Path("/sys")
+_KNOWN = re.compile(r"block/[^/]+/queue/(scheduler|read_ahead_kb)|devices/system/cpu/cpu\d+/cpufreq/scaling_governor")
+
+
+def is_setting(path: Path) -> bool:
+    """Whether a file is one that this module writes to."""
+    return path.is_relative_to(_SYS) and bool(_KNOWN.fullmatch(str(path.relative_to(_SYS))))
+
+
+def current(path: Path) -> str | None:
+    """What a setting is now; None where it is not there."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    chosen = re.search(r"\[(\S+)\]", text)
+    return chosen[1] if chosen else text
+
+
+def offered(path: Path) -> list[str]:
+    """The words that a setting may be set to; empty for one that takes numbers, or is not there."""
+    listed = {"scheduler": path, "scaling_governor": path.with_name("scaling_available_governors")}.get(path.name)
+    try:
+        return listed.read_text().replace("[", "").replace("]", "").split() if listed else []
+    except OSError:
+        return []
+
+
+@contextlib.contextmanager
+def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
+    """Set it, and set it back afterwards. Raises OSError, with what it may be set to."""
+    old = current(path)
+    # Also where nothing changes: what a dead session set must not be set back under this one.
+    with journal.entry("setting", path=str(path), old=old, value=value):
+        try:
+            path.write_text(value)
+            if (now := current(path)) != value:
+                raise OSError(f"the kernel made {now} of it")
+        except OSError as error:
+            choice = f"; the kernel offers {', '.join(words)}" if (words := offered(path)) else ""
+            raise OSError(f"{path} cannot be set to {value}: {error.strerror or error}{choice}") from error
+        try:
+            yield
+        finally:
+            if old is not None and current(path) == value:
+                path.write_text(old)
+
+
+# -- block devices -----------------------------------------------------------------------------------------------------
+
+
+def queue(device: Path) -> Path:
+    """Where sysfs has the queue of a block device; a partition's is that of its disk."""
+    number = os.stat(device).st_rdev
+    own = (_SYS / "dev/block" / f"{os.major(number)}:{os.minor(number)}").resolve()
+    whole = own.parent if (own / "partition").exists() else own
+    return _SYS / "block" / whole.name / "queue"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """How the kernel shall treat the block devices of a stack; None: as it does by itself."""
+
+    scheduler: str | None = None
+    #: In bytes.
+    read_ahead: int | None = None
+
+    def refusal(self, queue: Path) -> str | None:
+        """Why the scheduler cannot be had for the devices like the one with this queue; None where it can."""
+        path = queue / "scheduler"
+        if self.scheduler is None or not path.exists() or self.scheduler in offered(path):
+            return None
+        load_module(f"{self.scheduler}-iosched")
+        if self.scheduler in (words := offered(path)):
+            return None
+        return f"the kernel has no scheduler {self.scheduler!r} for {queue.parent.name}; it offers {', '.join(words)}"
+
+    @contextlib.contextmanager
+    def bottom(self, device: Path, journal: Journal) -> Iterator[None]:
+        """Set both for the device that a stack starts on. Raises OSError."""
+        with contextlib.ExitStack() as undo:
+            if self.scheduler is not None:
+                undo.enter_context(written(queue(device) / "scheduler", self.scheduler, journal))
+            undo.enter_context(self.above(device, journal))
+            yield
+
+    @contextlib.contextmanager
+    def above(self, device: Path, journal: Journal) -> Iterator[None]:
+        """Set the read-ahead, which is the topmost device's; devices made of others have no scheduler."""
+        if self.read_ahead is None:
+            yield
+            return
+        with written(queue(device) / "read_ahead_kb", str(self.read_ahead // 1024), journal):
+            yield
+
+
+# -- CPUs --------------------------------------------------------------------------------------------------------------
+
+
+def _governors() -> list[Path]:
+    found = (_SYS / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    return sorted(found, key=lambda path: int(path.parts[-3].removeprefix("cpu")))
+
+
+@dataclass(frozen=True)
+class Governor:
+    """What chooses the clock frequency of all CPUs; something that a session needs."""
+
+    name: str
+
+    def refusal(self) -> str | None:
+        """Why no CPU can have it; None where they can, and where there are no governors at all."""
+        for path in _governors():
+            if self.name not in (words := offered(path)):
+                return f"the kernel has no governor {self.name!r} for {path.parts[-3]}; it offers {', '.join(words)}"
+        return None
+
+    def missing(self) -> str | None:
+        if not _governors():
+            return "the CPUs here have no governor, as in most virtual machines: leave --fsstack-governor out"
+        if os.geteuid() != 0:
+            return "setting the CPU governor needs root: run pytest with sudo"
+        return self.refusal()
+
+    @contextlib.contextmanager
+    def applied(self, journal: Journal) -> Iterator[None]:
+        """Set it for all CPUs, and back to each one's own afterwards. Raises OSError."""
+        with contextlib.ExitStack() as undo:
+            for path in _governors():
+                undo.enter_context(written(path, self.name, journal))
+            yield

@@ -1,0 +1,174 @@
+"""Kernels by their files, and kernel beside kernel, without a machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import results
+from pytest_fsstack.budget import Budget
+from pytest_fsstack.hosts import kernels, launch, vm
+from pytest_fsstack.hosts.comparison import merge
+from pytest_fsstack.hosts.kernels import Kernel, KernelError, resolve
+from pytest_fsstack.measure import METRICS, Metric, Sample
+from pytest_fsstack.results import ArmInfo, Chain
+from pytest_fsstack.verdict import Looks
+
+
+def image(path: Path, release: str) -> Path:
+    """A file with the header of a bzImage (Documentation/arch/x86/boot.rst), and nothing behind it."""
+    head = bytearray(0x1000)
+    head[0x202:0x206] = b"HdrS"
+    head[0x20E:0x210] = (0x600).to_bytes(2, "little")
+    text = f"{release} (build@host) #1 SMP".encode()
+    head[0x800 : 0x800 + len(text)] = text
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(head)
+    return path
+
+
+def test_an_image_says_itself_which_release_it_is(tmp_path: Path) -> None:
+    path = image(tmp_path / "any-name", "6.1.0-56-amd64")
+    assert resolve(str(path), tmp_path) == Kernel("6.1.0-56-amd64", path)
+
+
+def test_a_build_tree_brings_its_own_modules(tmp_path: Path) -> None:
+    path = image(tmp_path / "arch/x86/boot/bzImage", "6.19.0-rc1+")
+    kernel = resolve(str(tmp_path), tmp_path)
+    assert kernel == Kernel("6.19.0-rc1+", path, tmp_path)
+    assert kernel.arguments() == ["--kdir", str(tmp_path), "--mods", "auto"]
+
+
+def test_a_directory_holds_one_kernel(tmp_path: Path) -> None:
+    path = image(tmp_path / "boot/vmlinuz-6.1", "6.1")
+    assert resolve(str(tmp_path), tmp_path).image == path
+    image(tmp_path / "boot/vmlinuz-6.2", "6.2")
+    with pytest.raises(KernelError, match=r"holds several kernels; name one: .*vmlinuz-6.1, .*vmlinuz-6.2"):
+        resolve(str(tmp_path), tmp_path)
+
+
+def test_the_running_kernel_needs_no_machine(tmp_path: Path) -> None:
+    kernel = resolve("host", tmp_path)
+    assert not kernel.in_vm
+    assert kernel.name.startswith("host-")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing", None, "there is no .*; name a vmlinuz, a kernel build tree"),
+        ("text", b"hello", "is not a kernel image"),
+        ("empty.deb", b"", "cannot unpack .*empty.deb"),
+    ],
+)
+def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    if name.endswith(".deb") and not shutil.which("dpkg"):
+        pytest.skip("needs dpkg")
+    with pytest.raises(KernelError, match=message):
+        resolve(str(path), tmp_path)
+
+
+def test_an_empty_directory_is_no_kernel(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match="holds no kernel"):
+        resolve(str(tmp_path), tmp_path)
+
+
+def test_names_of_kernels_are_what_dash_k_accepts(tmp_path: Path) -> None:
+    assert kernels._safe("6.1.0~rc1@home") == "6.1.0-rc1-home"
+
+
+def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
+    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disk=7, console=8, command=9)
+    assert "-q=file=/proc/self/fd/7,format=raw,cache=none,if=virtio" in words
+    assert "--disable-kvm" in words
+    assert "--rwdir=/home" in words
+    assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
+
+
+def chain(kernel: str, seconds: float, rounds: int = 10, noise: float = 0.01) -> Chain:
+    rng = random.Random(f"{kernel} {seconds}")
+    made = Chain("test_it.py::TestIt", "/dev/vda", "ext4", Looks(), 1, kernel=kernel)
+    made.steps, made.groups = ["write"], {"write": "write"}
+    made.arms = {name: ArmInfo(name, name.replace("+", " | ")) for name in ("ext4", "luks+ext4")}
+    for _ in range(rounds):
+        made.orders.append(["ext4", "luks+ext4"])
+        for arm in made.arms:
+            value = seconds * (2 if "luks" in arm else 1) * rng.lognormvariate(0, noise)
+            made.add("write", arm, Sample({"seconds": value, "own": 3.0}, {**METRICS, "own": Metric("own", "x")}))
+    return made
+
+
+def test_each_stack_is_compared_with_itself_on_the_first_kernel() -> None:
+    found = {("old", 0): chain("old", 1.0), ("new", 0): chain("new", 1.2)}
+    merged = merge(found, ["old", "new"], 1)
+    assert list(merged.arms) == ["ext4:old", "ext4:new", "luks+ext4:old", "luks+ext4:new"]
+    for arm in "ext4", "luks+ext4":
+        estimate = merged.estimate("write", f"{arm}:new")
+        assert estimate is not None
+        assert math.isclose(estimate.overhead, 0.2, abs_tol=0.03)
+        assert merged.estimate("write", f"{arm}:old") is None
+        assert merged.judge("write", f"{arm}:new", Budget(overhead=0.05)).outcome == "fail"
+        assert merged.judge("write", f"{arm}:new", Budget(overhead=0.5)).outcome == "pass"
+
+
+def test_with_several_boots_a_boot_is_the_unit() -> None:
+    def found(boots: int) -> dict[tuple[str, int], Chain]:
+        return {
+            (kernel, boot): chain(kernel, cost) for kernel, cost in (("a", 1.0), ("b", 1.2)) for boot in range(boots)
+        }
+
+    few = merge(found(3), ["a", "b"], 3)
+    assert len(few.log_ratios("write", "ext4:b", "seconds")) == 3
+    assert few.judge("write", "ext4:b", Budget(overhead=0.05)).outcome == "inconclusive"
+    enough = merge(found(5), ["a", "b"], 5)
+    assert enough.judge("write", "ext4:b", Budget(overhead=0.05)).outcome == "fail"
+
+
+def test_a_kernel_that_went_down_leaves_the_others_results() -> None:
+    merged = merge({("old", 0): chain("old", 1.0)}, ["old", "new"], 1)
+    assert list(merged.arms) == ["ext4:old", "luks+ext4:old"]
+    assert merged.median("write", "ext4:old") is not None
+
+
+def test_a_chain_survives_its_way_to_another_process() -> None:
+    sent = chain("old", 1.0)
+    sent.judgements["write", "luks+ext4"] = [sent.judge("write", "luks+ext4", Budget(overhead=0.3))]
+    sent.notes["write", "ext4"] = "a note"
+    received = results.load(json.loads(json.dumps(results.dump(sent))))
+    assert results.dump(received) == results.dump(sent)
+    for arm in sent.arms:
+        assert results.facts(received, "write", arm) == results.facts(sent, "write", arm)
+
+
+def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    description = tmp_path / "0.json"
+    launch.Description(
+        *("6.1", str(tmp_path / "vmlinuz"), None, str(tmp_path), "1G", 1, False, 1 << 20, 5.0, 5.0),
+        log=str(tmp_path / "log"),
+    ).write(description)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(vm, "virtme_run", lambda: str(tmp_path / "no-virtme-run"))
+    monkeypatch.setattr(vm, "_leash", list)
+    monkeypatch.setattr(launch.sys, "argv", ["launch", str(description), "-u", "-c", "code"])
+    monkeypatch.setattr(launch.ctypes, "CDLL", lambda name: type("Libc", (), {"prctl": lambda *words: 0})())
+    stood_in: list[tuple[list[str], str]] = []
+
+    def stand_in(argv: list[str], reason: str) -> None:
+        stood_in.append((argv, reason))
+        raise SystemExit
+
+    monkeypatch.setattr(launch, "stand_in", stand_in)
+    with pytest.raises(SystemExit):
+        launch.main()
+    ((argv, reason),) = stood_in
+    assert argv[1:] == ["-u", "-c", "code"]
+    assert reason.startswith("kernel 6.1: cannot be started:")
