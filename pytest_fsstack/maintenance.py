@@ -47,17 +47,20 @@ def doctor(config: pytest.Config) -> int:
     session = session_of(config)
     parts = _parts(config, session)
     _show(parts)
-    packages = _packages(parts)
+    # With stacks selected, nobody wants the tools of all the others.
+    selected = _selected(session)
+    useful = [*selected, *(part for part in parts if part.kind == "workload")] if selected else parts
+    packages = _packages(useful)
     if config.getoption("fsstack_doctor") == "install" and packages:
         if os.geteuid() != 0:
             print("\ninstalling needs root: run pytest with sudo")
             return 1
         _install(packages)
         _show(parts)
-        packages = _packages(parts)
+        packages = _packages(useful)
     if packages:
         print(f"\nto install all of it: {needs.install_command(packages)}")
-    return _conclude(session, parts)
+    return _conclude(selected, parts)
 
 
 def _parts(config: pytest.Config, session: Session) -> list[Part]:
@@ -118,14 +121,18 @@ def _run(command: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
-def _conclude(session: Session, parts: Iterable[Part]) -> int:
+def _selected(session: Session) -> list[Part]:
+    """The selected stacks and the devices below them; nothing where no stacks are selected."""
     settings = session.settings
     # A stack's own options may need more, or less, than its layers do by default.
     chosen = [Part("stack", stack.id, stack.needs()) for stack in settings.stacks]
-    devices = [Part("device", device.spec, device.needs()) for device in settings.devices]
-    wanted = [*devices, *chosen] if chosen else list(parts)
-    lacking = [(part, reasons) for part in wanted if (reasons := needs.missing(part.needs))]
-    what = f"the selected stacks ({', '.join(part.name for part in chosen)})" if chosen else "all layers and workloads"
+    return [*(Part("device", device.spec, device.needs()) for device in settings.devices), *chosen] if chosen else []
+
+
+def _conclude(selected: Sequence[Part], parts: Iterable[Part]) -> int:
+    lacking = [(part, reasons) for part in selected or parts if (reasons := needs.missing(part.needs))]
+    chosen = [part.name for part in selected if part.kind == "stack"]
+    what = f"the selected stacks ({', '.join(chosen)})" if chosen else "all layers and workloads"
     if not lacking:
         print(f"\neverything is there that {what} need")
         return 0

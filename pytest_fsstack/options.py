@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_fsstack.budget import Rule
+    from pytest_fsstack.settings import Governor, Queue
     from pytest_fsstack.stack import Device, Known, Stack
     from pytest_fsstack.verdict import Looks
 
@@ -23,10 +24,11 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("fsstack", "storage stacks (fsstack)")
 
     def option(name: str, help: str, *, ini: Any = None, **keywords: Any) -> None:
-        group.addoption(f"--fsstack-{name}", dest=f"fsstack_{name}", help=help, **keywords)
+        group.addoption(f"--fsstack-{name}", dest=f"fsstack_{name.replace('-', '_')}", help=help, **keywords)
         if ini:
             default = {"linelist": [], "bool": False}.get(ini, "")
-            parser.addini(f"fsstack_{name}", f"default of --fsstack-{name}", type=ini, default=default)
+            ini_name = f"fsstack_{name.replace('-', '_')}"
+            parser.addini(ini_name, f"default of --fsstack-{name}", type=ini, default=default)
 
     option(
         "device",
@@ -46,6 +48,30 @@ def add_options(parser: pytest.Parser) -> None:
         "--fsstack-device, on the command line itself",
         action="append",
         metavar="DEVICE",
+    )
+    option(
+        "discard",
+        "discard all of a block device before each stack is built on it; loop and ram are blank each time anyway",
+        action="store_true",
+        ini="bool",
+    )
+    option(
+        "scheduler",
+        "the I/O scheduler of the device, such as none or mq-deadline, while a stack stands on it",
+        metavar="NAME",
+        ini="string",
+    )
+    option(
+        "readahead",
+        "the read-ahead of the stack's block devices, such as 128K, while it stands",
+        metavar="SIZE",
+        ini="string",
+    )
+    option(
+        "governor",
+        "the frequency governor of all CPUs, such as performance, during the session",
+        metavar="NAME",
+        ini="string",
     )
     option(
         "stacks",
@@ -94,6 +120,36 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="NAME=FILE",
     )
     option(
+        "kernel",
+        "run the tests in a VM of this kernel: a vmlinuz or bzImage, a build tree, a .deb or .rpm, or `host` for the "
+        "running one without a VM; repeat it to compare kernels, the first is the baseline",
+        action="append",
+        metavar="KERNEL",
+        ini="linelist",
+    )
+    option("boots", "boot each kernel N times (default: 1)", metavar="N", type=int, ini="string")
+    option(
+        "max-regression",
+        "what a test may cost on a kernel more than on the first one, such as 5%%",
+        metavar="PERCENT",
+        ini="string",
+    )
+    option("vm-memory", "memory of a VM (default: 2G)", metavar="SIZE", ini="string")
+    option("vm-cpus", "CPUs of a VM (default: those of the host, at most 4)", metavar="N", type=int, ini="string")
+    option(
+        "vm-accel",
+        "kvm, tcg (emulation), or auto: KVM if a guest boots on it in time (default: auto)",
+        choices=("auto", "kvm", "tcg"),
+        ini="string",
+    )
+    option(
+        "vm-timeout",
+        "seconds of silence after which a VM counts as hung (default: 3600)",
+        metavar="SECONDS",
+        type=float,
+        ini="string",
+    )
+    option(
         "doctor",
         "show which layers can be built here and how to get the others, and exit; =install installs packages",
         nargs="?",
@@ -109,6 +165,8 @@ class Settings:
 
     known: Known
     devices: tuple[Device, ...]
+    queue: Queue
+    governor: Governor | None
     directory: Path | None
     stacks: tuple[Stack, ...]
     #: Whether `stacks` come from the command line, and so replace those of the tests.
@@ -122,6 +180,18 @@ class Settings:
     missing_fails: bool
     corpus: Path | None
     reports: tuple[tuple[str, Path], ...]
+
+
+#: In the environment of a worker that stands in for one that went down: why it did.
+GUEST_DOWN = "FSSTACK_GUEST_DOWN"
+#: What a guest's own disk is called in it.
+DISK_OF_A_GUEST = "/dev/vda"
+
+
+def worker_input(config: pytest.Config) -> dict[str, Any]:
+    """In a worker of a kernel, what the controller says of it: kernel, boot, in_vm, seed; else nothing."""
+    found: dict[str, Any] = getattr(config, "workerinput", {}).get("fsstack", {})
+    return found
 
 
 def value(config: pytest.Config, name: str) -> Any:
@@ -140,6 +210,7 @@ def any_given(config: pytest.Config) -> bool:
 _INI_NAMES = tuple(
     f"fsstack_{name}"
     for name in (
+        *("discard", "scheduler", "readahead", "governor"),
         *("device", "size", "dir", "stacks", "baseline", "rounds", "alpha", "budget", "strict", "missing", "corpus"),
     )
 )
@@ -169,9 +240,12 @@ def read(config: pytest.Config, known: Known, report_names: frozenset[str]) -> S
     if corpus and not os.path.exists(corpus):
         raise pytest.UsageError(f"--fsstack-corpus: there is no file or directory {corpus}")
     looks, fixed = _looks(config)
+    devices = _devices(config)
     return Settings(
         known=known,
-        devices=_devices(config),
+        devices=devices,
+        queue=_queue(config, devices),
+        governor=_governor(config),
         directory=Path(directory).absolute() if directory else None,
         stacks=stacks,
         stacks_replace=bool(commanded),
@@ -196,9 +270,14 @@ def _devices(config: pytest.Config) -> tuple[Device, ...]:
     except ValueError as error:
         raise pytest.UsageError(f"--fsstack-size: {error}") from None
     texts = list(dict.fromkeys(value(config, "device") or ["loop"]))
+    discard = bool(value(config, "discard"))
+    if worker_input(config).get("in_vm"):
+        # The guest's disk is its own, and blank; a file on the guest's root would be one in memory.
+        texts = [DISK_OF_A_GUEST if text == "loop" else text for text in texts]
+        return tuple(parse_device(text, size=size, overwrite=frozenset(), discard=discard) for text in texts)
     overwrite = _overwrite(config)
     try:
-        devices = tuple(parse_device(text, size=size, overwrite=overwrite) for text in texts)
+        devices = tuple(parse_device(text, size=size, overwrite=overwrite, discard=discard) for text in texts)
     except ValueError as error:
         raise pytest.UsageError(f"--fsstack-device: {error}") from None
     named = {os.path.realpath(text) for text in texts}
@@ -208,6 +287,44 @@ def _devices(config: pytest.Config) -> tuple[Device, ...]:
                 f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
             )
     return devices
+
+
+def _queue(config: pytest.Config, devices: tuple[Device, ...]) -> Queue:
+    from pytest_fsstack import settings
+    from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+    from pytest_fsstack.units import parse_size
+
+    scheduler, read_ahead = value(config, "scheduler") or None, value(config, "readahead") or None
+    page = os.sysconf("SC_PAGE_SIZE")
+    try:
+        size = parse_size(read_ahead) if read_ahead else None
+    except ValueError as error:
+        raise pytest.UsageError(f"--fsstack-readahead: {error}") from None
+    if size is not None and size % page:
+        raise pytest.UsageError(f"--fsstack-readahead: {read_ahead} is not a multiple of {page // 1024}K, a page")
+    queue = settings.Queue(scheduler, size)
+    named = {"discard": value(config, "discard"), "scheduler": scheduler, "readahead": read_ahead}
+    for device in devices:
+        if isinstance(device, DirectoryDevice) and (given := next((name for name in named if named[name]), None)):
+            raise pytest.UsageError(f"--fsstack-{given} is for block devices; {device.spec} is a directory")
+        # What a kernel offers that is yet to be booted shows only there.
+        if not value(config, "kernel") and not worker_input(config):
+            disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
+            if disk and (refusal := queue.refusal(settings.queue(disk))):
+                raise pytest.UsageError(f"--fsstack-scheduler: {refusal}")
+    return queue
+
+
+def _governor(config: pytest.Config) -> Governor | None:
+    from pytest_fsstack.settings import Governor
+
+    # The CPUs are the host's, where the session that started this worker has set it.
+    if worker_input(config).get("in_vm") or not (name := value(config, "governor")):
+        return None
+    governor = Governor(name)
+    if refusal := governor.refusal():
+        raise pytest.UsageError(f"--fsstack-governor: {refusal}")
+    return governor
 
 
 def _overwrite(config: pytest.Config) -> frozenset[str]:
@@ -252,7 +369,7 @@ def _looks(config: pytest.Config) -> tuple[Looks, bool]:
 
 
 def _seed(config: pytest.Config) -> int:
-    given = config.getoption("fsstack_seed")
+    given = worker_input(config).get("seed", config.getoption("fsstack_seed"))
     return int.from_bytes(os.urandom(4), "big") if given is None else int(given)
 
 

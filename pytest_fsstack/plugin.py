@@ -74,6 +74,7 @@ def session_of(config: pytest.Config) -> Session:
     return config.stash[KEY]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if config.getoption("fsstack_cleanup"):
         from pytest_fsstack.maintenance import cleanup
@@ -83,7 +84,17 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         from pytest_fsstack.maintenance import doctor
 
         return doctor(config)
+    if options.value(config, "kernel") and not (hasattr(config, "workerinput") or config.getoption("collectonly")):
+        from pytest_fsstack.hosts import controller
+
+        # Before pytest-xdist reads its options, which this sets.
+        config.pluginmanager.register(controller.start(config, session_of(config)), "fsstack-kernels")
     return None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if KEY in session.config.stash and not session.config.getoption("collectonly"):
+        session.config.stash[KEY].set_up_machine()
 
 
 # -- collection --------------------------------------------------------------------------------------------------------
@@ -92,7 +103,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fsstack" in metafunc.fixturenames:
         arms = session_of(metafunc.config).arms(metafunc.definition)
-        metafunc.parametrize("fsstack", arms, indirect=True, scope="class", ids=[arm.test_id for arm in arms])
+        metafunc.parametrize("fsstack", [arm.parameter for arm in arms], indirect=True, scope="class")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

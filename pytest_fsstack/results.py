@@ -14,6 +14,9 @@ from pytest_fsstack.measure import Metric, Sample
 from pytest_fsstack.units import format_quantity
 from pytest_fsstack.verdict import Estimate, Looks, Outcome, Verdict
 
+#: Rounds are numbered from a multiple of this on in each boot of a kernel.
+ROUNDS_OF_A_BOOT = 10_000
+
 
 @dataclass(frozen=True)
 class ArmInfo:
@@ -55,6 +58,16 @@ class Chain:
     #: The order of the stacks in each round.
     orders: list[list[str]] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
+    #: The kernel it ran on, where kernels are compared.
+    kernel: str = ""
+    #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
+    against: dict[str, str] = field(default_factory=dict)
+    #: How often each kernel was booted. Rounds of one boot are not independent: with several, each boot counts once.
+    boots: int = 1
+
+    def reference(self, arm: str) -> str:
+        """The stack that a stack is compared with."""
+        return self.against.get(arm, self.baseline)
 
     @property
     def rounds(self) -> int:
@@ -90,23 +103,28 @@ class Chain:
         return statistics.median(series) if series else None
 
     def log_ratios(self, step: str, arm: str, name: str) -> list[float]:
-        """log(stack) - log(baseline) of every round in which both were measured, oriented so that more is worse."""
+        """log(stack) - log(baseline) of every round in which both were measured, oriented so that more is worse.
+
+        With several boots it is the median of each boot's rounds.
+        """
         metric = self.metric(step, arm, name)
-        ours, base = self.of(step, arm), self.of(step, self.baseline)
+        ours, base = self.of(step, arm), self.of(step, self.reference(arm))
         rounds = [index for index in sorted(ours) if name in ours[index].values and name in _values(base.get(index))]
         pairs = [(ours[index].values[name], base[index].values[name]) for index in rounds]
         # A ratio needs two figures above zero, or a resolution that stands for zero.
         if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
             return []
-        return verdict.log_ratios(
-            *zip(*pairs),
-            better=metric.better,
-            resolution=metric.resolution,
-        )
+        ratios = verdict.log_ratios(*zip(*pairs), better=metric.better, resolution=metric.resolution)
+        if self.boots == 1:
+            return ratios
+        boots: dict[int, list[float]] = {}
+        for index, ratio in zip(rounds, ratios):
+            boots.setdefault(index // ROUNDS_OF_A_BOOT, []).append(ratio)
+        return [statistics.median(found) for found in boots.values()]
 
     def estimate(self, step: str, arm: str, metric: str = "seconds") -> Estimate | None:
         """The overhead over the baseline with its interval; None for the baseline itself and where nothing compares."""
-        ratios = [] if arm == self.baseline else self.log_ratios(step, arm, metric)
+        ratios = [] if arm == self.reference(arm) else self.log_ratios(step, arm, metric)
         return verdict.estimate(ratios, self.looks.level) if ratios else None
 
     def judge(self, step: str, arm: str, budget: Budget) -> Judgement:
@@ -136,10 +154,9 @@ class Chain:
         assert budget.overhead is not None
         ratios = self.log_ratios(step, arm, budget.metric)
         if not ratios:
-            note = self.notes.get((step, self.baseline), "it was not measured")
-            return Judgement(
-                budget, None, f"{budget.metric}: nothing to compare with: baseline {self.baseline}: {note}"
-            )
+            base = self.reference(arm)
+            note = self.notes.get((step, base), "it was not measured")
+            return Judgement(budget, None, f"{budget.metric}: nothing to compare with: baseline {base}: {note}")
         judged = verdict.judge(ratios, budget.overhead, self.looks)
         return Judgement(budget, judged, f"{budget.metric}: {verdict.describe(judged)}")
 
@@ -162,22 +179,19 @@ class Results:
 
     environment: dict[str, Any] = field(default_factory=dict)
     chains: list[Chain] = field(default_factory=list)
+    #: Where kernels are compared: the chains of each kernel by itself, out of which `chains` are made.
+    parts: list[Chain] = field(default_factory=list)
 
     @property
     def comparisons(self) -> int:
         """How many stacks were compared with a baseline in at least one step."""
-        return sum(
-            chain.estimate(step, arm) is not None
-            for chain in self.chains
-            for step, arm in chain.samples
-            if arm != chain.baseline
-        )
+        return sum(chain.estimate(step, arm) is not None for chain in self.chains for step, arm in chain.samples)
 
 
 def describe_failure(chain: Chain, step: str, arm: str) -> str:
     """For people: which budgets are broken, by how much, with what certainty, and the samples themselves."""
     judgements = chain.judgements[step, arm]
-    against = f" over {chain.baseline}" if any(j.budget.overhead is not None for j in judgements) else ""
+    against = f" over {chain.reference(arm)}" if any(j.budget.overhead is not None for j in judgements) else ""
     lines = [f"{step} on {arm} costs more than its budget allows{against}:"]
     for judgement in judgements:
         lines.append(f"  {judgement.outcome:<12} {judgement.text}")
@@ -211,15 +225,56 @@ def _hint(judgement: Judgement) -> str:
 def _sample_lines(chain: Chain, step: str, arm: str, name: str) -> list[str]:
     metric = chain.metric(step, arm, name)
     unit = f" ({metric.unit})" if metric and metric.unit else ""
-    width = max(len(arm), len(chain.baseline))
+    reference = chain.reference(arm)
+    width = max(len(arm), len(reference))
     lines = [f"  {name}{unit}, in the order of the rounds"]
-    for shown in dict.fromkeys((chain.baseline, arm)):
+    for shown in dict.fromkeys((reference, arm)):
         lines.append(f"  {shown:<{width}}  {' '.join(f'{value:.4g}' for value in chain.series(step, shown, name))}")
     return lines
 
 
 def _replay(chain: Chain) -> str:
     return f"The order of the stacks is that of --fsstack-seed={chain.seed}."
+
+
+def dump(chain: Chain) -> dict[str, Any]:
+    """A chain as JSON takes it, for `load` in another process."""
+    return {
+        "id": chain.id,
+        "device": chain.device,
+        "baseline": chain.baseline,
+        "looks": [list(chain.looks.rounds), chain.looks.alpha],
+        "seed": chain.seed,
+        "steps": chain.steps,
+        "groups": chain.groups,
+        "orders": chain.orders,
+        "kernel": chain.kernel,
+        "arms": [[arm.id, arm.spec, arm.mounts] for arm in chain.arms.values()],
+        "notes": [[*place, note] for place, note in chain.notes.items()],
+        "samples": [
+            [*place, index, dict(sample.values), [vars(sample.metrics[name]) for name in sample.values]]
+            for place, rounds in chain.samples.items()
+            for index, sample in rounds.items()
+        ],
+        "budgets": [
+            [*place, vars(each.budget)] for place, judgements in chain.judgements.items() for each in judgements
+        ],
+    }
+
+
+def load(data: dict[str, Any]) -> Chain:
+    """The chain that `dump` wrote; its verdicts are reached again from its samples."""
+    rounds, alpha = data["looks"]
+    plain = {name: data[name] for name in ("id", "device", "baseline", "seed", "steps", "groups", "orders", "kernel")}
+    chain = Chain(looks=Looks(tuple(rounds), alpha), **plain)
+    chain.arms = {name: ArmInfo(name, spec, mounts) for name, spec, mounts in data["arms"]}
+    chain.notes = {(step, arm): note for step, arm, note in data["notes"]}
+    for step, arm, index, values, metrics in data["samples"]:
+        known = {metric["name"]: Metric(**metric) for metric in metrics}
+        chain.samples.setdefault((step, arm), {})[index] = Sample(values, known)
+    for step, arm, budget in data["budgets"]:
+        chain.judgements.setdefault((step, arm), []).append(chain.judge(step, arm, Budget(**budget)))
+    return chain
 
 
 def facts(chain: Chain, step: str, arm: str) -> dict[str, Any]:

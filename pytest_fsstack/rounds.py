@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -33,9 +35,14 @@ class Arm:
     #: As it stands in the names of tests: the stack's id, and the device's where there are several.
     test_id: str
 
-    @property
+    @cached_property
     def id(self) -> str:
         return self.stack.id
+
+    @cached_property
+    def parameter(self) -> Any:
+        """What `parametrize` takes: one for all tests, of which there may be thousands."""
+        return pytest.param(self, id=self.test_id)
 
 
 @dataclass
@@ -77,23 +84,27 @@ class Group:
     #: Whether there is a benchmark among the tests; other chains run as pytest runs them.
     timed: bool = False
     done: bool = False
+    #: Whether the controller of a worker has been told of the results.
+    sent: bool = False
     outcomes: dict[pytest.Item, Outcome] = field(default_factory=dict)
     #: Why an item has not run at all, or not to the end.
     absent: dict[pytest.Item, str] = field(default_factory=dict)
     chain: Chain = field(init=False)
 
-    def add(self, item: pytest.Item, selected: bool) -> None:
-        arm = arm_of(item)
-        assert arm is not None
-        assert isinstance(item, pytest.Function)
-        step = step_of(item, arm)
+    def add(self, place: _Place, selected: bool) -> None:
+        step, arm, item = place.step, place.arm, place.item
         if step not in self.steps:
             self.steps.append(step)
+            # On other stacks the test has the same marks.
+            self.timed = self.timed or item.get_closest_marker("benchmark") is not None
         self.arms.setdefault(arm.id, arm)
         self.items.setdefault((step, arm.id), item)
-        self.timed |= item.get_closest_marker("benchmark") is not None
         if selected:
             self.selected.add(item)
+
+    def examples(self) -> Iterable[pytest.Item]:
+        """One selected item of each step, for its marks."""
+        return {step: item for (step, _), item in self.items.items() if item in self.selected}.values()
 
     def needed(self, arm: str) -> list[tuple[str, pytest.Item]]:
         """The steps that must run on a stack: all up to the last one of which somebody wants to know."""
@@ -121,9 +132,11 @@ def arm_of(item: pytest.Item) -> Arm | None:
 
 def step_of(item: pytest.Function, arm: Arm) -> str:
     """The item's name without ``test_`` and without the stack: ``untar``, ``write[4k]``."""
-    words = f"-{item.callspec.id}-".replace(f"-{arm.test_id}-", "-", 1).strip("-")
     name = item.originalname.removeprefix("test_")
-    return f"{name}[{words}]" if words else name
+    if item.callspec.id == arm.test_id:
+        return name
+    words = f"-{item.callspec.id}-".replace(f"-{arm.test_id}-", "-", 1).strip("-")
+    return f"{name}[{words}]"
 
 
 def group_items(
@@ -134,40 +147,51 @@ def group_items(
     Where the session did not collect everything (`complete` is false: node ids, --last-failed), the parents are asked
     for the items that the selected ones stand on.
     """
-    wanted = dict.fromkeys(item for item in selected if arm_of(item))
-    groups: dict[tuple[str, str], Group] = {_key(item): _new_group(item) for item in wanted}
-    everything = dict.fromkeys([*known, *wanted])
+    # By identity, because pytest computes the hash of an item in Python, and there may be thousands.
+    wanted = {id(item): place for item in selected if (place := _Place.of(item))}
+    ordered = {id(item): item for item in [*known, *selected]}
     if not complete:
         # The siblings come first, because their order is that of the file, and so that of the steps.
-        names = {item.nodeid: item for item in everything}
-        found = [names.get(item.nodeid, item) for item in _siblings(wanted)]
-        everything = dict.fromkeys([*found, *everything])
-    for item in everything:
-        group = groups.get(_key(item)) if arm_of(item) else None
-        if group is not None:
-            group.add(item, selected=item in wanted)
-    return {item: groups[_key(item)] for item in wanted}
+        names = {item.nodeid: item for item in ordered.values()}
+        found = [names.get(item.nodeid, item) for item in _siblings(place.item for place in wanted.values())]
+        ordered = {id(item): item for item in [*found, *ordered.values()]}
+    groups: dict[tuple[str, str], Group] = {}
+    for place in wanted.values():
+        if place.chain not in groups:
+            groups[place.chain] = place.new_group()
+    for key, item in ordered.items():
+        here = wanted.get(key) or _Place.of(item)
+        if here and here.chain in groups:
+            groups[here.chain].add(here, selected=key in wanted)
+    return {place.item: groups[place.chain] for place in wanted.values()}
 
 
-def _key(item: pytest.Item) -> tuple[str, str]:
-    arm = arm_of(item)
-    assert arm is not None
-    assert isinstance(item, pytest.Function)
-    owner = item.getparent(pytest.Class)
-    chain = owner.nodeid if owner else f"{item.parent.nodeid}::{_test_name(item, arm)}"  # type: ignore[union-attr]
-    return chain, arm.device.id
+class _Place(NamedTuple):
+    """Where an item belongs. Found once for each, as there may be thousands."""
 
+    item: pytest.Function
+    arm: Arm
+    step: str
+    #: The name of the chain, and the device.
+    chain: tuple[str, str]
 
-def _test_name(item: pytest.Function, arm: Arm) -> str:
-    return "test_" + step_of(item, arm)
+    @classmethod
+    def of(cls, item: pytest.Item) -> _Place | None:
+        arm = arm_of(item)
+        if arm is None:
+            return None
+        assert isinstance(item, pytest.Function)
+        assert item.parent is not None
+        step, parent = step_of(item, arm), item.parent
+        chain = parent.nodeid if isinstance(parent, pytest.Class) else f"{parent.nodeid}::test_{step}"
+        return cls(item, arm, step, (chain, arm.device.id))
 
-
-def _new_group(item: pytest.Item) -> Group:
-    arm = arm_of(item)
-    top = item.getparent(pytest.Class) or item
-    assert arm is not None
-    assert top.parent is not None
-    return Group(_key(item)[0], arm.device, arm.baseline, top.parent)
+    def new_group(self) -> Group:
+        parent = self.item.parent
+        top = parent if isinstance(parent, pytest.Class) else self.item
+        assert top is not None
+        assert top.parent is not None
+        return Group(self.chain[0], self.arm.device, self.arm.baseline, top.parent)
 
 
 def _siblings(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
@@ -180,6 +204,25 @@ def _siblings(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         else:
             continue
         yield from (node for node in nodes if isinstance(node, pytest.Item))
+
+
+class StandIn:
+    """The pytest plugin of a worker without its kernel: each test fails with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        def say() -> None:
+            pytest.fail(self.reason, pytrace=False)
+
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for work, when in (say, "setup"), (lambda: None, "teardown"):
+            report = report_of(item, pytest.CallInfo.from_call(work, when=when))  # type: ignore[arg-type]
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
 
 
 class Rounds:
@@ -198,11 +241,12 @@ class Rounds:
         missing_fails: bool,
         mounts: Callable[[], list[str]],
         progress: Callable[[str, bool], None],
+        worker: dict[str, Any],
     ) -> None:
         self.config, self.groups, self.results = config, groups, found
         self.looks, self.seed, self.budgets = looks, seed, budgets
         self.strict, self.missing_fails = strict, missing_fails
-        self.mounts, self.progress = mounts, progress
+        self.mounts, self.progress, self.worker = mounts, progress, worker
         # The module of pytest's own runner, by its plugin's name rather than by a private import.
         self.runner: Any = config.pluginmanager.get_plugin("runner")
 
@@ -217,7 +261,13 @@ class Rounds:
             self._tear_down_to(item, group, nextitem)
         # Only now, so that the lines of the progress do not tear the item's own line apart.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, group):
+        reports = self._reports(item, group)
+        if self.worker and not group.sent:
+            # The controller gets everything with the first report: a guest may not live to its last.
+            content = {"chain": results.dump(group.chain), "environment": self.results.environment}
+            reports[-1].fsstack_chain = json.dumps({**content, "boot": self.worker["boot"]})  # type: ignore[attr-defined]
+            group.sent = True
+        for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
@@ -227,7 +277,8 @@ class Rounds:
     def _run(self, group: Group) -> None:
         once = self.config.getoption("benchmark_disable", False)
         looks = Looks.fixed(1, self.looks.alpha) if once else self.looks
-        chain = group.chain = Chain(group.id, group.device.spec, group.baseline, looks, self.seed)
+        kernel = self.worker.get("kernel", "")
+        chain = group.chain = Chain(group.id, group.device.spec, group.baseline, looks, self.seed, kernel=kernel)
         self.results.chains.append(chain)
         arms = [name for name in group.arms if group.needed(name)]
         for name in arms:
@@ -242,14 +293,16 @@ class Rounds:
         alive = [name for name in arms if not self._missing(group, name)]
         # One seed for the session, but not one order for all of its chains.
         rng = random.Random(f"{self.seed} {group.id} {group.device.id}")
+        so_far = ""
         while alive and len(chain.orders) < looks.rounds[-1]:
             order = rng.sample(alive, len(alive))
             chain.orders.append(order)
             for name in order:
-                self.progress(self._state(group, name), False)
+                self.progress(self._state(group, name) + so_far, False)
                 if not self._run_arm(group, name):
                     alive.remove(name)
-            self.progress(self._state(group, ""), True)
+            so_far = self._dearest(group.chain)
+            self.progress(self._state(group, "") + so_far, True)
             if not self._worthwhile(group, alive):
                 break
             if len(chain.orders) in looks.rounds:
@@ -312,7 +365,7 @@ class Rounds:
     def _tear_down(self, item: pytest.Item, group: Group, following: Any) -> None:
         call = pytest.CallInfo.from_call(lambda: self.runner.pytest_runtest_teardown(item, following), when="teardown")
         if call.excinfo:
-            group.outcomes.setdefault(item, Outcome()).reports.append(_report(item, call))
+            group.outcomes.setdefault(item, Outcome()).reports.append(report_of(item, call))
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -333,18 +386,21 @@ class Rounds:
         return bool(alive) and not (limit and sum(outcome.failed for outcome in group.outcomes.values()) >= limit)
 
     def _state(self, group: Group, name: str) -> str:
-        """Where the loop is and what is known so far, for the progress line."""
+        """Where the loop is, for the progress line."""
         chain = group.chain
+        now = f": {name}" if name else " done"
+        rounds = f"round {max(1, len(chain.orders))} of at most {chain.looks.rounds[-1]}"
+        return f"{group.id.partition('::')[2] or group.id} on {group.device.spec}: {rounds}{now}"
+
+    def _dearest(self, chain: Chain) -> str:
+        """What is known so far, for the progress line."""
         worst = [
             (estimate.overhead, f"{step} on {arm} {percent(estimate.overhead)}")
             for step in chain.steps
             for arm in chain.arms
             if (estimate := chain.estimate(step, arm)) and estimate.rounds > 1
         ]
-        so_far = f"; dearest so far: {max(worst)[1]}" if worst else ""
-        now = f": {name}" if name else " done"
-        rounds = f"round {max(1, len(chain.orders))} of at most {chain.looks.rounds[-1]}"
-        return f"{group.id.partition('::')[2] or group.id} on {group.device.spec}: {rounds}{now}{so_far}"
+        return f"; dearest so far: {max(worst)[1]}" if worst else ""
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
@@ -358,13 +414,15 @@ class Rounds:
             assert arm is not None
             assert isinstance(item, pytest.Function)
             step = step_of(item, arm)
-            self._describe(item, group.chain, step, arm)
+            record = self._describe(item, group.chain, step, arm)
             call = pytest.CallInfo.from_call(lambda: self._verdict(item, group.chain, step, arm.id), when="call")
-            judged = _report(item, call)
+            judged = report_of(item, call)
             for index, report in enumerate(reports):
                 if report.when == "call":
                     judged.sections = report.sections
                     judged.duration = outcome.duration
+                    if self.worker and record:
+                        judged.fsstack_record = json.dumps(record)  # type: ignore[attr-defined]
                     reports[index] = judged
         for report in reports:
             report.user_properties = list(item.user_properties)
@@ -379,8 +437,8 @@ class Rounds:
                 pytest.fail(f"{reason} (--fsstack-missing=fail)", pytrace=False)
             pytest.skip(reason)
 
-        reports = [_report(item, pytest.CallInfo.from_call(say, when="setup"))]
-        return [*reports, _report(item, pytest.CallInfo.from_call(lambda: None, when="teardown"))]
+        reports = [report_of(item, pytest.CallInfo.from_call(say, when="setup"))]
+        return [*reports, report_of(item, pytest.CallInfo.from_call(lambda: None, when="teardown"))]
 
     def _verdict(self, item: pytest.Item, chain: Chain, step: str, arm: str) -> None:
         """Raise what a test would raise: the failure of a broken budget, or the skip of an undecided one."""
@@ -404,23 +462,24 @@ class Rounds:
                 pytest.fail(f"{step} on {arm}: {text} (--fsstack-strict)", pytrace=False)
             pytest.skip(text)
 
-    def _describe(self, item: pytest.Item, chain: Chain, step: str, arm: Arm) -> None:
-        """Add the figures to JUnit's properties and to pytest-benchmark's records."""
+    def _describe(self, item: pytest.Item, chain: Chain, step: str, arm: Arm) -> dict[str, Any]:
+        """Add the figures to JUnit's properties and to pytest-benchmark's records; returns the record."""
         facts = results.facts(chain, step, arm.id)
         if not facts:
-            return
+            return {}
         item.user_properties += [(f"fsstack_{name}", value) for name, value in results.flat(facts)]
         benchmarks = self.config.pluginmanager.get_plugin("pytest-benchmark")
+        record: dict[str, Any] = {
+            "name": item.name,
+            "fullname": item.nodeid,
+            "group": chain.groups[step],
+            "param": arm.test_id,
+            "seconds": chain.series(step, arm.id, "seconds"),
+            "extra": facts,
+        }
         if benchmarks is not None and not benchmarks.disabled:
-            results.add_benchmark_record(
-                benchmarks,
-                name=item.name,
-                fullname=item.nodeid,
-                group=chain.groups[step],
-                param=arm.id,
-                seconds=chain.series(step, arm.id, "seconds"),
-                extra=facts,
-            )
+            results.add_benchmark_record(benchmarks, **record)
+        return record
 
 
 def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
@@ -430,7 +489,7 @@ def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
     return found
 
 
-def _report(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
+def report_of(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
     """A report of something that is said about an item when it does not run any more."""
     item.funcargs = {}  # type: ignore[attr-defined]  # pytest-benchmark looks into it
     report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.journal import Journal
     from pytest_fsstack.results import Results
     from pytest_fsstack.rounds import Arm
-    from pytest_fsstack.stack import Built, Stack
+    from pytest_fsstack.stack import Built, Device, Stack
 
 NO_STACKS = (
     "uses fsstack, but there are no stacks to run it on: mark it with @pytest.mark.fsstack('ext4', 'luks | ext4'), or "
@@ -40,9 +40,12 @@ class Session:
         self.config, self.settings, self.reports = config, settings, reports
         self._arms: dict[object, list[Arm]] = {}
         self._rules: dict[pytest.Mark, list[Rule]] = {}
-        self._mistakes: dict[str, None] = {}
+        #: What is wrong with markers, and in which tests.
+        self._mistakes: dict[str, dict[str, None]] = {}
         self._mounts: list[str] = []
         self._handlers: dict[int, Any] = {}
+        self._prepared = False
+        self._machine = ExitStack()
         self._timed_groups = 0
 
     @classmethod
@@ -51,6 +54,18 @@ class Session:
         known = {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
         reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
         return cls(config, options.read(config, known, frozenset(reports)), reports)
+
+    def set_up_machine(self) -> None:
+        """Set what is set for the whole session. Raises `pytest.UsageError`."""
+        governor = self.settings.governor
+        # Workers run on the machine of the session that started them; where something is missing, its tests say so.
+        if governor is None or governor.missing() or hasattr(self.config, "workerinput"):
+            return
+        self._catch_signals()
+        try:
+            self._machine.enter_context(governor.applied(self.journal))
+        except OSError as error:
+            raise pytest.UsageError(f"--fsstack-governor: {error}") from None
 
     # -- collection ----------------------------------------------------------------------------------------------------
 
@@ -62,7 +77,7 @@ class Session:
             if key not in self._arms:
                 self._arms[key] = self._read_arms(mark)
         except (ValueError, TypeError) as error:
-            self._mistakes[f"{definition.nodeid}: {error}"] = None
+            self._mistakes.setdefault(str(error), {})[definition.nodeid] = None
             return []
         return self._arms[key]
 
@@ -84,12 +99,12 @@ class Session:
         if baseline is not None and baseline not in names:
             raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
         chosen = names[baseline] if baseline is not None else ids[0]
-        several = len(devices) > 1
-        return [
-            Arm(stack, device, chosen, f"{stack.id}:{device.id}" if several else stack.id)
-            for device in devices
-            for stack in stacks
-        ]
+        kernel = options.worker_input(self.config).get("kernel")
+
+        def test_id(stack: Stack, device: Device) -> str:
+            return ":".join([stack.id, *([device.id] if len(devices) > 1 else []), *([kernel] if kernel else [])])
+
+        return [Arm(stack, device, chosen, test_id(stack, device)) for device in devices for stack in stacks]
 
     def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
         """The stacks with their texts, and the baseline's name: from the command line, the marker or the ini."""
@@ -126,20 +141,25 @@ class Session:
 
     def plan(self, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
         """Group the items into chains, and take over their running. Raises `pytest.UsageError` for wrong markers."""
-        from pytest_fsstack.rounds import Rounds, arm_of, group_items
+        from pytest_fsstack.rounds import Rounds, StandIn, group_items
 
-        for item in items:
-            for mark in item.iter_markers("fsstack_budget") if arm_of(item) else ():
+        if reason := os.environ.get(options.GUEST_DOWN):
+            self.config.pluginmanager.register(StandIn(reason), "fsstack-stand-in")
+            return
+
+        complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
+        groups = group_items(collected, items, complete)
+        for item in (item for group in dict.fromkeys(groups.values()) for item in group.examples()):
+            for mark in item.iter_markers("fsstack_budget"):
                 try:
                     self._rules_of(mark)
                 except (ValueError, TypeError) as error:
-                    self._mistakes[f"{item.nodeid.partition('[')[0]}: fsstack_budget: {error}"] = None
+                    test = item.nodeid.partition("[")[0]
+                    self._mistakes.setdefault(f"fsstack_budget: {error}", {})[test] = None
         if self._mistakes:
-            raise pytest.UsageError("\n".join(self._mistakes))
+            raise pytest.UsageError("\n".join(_told(mistake, list(tests)) for mistake, tests in self._mistakes.items()))
         self._obey_benchmark_options(items)
         self._refuse_company(items)
-        complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
-        groups = group_items(collected, items, complete)
         self._timed_groups = len({group for group in groups.values() if group.timed})
         if groups:
             from pytest_fsstack.report.progress import Progress
@@ -156,6 +176,7 @@ class Session:
                     missing_fails=self.settings.missing_fails,
                     mounts=lambda: self._mounts,
                     progress=Progress(self.config.pluginmanager.get_plugin("terminalreporter")),
+                    worker=options.worker_input(self.config),
                 ),
                 "fsstack-rounds",
             )
@@ -165,7 +186,7 @@ class Session:
         from pytest_fsstack.rounds import arm_of
 
         plugin: Any = self.config.pluginmanager.get_plugin("pytest-benchmark")
-        for item in items if plugin else ():
+        for item in items if plugin and (plugin.only or plugin.skip) else ():
             if arm_of(item) and item.get_closest_marker("benchmark"):
                 item.own_markers[:] = [
                     mark
@@ -179,7 +200,9 @@ class Session:
         """Skip benchmarks where several xdist workers would measure at the same time."""
         from pytest_fsstack.rounds import arm_of
 
-        if getattr(self.config, "workerinput", {}).get("workercount", 1) > 1:
+        # Workers of kernels take turns.
+        alone = options.worker_input(self.config) or getattr(self.config, "workerinput", {}).get("workercount", 1) == 1
+        if not alone:
             reason = "stacks that are measured at the same time disturb each other: run without -n"
             for item in items:
                 if arm_of(item) and item.get_closest_marker("benchmark"):
@@ -195,7 +218,8 @@ class Session:
         from pytest_fsstack.needs import missing
         from pytest_fsstack.stack import BuildError, Site, build
 
-        if reasons := missing([*arm.device.needs(), *arm.stack.needs()]):
+        governor = [self.settings.governor] if self.settings.governor else []
+        if reasons := missing([*arm.device.needs(), *arm.stack.needs(), *governor]):
             say = pytest.fail if self.settings.missing_fails else pytest.skip
             say(f"{arm.id} on {arm.device.spec}: {'; '.join(reasons)}")
         parent = self.settings.directory or base()
@@ -203,7 +227,8 @@ class Session:
         with ExitStack() as undo:
             try:
                 directory = undo.enter_context(self._directory(parent))
-                built = undo.enter_context(build(arm.stack, arm.device, Site(directory, self.journal)))
+                site = Site(directory, self.journal, queue=self.settings.queue)
+                built = undo.enter_context(build(arm.stack, arm.device, site))
             except (BuildError, Refused, CommandError, OSError) as error:
                 pytest.fail(str(error), pytrace=False)
             self._mounts = built.mounts()
@@ -233,7 +258,7 @@ class Session:
 
     def _prepare(self, directory: Path) -> None:
         """Before the first stack: what the machine is, mounts of our own, an orderly end for signals."""
-        if self._handlers:
+        if self._prepared:
             return
         from pytest_fsstack import environment, host
 
@@ -242,8 +267,23 @@ class Session:
             self.settings.devices, directory=directory, tools=[*environment.tools_of(needs), "tar", "rsync"]
         )
         host.private_mounts()
-        self._handlers[0] = None
-        if threading.current_thread() is threading.main_thread():
+        if chosen := self._chosen_settings():
+            self.results.environment["settings"] = chosen
+        self._catch_signals()
+        self._prepared = True
+
+    def _chosen_settings(self) -> dict[str, str | int]:
+        settings = self.settings
+        found = {
+            "discard": True if any(getattr(device, "discard", False) for device in settings.devices) else None,
+            "scheduler": settings.queue.scheduler,
+            "read_ahead": settings.queue.read_ahead,
+            "governor": settings.governor.name if settings.governor else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _catch_signals(self) -> None:
+        if not self._handlers and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGHUP):
                 self._handlers[number] = signal.signal(number, self._end)
 
@@ -301,10 +341,12 @@ class Session:
     def _measured_nothing(self) -> bool:
         """A gate must not pass because nothing was compared."""
         gate = self.settings.strict or self.settings.missing_fails
-        return bool(gate and self._timed_groups and not self.results.comparisons)
+        return bool(gate and (self._timed_groups or self.results.chains) and not self.results.comparisons)
 
     def finish(self, session: pytest.Session) -> None:
         """Write the reports that were asked for."""
+        if hasattr(self.config, "workerinput"):
+            return  # the controller has what there is to write
         if self.results.chains:
             from pytest_fsstack import environment
 
@@ -331,8 +373,13 @@ class Session:
             reporter.write_line("fsstack: 0 comparisons: this gate has measured nothing, and so it fails", red=True)
 
     def close(self) -> None:
+        self._machine.close()
         for number, handler in self._handlers.items():
-            if number:
-                signal.signal(number, handler)
+            signal.signal(number, handler)
         if "journal" in self.__dict__:
             self.journal.close()
+
+
+def _told(mistake: str, tests: list[str]) -> str:
+    more = f" (and {len(tests) - 1} more)" if len(tests) > 1 else ""
+    return f"{tests[0]}{more}: {mistake}"

@@ -22,6 +22,6 @@ def report(results: Results) -> str:
                     unit = sample.metrics[name].unit
                     # repr is the shortest text that reads back as the same number.
                     lines.writerow(
-                        [chain.id, chain.device, step, arm, chain.baseline, name, unit, index + 1, repr(value)]
+                        [chain.id, chain.device, step, arm, chain.reference(arm), name, unit, index + 1, repr(value)]
                     )
     return text.getvalue()

@@ -108,7 +108,7 @@ class View:
         return Cell(
             format_quantity(median, found.unit),
             "" if rate is None else format_quantity(rate, METRICS["throughput"].unit),
-            "baseline" if arm == chain.baseline else signed(estimate.overhead) if estimate else "",
+            "baseline" if arm == chain.reference(arm) else signed(estimate.overhead) if estimate else "",
             # Beside the time, only where somebody asked: these tables are for a glance.
             interval(estimate) if estimate and (metric == "seconds" or outcome) else "",
             outcome,
@@ -200,7 +200,10 @@ def _figures(chain: Chain) -> str:
 
 def _overhead(chain: Chain) -> str:
     looks = chain.looks
-    text = f"over {chain.baseline} in the same round, with its {percent(looks.confidence)} interval"
+    base = "the same stack on the first kernel" if chain.against else f"{chain.baseline} in the same round"
+    text = f"over {base}, with its {percent(looks.confidence)} interval"
+    if chain.against and chain.boots == 1:
+        text += "; from one boot of each kernel, so what differs from boot to boot is not in it"
     judged = any(chain.judgements.values())
     return f"{text}; verdicts are wrong in at most {looks.alpha * 100:g} % of sessions" if judged else text
 

@@ -89,6 +89,10 @@ def test_each_device_is_one_more_parameter(project: Project) -> None:
         (["--fsstack-json=/no/such/dir/x"], "*there is no directory /no/such/dir*"),
         (["--fsstack-dir=/no/such/dir"], "*there is no directory /no/such/dir*"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
+        (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' is not a size*"),
+        (["--fsstack-readahead=1"], "*--fsstack-readahead: 1 is not a multiple of *K, a page*"),
+        (["--fsstack-scheduler=none"], "*--fsstack-scheduler is for block devices; dir:* is a directory*"),
+        (["--fsstack-discard"], "*--fsstack-discard is for block devices; dir:* is a directory*"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(

@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""Run a command as root on a Debian kernel, in an emulated machine that sees this host's files.
+
+    tests/kernel/boot.py --cwd . -- /path/to/venv/bin/python -m pytest tests/real --fsstack-device=/dev/vda
+
+The guest's `/` is the host's, read-only; the usual top directories have a layer in memory over them, so the guest may
+write there and the host stays as it was. Only `cwd` is shared for writing. `/dev/vda` is a blank disk of its own.
+
+The machine is virtme-ng's, in software emulation: commands take ten to a hundred times longer than on the host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+# The commands that are not on every Debian, and the packages that hold them.
+TOOLS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "udevadm": "udev",
+    "depmod": "kmod",
+    "busybox": "busybox-static",
+    "file": "file",
+}
+APT_PACKAGES = tuple(TOOLS.values())
+PIP_PACKAGES = ("virtme-ng",)
+
+KERNEL_PACKAGE = "linux-image-amd64"
+DISK_SIZE = 2 << 30
+TIMEOUT = 600.0
+MEMORY = "2G"
+
+# What the guest may write to without the host noticing. virtme-ng mounts an empty tmpfs on those that are HIDDEN.
+OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
+HIDDEN = ("/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/tmp")
+
+# Lines that the guest writes to its console (level 0, so that no log level hides them): proof of how far it came.
+STARTED = "fsstack: command started"
+ENDED = "fsstack: command ended"
+
+# The command travels through QEMU's firmware configuration: on the kernel's command line it would have ~800 bytes.
+COMMAND = "opt/fsstack/command"
+
+
+class GuestError(RuntimeError):
+    """The command did not run to its end in a guest: what was tried, what was seen, what to do."""
+
+
+class Missing(GuestError):  # noqa: N818 - nothing went wrong
+    """This machine lacks something that a guest needs: what, and how to get it."""
+
+
+def cache_directory() -> Path:
+    """Where kernels are kept unless the caller says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "pytest-fsstack" / "kernels"
+
+
+def kernel(cache: Path, package: str = KERNEL_PACKAGE) -> Path:
+    """The vmlinuz of a Debian kernel package, unpacked (not installed) in `cache` with its modules beside it."""
+    require("apt-get", "apt-cache", "dpkg", "depmod")
+    image = image_package(package)
+    home = cache.absolute() / image
+    if not home.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix=f".{image}-") as scratch:
+            unpacked = unpack(image, Path(scratch))
+            with contextlib.suppress(OSError):  # somebody else was first: theirs is as good
+                unpacked.rename(home)
+    return vmlinuz_in(home)
+
+
+def image_package(package: str) -> str:
+    """The package that holds the kernel: linux-image-amd64 only depends on it."""
+    listing = tool("apt-cache", "depends", "--important", package, hint="`apt-get update`, or another package name?")
+    depends = (line.partition("Depends: ")[2] for line in listing.splitlines())
+    return next((name for name in depends if name.startswith("linux-image-")), package)
+
+
+def unpack(package: str, scratch: Path) -> Path:
+    """Download a package and spread it out in `scratch`, with the index of modules that its postinst would make."""
+    # APT's own user may not enter a cache in somebody's home.
+    options = ("-q", "-o", "APT::Sandbox::User=root")
+    tool("apt-get", *options, "download", package, cwd=scratch, hint="`apt-get update`, or no network?")
+    (archive,) = scratch.glob("*.deb")
+    root = scratch / "root"
+    tool("dpkg", "-x", str(archive), str(root))
+    release = vmlinuz_in(root).name.removeprefix("vmlinuz-")
+    base = root if (root / "lib/modules").is_dir() else root / "usr"  # trixie's packages are usr-merged
+    tool("depmod", "-b", str(base), release)
+    root.chmod(0o755)
+    return root
+
+
+def vmlinuz_in(home: Path) -> Path:
+    images = sorted(home.glob("boot/vmlinuz-*"))
+    if len(images) != 1:
+        raise GuestError(f"{home} holds {len(images)} kernels, expected one: remove it, or name another package")
+    return images[0]
+
+
+def run(
+    vmlinuz: Path,
+    argv: Sequence[str],
+    *,
+    disk_size: int = DISK_SIZE,
+    timeout: float = TIMEOUT,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    memory: str = MEMORY,
+) -> subprocess.CompletedProcess[str]:
+    """Run `argv` as root in a guest of this kernel and return its exit status, stdout and stderr.
+
+    `cwd` (the current directory by default) is where it runs and the only place where what it writes remains.
+    `env` is all it gets besides PATH, HOME, LANG and a TMPDIR in memory. `timeout` includes the boot: 25 s, or a minute
+    on a busy host. Nothing outlives the call: the guest dies with the *thread* that called, whatever kills that.
+    """
+    check()
+    vmlinuz, cwd = vmlinuz.resolve(), (cwd or Path.cwd()).resolve()
+    for path in (vmlinuz, cwd, Path(argv[0])):
+        if any(path.is_relative_to(hidden) for hidden in HIDDEN):
+            raise GuestError(f"{path} is invisible in the guest, which has its own {', '.join(HIDDEN)}")
+
+    environment = {
+        "PATH": search_path(),
+        "HOME": str(Path.home()),
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/var/tmp",  # a tmpfs; /tmp is an overlay
+        **(env or {}),
+    }
+    with (
+        tempfile.TemporaryFile(dir="/var/tmp") as disk,  # not /tmp: a tmpfs has no room, and may refuse O_DIRECT
+        tempfile.TemporaryFile() as console,
+        tempfile.TemporaryFile() as command,
+    ):
+        disk.truncate(disk_size)
+        command.write(script(argv, cwd, environment).encode())
+        command.flush()
+        # Files without a name, opened again by QEMU: nothing is left of them, even after SIGKILL.
+        # stdout and stderr must be pipes: QEMU truncates regular files, and each port writes at its own offset.
+        try:
+            done = subprocess.run(
+                [*leash(), *machine(vmlinuz, cwd, memory, disk=disk, console=console, command=command)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                pass_fds=[file.fileno() for file in (disk, console, command)],
+                timeout=timeout,
+                env={**os.environ, "PATH": search_path(), "TMPDIR": "/var/tmp"},
+            )
+        except subprocess.TimeoutExpired as expired:
+            outcome = f"was stopped after {timeout:g} s"
+            raise GuestError(story(argv, vmlinuz, outcome, console, expired.stdout, expired.stderr)) from None
+        if ENDED not in log(console):
+            outcome = f"did not end (virtme-run: exit status {done.returncode})"
+            raise GuestError(story(argv, vmlinuz, outcome, console, done.stdout, done.stderr))
+    return subprocess.CompletedProcess(list(argv), done.returncode, text(done.stdout), text(done.stderr))
+
+
+def check() -> None:
+    """Raise `Missing` where no guest can run here."""
+    if os.geteuid() != 0:
+        raise Missing("the guest's root is the host's, with the host's permissions: run this as root")
+    require(*TOOLS, "setpriv", "unshare")
+    virtme_run()
+
+
+def script(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> str:
+    """What the guest's shell runs: the command in its directory and environment, between two marks on the console."""
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    return "\n".join(
+        (
+            f"echo '<0>{STARTED}' >/dev/kmsg",
+            f"cd {shlex.quote(str(cwd))} && env -i {shlex.join([*assignments, *argv])} </dev/null",
+            "status=$?",
+            f"echo '<0>{ENDED}' >/dev/kmsg",
+            "exit $status",
+            "",
+        )
+    )
+
+
+def leash() -> list[str]:
+    """Makes the whole tree of processes die with its parent, and its temporary files with it.
+
+    A PID namespace does not survive its first process, nor a mount namespace its last. /var/tmp is for virtme-run's
+    temporary files: covering it changes nothing for the guest, which has its own. Slave: pins no mount of the host.
+    """
+    return [
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("unshare", "--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--"),
+        *("sh", "-c", 'mount -t tmpfs fsstack /var/tmp && exec "$@"', "sh"),
+    ]
+
+
+def machine(
+    vmlinuz: Path, cwd: Path, memory: str, *, disk: BinaryIO, console: BinaryIO, command: BinaryIO
+) -> list[str]:
+    """virtme-run rather than vng, which passes its arguments through a shell and closes the descriptors."""
+    start = f"modprobe qemu_fw_cfg; exec /bin/sh /sys/firmware/qemu_fw_cfg/by_name/{COMMAND}/raw"
+    return [
+        virtme_run(),
+        *("--kimg", str(vmlinuz), "--mods", "auto"),
+        "--disable-kvm",  # where /dev/kvm exists but does not work, guests hang
+        *("--memory", memory, "--cpus", str(min(4, len(os.sched_getaffinity(0))))),
+        *(f"--overlay-rwdir={path}" for path in OVERLAID if Path(path).is_dir()),
+        f"--rwdir={cwd}",
+        *("--script-sh", start, "--kopt", "loglevel=7"),
+        *("-q=-fw_cfg", f"-q=name={COMMAND},file={descriptor(command)}"),
+        *("-q=-set", f"-q=chardev.console.path={descriptor(console)}"),  # else /dev/null
+        *("-q=-drive", f"-q=file={descriptor(disk)},format=raw,cache=none,if=virtio"),
+    ]
+
+
+def descriptor(file: BinaryIO) -> str:
+    return f"/proc/self/fd/{file.fileno()}"
+
+
+def virtme_run() -> str:
+    """Installed beside this Python, or anywhere on the path."""
+    beside = shutil.which("virtme-run", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("virtme-run")
+    if found is None:
+        raise Missing(f"virtme-run is missing: pip install {' '.join(PIP_PACKAGES)}")
+    return found
+
+
+def search_path() -> str:
+    """PATH, with the administrator's tools, which a user's PATH lacks."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+
+
+def require(*names: str) -> None:
+    missing = [name for name in names if shutil.which(name, path=search_path()) is None]
+    if missing:
+        install = f"apt-get install --no-install-recommends {' '.join(APT_PACKAGES)}"
+        raise Missing(f"missing: {', '.join(missing)}. On Debian: {install}")
+
+
+def install() -> int:
+    """Install what `check` and `kernel` ask for; returns the exit status. Only on Debian, and only as root."""
+    missing = [package for name, package in TOOLS.items() if shutil.which(name, path=search_path()) is None]
+    if shutil.which("apt-get", path=search_path()) is None or os.geteuid() != 0:
+        if missing:
+            print(f"boot: missing: {', '.join(missing)}; to install it takes root, and apt-get", file=sys.stderr)
+        return 1 if missing else 0
+
+    def apt(*argv: str, quiet: bool = False) -> bool:
+        env = {**os.environ, "PATH": search_path(), "DEBIAN_FRONTEND": "noninteractive"}
+        output = subprocess.DEVNULL if quiet else None
+        return subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode == 0
+
+    # A fresh container has no lists of packages, and so no kernel to download.
+    if missing or not apt("apt-cache", "show", KERNEL_PACKAGE, quiet=True):
+        apt("apt-get", "update")
+    return 0 if not missing or apt("apt-get", "install", "-y", "--no-install-recommends", *missing) else 1
+
+
+def tool(*argv: str, cwd: Path | None = None, hint: str = "") -> str:
+    """Run a command of the host for its output."""
+    env = {**os.environ, "PATH": search_path(), "LC_ALL": "C"}
+    done = subprocess.run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip()
+        raise GuestError(f"{shlex.join(argv)}: exit status {done.returncode}: {said}" + (f"\n({hint})" if hint else ""))
+    return done.stdout
+
+
+def story(
+    argv: Sequence[str],
+    vmlinuz: Path,
+    outcome: str,
+    console: BinaryIO,
+    stdout: bytes | None,
+    stderr: bytes | None,
+) -> str:
+    """A failure as a reader wants it: how far the guest came, and the last lines of all that it said."""
+    said = log(console)
+    if STARTED in said:
+        stage = "the guest had booted and the command had started"
+    elif said:
+        stage = "the guest had not finished booting"
+    else:
+        stage = "the guest's kernel had not said a word: is it a kernel, and is the memory enough?"
+    parts = [f"{shlex.join(argv)} on {vmlinuz.name} {outcome}; {stage}"]
+    parts.extend(line for line in said.splitlines() if "Kernel panic" in line)  # its trace is longer than the tail
+    for name, content in (("stdout", text(stdout)), ("stderr", text(stderr)), ("console", said)):
+        if content.strip():
+            parts.append(f"--- {name} (last lines)")
+            parts.extend(content.splitlines()[-30:])
+    return "\n".join(parts)
+
+
+def log(console: BinaryIO) -> str:
+    console.seek(0)
+    return text(console.read()).replace("\r\n", "\n")
+
+
+def text(content: bytes | None) -> str:
+    return (content or b"").decode(errors="replace")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--package", default=KERNEL_PACKAGE, help="Debian package of the kernel (default: %(default)s)")
+    parser.add_argument("--cache", type=Path, default=cache_directory(), help="kernels (default: %(default)s)")
+    parser.add_argument("--vmlinuz", type=Path, help="a kernel image with its modules beside it, instead of a package")
+    parser.add_argument("--disk-size", type=int, default=DISK_SIZE, metavar="BYTES", help="default: %(default)s")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="SECONDS", help="default: %(default)g")
+    parser.add_argument("--cwd", type=Path, help="where the command runs and may write (default: here)")
+    parser.add_argument("--install", action="store_true", help="install what a guest needs (apt), and exit")
+    parser.add_argument("command", nargs="*", help="what to run in the guest; put -- before it")
+    options = parser.parse_args()
+    if options.install:
+        return install()
+    if not options.command:
+        parser.error("what shall run in the guest? Put -- and a command at the end")
+    try:
+        vmlinuz = options.vmlinuz or kernel(options.cache, options.package)
+        done = run(vmlinuz, options.command, disk_size=options.disk_size, timeout=options.timeout, cwd=options.cwd)
+    except GuestError as error:
+        print(f"boot: {error}", file=sys.stderr)
+        return 125  # as env, timeout and docker say "the command itself was not run"
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

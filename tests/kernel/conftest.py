@@ -1,0 +1,109 @@
+"""Tests that run in a guest with another kernel, each shown as a test of the host."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.stack import Stack
+from tests.kernel import boot
+
+#: Loading every plugin that is installed takes longer than the tests: each file of theirs is read over 9p.
+PLUGINS = ("pytest_benchmark.plugin", "pytest_fsstack.plugin")
+ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+DISK_SIZE = 384 << 20  # enough for the smallest xfs with a LUKS header below it; tests read all of it
+TIMEOUT = 1200.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a test in the guest."""
+
+    result: Literal["passed", "skipped", "failed"]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A pytest session that has run in a guest."""
+
+    outcomes: Mapping[str, Outcome]
+    said: str
+
+    def check(self, name: str) -> None:
+        """Pass, skip or fail as the test of this name did."""
+        if name not in self.outcomes:
+            pytest.fail(f"the guest did not run {name}; its session said:\n{self.said}", pytrace=False)
+        outcome = self.outcomes[name]
+        if outcome.result == "skipped":
+            pytest.skip(f"in the guest: {outcome.text}")
+        if outcome.result == "failed":
+            pytest.fail(f"in the guest:\n{outcome.text}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Guest]:
+    """Run a file of tests in a guest of Debian's kernel; skips where no guest can run here."""
+
+    def run(file: Path, *arguments: str, vmlinuz: Path | None = None) -> Guest:
+        try:
+            boot.check()
+            vmlinuz = vmlinuz or boot.kernel(boot.cache_directory())
+        except boot.Missing as missing:
+            pytest.skip(str(missing))
+        here = tmp_path_factory.mktemp("guest")
+        results = here / "results.xml"
+        # Neither the project's conftest files nor its ini: they are about tests on the host.
+        alone = ("-c", "/dev/null", f"--rootdir={file.parent}", "--noconftest", "-p", "no:cacheprovider")
+        plugins = [word for plugin in PLUGINS for word in ("-p", plugin)]
+        argv = [sys.executable, "-m", "pytest", *alone, *plugins, f"--junitxml={results}", "--durations=0", "-vv"]
+        done = boot.run(
+            vmlinuz,
+            [*argv, *arguments, str(file)],
+            disk_size=DISK_SIZE,
+            timeout=TIMEOUT,
+            cwd=here,
+            env=ENVIRONMENT,
+        )
+        said = done.stdout + done.stderr
+        (here / "said").write_text(said)
+        return Guest(outcomes(results) if results.exists() else {}, said)
+
+    return run
+
+
+def names_in(module: ModuleType) -> list[str]:
+    """The tests of a file of the guest's as pytest names them there."""
+    known = {layer.name: layer for layer in BUILT_IN}
+    names = []
+    for name, function in vars(module).items():
+        if name.startswith("test_"):
+            marks = [mark for mark in getattr(function, "pytestmark", []) if mark.name == "fsstack"]
+            names += [f"{name}[{Stack.parse(text, known).id}]" for mark in marks for text in mark.args] or [name]
+    return names
+
+
+def outcomes(junit: Path) -> dict[str, Outcome]:
+    """What became of each test, by name; one whose teardown failed too is there twice."""
+    found: dict[str, Outcome] = {}
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        name = case.attrib["name"]
+        troubles = [*case.findall("failure"), *case.findall("error")]
+        skipped = case.find("skipped")
+        if troubles or (name in found and found[name].result == "failed"):
+            text = "\n".join([found[name].text if name in found else "", *(trouble.text or "" for trouble in troubles)])
+            found[name] = Outcome("failed", text.strip())
+        elif skipped is not None:
+            found[name] = Outcome("skipped", skipped.attrib.get("message", ""))
+        else:
+            found[name] = Outcome("passed")
+    return found
