@@ -385,7 +385,7 @@ def _first(look: Callable[[Path], str | None]) -> str | None:
             found = look(process)
         except OSError:
             # One that is ending lets go of its namespaces before it shows as ended.
-            if not host.wait_until(functools.partial(_ended, process), 0.1):
+            if not host.wait_until(functools.partial(_ended, process), _PATIENCE):
                 raise
             continue
         if found:

@@ -240,6 +240,19 @@ def private_mounts() -> bool:
     return True
 
 
+def mapper_environment() -> dict[str, str]:
+    """For device-mapper's tools: without a running udevd they would wait for it for ever."""
+    import socket
+
+    # Its socket outlives it, so that there is one proves nothing.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        try:
+            control.connect("/run/udev/control")
+        except OSError:
+            return {"DM_DISABLE_UDEV": "1"}
+    return {}
+
+
 def mount_options(path: str | os.PathLike[str]) -> str | None:
     """``type source options`` of the mount at exactly `path` as the kernel reports them, or None."""
     found = None

@@ -442,13 +442,17 @@ def _kill(facts: Facts) -> str:
 
 def _mapped(facts: Facts) -> bool:
     name = _text(facts, "name")
-    return any(file.read_text().strip() == name for file in (_SYS / "block").glob("dm-*/dm/name"))
+    for file in (_SYS / "block").glob("dm-*/dm/name"):
+        # One that the kernel is just taking apart has no name any more.
+        with contextlib.suppress(OSError):
+            if file.read_text().strip() == name:
+                return True
+    return False
 
 
 def _unmap(facts: Facts) -> str:
     name = _text(facts, "name")
-    # Without udevd it would wait for ever for udevd's answer.
-    host.run("dmsetup", "remove", name, env={} if Path("/run/udev/control").exists() else {"DM_DISABLE_UDEV": "1"})
+    host.run("dmsetup", "remove", name, env=host.mapper_environment())
     return f"removed the device-mapper device {name}"
 
 

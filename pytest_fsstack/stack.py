@@ -305,18 +305,19 @@ def _wrong_value(value: object, expected: typing.Any, choices: tuple[str, ...] |
 
 def _misfit(above: Layer, below_name: str, below_gives: PlaceType, known: Known) -> str:
     wanted = " or a ".join(kind.kind for kind in above.takes)
-    between = sorted(
+    between = [
         name
         for name, cls in known.items()
         if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
-    )
-    # The shortest way first: a container file is one layer, a filesystem one of many.
+    ]
     offer = f"; put {_or(between)} between them" if between else ""
     return f"{above.name} needs a {wanted} below it; {below_name} gives a {below_gives.kind}{offer}"
 
 
 def _or(names: list[str]) -> str:
-    shown = [f"`{name}`" for name in names]
+    shown = [f"`{name}`" for name in names[:3]]
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} or the like"
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
 
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import shlex
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,25 +22,10 @@ from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
 
 
-def mapper_environment() -> dict[str, str]:
-    """Without a running udevd, device-mapper tools would wait for it for ever."""
-    return {} if _udevd_runs() else {"DM_DISABLE_UDEV": "1"}
-
-
-def _udevd_runs() -> bool:
-    # Its socket outlives it, so that there is one proves nothing.
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
-        try:
-            control.connect("/run/udev/control")
-        except OSError:
-            return False
-    return True
-
-
 @contextlib.contextmanager
 def mapping(name: str, site: Site, *create: str | os.PathLike[str], fds: tuple[int, ...] = ()) -> Iterator[Block]:
     """Make the mapping `name` with the command `create`, and yield its block device."""
-    env = mapper_environment()
+    env = host.mapper_environment()
     with site.journal.entry("dm", name=name), contextlib.ExitStack() as hold:
         try:
             host.run(*create, fds=fds, env=env)

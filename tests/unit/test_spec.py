@@ -103,7 +103,7 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
     [
         ("", "at least one layer", ""),
         ("luks | ext5", "unknown layer 'ext5'; did you mean ext", "ext5"),
-        ("zzz", "there are: bind, btrfs", "zzz"),
+        ("zzz", "there are: bcachefs, bind, btrfs", "zzz"),
         ("ext4(compress='zlib')", "ext4 has no option 'compress'; it has: mkfs, mount", "compress='zlib'"),
         ("btrfs(compress='gzip')", "compress must be zlib, lzo or zstd", "compress='gzip'"),
         ("encfs(mode='fast')", "must be one of standard, paranoia", "mode='fast'"),
@@ -120,7 +120,7 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
         ("ext4 | xfs", "xfs needs a block device below it; ext4 gives a directory; put `loop` between them", "xfs"),
         (
             "luks | gocryptfs",
-            "gocryptfs needs a directory below it; luks gives a block device; put `btrfs`",
+            "gocryptfs needs a directory below it; luks gives a block device; put `ext2`, `ext3`, `ext4`",
             "gocryptfs",
         ),
         ("ümlaut | ext4", "unknown layer 'ümlaut'", "ümlaut"),
