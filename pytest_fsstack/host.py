@@ -184,6 +184,13 @@ def start(
     return Daemon(words, running)
 
 
+def outlive(pid: int) -> Daemon:
+    """Start a process that ends after that one has, and that nothing else ends: it keeps the mount namespace alive."""
+    words = ["tail", f"--pid={pid}", "-f", "/dev/null"]
+    options = {**_options(None, ()), "_bg": True, "_bg_exc": False, "_new_session": True}
+    return Daemon(words, _sh().Command(which("tail"))(*words[1:], **options))
+
+
 def wait_until(condition: Any, seconds: float) -> bool:
     """Poll a condition for at most that long; whether it came true."""
     deadline = time.monotonic() + seconds

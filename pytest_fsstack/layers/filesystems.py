@@ -348,7 +348,8 @@ class Ntfs3g(Ntfs):
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
-        with served(target, site, "ntfs-3g", "-o", ",".join(self.mount_words()), below.path, target) as place:
+        words = ["ntfs-3g", "-o", ",".join(self.mount_words()), str(below.path), str(target)]
+        with served(target, site, *words, on_block=True) as place:
             yield place
 
 

@@ -26,11 +26,18 @@ def served(
     fds: tuple[int, ...] = (),
     env: Mapping[str, str] | None = None,
     patience: float = 60.0,
+    on_block: bool = False,
 ) -> Iterator[Directory]:
-    """Run a FUSE daemon until `target` is unmounted; yield once it is mounted, within `patience` seconds."""
+    """Run a FUSE daemon until `target` is unmounted; yield once it is mounted, within `patience` seconds.
+
+    `on_block` is for daemons that mount a block device (fuseblk). The kernel unmounts that in the last process of the
+    mount namespace, and waits for the daemon's consent: a daemon that is that process itself would wait for ever, and
+    with it every sync of the machine (seen on Linux 6.18).
+    """
     with site.journal.entry("mount", target=str(target)):
         daemon = host.start(*argv, stdin=stdin, fds=fds, env=env)
         with site.journal.entry("daemon", pid=daemon.pid, target=str(target)):
+            last = host.outlive(daemon.pid) if on_block else None
             try:
                 if not host.wait_until(lambda: host.mount_options(target) or not daemon.alive, patience):
                     raise host.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
@@ -43,6 +50,8 @@ def served(
                     daemon.stop()
                 else:
                     daemon.stop(patience=0)
+                if last:
+                    last.stop(patience=0)
 
 
 @dataclass(frozen=True)

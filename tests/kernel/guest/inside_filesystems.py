@@ -110,7 +110,8 @@ def test_f2fs_does_nothing_in_the_background(fsstack: Built) -> None:
 
 @pytest.mark.fsstack("nilfs2", "cleaned = nilfs2(gc=True)")
 def test_the_cleaner_of_nilfs2_runs_only_if_told_so(fsstack: Built) -> None:
-    assert len(cleaners()) == (fsstack.stack.name == "cleaned")
+    # It forks twice on its way.
+    assert host.wait_until(lambda: len(cleaners()) == (fsstack.stack.name == "cleaned"), 20), cleaners()
 
 
 @pytest.mark.fsstack("vfat")
@@ -129,7 +130,7 @@ def test_nothing_of_nilfs2_stands_after_sigkill(tmp_path: Path) -> None:
             said.seek(0)
             assert process.poll() is None, said.read().decode()
             assert mounted()
-            assert len(cleaners()) == 1
+            assert host.wait_until(lambda: len(cleaners()) == 1, 20), cleaners()
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
