@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.pairs import Finding, interleaved, main, pytest_command, ratio_finding, seconds_of
-from pytest_fsstack import corpus
+from pytest_fsstack import corpus, host
 from pytest_fsstack.layers.filesystems import Ext4, Xfs
 
 PAIRS = 7
@@ -47,6 +47,7 @@ SHELL = r"""
 set -eu
 archive=$1 rounds=$2 size=$3 mnt=$PWD/mnt loop=
 declare -A mkfs=([ext4]=$4 [xfs]=$5)
+trap 'exit 1' INT TERM
 trap 'umount -q "$mnt" || true; [ -z "$loop" ] || losetup -d "$loop"; rm -f image' EXIT
 mkdir -p "$mnt"
 
@@ -86,6 +87,8 @@ done
 
 def measure(pairs: int = PAIRS) -> Finding:
     archive = corpus.generated(corpus.cache_directory()).tar
+    # Whoever makes a mount namespace of their own meanwhile would keep what the script mounts.
+    host.private_mounts()
     mkfs = [shlex.join(layer.mkfs_words()) for layer in (Ext4(), Xfs())]
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
         directory = Path(name)

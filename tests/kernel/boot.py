@@ -23,6 +23,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from pytest_fsstack.host import search_path
+from pytest_fsstack.hosts import vm
+from pytest_fsstack.hosts.kernels import Kernel
+
 # The commands that are not on every Debian, and the packages that hold them.
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -38,17 +42,6 @@ KERNEL_PACKAGE = "linux-image-amd64"
 DISK_SIZE = 2 << 30
 TIMEOUT = 600.0
 MEMORY = "2G"
-
-# What the guest may write to without the host noticing. virtme-ng mounts an empty tmpfs on those that are HIDDEN.
-OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
-HIDDEN = ("/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/tmp")
-
-# Lines that the guest writes to its console (level 0, so that no log level hides them): proof of how far it came.
-STARTED = "fsstack: command started"
-ENDED = "fsstack: command ended"
-
-# The command travels through QEMU's firmware configuration: on the kernel's command line it would have ~800 bytes.
-COMMAND = "opt/fsstack/command"
 
 
 class GuestError(RuntimeError):
@@ -127,39 +120,34 @@ def run(
     check()
     vmlinuz, cwd = vmlinuz.resolve(), (cwd or Path.cwd()).resolve()
     for path in (vmlinuz, cwd, Path(argv[0])):
-        if any(path.is_relative_to(hidden) for hidden in HIDDEN):
-            raise GuestError(f"{path} is invisible in the guest, which has its own {', '.join(HIDDEN)}")
-
-    environment = {
-        "PATH": search_path(),
-        "HOME": str(Path.home()),
-        "LANG": "C.UTF-8",
-        "TMPDIR": "/var/tmp",  # a tmpfs; /tmp is an overlay
-        **(env or {}),
-    }
+        if vm.hidden(path):
+            raise GuestError(f"{path} is invisible in the guest, which has its own {', '.join(vm.HIDDEN)}")
+    machine = vm.Machine(Kernel(vmlinuz.name, vmlinuz), cwd, memory, min(4, len(os.sched_getaffinity(0))))
+    environment = {**vm.guest_environment(passed=()), **(env or {})}
     with (
         tempfile.TemporaryFile(dir="/var/tmp") as disk,  # not /tmp: a tmpfs has no room, and may refuse O_DIRECT
         tempfile.TemporaryFile() as console,
         tempfile.TemporaryFile() as command,
     ):
         disk.truncate(disk_size)
-        command.write(script(argv, cwd, environment).encode())
+        command.write(vm.script(argv, cwd, environment, stdin=False).encode())
         command.flush()
         # Files without a name, opened again by QEMU: nothing is left of them, even after SIGKILL.
         # stdout and stderr must be pipes: QEMU truncates regular files, and each port writes at its own offset.
+        fds = {"disk": disk.fileno(), "console": console.fileno(), "command": command.fileno()}
         try:
             done = subprocess.run(
-                [*leash(), *machine(vmlinuz, cwd, memory, disk=disk, console=console, command=command)],
+                machine.argv(**fds),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                pass_fds=[file.fileno() for file in (disk, console, command)],
+                pass_fds=list(fds.values()),
                 timeout=timeout,
-                env={**os.environ, "PATH": search_path(), "TMPDIR": "/var/tmp"},
+                env=vm.environment(),
             )
         except subprocess.TimeoutExpired as expired:
             outcome = f"was stopped after {timeout:g} s"
             raise GuestError(story(argv, vmlinuz, outcome, console, expired.stdout, expired.stderr)) from None
-        if ENDED not in log(console):
+        if vm.ENDED not in log(console):
             outcome = f"did not end (virtme-run: exit status {done.returncode})"
             raise GuestError(story(argv, vmlinuz, outcome, console, done.stdout, done.stderr))
     return subprocess.CompletedProcess(list(argv), done.returncode, text(done.stdout), text(done.stderr))
@@ -170,72 +158,10 @@ def check() -> None:
     if os.geteuid() != 0:
         raise Missing("the guest's root is the host's, with the host's permissions: run this as root")
     require(*TOOLS, "setpriv", "unshare")
-    virtme_run()
-
-
-def script(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> str:
-    """What the guest's shell runs: the command in its directory and environment, between two marks on the console."""
-    assignments = [f"{name}={value}" for name, value in environment.items()]
-    return "\n".join(
-        (
-            f"echo '<0>{STARTED}' >/dev/kmsg",
-            f"cd {shlex.quote(str(cwd))} && env -i {shlex.join([*assignments, *argv])} </dev/null",
-            "status=$?",
-            f"echo '<0>{ENDED}' >/dev/kmsg",
-            "exit $status",
-            "",
-        )
-    )
-
-
-def leash() -> list[str]:
-    """Makes the whole tree of processes die with its parent, and its temporary files with it.
-
-    A PID namespace does not survive its first process, nor a mount namespace its last. /var/tmp is for virtme-run's
-    temporary files: covering it changes nothing for the guest, which has its own. Slave: pins no mount of the host.
-    """
-    return [
-        *("setpriv", "--pdeathsig", "KILL"),
-        *("unshare", "--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--"),
-        *("sh", "-c", 'mount -t tmpfs fsstack /var/tmp && exec "$@"', "sh"),
-    ]
-
-
-def machine(
-    vmlinuz: Path, cwd: Path, memory: str, *, disk: BinaryIO, console: BinaryIO, command: BinaryIO
-) -> list[str]:
-    """virtme-run rather than vng, which passes its arguments through a shell and closes the descriptors."""
-    start = f"modprobe qemu_fw_cfg; exec /bin/sh /sys/firmware/qemu_fw_cfg/by_name/{COMMAND}/raw"
-    return [
-        virtme_run(),
-        *("--kimg", str(vmlinuz), "--mods", "auto"),
-        "--disable-kvm",  # where /dev/kvm exists but does not work, guests hang
-        *("--memory", memory, "--cpus", str(min(4, len(os.sched_getaffinity(0))))),
-        *(f"--overlay-rwdir={path}" for path in OVERLAID if Path(path).is_dir()),
-        f"--rwdir={cwd}",
-        *("--script-sh", start, "--kopt", "loglevel=7"),
-        *("-q=-fw_cfg", f"-q=name={COMMAND},file={descriptor(command)}"),
-        *("-q=-set", f"-q=chardev.console.path={descriptor(console)}"),  # else /dev/null
-        *("-q=-drive", f"-q=file={descriptor(disk)},format=raw,cache=none,if=virtio"),
-    ]
-
-
-def descriptor(file: BinaryIO) -> str:
-    return f"/proc/self/fd/{file.fileno()}"
-
-
-def virtme_run() -> str:
-    """Installed beside this Python, or anywhere on the path."""
-    beside = shutil.which("virtme-run", path=str(Path(sys.executable).parent))
-    found = beside or shutil.which("virtme-run")
-    if found is None:
-        raise Missing(f"virtme-run is missing: pip install {' '.join(PIP_PACKAGES)}")
-    return found
-
-
-def search_path() -> str:
-    """PATH, with the administrator's tools, which a user's PATH lacks."""
-    return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+    try:
+        vm.virtme_run()
+    except FileNotFoundError as error:
+        raise Missing(str(error)) from None
 
 
 def require(*names: str) -> None:
@@ -243,25 +169,6 @@ def require(*names: str) -> None:
     if missing:
         install = f"apt-get install --no-install-recommends {' '.join(APT_PACKAGES)}"
         raise Missing(f"missing: {', '.join(missing)}. On Debian: {install}")
-
-
-def install() -> int:
-    """Install what `check` and `kernel` ask for; returns the exit status. Only on Debian, and only as root."""
-    missing = [package for name, package in TOOLS.items() if shutil.which(name, path=search_path()) is None]
-    if shutil.which("apt-get", path=search_path()) is None or os.geteuid() != 0:
-        if missing:
-            print(f"boot: missing: {', '.join(missing)}; to install it takes root, and apt-get", file=sys.stderr)
-        return 1 if missing else 0
-
-    def apt(*argv: str, quiet: bool = False) -> bool:
-        env = {**os.environ, "PATH": search_path(), "DEBIAN_FRONTEND": "noninteractive"}
-        output = subprocess.DEVNULL if quiet else None
-        return subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode == 0
-
-    # A fresh container has no lists of packages, and so no kernel to download.
-    if missing or not apt("apt-cache", "show", KERNEL_PACKAGE, quiet=True):
-        apt("apt-get", "update")
-    return 0 if not missing or apt("apt-get", "install", "-y", "--no-install-recommends", *missing) else 1
 
 
 def tool(*argv: str, cwd: Path | None = None, hint: str = "") -> str:
@@ -284,7 +191,7 @@ def story(
 ) -> str:
     """A failure as a reader wants it: how far the guest came, and the last lines of all that it said."""
     said = log(console)
-    if STARTED in said:
+    if vm.STARTED in said:
         stage = "the guest had booted and the command had started"
     elif said:
         stage = "the guest had not finished booting"
@@ -316,11 +223,8 @@ def main() -> int:
     parser.add_argument("--disk-size", type=int, default=DISK_SIZE, metavar="BYTES", help="default: %(default)s")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="SECONDS", help="default: %(default)g")
     parser.add_argument("--cwd", type=Path, help="where the command runs and may write (default: here)")
-    parser.add_argument("--install", action="store_true", help="install what a guest needs (apt), and exit")
     parser.add_argument("command", nargs="*", help="what to run in the guest; put -- before it")
     options = parser.parse_args()
-    if options.install:
-        return install()
     if not options.command:
         parser.error("what shall run in the guest? Put -- and a command at the end")
     try:

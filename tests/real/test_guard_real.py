@@ -26,7 +26,7 @@ QUIET = "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"
 
 def needs(*tools: str) -> pytest.MarkDecorator:
     missing = [tool for tool in tools if host.which(tool) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}; python -m tests.install")
 
 
 def refused_idle(device: Path, *loops: Loop) -> str:
