@@ -7,7 +7,6 @@ not, and it shrinks a sparse file behind the back of a measurement.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -191,58 +190,17 @@ class F2fs(Filesystem):
 class Nilfs2(Filesystem):
     """The log-structured filesystem NILFS2, which keeps its past as snapshots.
 
-    Its cleaner, a daemon that copies live blocks together to make room, does not run unless `gc` says so. Without it,
-    what is overwritten or deleted takes up its space until the stack is torn down.
+    Its cleaner, a daemon that copies live blocks together to make room, does not run: what is overwritten or deleted
+    takes up its space until the stack is torn down.
     """
 
     name: ClassVar = "nilfs2"
     tool: ClassVar = Tool("mkfs.nilfs2", "nilfs-tools", {"dnf": "nilfs-utils", "pacman": "nilfs-utils"})
     always: ClassVar = ("-q", "-f", "-K")
 
-    gc: bool = option(False, "run the cleaner daemon while it is mounted")
-    cleaner: str = option("", "options of nilfs_cleanerd, verbatim, such as '-p 60'")
-
-    def needs(self) -> list[Need]:
-        tools = [Tool(tool, "util-linux") for tool in ("setpriv", "unshare")]
-        cleaner = [dataclasses.replace(self.tool, command="nilfs_cleanerd"), *tools]
-        return [*super().needs(), *(cleaner if self.gc else [])]
-
-    def check_options(self) -> None:
-        super().check_options()
-        if self.cleaner and not self.gc:
-            raise OptionError("cleaner", "cleaner needs gc=True")
-        try:
-            shlex.split(self.cleaner)
-        except ValueError as error:
-            raise OptionError("cleaner", f"cleaner is not a command line: {error}") from None
-
     def mount_words(self) -> list[str]:
         # mount.nilfs2 would start the cleaner as a daemon that outlives the session.
         return ["nogc", *super().mount_words()]
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        with super().opened(below, site, depth) as place, contextlib.ExitStack() as undo:
-            if self.gc:
-                undo.enter_context(self._cleaner(below, place, site))
-            yield place
-
-    @contextlib.contextmanager
-    def _cleaner(self, below: Place, place: Directory, site: Site) -> Iterator[None]:
-        # It forks itself away, whatever its options. A pid namespace does not let it: it dies with its first process.
-        leash = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", '"$@" && exec sleep infinity', "sh"]
-        daemon = host.start(*leash, "nilfs_cleanerd", *shlex.split(self.cleaner), below.path, place.path)
-        with site.journal.entry("daemon", pid=daemon.pid, target=str(place.path)):
-            try:
-                if not host.wait_until(lambda: not daemon.alive or host.users(place.path), 30.0):
-                    raise host.CommandError(daemon.argv, None, "", "it did not start within 30 s")
-                if not daemon.alive:
-                    raise daemon.error()
-                yield
-            finally:
-                # The filesystem is busy until it has ended.
-                daemon.kill()
-                host.wait_until(lambda: not host.users(place.path), 5.0)
 
 
 @dataclass(frozen=True)

@@ -121,20 +121,6 @@ def test_mount_gets_ours_and_the_users_options(text: str, expected: str, command
     assert commands == [f"mount {expected} /dev/fake {place.path}", f"umount {place.path}"]
 
 
-def test_the_cleaner_of_nilfs2_is_ended_before_the_unmount_that_it_would_keep_from_working(
-    commands: list[str], site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    users = iter([["the cleaner"], []])
-    monkeypatch.setattr(host, "users", lambda path: next(users))
-    with only("nilfs2(gc=True, cleaner='-p 60')").opened(DEVICE, site, 1) as place:
-        pass
-    mount, start, *end = commands
-    assert mount == f"mount -t nilfs2 -o nogc /dev/fake {place.path}"
-    assert start.startswith("start unshare --pid --fork --kill-child sh -c ")
-    assert start.endswith(f" nilfs_cleanerd -p 60 /dev/fake {place.path}")
-    assert end == ["(killed)", f"umount {place.path}"]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -146,7 +132,7 @@ def test_ntfs_3g_stays_in_the_foreground(
     text: str, expected: str, site: Site, commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def served(target: Path, site: Site, *argv: object) -> Iterator[Directory]:
+    def served(target: Path, site: Site, *argv: object, on_block: bool = False) -> Iterator[Directory]:
         commands.append(" ".join(map(str, argv)))
         yield Directory(target)
 
@@ -240,8 +226,6 @@ def test_zfs_needs_what_its_kind_has(fuse: bool, monkeypatch: pytest.MonkeyPatch
         ("f2fs(compress='gzip')", "compress must be lzo, lz4, zstd or lzo-rle (or zstd:3), not 'gzip'"),
         ("f2fs(compress='zstd:best')", "not 'zstd:best'"),
         ("bcachefs(compress='lzo')", "compress must be lz4, gzip or zstd (or zstd:3), not 'lzo'"),
-        ("nilfs2(cleaner='-p 1')", "cleaner needs gc=True"),
-        ("nilfs2(gc=True, cleaner='\"')", "cleaner is not a command line"),
         ("zfs(mkfs='\"')", "mkfs is not a command line"),
         ("zfs(daemon='\"')", "daemon is not a command line"),
     ],
@@ -249,17 +233,6 @@ def test_zfs_needs_what_its_kind_has(fuse: bool, monkeypatch: pytest.MonkeyPatch
 def test_options_that_make_no_sense_are_told(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=re.escape(message)):
         Stack.parse(text, KNOWN)
-
-
-def test_the_cleaner_is_needed_only_where_it_runs() -> None:
-    def tools(text: str) -> set[str]:
-        return {need.command for need in only(text).needs() if isinstance(need, Tool)}
-
-    assert tools("nilfs2") == {"mkfs.nilfs2"}
-    assert tools("nilfs2(gc=True)") == {"mkfs.nilfs2", "nilfs_cleanerd", "setpriv", "unshare"}
-
-
-# -- trim --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
