@@ -285,6 +285,8 @@ class Session:
     def _catch_signals(self) -> None:
         if not self._handlers and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # as under nohup, which means it
                 self._handlers[number] = signal.signal(number, self._end)
 
     def _end(self, number: int, frame: object) -> None:

@@ -111,15 +111,25 @@ class Zfs(Layer):
             daemon = host.start("zfs-fuse", "--no-daemon", "--no-kstat-mount", *shlex.split(self.daemon))
             with site.journal.entry("daemon", pid=daemon.pid):
                 try:
-                    socket = _STATE[0] / "zfs_socket"
-                    if not host.wait_until(lambda: socket.exists() or not daemon.alive, 30.0):
-                        raise host.CommandError(daemon.argv, None, "", "no socket within 30 s")
+                    if not host.wait_until(lambda: _answers() or not daemon.alive, 30.0):
+                        raise host.CommandError(daemon.argv, None, "", "no answer within 30 s")
                     if not daemon.alive:
                         raise daemon.error()
                     yield
                 finally:
                     # Its pools are exported, or cannot be; a polite end would take it two seconds.
                     daemon.kill()
+
+
+def _answers() -> bool:
+    # The socket is there a moment before anybody listens.
+    if not (_STATE[0] / "zfs_socket").exists():
+        return False
+    try:
+        host.run("zpool", "list", timeout=10.0)
+    except host.CommandError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -165,6 +165,7 @@ def with_daemon(fuse: bool, site: Site, *expected: str, daemon: str = "") -> lis
     return [
         f"mount -t tmpfs -o mode=700 tmpfs {state}",
         f"start zfs-fuse --no-daemon --no-kstat-mount{daemon}",
+        "zpool list",
         *expected,
         "(killed)",
         f"umount {state}",
