@@ -289,18 +289,25 @@ def mounted(source: str | os.PathLike[str], target: Path, kind: str = "", option
         unmount(target)
 
 
-def unmount(target: Path) -> None:
-    """Unmount; where it is in use, say by whom, detach it and raise `CommandError`."""
-    try:
-        run("umount", target)
-    except CommandError as error:
-        if mount_options(target) is None:
+def unmount(target: Path, patience: float = 3.0) -> None:
+    """Unmount; where it is in use, say by whom, detach it and raise `CommandError`.
+
+    Where nobody shows, it is tried again for `patience` seconds: FUSE lets go of a file some time after its last close.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            run("umount", target)
             return
-        holders = users(target)
-        run("umount", "-l", target)
-        raise CommandError(
-            error.argv, error.returncode, f"{error.stderr}; in use by: {', '.join(holders) or 'nobody that shows'}"
-        ) from None
+        except CommandError as error:
+            if mount_options(target) is None:
+                return
+            holders = users(target)
+            if holders or time.monotonic() > deadline:
+                run("umount", "-l", target)
+                text = f"{error.stderr}; in use by: {', '.join(holders) or 'nobody that shows'}"
+                raise CommandError(error.argv, error.returncode, text) from None
+        time.sleep(0.05)
 
 
 def users(target: Path) -> list[str]:
