@@ -185,7 +185,8 @@ def test_clean_up_after_sigkill_has_only_a_directory_to_remove(sessions: Session
     cleaned = sessions.run("--fsstack-cleanup")
     assert cleaned.returncode == 0, cleaned.stdout
     assert list((sessions.directory / "tmp").glob("fsstack-*")) == []
-    assert "nothing was left" in sessions.run("--fsstack-cleanup").stdout
+    # Of this session; the journals of others are on the machine too.
+    assert str(sessions.directory) not in sessions.run("--fsstack-cleanup").stdout
 
 
 @pytest.fixture
