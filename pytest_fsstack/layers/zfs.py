@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,13 +154,14 @@ def _only(device: Path, site: Site) -> Iterator[Path]:
     """A directory that holds this device and no other, for an import that looks into all that it finds."""
     directory = site.directory / "zfs-devices"
     directory.mkdir()
-    link = directory / device.name
+    # OpenZFS partitions a whole disk, and has its pool on the first partition.
+    partitions = Path("/sys/class/block", device.resolve().name).glob("*/partition")
     try:
-        link.symlink_to(device)
+        for path in device, *(Path("/dev", found.parent.name) for found in partitions):
+            (directory / path.name).symlink_to(path)
         yield directory
     finally:
-        link.unlink(missing_ok=True)
-        directory.rmdir()
+        shutil.rmtree(directory)
 
 
 def _export(pool: str) -> None:
