@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_fsstack import host
 from pytest_fsstack.stack import Block, Built, Directory
 
 Better = Literal["lower", "higher"]
+Direction = Literal["write", "read"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Metric:
     resolution: float = 0.0
 
 
-#: What every timed block measures; throughput and file_rate only where `bytes=` and `files=` say of how much.
+#: What every timed block measures; throughput, amplification and file_rate only where `bytes=` and `files=` say of how
+#: much.
 METRICS = {
     metric.name: metric
     for metric in (
@@ -41,6 +43,9 @@ METRICS = {
         Metric("used_bytes", "B", resolution=4096),
         Metric("throughput", "B/s", "higher"),
         Metric("file_rate", "1/s", "higher"),
+        # Bytes at the device for each byte of payload.
+        Metric("write_amplification", "x", resolution=1e-3),
+        Metric("read_amplification", "x", resolution=1e-3),
     )
 }
 
@@ -51,6 +56,10 @@ class Sample:
 
     values: Mapping[str, float]
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
+    #: What the workload keeps beside its figures, by name, as JSON takes it: a tool's output, a curve.
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    #: Why the stack did not do the work, if it did not: its figures are shown, and compared with nothing.
+    incomplete: str = ""
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
@@ -76,6 +85,8 @@ class Timed:
     def __init__(self, stack: Built) -> None:
         self._stack = stack
         self._extra: dict[str, tuple[Metric, float]] = {}
+        self._kept: dict[str, Any] = {}
+        self._incomplete = ""
         self._sample: Sample | None = None
         self._entered = False
 
@@ -87,6 +98,8 @@ class Timed:
         return Sample(
             {**self._sample.values, **{name: value for name, (_, value) in self._extra.items()}},
             {**METRICS, **{name: metric for name, (metric, _) in self._extra.items()}},
+            dict(self._kept),
+            self._incomplete,
         )
 
     @contextlib.contextmanager
@@ -95,14 +108,16 @@ class Timed:
         *,
         bytes: int | None = None,
         files: int | None = None,
+        direction: Direction = "write",
         cold: bool = True,
         preload: Sequence[str | os.PathLike[str]] = (),
     ) -> Iterator[Timed]:
         """Measure what runs inside, and a final syncfs of the stack. One block a test.
 
-        `bytes` and `files` say how much is processed, for throughput and file rate. A `cold` block starts with all
-        data synced, daemons restarted and the kernel's caches dropped; `preload` names files that are read into the
-        page cache after that, such as the archive to unpack. Raises `MeasureError`.
+        `bytes` and `files` say how much is processed, for throughput and file rate, and `direction` which way it goes,
+        for the amplification: bytes at the device for each of these. A `cold` block starts with all data synced,
+        daemons restarted and the kernel's caches dropped; `preload` names files that are read into the page cache after
+        that, such as the archive to unpack. Raises `MeasureError`.
         """
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
@@ -121,6 +136,9 @@ class Timed:
         values["used_bytes"] = float(self._stack.usage())
         if bytes is not None:
             values["throughput"] = bytes / seconds
+            moved = values.get("written_bytes" if direction == "write" else "read_bytes")
+            if moved is not None and bytes:
+                values[f"{direction}_amplification"] = moved / bytes
         if files is not None:
             values["file_rate"] = files / seconds
         self._sample = Sample(values)
@@ -177,6 +195,21 @@ class Timed:
         if name in METRICS:
             raise MeasureError(f"{name!r} is measured anyway; record your figure under another name")
         self._extra[name] = Metric(name, unit, better, resolution), float(value)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep something of this round in the JSON: a tool's output as text, a curve as a list of pairs of numbers.
+
+        A curve, ``[[x, y], ...]``, is plotted in the HTML report. `value` is whatever JSON takes.
+        """
+        self._kept[name] = value
+
+    def incomplete(self, reason: str) -> None:
+        """Mark that the stack did not do the work, such as "12 of 500 links failed".
+
+        Its figures are shown with the reason, but compared with nothing, and the test fails once all rounds are over.
+        The stack's later steps still run; raise an error instead where they could not.
+        """
+        self._incomplete = reason
 
 
 def can_drop_caches() -> bool:

@@ -112,6 +112,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="PATH",
         ini="string",
     )
+    option(
+        "scale",
+        "how big the steps of a scenario are: smoke (seconds), small (minutes; default) or paper (as published)",
+        choices=("smoke", "small", "paper"),
+        ini="string",
+    )
     option("json", "write all samples, verdicts and the environment to FILE", metavar="FILE")
     option(
         "report",
@@ -179,6 +185,7 @@ class Settings:
     strict: bool
     missing_fails: bool
     corpus: Path | None
+    scale: str
     reports: tuple[tuple[str, Path], ...]
 
 
@@ -212,6 +219,7 @@ _INI_NAMES = tuple(
     for name in (
         *("discard", "scheduler", "readahead", "governor"),
         *("device", "size", "dir", "stacks", "baseline", "rounds", "alpha", "budget", "strict", "missing", "corpus"),
+        "scale",
     )
 )
 
@@ -257,6 +265,7 @@ def read(config: pytest.Config, known: Known, report_names: frozenset[str]) -> S
         strict=bool(value(config, "strict")),
         missing_fails=_missing(config) == "fail",
         corpus=Path(corpus).absolute() if corpus else None,
+        scale=_scale(config),
         reports=_reports(config, report_names),
     )
 
@@ -377,6 +386,15 @@ def _missing(config: pytest.Config) -> str:
     given = value(config, "missing") or "skip"
     if given not in ("skip", "fail"):
         raise pytest.UsageError(f"fsstack_missing: choose skip or fail, not {given!r}")
+    return str(given)
+
+
+def _scale(config: pytest.Config) -> str:
+    from pytest_fsstack.scale import DEFAULT, SCALES
+
+    given = value(config, "scale") or DEFAULT
+    if given not in SCALES:
+        raise pytest.UsageError(f"fsstack_scale: choose {', '.join(SCALES)}, not {given!r}")
     return str(given)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_fsstack.corpus import Corpus
     from pytest_fsstack.measure import Timed
+    from pytest_fsstack.scale import Sizes
     from pytest_fsstack.session import Session
     from pytest_fsstack.stack import Built
 
@@ -22,6 +23,7 @@ MARKERS = (
     "'name = luks | ext4'; the others are compared with the baseline (by default the first)",
     "fsstack_budget(overhead=0.30, metric='seconds'): fail where a stack costs more than this over the baseline, or "
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
+    "fsstack_sizes(smoke, small, paper): the sizes of a scenario at each --fsstack-scale, for its fixture sizes",
 )
 
 
@@ -145,6 +147,15 @@ def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
 def corpus(request: pytest.FixtureRequest) -> Corpus:
     """The files that workloads use: generated, or those of ``--fsstack-corpus``."""
     return session_of(request.config).corpus
+
+
+@pytest.fixture(scope="class")
+def sizes(request: pytest.FixtureRequest) -> Sizes:
+    """The sizes of the scenario, as its marker ``fsstack_sizes`` has them for ``--fsstack-scale``."""
+    try:
+        return session_of(request.config).sizes(request.node)
+    except ValueError as error:
+        pytest.fail(f"{request.node.nodeid}: {error}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,12 @@ class Chain:
     def add(self, step: str, arm: str, sample: Sample) -> None:
         """Keep a sample of the round that is running."""
         self.samples.setdefault((step, arm), {})[len(self.orders) - 1] = sample
+        if sample.incomplete:
+            self.notes[step, arm] = f"did not do the work: {sample.incomplete}"
+
+    def incomplete(self, step: str, arm: str) -> str:
+        """Why the stack did not do the work in some round of a step; empty where it did."""
+        return next((sample.incomplete for sample in self.of(step, arm).values() if sample.incomplete), "")
 
     def series(self, step: str, arm: str, metric: str) -> list[float]:
         """The metric's figures in the order of the rounds."""
@@ -109,7 +115,9 @@ class Chain:
         """
         metric = self.metric(step, arm, name)
         ours, base = self.of(step, arm), self.of(step, self.reference(arm))
-        rounds = [index for index in sorted(ours) if name in ours[index].values and name in _values(base.get(index))]
+        rounds = [
+            index for index in sorted(ours) if name in _comparable(ours[index]) and name in _comparable(base.get(index))
+        ]
         pairs = [(ours[index].values[name], base[index].values[name]) for index in rounds]
         # A ratio needs two figures above zero, or a resolution that stands for zero.
         if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
@@ -169,8 +177,9 @@ class Chain:
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "inconclusive", "pass")
 
 
-def _values(sample: Sample | None) -> dict[str, float]:
-    return dict(sample.values) if sample else {}
+def _comparable(sample: Sample | None) -> Mapping[str, float]:
+    """A sample's figures, unless the stack did not do the work."""
+    return sample.values if sample and not sample.incomplete else {}
 
 
 @dataclass
@@ -252,7 +261,14 @@ def dump(chain: Chain) -> dict[str, Any]:
         "arms": [[arm.id, arm.spec, arm.mounts] for arm in chain.arms.values()],
         "notes": [[*place, note] for place, note in chain.notes.items()],
         "samples": [
-            [*place, index, dict(sample.values), [vars(sample.metrics[name]) for name in sample.values]]
+            [
+                *place,
+                index,
+                dict(sample.values),
+                [vars(sample.metrics[name]) for name in sample.values],
+                dict(sample.kept),
+                sample.incomplete,
+            ]
             for place, rounds in chain.samples.items()
             for index, sample in rounds.items()
         ],
@@ -269,9 +285,9 @@ def load(data: dict[str, Any]) -> Chain:
     chain = Chain(looks=Looks(tuple(rounds), alpha), **plain)
     chain.arms = {name: ArmInfo(name, spec, mounts) for name, spec, mounts in data["arms"]}
     chain.notes = {(step, arm): note for step, arm, note in data["notes"]}
-    for step, arm, index, values, metrics in data["samples"]:
+    for step, arm, index, values, metrics, kept, incomplete in data["samples"]:
         known = {metric["name"]: Metric(**metric) for metric in metrics}
-        chain.samples.setdefault((step, arm), {})[index] = Sample(values, known)
+        chain.samples.setdefault((step, arm), {})[index] = Sample(values, known, kept, incomplete)
     for step, arm, budget in data["budgets"]:
         chain.judgements.setdefault((step, arm), []).append(chain.judge(step, arm, Budget(**budget)))
     return chain
@@ -289,6 +305,7 @@ def facts(chain: Chain, step: str, arm: str) -> dict[str, Any]:
         "rounds": len(samples),
         "seed": chain.seed,
         "verdict": chain.worst(step, arm),
+        "incomplete": chain.incomplete(step, arm) or None,
         "budgets": [
             {"metric": each.budget.metric, **_given(each.budget), "verdict": each.outcome, "text": each.text}
             for each in chain.judgements.get((step, arm), [])
@@ -312,7 +329,8 @@ def facts(chain: Chain, step: str, arm: str) -> dict[str, Any]:
 
 def flat(found: dict[str, Any]) -> list[tuple[str, object]]:
     """The same as name and value pairs, without the samples, for JUnit's properties."""
-    pairs = [(name, found[name]) for name in ("stack", "device", "baseline", "rounds", "seed", "verdict")]
+    names = ("stack", "device", "baseline", "rounds", "seed", "verdict", "incomplete")
+    pairs = [(name, found[name]) for name in names]
     for name, metric in found["metrics"].items():
         pairs.append((name, metric["median"]))
         pairs += [(f"{name}_{part}", value) for part, value in metric.get("overhead", {}).items()]

@@ -448,6 +448,8 @@ class Rounds:
                 "the benchmark fixture",
                 pytrace=False,
             )
+        if reason := chain.incomplete(step, arm):
+            pytest.fail(f"{step} on {arm} did not do the work, so it is compared with nothing: {reason}", pytrace=False)
         unknown = [
             each for each in chain.judgements.get((step, arm), []) if each.verdict is None and "no metric" in each.text
         ]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.journal import Journal
     from pytest_fsstack.results import Results
     from pytest_fsstack.rounds import Arm
+    from pytest_fsstack.scale import Sizes
     from pytest_fsstack.stack import Built, Device, Stack
 
 NO_STACKS = (
@@ -156,6 +157,7 @@ class Session:
                 except (ValueError, TypeError) as error:
                     test = item.nodeid.partition("[")[0]
                     self._mistakes.setdefault(f"fsstack_budget: {error}", {})[test] = None
+            self._check_sizes(item)
         if self._mistakes:
             raise pytest.UsageError("\n".join(_told(mistake, list(tests)) for mistake, tests in self._mistakes.items()))
         self._obey_benchmark_options(items)
@@ -180,6 +182,32 @@ class Session:
                 ),
                 "fsstack-rounds",
             )
+
+    def sizes(self, item: pytest.Item) -> Sizes:
+        """The sizes of a test at the chosen scale. Raises `ValueError`."""
+        from pytest_fsstack.scale import chosen
+
+        mark = item.get_closest_marker("fsstack_sizes")
+        if mark is None:
+            raise ValueError("uses sizes, but has no marker fsstack_sizes that says which")
+        sizes: Sizes = chosen(mark.kwargs, self.settings.scale)
+        return sizes
+
+    def _check_sizes(self, item: pytest.Item) -> None:
+        """Refuse what cannot fit the device before anything starts."""
+        from pytest_fsstack.rounds import arm_of
+        from pytest_fsstack.scale import refusal
+
+        arm = arm_of(item)
+        if arm is None or item.get_closest_marker("fsstack_sizes") is None:
+            return
+        try:
+            directory = self.settings.directory or Path(tempfile.gettempdir())
+            problem = refusal(self.sizes(item), self.settings.scale, arm.device, directory)
+        except (ValueError, OSError) as error:
+            problem = f"fsstack_sizes: {error}"
+        if problem:
+            self._mistakes.setdefault(problem, {})[item.nodeid.partition("[")[0]] = None
 
     def _obey_benchmark_options(self, items: list[pytest.Item]) -> None:
         """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""

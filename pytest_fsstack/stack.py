@@ -217,6 +217,12 @@ class Device(Protocol):
 
     def needs(self) -> list[Need]: ...
 
+    def room(self, directory: Path) -> int:
+        """Bytes that a stack on it can take at most, where the session keeps its files in `directory`."""
+
+    def advice(self, space: int) -> str:
+        """What to do where there must be room for this many bytes, in a few words."""
+
     def opened(self, site: Site) -> AbstractContextManager[Place]: ...
 
 
@@ -360,6 +366,12 @@ class Built:
     def device(self) -> Path | None:
         """The topmost block device of the stack, on which its filesystem stands; None on a directory."""
         return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)
+
+    def check(self) -> None:
+        """Raise where a block device of the stack may not be written to; called before writing to `path` itself."""
+        for place in self._places:
+            if isinstance(place, Block):
+                place.check()
 
     def usage(self) -> int:
         """Bytes in use on the lowest filesystem of the stack (after what was written has been synced)."""

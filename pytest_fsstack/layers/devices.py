@@ -40,6 +40,14 @@ class LoopDevice:
     def needs(self) -> list[Need]:
         return [Root("attaching a loop device"), LOOP_DEVICES]
 
+    def room(self, directory: Path) -> int:
+        return min(self.size, shutil.disk_usage(directory).free)
+
+    def advice(self, space: int) -> str:
+        if space > self.size:
+            return f"give --fsstack-size={_gigabytes(space)} or a disk as --fsstack-device"
+        return "its file lies where too little is free; name another place with --fsstack-dir"
+
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
         with _sparse_file(site.directory, self.size) as block:
@@ -57,6 +65,17 @@ class RamDevice:
 
     def needs(self) -> list[Need]:
         return [Root("mounting a tmpfs"), KernelFilesystem("tmpfs"), LOOP_DEVICES]
+
+    def room(self, directory: Path) -> int:
+        memory = next(
+            line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable")
+        )
+        return min(self.size, int(memory.split()[1]) * 1024)
+
+    def advice(self, space: int) -> str:
+        if space > self.size:
+            return f"give --fsstack-size={_gigabytes(space)}, if there is that much memory"
+        return "this machine has no more memory available"
 
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
@@ -90,6 +109,12 @@ class DiskDevice:
     def needs(self) -> list[Need]:
         blkdiscard = [Tool("blkdiscard", "util-linux")] if self.discard else []
         return [Root(f"formatting {self.path}"), *blkdiscard]
+
+    def room(self, directory: Path) -> int:
+        return guard.identify(self.path).size
+
+    def advice(self, space: int) -> str:
+        return "give a larger --fsstack-device"
 
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
@@ -129,6 +154,12 @@ class DirectoryDevice:
     def needs(self) -> list[Need]:
         return []
 
+    def room(self, directory: Path) -> int:
+        return shutil.disk_usage(self.path).free
+
+    def advice(self, space: int) -> str:
+        return "free some, or name a directory on a larger filesystem"
+
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Directory]:
         path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=self.path))
@@ -137,6 +168,11 @@ class DirectoryDevice:
                 yield Directory(path)
             finally:
                 shutil.rmtree(path)
+
+
+def _gigabytes(size: int) -> str:
+    """As --fsstack-size takes it, rounded up."""
+    return f"{-(-size // 2**30)}G"
 
 
 def _discards(device: Path) -> bool:

@@ -50,18 +50,20 @@ def _chain(chain: Chain) -> dict[str, Any]:
 
 
 def _step(chain: Chain, step: str, arm: str) -> dict[str, Any]:
-    """The facts of a step on a stack; `rounds` says of which round each of a metric's samples is."""
+    """The facts of a step on a stack; `rounds` says of which round each sample is, and what was kept."""
     samples = dict(sorted(chain.of(step, arm).items()))
     known = results.facts(chain, step, arm)
     return {
         "note": chain.notes.get((step, arm)),
         "verdict": known.get("verdict"),
+        "incomplete": known.get("incomplete"),
         "budgets": known.get("budgets", []),
         "rounds": [index + 1 for index in samples],
         "metrics": {
             name: {**metric, "samples": [sample.values.get(name) for sample in samples.values()]}
             for name, metric in known.get("metrics", {}).items()
         },
+        "kept": [dict(sample.kept) for sample in samples.values()],
     }
 
 

@@ -133,6 +133,52 @@ def test_a_mistake_in_a_marker_is_one_message_and_exit_code_4(
     result.stderr.fnmatch_lines([f"ERROR: {expected[0]}", *expected[1:]])
 
 
+SIZED = """
+import pytest
+from dataclasses import dataclass
+from pytest_fsstack.scale import Sizes
+
+@dataclass(frozen=True)
+class Sized(Sizes):
+    files: int
+
+SIZES = dict(smoke=Sized(1, files=1), small=Sized(1, files=10), paper=Sized(1 << 60, files=100))
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_sizes(**SIZES)
+class TestIt:
+    @pytest.mark.benchmark
+    def test_it(self, fsstack, timed, sizes):
+        with timed():
+            pass
+        timed.record("files_seen", sizes.files)
+"""
+
+
+@pytest.mark.parametrize(("scale", "files"), [(None, 10), ("smoke", 1)])
+def test_a_scale_chooses_the_sizes(project: Project, scale: str | None, files: int) -> None:
+    project.write(SIZED)
+    result = project.run("--fsstack-rounds=1", *([f"--fsstack-scale={scale}"] if scale else []))
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["files_seen*", f"plain*{files}*baseline*"])
+
+
+def test_sizes_that_cannot_fit_the_device_are_refused_before_anything_starts(project: Project) -> None:
+    project.write(SIZED)
+    result = project.run("--fsstack-rounds=1", "--fsstack-scale=paper")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: test_it.py::TestIt::test_it: at --fsstack-scale=paper it needs a device of *and dir:* offers *"]
+    )
+
+
+def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
+    project.write(SIZED.replace("(**SIZES)", "(smoke=SIZES['smoke'])"))
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *TestIt::test_it: fsstack_sizes: it takes sizes for each of smoke, small*"])
+
+
 def test_without_any_stacks_a_test_says_where_they_come_from(project: Project) -> None:
     project.write(UNMARKED)
     result = project.run()

@@ -171,3 +171,34 @@ def test_json_holds_every_sample_in_order_and_the_environment(project: Project) 
     assert chain["seed"] == 5
     assert len(chain["orders"]) == 10
     assert data["environment"]["kernel"]
+
+
+def test_a_stack_that_did_not_do_the_work_is_shown_but_never_compared(project: Project) -> None:
+    project.write(
+        NOISY.replace(
+            'unit="coins")\n',
+            'unit="coins")\n'
+            '        timed.keep("curve", [[0, 0], [1, cost]])\n'
+            "        if cost == 110:\n"
+            '            timed.incomplete("3 of 7 links failed")\n\n'
+            "    @pytest.mark.benchmark\n"
+            "    def test_later(self, fsstack, timed):\n"
+            "        with timed(cold=False):\n"
+            "            pass\n",
+        )
+    )
+    result = project.run("-v", "--fsstack-rounds=10", "--fsstack-json=out.json")
+    assert outcomes(result)["near"] == "FAILED"
+    result.stdout.fnmatch_lines(
+        [
+            "*test_later?near? PASSED*",
+            "*step on near did not do the work, so it is compared with nothing: 3 of 7 links failed",
+            "*near: did not do the work: 3 of 7 links failed",
+        ]
+    )
+    (chain,) = json.loads((project.pytester.path / "out.json").read_text())["chains"]
+    near = chain["steps"][0]["stacks"]["near"]
+    assert near["incomplete"] == "3 of 7 links failed"
+    assert "overhead" not in near["metrics"]["cost"]
+    assert len(near["metrics"]["cost"]["samples"]) == 10
+    assert near["kept"] == [{"curve": [[0, 0], [1, 110]]}] * 10

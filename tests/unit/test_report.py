@@ -231,9 +231,11 @@ class TestJson:
         assert steps["write"]["absent"] == {
             "note": MISSING,
             "verdict": None,
+            "incomplete": None,
             "budgets": [],
             "rounds": [],
             "metrics": {},
+            "kept": [],
         }
 
     def test_an_open_interval_is_null(self) -> None:
