@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_fsstack.report.published import Grid
     from pytest_fsstack.results import Results
     from pytest_fsstack.stack import Layer
 
@@ -20,3 +21,7 @@ def pytest_fsstack_workloads() -> Mapping[str, Callable[..., object]]:  # type: 
 
 def pytest_fsstack_reports() -> Mapping[str, Callable[[Results], str]]:  # type: ignore[empty-body]
     """Return reports by name, which ``--fsstack-report NAME=FILE`` can then write: results in, text out."""
+
+
+def pytest_fsstack_tables() -> Mapping[str, Callable[..., list[Grid]]]:  # type: ignore[empty-body]
+    """Return tables by name, which the marker ``fsstack_table`` can then name: a `View` of a chain in, grids out."""

@@ -37,6 +37,7 @@ METRICS = {
         Metric("seconds", "s", resolution=1e-6),
         Metric("user_seconds", "s", resolution=1e-3),
         Metric("system_seconds", "s", resolution=1e-3),
+        Metric("cpu_seconds", "s", resolution=1e-3),
         Metric("machine_seconds", "s", resolution=1e-2),
         Metric("read_bytes", "B", resolution=4096),
         Metric("written_bytes", "B", resolution=4096),
@@ -280,6 +281,7 @@ class _Counters:
         values = {
             "user_seconds": self.user - before.user,
             "system_seconds": self.system - before.system,
+            "cpu_seconds": self.user - before.user + self.system - before.system,
             "machine_seconds": self.machine - before.machine,
         }
         for name, now, then in (

@@ -121,7 +121,7 @@ def add_options(parser: pytest.Parser) -> None:
     option("json", "write all samples, verdicts and the environment to FILE", metavar="FILE")
     option(
         "report",
-        "write a report: json=FILE, markdown=FILE or csv=FILE; repeat it",
+        "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE or tables=FILE; repeat it",
         action="append",
         metavar="NAME=FILE",
     )

@@ -24,6 +24,7 @@ MARKERS = (
     "fsstack_budget(overhead=0.30, metric='seconds'): fail where a stack costs more than this over the baseline, or "
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
     "fsstack_sizes(smoke, small, paper): the sizes of a scenario at each --fsstack-scale, for its fixture sizes",
+    "fsstack_table(name, **options): the shape in which the chain's results are published, such as 'times' or 'matrix'",
 )
 
 
@@ -65,6 +66,12 @@ def pytest_fsstack_reports() -> dict[str, Any]:
     from pytest_fsstack.report import BUILT_IN
 
     return dict(BUILT_IN)
+
+
+def pytest_fsstack_tables() -> dict[str, Any]:
+    from pytest_fsstack.report.published import SHAPES
+
+    return dict(SHAPES)
 
 
 def session_of(config: pytest.Config) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,8 @@ class Chain:
     #: The order of the stacks in each round.
     orders: list[list[str]] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
+    #: The tables that its scenario is published as: the name of each, and its options.
+    tables: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     #: The kernel it ran on, where kernels are compared.
     kernel: str = ""
     #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
@@ -190,6 +192,8 @@ class Results:
     chains: list[Chain] = field(default_factory=list)
     #: Where kernels are compared: the chains of each kernel by itself, out of which `chains` are made.
     parts: list[Chain] = field(default_factory=list)
+    #: How the tables that a chain names are made, by name.
+    shapes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     @property
     def comparisons(self) -> int:
@@ -256,6 +260,7 @@ def dump(chain: Chain) -> dict[str, Any]:
         "seed": chain.seed,
         "steps": chain.steps,
         "groups": chain.groups,
+        "tables": [list(table) for table in chain.tables],
         "orders": chain.orders,
         "kernel": chain.kernel,
         "arms": [[arm.id, arm.spec, arm.mounts] for arm in chain.arms.values()],
@@ -283,6 +288,7 @@ def load(data: dict[str, Any]) -> Chain:
     rounds, alpha = data["looks"]
     plain = {name: data[name] for name in ("id", "device", "baseline", "seed", "steps", "groups", "orders", "kernel")}
     chain = Chain(looks=Looks(tuple(rounds), alpha), **plain)
+    chain.tables = [(name, options) for name, options in data["tables"]]
     chain.arms = {name: ArmInfo(name, spec, mounts) for name, spec, mounts in data["arms"]}
     chain.notes = {(step, arm): note for step, arm, note in data["notes"]}
     for step, arm, index, values, metrics, kept, incomplete in data["samples"]:

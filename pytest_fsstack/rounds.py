@@ -290,6 +290,8 @@ class Rounds:
                 mark = item.get_closest_marker("benchmark")
                 chain.groups[step] = (mark.kwargs.get("group") if mark else None) or step
         chain.steps.sort(key=group.steps.index)
+        some = next(iter(group.examples()))
+        chain.tables = [(mark.args[0], dict(mark.kwargs)) for mark in some.iter_markers("fsstack_table")][::-1]
         alive = [name for name in arms if not self._missing(group, name)]
         # One seed for the session, but not one order for all of its chains.
         rng = random.Random(f"{self.seed} {group.id} {group.device.id}")

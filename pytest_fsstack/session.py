@@ -36,9 +36,13 @@ class Session:
     """Made when the command line speaks of fsstack, or when the first test uses it."""
 
     def __init__(
-        self, config: pytest.Config, settings: options.Settings, reports: dict[str, Callable[[Results], str]]
+        self,
+        config: pytest.Config,
+        settings: options.Settings,
+        reports: dict[str, Callable[[Results], str]],
+        shapes: dict[str, Callable[..., Any]],
     ) -> None:
-        self.config, self.settings, self.reports = config, settings, reports
+        self.config, self.settings, self.reports, self.shapes = config, settings, reports, shapes
         self._arms: dict[object, list[Arm]] = {}
         self._rules: dict[pytest.Mark, list[Rule]] = {}
         #: What is wrong with markers, and in which tests.
@@ -54,7 +58,8 @@ class Session:
         """Read the options. Raises `pytest.UsageError`."""
         known = {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
         reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
-        return cls(config, options.read(config, known, frozenset(reports)), reports)
+        shapes = {name: shape for found in config.hook.pytest_fsstack_tables() for name, shape in found.items()}
+        return cls(config, options.read(config, known, frozenset(reports)), reports, shapes)
 
     def set_up_machine(self) -> None:
         """Set what is set for the whole session. Raises `pytest.UsageError`."""
@@ -157,6 +162,7 @@ class Session:
                 except (ValueError, TypeError) as error:
                     test = item.nodeid.partition("[")[0]
                     self._mistakes.setdefault(f"fsstack_budget: {error}", {})[test] = None
+            self._check_tables(item)
             self._check_sizes(item)
         if self._mistakes:
             raise pytest.UsageError("\n".join(_told(mistake, list(tests)) for mistake, tests in self._mistakes.items()))
@@ -182,6 +188,13 @@ class Session:
                 ),
                 "fsstack-rounds",
             )
+
+    def _check_tables(self, item: pytest.Item) -> None:
+        for mark in item.iter_markers("fsstack_table"):
+            name = mark.args[0] if len(mark.args) == 1 else mark.args
+            if name not in self.shapes:
+                problem = f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(self.shapes))}"
+                self._mistakes.setdefault(problem, {})[item.nodeid.partition("[")[0]] = None
 
     def sizes(self, item: pytest.Item) -> Sizes:
         """The sizes of a test at the chosen scale. Raises `ValueError`."""
@@ -347,7 +360,7 @@ class Session:
     def results(self) -> Results:
         from pytest_fsstack.results import Results
 
-        return Results()
+        return Results(shapes=self.shapes)
 
     def header(self) -> list[str]:
         from pytest_fsstack.measure import can_drop_caches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pytest_fsstack.report.published import Entry, Grid, grids
 from pytest_fsstack.report.table import DETAILS, LEGEND, Cell, Table, View, heading
 from pytest_fsstack.results import Chain, Results
 
@@ -19,6 +20,8 @@ def _chain(results: Results, chain: Chain) -> str:
     lines = [f"## {_plain(chain.id)} on {_plain(chain.device)}", ""]
     lines += [f"- {name}: {_plain(text)}" for name, text in heading(results, chain).items()]
     lines += [f"- stack {_plain(arm.id)}: `{arm.spec}`" for arm in chain.arms.values()]
+    for grid in grids(view, results.shapes):
+        lines += ["", f"### {_plain(grid.title)}", "", _grid(grid)]
     for table in tables:
         lines += ["", f"### {_plain(table.metric)}", "", _table(table)]
     if any(table.judged for table in tables):
@@ -34,6 +37,19 @@ def _table(table: Table) -> str:
     rows = [[_plain(arm), *map(_cell, cells)] for arm, cells in table.rows.items()]
     headers = ["stack", *map(_plain, table.steps)]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
+
+
+def _grid(grid: Grid) -> str:
+    from tabulate import tabulate
+
+    rows = [[_entry(entry) for entry in row] for row in grid.rows]
+    return tabulate(rows, [_plain(header) for header in grid.headers], tablefmt="github", disable_numparse=True)
+
+
+def _entry(entry: Entry) -> str:
+    """Good is bold, bad is marked, because Markdown has no colours."""
+    text = _plain(entry.text).replace("\n", " / ")
+    return {True: f"**{text}**", False: f"{text} ▲"}.get(entry.good, text)  # type: ignore[arg-type]
 
 
 def _cell(cell: Cell) -> str:

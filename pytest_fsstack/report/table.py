@@ -70,10 +70,15 @@ class View:
         self.notes = list(texts)
 
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
-        """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`."""
+        """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`.
+
+        Those of the workloads are among the details where the scenario has tables of its own.
+        """
         judged = [each.budget.metric for judgements in self.chain.judgements.values() for each in judgements]
         measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
         own = [name for name in measured if name not in METRICS]
+        if self.chain.tables and not (details := tuple(details)):
+            own = []
         chosen = dict.fromkeys(["seconds", *judged, *own, *details])
         return [name for name in chosen if name == "seconds" or name in measured]
 
@@ -81,6 +86,11 @@ class View:
         """The metric in all steps where it was measured; the time in all steps, so that no step is left out."""
         steps = [step for step in self.chain.steps if metric == "seconds" or metric in self.chain.metrics(step)]
         return Table(metric, steps, {arm: [self._cell(step, arm, metric) for step in steps] for arm in self.chain.arms})
+
+    def mark(self, step: str, arm: str) -> str:
+        """The number of the note on a step on a stack, as ``[1]``; empty where there is none."""
+        noted = (step, arm) in self.chain.notes
+        return f"[{self.notes.index(_note(self.chain, step, arm)) + 1}]" if noted else ""
 
     @property
     def undecided(self) -> list[str]:

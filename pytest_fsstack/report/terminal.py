@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from pytest_fsstack.report.published import Entry, Grid, grids
 from pytest_fsstack.report.table import DETAILS, LEGEND, Cell, Table, View, heading
 from pytest_fsstack.results import Chain, Results
 from pytest_fsstack.verdict import Outcome
@@ -34,6 +35,8 @@ def lines(results: Results, chain: Chain, *, width: int = 160, coloured: bool = 
     view = View(chain)
     tables = [view.table(metric) for metric in view.metrics(DETAILS if verbosity > 0 else ())]
     found = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
+    for grid in grids(view, results.shapes):
+        found += ["", *_grid(grid, width, coloured)]
     for table in tables:
         wide = _wide(table, coloured)
         found += ["", *(wide if _fits(wide, width) else _narrow(table, coloured))]
@@ -65,6 +68,31 @@ def _narrow(table: Table, coloured: bool) -> list[str]:
         headers = [f"{step}: {table.metric}", "median", "rate", "overhead", "interval", "verdict"]
         found += [*([""] if found else []), *_tabulated(_chosen(rows, filled), [headers[column] for column in filled])]
     return found
+
+
+def _grid(grid: Grid, width: int, coloured: bool) -> list[str]:
+    """A table as it is published; in parts below each other, with its labels repeated, where it is too wide."""
+    rows = [[_shown(entry, coloured) for entry in row] for row in grid.rows]
+    found: list[str] = []
+    labels, start = range(grid.labels), grid.labels
+    while start < len(grid.headers):
+        end = len(grid.headers)
+        while True:
+            columns = [*labels, *range(start, end)]
+            part = _tabulated(_chosen(rows, columns), [grid.headers[column] for column in columns])
+            if _fits(part, width) or end == start + 1:
+                break
+            end -= 1
+        found += [*([""] if found else [f"{grid.title}:"]), *part]
+        start = end
+    return found
+
+
+def _shown(entry: Entry, coloured: bool) -> str:
+    if entry.good is None or not coloured:
+        return entry.text
+    outcome: Outcome = "pass" if entry.good else "fail"
+    return "\n".join(_coloured(line, outcome) for line in entry.text.split("\n"))
 
 
 def _column(cells: list[Cell], coloured: bool) -> list[str]:

@@ -85,7 +85,7 @@ def test_each_device_is_one_more_parameter(project: Project) -> None:
         (["--fsstack-budget=lots"], "*'lots' is not a budget; write 'luks[*]: 30%'*"),
         (["--fsstack-rounds=0"], "*give a number of rounds, 1 or more, not 0*"),
         (["--fsstack-alpha=2"], "*an error rate lies between 0 and 1*"),
-        (["--fsstack-report=pdf=x"], "*'pdf=x' is not NAME=FILE; names are: csv, json, markdown*"),
+        (["--fsstack-report=pdf=x"], "*'pdf=x' is not NAME=FILE; names are: csv, html, json, markdown, tables*"),
         (["--fsstack-json=/no/such/dir/x"], "*there is no directory /no/such/dir*"),
         (["--fsstack-dir=/no/such/dir"], "*there is no directory /no/such/dir*"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),

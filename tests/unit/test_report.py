@@ -252,7 +252,7 @@ class TestJson:
 
 
 def test_the_built_in_reports_take_results_and_give_text() -> None:
-    assert set(BUILT_IN) == {"json", "markdown", "csv"}
+    assert set(BUILT_IN) == {"json", "markdown", "csv", "tables", "html"}
     assert all(report(made()).endswith("\n") for report in BUILT_IN.values())
 
 
