@@ -7,6 +7,7 @@ that a second session starts at once; the caller says where (`cache_directory` i
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import heapq
 import json
@@ -93,6 +94,27 @@ def generated(cache: Path, seed: int = SEED, *, files: int = FILES, size: int = 
     """
     tar = cache / f"generated-{FORMAT}-{seed}-{files}-{size}.tar"
     return _kept(f"generated, seed {seed}", tar, lambda out: _write_tree(out, seed, files, size))
+
+
+def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
+    """The corpus with its archive compressed by ``gzip``, ``bzip2``, ``xz`` or ``zstd``, kept in the cache.
+
+    One that is compressed already stays what it is. Raises `CorpusError`.
+    """
+    if compressor(corpus.tar):
+        return corpus
+    needed = next((known for known in _MAGIC.values() if known.command == tool), None)
+    if needed is None:
+        raise CorpusError(f"{tool!r} is none of {', '.join(known.command for known in _MAGIC.values())}")
+    if reason := needed.missing():
+        raise CorpusError(f"corpus {corpus.name}: {reason}")
+    status = corpus.tar.stat()
+    target = cache / f"compressed-{FORMAT}-{_key(str(corpus.tar), status.st_size, status.st_mtime_ns)}.tar.{tool}"
+    with _explained(corpus.tar):
+        if not target.is_file():
+            with _replacing(target) as out:
+                subprocess.run([str(host.which(tool)), "-c", str(corpus.tar)], stdout=out, check=True)
+    return dataclasses.replace(corpus, tar=target)
 
 
 def given(path: Path, cache: Path) -> Corpus:

@@ -67,11 +67,14 @@ class KernelFilesystem:
 
     name: str
     module: str = ""
+    #: What became of it, where today's kernels have it no more.
+    gone: str = ""
 
     def missing(self) -> str | None:
         if _filesystem_known(self.name) or (load_module(self.module or self.name) and _filesystem_known(self.name)):
             return None
-        return f"this kernel ({platform.release()}) has no {self.name}: boot a kernel that has it, or load its module"
+        lacks = f"this kernel ({platform.release()}) has no {self.name}{f' ({self.gone})' if self.gone else ''}"
+        return f"{lacks}: boot a kernel that has it, or load its module"
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "scale",
-        "how big the steps of a scenario are: smoke (seconds), small (minutes; default) or paper (as published)",
+        "how big the steps of a scenario are: smoke (seconds, and one round), small (minutes; default) or paper (as "
+        "published)",
         choices=("smoke", "small", "paper"),
         ini="string",
     )
@@ -186,6 +187,8 @@ class Settings:
     missing_fails: bool
     corpus: Path | None
     scale: str
+    #: Whether the scale was asked for.
+    scale_given: bool
     reports: tuple[tuple[str, Path], ...]
 
 
@@ -266,6 +269,7 @@ def read(config: pytest.Config, known: Known, report_names: frozenset[str]) -> S
         missing_fails=_missing(config) == "fail",
         corpus=Path(corpus).absolute() if corpus else None,
         scale=_scale(config),
+        scale_given=bool(value(config, "scale")),
         reports=_reports(config, report_names),
     )
 
@@ -367,6 +371,8 @@ def _looks(config: pytest.Config) -> tuple[Looks, bool]:
         raise pytest.UsageError(
             f"--fsstack-alpha: an error rate lies between 0 and 1, such as 0.05, not {alpha}"
         ) from None
+    if rounds in (None, "") and _scale(config) == "smoke":
+        rounds = 1  # it is to show that all steps work
     if rounds in (None, ""):
         return Looks(alpha=alpha), False
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack import Built
 
 MARKERS = (
-    "fsstack(*stacks, baseline=None): run the test on each of these stacks, such as 'luks | ext4' or "
-    "'name = luks | ext4'; the others are compared with the baseline (by default the first)",
+    "fsstack(*stacks, baseline=None, below=None): run the test on each of these stacks, such as 'luks | ext4' or "
+    "'name = luks | ext4'; the others are compared with the baseline (by default the first); below='ext4' goes between "
+    "where a stack does not fit the device",
     "fsstack_budget(overhead=0.30, metric='seconds'): fail where a stack costs more than this over the baseline, or "
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
     "fsstack_sizes(smoke, small, paper): the sizes of a scenario at each --fsstack-scale, for its fixture sizes",
     "fsstack_table(name, **options): the shape in which the chain's results are published, such as 'times' or 'matrix'",
+    "fsstack_remark(text): what a reader of the chain's results should know; reports show it among their notes",
 )
 
 
@@ -166,9 +168,15 @@ def sizes(request: pytest.FixtureRequest) -> Sizes:
 
 
 @pytest.fixture(scope="session")
-def payload(request: pytest.FixtureRequest) -> Path:
-    """A file of 100 MiB that cannot be compressed."""
+def payloads(request: pytest.FixtureRequest) -> Callable[[int], Path]:
+    """Gives files that cannot be compressed, of as many bytes as asked for."""
     return session_of(request.config).payload
+
+
+@pytest.fixture(scope="session")
+def payload(payloads: Callable[[int], Path]) -> Path:
+    """A file of 100 MiB that cannot be compressed."""
+    return payloads(100 << 20)
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------

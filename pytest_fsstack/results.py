@@ -60,6 +60,8 @@ class Chain:
     groups: dict[str, str] = field(default_factory=dict)
     #: The tables that its scenario is published as: the name of each, and its options.
     tables: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    #: What a reader should know, from the scenario itself.
+    remarks: list[str] = field(default_factory=list)
     #: The kernel it ran on, where kernels are compared.
     kernel: str = ""
     #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
@@ -261,6 +263,7 @@ def dump(chain: Chain) -> dict[str, Any]:
         "steps": chain.steps,
         "groups": chain.groups,
         "tables": [list(table) for table in chain.tables],
+        "remarks": chain.remarks,
         "orders": chain.orders,
         "kernel": chain.kernel,
         "arms": [[arm.id, arm.spec, arm.mounts] for arm in chain.arms.values()],
@@ -286,7 +289,8 @@ def dump(chain: Chain) -> dict[str, Any]:
 def load(data: dict[str, Any]) -> Chain:
     """The chain that `dump` wrote; its verdicts are reached again from its samples."""
     rounds, alpha = data["looks"]
-    plain = {name: data[name] for name in ("id", "device", "baseline", "seed", "steps", "groups", "orders", "kernel")}
+    names = ("id", "device", "baseline", "seed", "steps", "groups", "remarks", "orders", "kernel")
+    plain = {name: data[name] for name in names}
     chain = Chain(looks=Looks(tuple(rounds), alpha), **plain)
     chain.tables = [(name, options) for name, options in data["tables"]]
     chain.arms = {name: ArmInfo(name, spec, mounts) for name, spec, mounts in data["arms"]}

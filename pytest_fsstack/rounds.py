@@ -291,6 +291,7 @@ class Rounds:
                 chain.groups[step] = (mark.kwargs.get("group") if mark else None) or step
         chain.steps.sort(key=group.steps.index)
         some = next(iter(group.examples()))
+        chain.remarks = [str(mark.args[0]) for mark in some.iter_markers("fsstack_remark")][::-1]
         chain.tables = [(mark.args[0], dict(mark.kwargs)) for mark in some.iter_markers("fsstack_table")][::-1]
         alive = [name for name in arms if not self._missing(group, name)]
         # One seed for the session, but not one order for all of its chains.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.corpus import Corpus
     from pytest_fsstack.journal import Journal
     from pytest_fsstack.results import Results
-    from pytest_fsstack.rounds import Arm
+    from pytest_fsstack.rounds import Arm, Group
     from pytest_fsstack.scale import Sizes
     from pytest_fsstack.stack import Built, Device, Stack
 
@@ -98,9 +98,7 @@ class Session:
                 f"two stacks are called {twice!r}: give one a name, as in 'other = {stacks[ids.index(twice)]}'"
             )
         devices = self.settings.devices
-        for device in devices:
-            for stack, text in texts:
-                stack.check_device(device, self.settings.known, text)
+        on = {device: [self._fitted(stack, text, device, mark) for stack, text in texts] for device in devices}
         names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec, stack.id)}
         if baseline is not None and baseline not in names:
             raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
@@ -110,7 +108,19 @@ class Session:
         def test_id(stack: Stack, device: Device) -> str:
             return ":".join([stack.id, *([device.id] if len(devices) > 1 else []), *([kernel] if kernel else [])])
 
-        return [Arm(stack, device, chosen, test_id(stack, device)) for device in devices for stack in stacks]
+        return [Arm(stack, device, chosen, test_id(stack, device)) for device in devices for stack in on[device]]
+
+    def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
+        """The stack as it stands on a device: what the marker has `below` goes between where it must."""
+        from pytest_fsstack.stack import Stack
+
+        below = mark.kwargs.get("below") if mark is not None and not self.settings.stacks_replace else None
+        if below and device.gives not in stack.layers[0].takes:
+            text = f"{below} | {stack.spec}"
+            # Under its own id, because it is the same stack on every device.
+            stack = Stack(Stack.parse(text, self.settings.known).layers, stack.id)
+        stack.check_device(device, self.settings.known, text)
+        return stack
 
     def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
         """The stacks with their texts, and the baseline's name: from the command line, the marker or the ini."""
@@ -121,9 +131,9 @@ class Session:
             if not settings.stacks:
                 raise ValueError(NO_STACKS)
             return [(stack, str(stack)) for stack in settings.stacks], settings.baseline
-        if unknown := set(mark.kwargs) - {"baseline"}:
+        if unknown := set(mark.kwargs) - {"baseline", "below"}:
             raise ValueError(
-                f"the marker fsstack has no argument {sorted(unknown)[0]!r}; it takes stacks, and baseline="
+                f"the marker fsstack has no argument {sorted(unknown)[0]!r}; it takes stacks, baseline= and below="
             )
         if not mark.args:
             raise ValueError(NO_STACKS)
@@ -163,7 +173,7 @@ class Session:
                     test = item.nodeid.partition("[")[0]
                     self._mistakes.setdefault(f"fsstack_budget: {error}", {})[test] = None
             self._check_tables(item)
-            self._check_sizes(item)
+        self._check_sizes(groups)
         if self._mistakes:
             raise pytest.UsageError("\n".join(_told(mistake, list(tests)) for mistake, tests in self._mistakes.items()))
         self._obey_benchmark_options(items)
@@ -206,21 +216,26 @@ class Session:
         sizes: Sizes = chosen(mark.kwargs, self.settings.scale)
         return sizes
 
-    def _check_sizes(self, item: pytest.Item) -> None:
-        """Refuse what cannot fit the device before anything starts."""
-        from pytest_fsstack.rounds import arm_of
+    def _check_sizes(self, groups: dict[pytest.Item, Group]) -> None:
+        """Before anything starts, refuse sizes that cannot fit the device; those that nobody chose are skipped."""
         from pytest_fsstack.scale import refusal
 
-        arm = arm_of(item)
-        if arm is None or item.get_closest_marker("fsstack_sizes") is None:
-            return
-        try:
-            directory = self.settings.directory or Path(tempfile.gettempdir())
-            problem = refusal(self.sizes(item), self.settings.scale, arm.device, directory)
-        except (ValueError, OSError) as error:
-            problem = f"fsstack_sizes: {error}"
-        if problem:
-            self._mistakes.setdefault(problem, {})[item.nodeid.partition("[")[0]] = None
+        directory = self.settings.directory or Path(tempfile.gettempdir())
+        for group in dict.fromkeys(groups.values()):
+            for example in group.examples():
+                if example.get_closest_marker("fsstack_sizes") is None:
+                    continue
+                try:
+                    problem = refusal(self.sizes(example), self.settings.scale, group.device, directory)
+                except (ValueError, OSError) as error:
+                    self._mistakes.setdefault(f"fsstack_sizes: {error}", {})[example.nodeid.partition("[")[0]] = None
+                    continue
+                if problem and self.settings.scale_given:
+                    self._mistakes.setdefault(problem, {})[example.nodeid.partition("[")[0]] = None
+                elif problem:
+                    for item in group.selected:
+                        item.add_marker(pytest.mark.skip(reason=problem))
+                    break
 
     def _obey_benchmark_options(self, items: list[pytest.Item]) -> None:
         """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
@@ -340,19 +355,24 @@ class Session:
     @cached_property
     def corpus(self) -> Corpus:
         from pytest_fsstack import corpus as data
+        from pytest_fsstack.scale import CORPUS
 
         try:
             if self.settings.corpus:
                 return data.given(self.settings.corpus, data.cache_directory())
-            return data.generated(data.cache_directory())
+            files, size = CORPUS[self.settings.scale]
+            return data.generated(data.cache_directory(), files=files, size=size)
         except data.CorpusError as error:
             pytest.fail(str(error), pytrace=False)
 
-    @cached_property
-    def payload(self) -> Path:
+    def payload(self, size: int) -> Path:
+        """A file of that many bytes that cannot be compressed."""
         from pytest_fsstack import corpus
 
-        return corpus.payload(corpus.cache_directory(), 100 * 2**20, seed=1)
+        try:
+            return corpus.payload(corpus.cache_directory(), size, seed=1)
+        except corpus.CorpusError as error:
+            pytest.fail(str(error), pytrace=False)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 

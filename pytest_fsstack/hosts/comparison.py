@@ -22,7 +22,7 @@ def merge(found: Mapping[tuple[str, int], Chain], kernels: Sequence[str], boots:
     """
     some = next(iter(found.values()))
     merged = Chain(some.id, some.device, arm_on(some.baseline, kernels[0]), some.looks, some.seed, boots=boots)
-    merged.groups, merged.tables = dict(some.groups), list(some.tables)
+    merged.groups, merged.tables, merged.remarks = dict(some.groups), list(some.tables), list(some.remarks)
     devices = dict.fromkeys(chain.device for chain in found.values())
     merged.device = ", ".join(devices)
     for arm in dict.fromkeys(name for chain in found.values() for name in chain.arms):

@@ -29,12 +29,14 @@ class Filesystem(Layer):
     always: ClassVar[tuple[str, ...]]
     #: What the kernel calls it, where that is not the layer's name.
     driver: ClassVar[str] = ""
+    #: What became of it, where today's kernels have it no more.
+    gone: ClassVar[str] = ""
 
     mkfs: str = option("", "options of mkfs, verbatim")
     mount: str = option("", "mount options, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem(self.driver or self.name), self.tool]
+        return [Root("mounting"), KernelFilesystem(self.driver or self.name, gone=self.gone), self.tool]
 
     def mkfs_words(self) -> list[str]:
         """The options for mkfs: ours, then the user's, which win where both speak."""
@@ -219,6 +221,7 @@ class Reiserfs(Filesystem):
     name: ClassVar = "reiserfs"
     tool: ClassVar = Tool("mkfs.reiserfs", "reiserfsprogs", {"dnf": "reiserfs-utils", "zypper": "reiserfs"})
     always: ClassVar = ("-q", "-ff")
+    gone: ClassVar = "Linux 6.13 removed it"
 
 
 @dataclass(frozen=True)

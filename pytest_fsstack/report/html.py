@@ -79,6 +79,7 @@ def _section(results: Results, chain: Chain) -> dict[str, Any]:
         "said": list(_said(chain)),
         "notes": view.notes,
         "undecided": view.undecided,
+        "remarks": chain.remarks,
     }
 
 

@@ -37,6 +37,7 @@ def _chain(chain: Chain) -> dict[str, Any]:
         "confidence": chain.looks.confidence,
         "rounds": chain.rounds,
         "orders": chain.orders,
+        "remarks": chain.remarks,
         "stacks": {arm.id: {"spec": arm.spec, "mounts": arm.mounts} for arm in chain.arms.values()},
         "steps": [
             {

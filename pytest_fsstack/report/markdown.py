@@ -27,7 +27,7 @@ def _chain(results: Results, chain: Chain) -> str:
     if any(table.judged for table in tables):
         lines += ["", LEGEND]
     notes = [f"- [{number}] {_plain(note)}" for number, note in enumerate(view.notes, 1)]
-    notes += [f"- ? {_plain(text)}" for text in view.undecided]
+    notes += [f"- ? {_plain(text)}" for text in view.undecided] + [f"- {_plain(text)}" for text in chain.remarks]
     return "\n".join([*lines, *([""] if notes else []), *notes, ""])
 
 

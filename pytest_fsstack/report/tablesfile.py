@@ -25,6 +25,7 @@ def report(results: Results) -> str:
             lines.writerows([entry.text.replace("\n", " / ") for entry in row] for row in grid.rows)
             lines.writerow([])
         lines.writerows([f"[{number}]", note] for number, note in enumerate(view.notes, 1))
+        lines.writerows(["*", text] for text in chain.remarks)
     return text.getvalue()
 
 

@@ -43,7 +43,7 @@ def lines(results: Results, chain: Chain, *, width: int = 160, coloured: bool = 
     if any(table.judged for table in tables):
         found += ["", LEGEND]
     notes = [f"[{number}] {note}" for number, note in enumerate(view.notes, 1)]
-    notes += [f"? {text}" for text in view.undecided]
+    notes += [f"? {text}" for text in view.undecided] + [f"* {text}" for text in chain.remarks]
     return [*found, *([""] if notes else []), *notes]
 
 

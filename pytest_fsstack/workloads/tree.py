@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack import needs
-from pytest_fsstack.corpus import Corpus, compressor, digest
+from pytest_fsstack.corpus import Corpus, cache_directory, compressed, compressor, digest
 from pytest_fsstack.needs import Tool
 from pytest_fsstack.workloads.base import workload
 
@@ -24,13 +24,16 @@ _DU_TOLERANCE = 0.01
 
 
 @workload(Tool("tar", "tar"))
-def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree") -> None:
+def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree", compression: str = "") -> None:
     """Unpack the corpus with ``tar -xf`` into the new directory `into` of the stack.
 
-    The archive is read into the page cache before the clock starts; decompressing it, where it is compressed, is part
-    of the time. Afterwards, from the device: the number of files, directories and symbolic links, the sum of sizes, and
-    the content of the corpus's sample. Raises `FileExistsError` where `into` is there already.
+    `compression` (gzip, bzip2, xz, zstd) has an uncompressed archive compressed beforehand. The archive is read into
+    the page cache before the clock starts; decompressing it, where it is compressed, is part of the time. Afterwards,
+    from the device: the number of files, directories and symbolic links, the sum of sizes, and the content of the
+    corpus's sample. Raises `FileExistsError` where `into` is there already.
     """
+    if compression:
+        corpus = compressed(corpus, compression, cache_directory())
     if tool := compressor(corpus.tar):
         needs.require(tool)
     tree = fsstack.path / into

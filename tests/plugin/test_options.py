@@ -66,6 +66,35 @@ def test_each_device_is_one_more_parameter(project: Project) -> None:
     result.stdout.fnmatch_lines(["*test_it?plain:dir-device?*", "*test_it?crypt:dir-other?*"])
 
 
+def test_what_the_marker_has_below_goes_between_where_a_stack_does_not_fit_the_device(project: Project) -> None:
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('plain', 'a = crypt', 'raw', below='plain | loop')\n"
+        "def test_it(fsstack):\n    print('built', fsstack.stack.id, fsstack.spec)\n"
+    )
+    result = project.run("--collect-only", "-q")
+    result.stdout.fnmatch_lines(["test_it.py::test_it?plain?", "test_it.py::test_it?a?", "test_it.py::test_it?raw?"])
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('plain', 'raw', below='plain')\ndef test_it(fsstack):\n    pass\n"
+    )
+    result = project.run()
+    result.stderr.fnmatch_lines(["ERROR: *raw needs a block device below it; *"])
+
+
+def test_a_remark_stands_below_the_tables(project: Project) -> None:
+    project.write(
+        ONE.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_remark('no barriers')\n@pytest.mark.benchmark")
+    )
+    result = project.run("--fsstack-rounds=1")
+    result.stdout.fnmatch_lines(["[*] no barriers"])
+
+
+def test_an_unknown_table_is_a_mistake_that_names_those_there_are(project: Project) -> None:
+    project.write(ONE.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_table('tables')\n@pytest.mark.benchmark"))
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *fsstack_table: there is no table 'tables'; there are: advantage, change, *"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -172,6 +201,16 @@ def test_sizes_that_cannot_fit_the_device_are_refused_before_anything_starts(pro
     )
 
 
+def test_sizes_that_nobody_chose_are_skipped_where_they_cannot_fit(project: Project) -> None:
+    project.write(
+        SIZED.replace("small=Sized(1,", "small=Sized(1 << 60,")
+        + "\n@pytest.mark.fsstack('plain')\ndef test_other(fsstack):\n    pass\n"
+    )
+    result = project.run("--fsstack-rounds=1", "-rs")
+    result.assert_outcomes(skipped=2, passed=1)
+    result.stdout.fnmatch_lines(["SKIPPED*at --fsstack-scale=small it needs a device of 1048576.0 TiB, and dir:*"])
+
+
 def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
     project.write(SIZED.replace("(**SIZES)", "(smoke=SIZES['smoke'])"))
     result = project.run()
@@ -240,4 +279,4 @@ def test_every_option_has_the_prefix_and_a_help_text(pytester: pytest.Pytester) 
 
 def test_markers_are_described(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--markers")
-    result.stdout.fnmatch_lines(["@pytest.mark.fsstack(*stacks, baseline=None)*", "@pytest.mark.fsstack_budget(*"])
+    result.stdout.fnmatch_lines(["@pytest.mark.fsstack(*stacks, baseline=None, below=None)*", "@pytest.mark.fsstack_budget(*"])

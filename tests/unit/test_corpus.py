@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -151,6 +152,29 @@ class TestPayload:
         assert payload(cache, 100_000, 1).stat().st_ino == inode
         os.truncate(path, 10)
         assert payload(cache, 100_000, 1).read_bytes() == whole
+
+
+class TestCompressed:
+    @pytest.mark.parametrize("tool", ["gzip", "bzip2", "xz"])
+    def test_holds_the_same_files(self, cache: Path, tool: str) -> None:
+        plain = corpus.generated(cache, files=20, size=50_000)
+        packed = corpus.compressed(plain, tool, cache)
+        assert packed.tar.stat().st_size < plain.tar.stat().st_size
+        assert corpus.compressor(packed.tar) == next(need for need in corpus._MAGIC.values() if need.command == tool)
+        assert dataclasses.replace(packed, tar=plain.tar) == plain
+        with tarfile.open(packed.tar) as archive, tarfile.open(plain.tar) as meant:
+            assert archive.getnames() == meant.getnames()
+
+    def test_is_made_once(self, cache: Path) -> None:
+        plain = corpus.generated(cache, files=20, size=50_000)
+        first = corpus.compressed(plain, "gzip", cache)
+        inode = first.tar.stat().st_ino
+        assert corpus.compressed(plain, "gzip", cache).tar.stat().st_ino == inode
+        assert corpus.compressed(first, "bzip2", cache) is first
+
+    def test_an_unknown_tool_names_those_there_are(self, cache: Path) -> None:
+        with pytest.raises(corpus.CorpusError, match="'rar' is none of gzip, bzip2, xz, zstd"):
+            corpus.compressed(corpus.generated(cache, files=20, size=50_000), "rar", cache)
 
 
 class TestGivenArchive:
