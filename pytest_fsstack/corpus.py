@@ -136,7 +136,7 @@ def payload(cache: Path, size: int, seed: int) -> Path:
         if not path.is_file() or path.stat().st_size != size:
             with _replacing(path) as out:
                 for index, start in enumerate(range(0, size, 1 << 20)):
-                    out.write(_noise(min(1 << 20, size - start), "payload", seed, index))
+                    out.write(noise(min(1 << 20, size - start), "payload", seed, index))
     return path
 
 
@@ -404,14 +404,14 @@ _STATEMENTS = (
 )  # fmt: skip
 
 
-def _noise(count: int, *label: object) -> bytes:
+def noise(count: int, *label: object) -> bytes:
     """`count` bytes that depend on the label alone, by a published function: `random` promises less."""
     return hashlib.shake_128(repr((FORMAT, *label)).encode()).digest(count)
 
 
 def _numbers(count: int, *label: object) -> tuple[int, ...]:
-    """`count` numbers below 65536, as `_noise`."""
-    return struct.unpack(f"<{count}H", _noise(2 * count, *label))
+    """`count` numbers below 65536, as `noise`."""
+    return struct.unpack(f"<{count}H", noise(2 * count, *label))
 
 
 def _write_tree(out: IO[bytes], seed: int, files: int, size: int) -> None:
@@ -482,9 +482,9 @@ def _text(words: list[str], size: int, seed: int, path: str) -> bytes:
         # A part of a program has a vocabulary of its own.
         numbers = _numbers(128, seed, path, length)
         local = [words[number % len(words)] for number in numbers] * 2
-        shapes = [_STATEMENTS[byte % len(_STATEMENTS)] for byte in _noise(512, seed, path, length, "shapes")]
+        shapes = [_STATEMENTS[byte % len(_STATEMENTS)] for byte in noise(512, seed, path, length, "shapes")]
         form = "".join(shapes)
-        part = form % tuple(map(local.__getitem__, _noise(form.count("%s"), seed, path, length, "words")))
+        part = form % tuple(map(local.__getitem__, noise(form.count("%s"), seed, path, length, "words")))
         parts.append(part)
         length += len(part)
     return "".join(parts).encode()[:size]

@@ -11,11 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_fsstack.workloads.base import needs_of, workload
+from pytest_fsstack.workloads.latency import create_files, delete_files
 from pytest_fsstack.workloads.stream import stream_write
 from pytest_fsstack.workloads.tree import delete, du, extract, rsync_dry_run
 
-__all__ = ["BUILT_IN", "delete", "du", "extract", "needs_of", "rsync_dry_run", "stream_write", "workload"]
+__all__ = [
+    "BUILT_IN",
+    "create_files",
+    "delete",
+    "delete_files",
+    "du",
+    "extract",
+    "needs_of",
+    "rsync_dry_run",
+    "stream_write",
+    "workload",
+]
 
 BUILT_IN: dict[str, Callable[..., object]] = {
-    function.__name__: function for function in (stream_write, extract, du, rsync_dry_run, delete)
+    function.__name__: function
+    for function in (
+        stream_write,
+        extract,
+        du,
+        rsync_dry_run,
+        delete,
+        create_files,
+        delete_files,
+    )
 }
