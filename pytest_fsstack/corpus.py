@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_fsstack import host
+from pytest_fsstack.backup import Backup, write_tar
 from pytest_fsstack.needs import Tool
 
 #: Part of every cached name: raise it whenever the same arguments would give other bytes.
@@ -137,6 +138,19 @@ def payload(cache: Path, size: int, seed: int) -> Path:
             with _replacing(path) as out:
                 for index, start in enumerate(range(0, size, 1 << 20)):
                     out.write(noise(min(1 << 20, size - start), "payload", seed, index))
+    return path
+
+
+def packed_backup(cache: Path, backup: Backup) -> Path:
+    """The archive that a description of a backup gives, as a file; for one that is too big to be kept, stream it.
+
+    Raises `CorpusError`.
+    """
+    path = cache / f"backup-{_key(FORMAT, backup)}.tar"
+    with _explained(path):
+        if not path.is_file():
+            with _replacing(path) as out:
+                write_tar(backup, out)
     return path
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_fsstack.workloads.base import needs_of, workload
+from pytest_fsstack.workloads.hardlinks import extract_backup, remove_backup
 from pytest_fsstack.workloads.latency import create_files, delete_files
 from pytest_fsstack.workloads.stream import stream_write
 from pytest_fsstack.workloads.tree import delete, du, extract, rsync_dry_run
@@ -22,7 +23,9 @@ __all__ = [
     "delete_files",
     "du",
     "extract",
+    "extract_backup",
     "needs_of",
+    "remove_backup",
     "rsync_dry_run",
     "stream_write",
     "workload",
@@ -38,5 +41,7 @@ BUILT_IN: dict[str, Callable[..., object]] = {
         delete,
         create_files,
         delete_files,
+        extract_backup,
+        remove_backup,
     )
 }
