@@ -10,23 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_fsstack.workloads.ageing import age
 from pytest_fsstack.workloads.base import needs_of, workload
+from pytest_fsstack.workloads.filler import fill
 from pytest_fsstack.workloads.hardlinks import extract_backup, remove_backup
 from pytest_fsstack.workloads.latency import create_files, delete_files
+from pytest_fsstack.workloads.space import settle, small_file_space
 from pytest_fsstack.workloads.stream import stream_write
 from pytest_fsstack.workloads.tree import delete, du, extract, rsync_dry_run
 
 __all__ = [
     "BUILT_IN",
+    "age",
     "create_files",
     "delete",
     "delete_files",
     "du",
     "extract",
     "extract_backup",
+    "fill",
     "needs_of",
     "remove_backup",
     "rsync_dry_run",
+    "settle",
+    "small_file_space",
     "stream_write",
     "workload",
 ]
@@ -43,5 +50,9 @@ BUILT_IN: dict[str, Callable[..., object]] = {
         delete_files,
         extract_backup,
         remove_backup,
+        small_file_space,
+        settle,
+        fill,
+        age,
     )
 }
