@@ -29,6 +29,7 @@ _CHECKED_FILES = 64
 #: Operations between two looks at the fragmentation.
 _BETWEEN_PROBES = 1000
 _PROBE = "probe-of-fragmentation"
+_PROBE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def churn(seed: int, budget: int) -> Iterator[Operation]:
     live: list[tuple[int, int]] = []
     used = 0
     for file in itertools.count():
-        while live and (used + _LARGEST > budget or draw() < 0.5):
+        while live and (used + _LARGEST > budget or draw() < 0.25):
             chosen = int(draw() * len(live))
             which, size = live[chosen]
             if used + _LARGEST <= budget and draw() < 0.4:
@@ -84,9 +85,9 @@ def age(
     *,
     operations: int = 20_000,
     target: float | None = None,
-    percent: float = 75.0,
+    percent: float = 90.0,
     seed: int = 1,
-    probe: int = 16 << 20,
+    probe: int | None = None,
     into: str = "aged",
 ) -> None:
     """Use the filesystem until its free space is in pieces: create, append to and delete files, in a seeded order.
@@ -95,19 +96,26 @@ def age(
     `operations`, the same ones on every stack; or, where there is a `target`, once the fragmentation has reached it,
     which is looked at every 1000 operations, and at the latest after all of them. They stay in the directory `into`.
 
-    The fragmentation is that of the free space as a new file finds it: `probe` bytes are written at once to a file in
-    the directory that `Built.stored` names, and synced; in how many pieces they lie on the device, for each MiB, is the
-    metric ``fragments_per_mib``. So 1/16 is none at all with the default of 16 MiB, and 256 the worst with blocks of
-    4 KiB. With a target its course by operations is kept as ``fragmentation``, and the probes are part of the time.
-    Nothing of this is recorded where the filesystem does not tell (FIEMAP), and all operations are done then.
+    The fragmentation is that of the free space as a new file finds it: `probe` bytes are written to a file in the
+    directory that `Built.stored` names, and synced; in how many pieces they lie on the device, for each MiB, is the
+    metric ``fragments_per_mib``. By default that is half of the space that the other files leave, and at most 256 MiB:
+    a smaller one would find a place in a single piece for long. With blocks of 4 KiB, 256 is the worst. With a target,
+    the course by operations is kept as ``fragmentation``, and the probes are part of the time. Nothing of this is
+    recorded where the filesystem does not tell (FIEMAP), and all operations are done then.
 
     Afterwards, from the device: the number of files, the sum of sizes, and the content of a sample. Raises `ValueError`
     where there is too little room, and `FileExistsError` where `into` is there already.
     """
-    if operations <= 0 or not 0 < percent < 100 or probe < 1 << 20:
-        raise ValueError(f"age: cannot do {operations} operations up to {percent:g} percent, probed by {probe} bytes")
+    if operations <= 0 or not 0 < percent < 100:
+        raise ValueError(f"age: cannot do {operations} operations up to {percent:g} percent")
     status = os.statvfs(fsstack.path)
-    steps = itertools.islice(churn(seed, int(status.f_bavail * status.f_frsize * percent / 100)), operations)
+    available = status.f_bavail * status.f_frsize
+    budget = int(available * percent / 100)
+    if probe is None:
+        probe = min(_PROBE_BYTES, (available - budget) // 2)
+    if not 1 << 20 <= probe < available - budget:
+        raise ValueError(f"age: cannot probe with {probe:,} bytes where the files leave {available - budget:,}")
+    steps = itertools.islice(churn(seed, budget), operations)
     top = fsstack.path / into
     top.mkdir()
     base = _base()

@@ -48,16 +48,17 @@ def fill(
     if payload is not None and payload.stat().st_size < _BLOCK:
         raise ValueError(f"fill: {payload} has less than 1 MiB")
     target = fsstack.path / into
-    with contextlib.ExitStack() as files:
-        content = _Content(files.enter_context(payload.open("rb", buffering=0)) if payload else None)
-        filler = files.enter_context(target.open("xb", buffering=0))
-        with timed(bytes=bytes, cold=cold, preload=[payload] if payload else []):
+    with payload.open("rb", buffering=0) if payload else contextlib.nullcontext() as source:
+        content = _Content(source)
+        # Opened inside: what has open files cannot be made cold.
+        with (
+            timed(bytes=bytes, cold=cold, preload=[payload] if payload else []),
+            target.open("xb", buffering=0) as filler,
+        ):
             if bytes is None:
                 written = _write_until(fsstack, filler.fileno(), content, percent)
             else:
                 written = _write(filler.fileno(), content, 0, bytes)
-        # Else nobody could unmount it.
-        filler.close()
         fsstack.remount()
         full = _percent(fsstack.path)
         timed.keep("filler", {"bytes": written, "percent": full})

@@ -103,16 +103,16 @@ class TestAge:
 
         class Status:
             f_frsize = real.f_frsize
-            f_bavail = BUDGET * 4 // 3 // real.f_frsize
+            f_bavail = BUDGET * 4 // real.f_frsize
 
         monkeypatch.setattr(os, "statvfs", lambda path: Status)
 
     def test_leaves_what_the_operations_say(self, clock: Any, stack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ageing, "_fragmentation", lambda stack, size: 0.5)
-        workloads.age(clock, stack, operations=300)
+        workloads.age(clock, stack, operations=300, percent=25)
         top = stack.path / "aged"
         live: dict[str, int] = {}
-        for step in itertools.islice(churn(1, BUDGET // 4096 * 4096), 300):
+        for step in itertools.islice(churn(1, BUDGET), 300):
             live[str(step.file)] = step.start + step.size
             if step.kind == "delete":
                 del live[str(step.file)]
@@ -148,6 +148,19 @@ class TestAge:
         assert clock.recorded == {}
         assert clock.kept == {"operations": 30}
         assert [path.name for path in stack.path.iterdir()] == ["aged"]
+
+    @pytest.mark.parametrize(
+        ("how", "message"),
+        [
+            ({"operations": 0}, "cannot do 0 operations"),
+            ({"percent": 100}, "up to 100 percent"),
+            ({"probe": 32 << 20}, "cannot probe with 33,554,432 bytes where the files leave"),
+            ({"percent": 99}, "cannot probe with"),
+        ],
+    )
+    def test_refuses_what_cannot_be(self, clock: Any, stack: Any, how: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            workloads.age(clock, stack, **how)
 
     @pytest.mark.parametrize(
         ("broken", "message"),
