@@ -11,12 +11,15 @@ import hashlib
 import heapq
 import json
 import os
+import shutil
 import signal
 import stat
 import struct
 import subprocess
 import tarfile
 import tempfile
+import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +141,20 @@ def payload(cache: Path, size: int, seed: int) -> Path:
             with _replacing(path) as out:
                 for index, start in enumerate(range(0, size, 1 << 20)):
                     out.write(noise(min(1 << 20, size - start), "payload", seed, index))
+    return path
+
+
+def zipped(corpus: Corpus, cache: Path) -> Path:
+    """A corpus as a zip archive, deflated, for ``unzip``; kept in the cache.
+
+    Raises `CorpusError`: it holds hard links, or names that are not text, which no zip archive can hold.
+    """
+    status = corpus.tar.stat()
+    path = cache / f"zipped-{FORMAT}-{_key(str(corpus.tar.resolve()), status.st_size, status.st_mtime_ns)}.zip"
+    with _explained(path):
+        if not path.is_file():
+            with _replacing(path) as out:
+                _zip(corpus, out)
     return path
 
 
@@ -370,6 +387,41 @@ def _pack(top: Path, out: IO[bytes]) -> None:
         host.run(*argv, timeout=86_400.0)
     except host.CommandError as error:
         raise CorpusError(f"corpus {top}: cannot pack it: {error.stderr or error}") from error
+
+
+def _zip(corpus: Corpus, out: IO[bytes]) -> None:
+    with (
+        _decompressed(corpus.name, corpus.tar) as stream,
+        tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 18, errors="surrogateescape") as archive,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        while (member := archive.next()) is not None:
+            if member.islnk():
+                raise CorpusError(
+                    f"corpus {corpus.name}: {member.name!r} is a hard link, which no zip archive can hold"
+                )
+            name = member.name + ("/" if member.isdir() else "")
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise CorpusError(
+                    f"corpus {corpus.name}: {name!r} is not text, as names in a zip archive are"
+                ) from None
+            # Its times begin in 1980, and end in 2107.
+            modified = time.gmtime(min(max(member.mtime, 315_532_800), 4_354_819_199))
+            info = zipfile.ZipInfo(name, modified[:6])
+            kind = stat.S_IFDIR if member.isdir() else stat.S_IFLNK if member.issym() else stat.S_IFREG
+            info.create_system, info.external_attr = 3, (kind | member.mode) << 16
+            info.compress_type = zipfile.ZIP_STORED if member.isdir() else zipfile.ZIP_DEFLATED
+            info.file_size = member.size
+            if member.isreg():
+                content = archive.extractfile(member)
+                assert content is not None
+                with packed.open(info, "w") as file:
+                    shutil.copyfileobj(content, file, 1 << 20)
+            elif member.isdir() or member.issym():
+                packed.writestr(info, member.linkname if member.issym() else b"")
+            archive.members.clear()  # type: ignore[attr-defined]
 
 
 # A tree that does not exist yet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from pytest_fsstack.corpus import Corpus, digest
 
 if TYPE_CHECKING:
     from pytest_fsstack.stack import Built
+
+
+_CHECKED_BLOCKS = 64
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,27 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
         wrong.append(f"other content than in the archive: {some(altered)}")
     if wrong:
         raise AssertionError(f"{step}: after a remount, {'; '.join(wrong)}")
+
+
+def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4096) -> None:
+    """One big file, as read after a remount: its size, and a sample of blocks of the start of `source`."""
+    found = target.stat().st_size if target.exists() else None
+    if found != size:
+        raise AssertionError(
+            f"{step}: after a remount {target.name} "
+            + ("is not there" if found is None else f"has {found:,} bytes instead of {size:,}")
+        )
+    blocks = -(-size // block)
+    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
+    with target.open("rb") as written, source.open("rb") as meant:
+        for index in sorted({0, blocks - 1, *sample} if blocks else ()):
+            written.seek(index * block)
+            meant.seek(index * block)
+            if written.read(block) != meant.read(min(block, size - index * block)):
+                raise AssertionError(
+                    f"{step}: after a remount, the {block} bytes at {index * block:,} of {target.name} "
+                    "are not the ones that were written"
+                )
 
 
 def verify_gone(top: Path, step: str, when: str = "") -> None:

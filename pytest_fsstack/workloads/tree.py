@@ -41,6 +41,43 @@ def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree")
     verify_tree(tree, corpus, "extract")
 
 
+@workload(Tool("tar", "tar"))
+def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree", in_place: bool = False) -> None:
+    """Unpack the corpus with ``tar -xf`` over the tree that `extract` has left: every file is overwritten.
+
+    As it does by default, tar removes each file and makes it anew; `in_place`, it truncates and writes the one that is
+    there (``--overwrite``). Checked as in `extract`; the content is the one that was there before, so that it says that
+    nothing was damaged, but not that it was written again.
+    """
+    if tool := compressor(corpus.tar):
+        needs.require(tool)
+    tree = existing(fsstack, into, "extract_over")
+    how = ["--overwrite"] if in_place else []
+    with timed(bytes=corpus.bytes, files=corpus.files, preload=[corpus.tar]):
+        timed.run("tar", "--no-same-owner", *how, "-xf", corpus.tar, "-C", tree)
+    fsstack.remount()
+    verify_tree(tree, corpus, "extract_over")
+
+
+@workload(Tool("unzip", "unzip"))
+def unzip(
+    timed: Timed, fsstack: Built, corpus: Corpus, archive: Path, *, into: str = "tree", overwrite: bool = False
+) -> None:
+    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.corpus.zipped` makes of it.
+
+    Into the new directory `into`; or, to `overwrite`, over what an earlier step has left there: unzip removes each file
+    and makes it anew. The archive is read into the page cache before the clock starts, inflating it is part of the
+    time. Checked as in `extract`. Raises `FileExistsError` where `into` is there already, but for overwriting.
+    """
+    tree = existing(fsstack, into, "unzip") if overwrite else fsstack.path / into
+    if not overwrite:
+        tree.mkdir()
+    with timed(bytes=corpus.bytes, files=corpus.files, preload=[archive]):
+        timed.run("unzip", "-q", "-o", archive, "-d", tree)
+    fsstack.remount()
+    verify_tree(tree, corpus, "unzip")
+
+
 @workload(Tool("du", "coreutils"))
 def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
     """Sum up with ``du`` the space that the tree takes, from cold caches; returns it in bytes.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_fsstack import host, workloads
-from pytest_fsstack.corpus import Corpus, generated, given, payload
+from pytest_fsstack.corpus import Corpus, generated, given, payload, zipped
 from tests.unit.fakes import block, flip
 
 
@@ -137,6 +137,75 @@ class TestExtract:
         monkeypatch.setattr(host, "which", lambda tool: None)
         with pytest.raises(pytest.skip.Exception, match=r"needs tar: "):
             workloads.extract(clock, stack, packed)
+
+
+class TestExtractOver:
+    @pytest.mark.parametrize("in_place", [False, True])
+    def test_overwrites_every_file(self, clock: Any, stack: Any, tree: Path, packed: Corpus, in_place: bool) -> None:
+        before = {path: path.stat().st_ino for path in tree.rglob("*") if path.is_file()}
+        # So that no new file can get the number of an old one.
+        held = [path.open() for path in before]
+        for path in before:
+            flip(path, 1)
+        workloads.extract_over(clock, stack, packed, in_place=in_place)
+        assert {path: path.stat().st_ino == number for path, number in before.items()} == dict.fromkeys(
+            before, in_place
+        )
+        assert clock.blocks == [block(bytes=200_000, files=40, preload=[packed.tar])]
+        for file in held:
+            file.close()
+
+    def test_needs_a_tree(self, clock: Any, stack: Any, packed: Corpus) -> None:
+        with pytest.raises(AssertionError, match=r"^extract_over: there is no directory tree on the stack"):
+            workloads.extract_over(clock, stack, packed)
+
+    def test_notices(self, clock: Any, stack: Any, tree: Path, packed: Corpus) -> None:
+        stack.broken = lambda: flip(some_file(tree), 10)
+        with pytest.raises(AssertionError, match=r"^extract_over: after a remount, other content than in the archive"):
+            workloads.extract_over(clock, stack, packed)
+
+
+class TestUnzip:
+    @pytest.fixture
+    def archive(self, packed: Corpus, tmp_path: Path) -> Path:
+        if not host.which("unzip"):
+            pytest.skip("needs unzip: apt install unzip")
+        return zipped(packed, tmp_path / "cache")
+
+    def test_unpacks_and_overwrites(self, clock: Any, stack: Any, packed: Corpus, archive: Path) -> None:
+        workloads.unzip(clock, stack, packed, archive)
+        tree = stack.path / "tree"
+        assert clock.blocks == [block(bytes=200_000, files=40, preload=[archive])]
+        for path in tree.rglob("*"):
+            if path.is_file():
+                flip(path, 1)
+        workloads.unzip(clock, stack, packed, archive, overwrite=True)
+        assert stack.remounts == 2
+
+    def test_unpacks_links(self, clock: Any, stack: Any, tmp_path: Path, archive: Path) -> None:
+        source = tmp_path / "source"
+        (source / "directory").mkdir(parents=True)
+        (source / "file").write_text("x")
+        (source / "to-directory").symlink_to("directory")
+        (source / "to-nothing").symlink_to("nothing")
+        corpus = given(source, tmp_path / "cache")
+        workloads.unzip(clock, stack, corpus, zipped(corpus, tmp_path / "cache"))
+        assert (stack.path / "tree" / "to-nothing").readlink() == Path("nothing")
+
+    def test_does_not_unpack_over_something_unasked(
+        self, clock: Any, stack: Any, packed: Corpus, archive: Path, tree: Path
+    ) -> None:
+        with pytest.raises(FileExistsError):
+            workloads.unzip(clock, stack, packed, archive)
+
+    def test_overwriting_needs_a_tree(self, clock: Any, stack: Any, packed: Corpus, archive: Path) -> None:
+        with pytest.raises(AssertionError, match=r"^unzip: there is no directory tree on the stack"):
+            workloads.unzip(clock, stack, packed, archive, overwrite=True)
+
+    def test_notices(self, clock: Any, stack: Any, packed: Corpus, archive: Path) -> None:
+        stack.broken = lambda: some_file(stack.path / "tree").unlink()
+        with pytest.raises(AssertionError, match=r"^unzip: after a remount, 39 files instead of 40; "):
+            workloads.unzip(clock, stack, packed, archive)
 
 
 class TestDu:
