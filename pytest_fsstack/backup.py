@@ -108,7 +108,12 @@ class Backup:
         """The bytes of a file of the pool, in pieces of at most 1 MiB."""
         for start in range(0, size := self.size(file), _CHUNK):
             count = min(_CHUNK, size - start)
-            yield self._noise(count, "content", file, start) if self.contents == "noise" else _ZEROS[:count]
+            if self.contents == "zeros":
+                yield _ZEROS[:count]
+            else:
+                # Making noise takes longer than writing it. Pieces from other places have no block in common.
+                place = int.from_bytes(self._noise(4, "content", file, start), "little") % _CHUNK
+                yield self._base[place : place + count]
 
     def links_to(self, file: int) -> int:
         """How many names in the trees are links to this file of the pool."""
@@ -156,6 +161,10 @@ class Backup:
         if over == 0:
             return alike * rank + (others if rank else 0)
         return alike * rank + others * rank * (under + over) // (rank * under + over * self.pool_files)
+
+    @functools.cached_property
+    def _base(self) -> bytes:
+        return self._noise(2 * _CHUNK, "base")
 
     @functools.cached_property
     def _popularity(self) -> _Shuffle:

@@ -38,11 +38,13 @@ SAMPLES = 40
 #: How much of a sampled file is hashed, so that checking an archive of huge files stays cheap.
 SAMPLE_BYTES = 4 << 20
 
+ZSTD = Tool("zstd", "zstd")
+
 _MAGIC = {
     b"\x1f\x8b": Tool("gzip", "gzip"),
     b"BZh": Tool("bzip2", "bzip2"),
     b"\xfd7zXZ\0": Tool("xz", "xz-utils", {"dnf": "xz", "zypper": "xz", "pacman": "xz"}),
-    b"\x28\xb5\x2f\xfd": Tool("zstd", "zstd"),
+    b"\x28\xb5\x2f\xfd": ZSTD,
 }
 
 
@@ -158,17 +160,32 @@ def zipped(corpus: Corpus, cache: Path) -> Path:
     return path
 
 
-def packed_backup(cache: Path, backup: Backup) -> Path:
-    """The archive that a description of a backup gives, as a file; for one that is too big to be kept, stream it.
+def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> Path:
+    """The archive that a description of a backup gives, as a file in the cache.
 
-    Raises `CorpusError`.
+    The one of the published study has 490 GiB; `compressed`, with zstd, what it holds of zeros and of names of links
+    takes half a gigabyte. It is made at about 20 µs a link and 1 s a GB. Raises `CorpusError`.
     """
-    path = cache / f"backup-{_key(FORMAT, backup)}.tar"
+    path = cache / f"backup-{FORMAT}-{_key(backup)}.tar{'.zst' if compressed else ''}"
     with _explained(path):
         if not path.is_file():
+            if compressed and (reason := ZSTD.missing()):
+                raise CorpusError(f"corpus {path}: {reason}")
             with _replacing(path) as out:
-                write_tar(backup, out)
+                if compressed:
+                    _compress(out, lambda pipe: write_tar(backup, pipe))
+                else:
+                    write_tar(backup, out)
     return path
+
+
+def _compress(out: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
+    command = host.which(ZSTD.command) or ZSTD.command
+    with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out) as process:
+        assert process.stdin is not None
+        write(process.stdin)
+    if process.returncode:
+        raise CorpusError(f"corpus {out.name}: zstd failed, exit code {process.returncode}")
 
 
 # The cache

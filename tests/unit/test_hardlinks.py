@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,24 @@ class TestExtractBackup:
         assert clock.blocks == [block(bytes=BACKUP.pool_bytes, files=192, cold=False, preload=[archive])]
         assert stack.remounts == 0
         assert "source_seconds" not in clock.recorded
+
+    def test_extracts_a_compressed_file(self, clock: Any, stack: Any, tmp_path: Path) -> None:
+        if not host.which("zstd"):
+            pytest.skip("needs zstd: apt install zstd")
+        zeros = replace(BACKUP, contents="zeros")
+        archive = packed_backup(tmp_path / "cache", zeros, compressed=True)
+        assert archive.stat().st_size < 30_000
+        workloads.extract_backup(clock, stack, zeros, archive=archive)
+        assert clock.blocks == [block(bytes=BACKUP.pool_bytes, files=192, preload=[archive])]
+        assert "source_seconds" in clock.recorded
+
+    def test_a_damaged_compressed_file_is_an_error(self, clock: Any, stack: Any, tmp_path: Path) -> None:
+        if not host.which("zstd"):
+            pytest.skip("needs zstd: apt install zstd")
+        archive = packed_backup(tmp_path / "cache", BACKUP, compressed=True)
+        flip(archive, archive.stat().st_size // 2)
+        with pytest.raises((host.CommandError, AssertionError)):
+            workloads.extract_backup(clock, stack, BACKUP, archive=archive)
 
     def test_does_not_extract_over_something(self, clock: Any, stack: Any) -> None:
         (stack.path / "backup").mkdir()
