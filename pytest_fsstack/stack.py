@@ -363,6 +363,18 @@ class Built:
         return self._places[-2].path
 
     @property
+    def stored(self) -> Path:
+        """The directory of the filesystem that stores what is written to `path`.
+
+        That is `path` itself, or, where the topmost layers store what they are given in the directory below them, the
+        lowest such directory: with stacked encryption, the one that holds the ciphertext.
+        """
+        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
+            if layer.takes != (Directory,) or layer.gives is not Directory:
+                return place.path
+        return self.bottom.path
+
+    @property
     def device(self) -> Path | None:
         """The topmost block device of the stack, on which its filesystem stands; None on a directory."""
         return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)

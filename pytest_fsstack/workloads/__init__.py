@@ -10,12 +10,60 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_fsstack.workloads.ageing import age
 from pytest_fsstack.workloads.base import needs_of, workload
+from pytest_fsstack.workloads.copy import copy_file, overwrite_file, read_back
+from pytest_fsstack.workloads.filler import fill
+from pytest_fsstack.workloads.hardlinks import extract_backup, remove_backup
+from pytest_fsstack.workloads.latency import create_files, delete_files
+from pytest_fsstack.workloads.space import settle, small_file_space
 from pytest_fsstack.workloads.stream import stream_write
-from pytest_fsstack.workloads.tree import delete, du, extract, rsync_dry_run
+from pytest_fsstack.workloads.tree import delete, du, extract, extract_over, rsync_dry_run, unzip
 
-__all__ = ["BUILT_IN", "delete", "du", "extract", "needs_of", "rsync_dry_run", "stream_write", "workload"]
+__all__ = [
+    "BUILT_IN",
+    "age",
+    "copy_file",
+    "create_files",
+    "delete",
+    "delete_files",
+    "du",
+    "extract",
+    "extract_backup",
+    "extract_over",
+    "fill",
+    "needs_of",
+    "overwrite_file",
+    "read_back",
+    "remove_backup",
+    "rsync_dry_run",
+    "settle",
+    "small_file_space",
+    "stream_write",
+    "unzip",
+    "workload",
+]
 
 BUILT_IN: dict[str, Callable[..., object]] = {
-    function.__name__: function for function in (stream_write, extract, du, rsync_dry_run, delete)
+    function.__name__: function
+    for function in (
+        stream_write,
+        copy_file,
+        overwrite_file,
+        read_back,
+        extract,
+        extract_over,
+        unzip,
+        du,
+        rsync_dry_run,
+        delete,
+        create_files,
+        delete_files,
+        extract_backup,
+        remove_backup,
+        small_file_space,
+        settle,
+        fill,
+        age,
+    )
 }

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.needs import Tool
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import verify_file
 
 if TYPE_CHECKING:
     from pytest_fsstack.measure import Timed
     from pytest_fsstack.stack import Built
-
-_CHECKED_BLOCKS = 64
 
 
 @workload(Tool("dd", "coreutils"))
@@ -44,25 +42,5 @@ def stream_write(
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
         timed.run("dd", f"if={source}", f"of={target}", f"bs={block}", f"count={size // block}", "status=none")
     fsstack.remount()
-    _verify(target, source, size, block)
+    verify_file(target, source, size, "stream_write", block)
     target.unlink()
-
-
-def _verify(target: Path, source: Path, size: int, block: int) -> None:
-    found = target.stat().st_size if target.exists() else None
-    if found != size:
-        raise AssertionError(
-            f"stream_write: after a remount {target.name} "
-            + ("is not there" if found is None else f"has {found:,} bytes instead of {size:,}")
-        )
-    blocks = size // block
-    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
-    with target.open("rb") as written, source.open("rb") as meant:
-        for index in sorted({0, blocks - 1, *sample}):
-            written.seek(index * block)
-            meant.seek(index * block)
-            if written.read(block) != meant.read(block):
-                raise AssertionError(
-                    f"stream_write: after a remount, the {block} bytes at {index * block:,} of {target.name} "
-                    "are not the ones that were written"
-                )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack import needs
-from pytest_fsstack.corpus import Corpus, cache_directory, compressed, compressor, digest
+from pytest_fsstack.corpus import Corpus, cache_directory, compressed, compressor
 from pytest_fsstack.needs import Tool
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import existing, some, verify_gone, verify_tree, walk
 
 if TYPE_CHECKING:
     from pytest_fsstack.measure import Timed
@@ -43,7 +41,44 @@ def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree",
         # filesystems without owners refuse it.
         timed.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", tree)
     fsstack.remount()
-    _verify_tree(tree, corpus)
+    verify_tree(tree, corpus, "extract")
+
+
+@workload(Tool("tar", "tar"))
+def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree", in_place: bool = False) -> None:
+    """Unpack the corpus with ``tar -xf`` over the tree that `extract` has left: every file is overwritten.
+
+    As it does by default, tar removes each file and makes it anew; `in_place`, it truncates and writes the one that is
+    there (``--overwrite``). Checked as in `extract`; the content is the one that was there before, so that it says that
+    nothing was damaged, but not that it was written again.
+    """
+    if tool := compressor(corpus.tar):
+        needs.require(tool)
+    tree = existing(fsstack, into, "extract_over")
+    how = ["--overwrite"] if in_place else []
+    with timed(bytes=corpus.bytes, files=corpus.files, preload=[corpus.tar]):
+        timed.run("tar", "--no-same-owner", *how, "-xf", corpus.tar, "-C", tree)
+    fsstack.remount()
+    verify_tree(tree, corpus, "extract_over")
+
+
+@workload(Tool("unzip", "unzip"))
+def unzip(
+    timed: Timed, fsstack: Built, corpus: Corpus, archive: Path, *, into: str = "tree", overwrite: bool = False
+) -> None:
+    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.corpus.zipped` makes of it.
+
+    Into the new directory `into`; or, to `overwrite`, over what an earlier step has left there: unzip removes each file
+    and makes it anew. The archive is read into the page cache before the clock starts, inflating it is part of the
+    time. Checked as in `extract`. Raises `FileExistsError` where `into` is there already, but for overwriting.
+    """
+    tree = existing(fsstack, into, "unzip") if overwrite else fsstack.path / into
+    if not overwrite:
+        tree.mkdir()
+    with timed(bytes=corpus.bytes, files=corpus.files, preload=[archive]):
+        timed.run("unzip", "-q", "-o", archive, "-d", tree)
+    fsstack.remount()
+    verify_tree(tree, corpus, "unzip")
 
 
 @workload(Tool("du", "coreutils"))
@@ -52,13 +87,13 @@ def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
 
     It is recorded as the metric ``du_bytes``. Afterwards it is compared with a walk of our own.
     """
-    top = _existing(fsstack, tree, "du")
+    top = existing(fsstack, tree, "du")
     with timed():
         done = timed.run("du", "-s", "--block-size=1", top)
     match = re.match(r"(\d+)\t", done.stdout)
     if not match:
         raise AssertionError(f"du: cannot read its output {done.stdout!r}")
-    figure, walked = int(match[1]), _walk(top).allocated
+    figure, walked = int(match[1]), walk(top).allocated
     if abs(figure - walked) > _DU_TOLERANCE * walked:
         raise AssertionError(f"du: says {figure:,} bytes, but the files of {tree} take {walked:,}")
     timed.record("du_bytes", figure, unit="B", better="lower")
@@ -72,7 +107,7 @@ def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus,
     `target` lies outside of the stack, and is created where it is missing. Afterwards rsync's own count is compared
     with the corpus that was extracted. Raises `ValueError` where `target` is not empty.
     """
-    top = _existing(fsstack, tree, "rsync")
+    top = existing(fsstack, tree, "rsync")
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):
         raise ValueError(f"rsync_dry_run: {target} is not empty")
@@ -80,7 +115,7 @@ def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus,
         done = timed.run("rsync", "-an", "--stats", f"{top}/", f"{target}/")
     _verify_rsync(done.stdout, corpus)
     if left := sorted(path.name for path in target.iterdir()):
-        raise AssertionError(f"rsync: a dry run wrote to its target: {_some(left)}")
+        raise AssertionError(f"rsync: a dry run wrote to its target: {some(left)}")
 
 
 @workload(Tool("rm", "coreutils"))
@@ -89,84 +124,12 @@ def delete(timed: Timed, fsstack: Built, *, tree: str = "tree", corpus: Corpus |
 
     Afterwards it must be gone, also from the device. `corpus`, where given, says how many files that were, for a rate.
     """
-    top = _existing(fsstack, tree, "delete")
+    top = existing(fsstack, tree, "delete")
     with timed(files=corpus.files) if corpus else timed():
         timed.run("rm", "-rf", top)
-    _verify_gone(top, "")
+    verify_gone(top, "delete")
     fsstack.remount()
-    _verify_gone(top, ", after a remount")
-
-
-@dataclass(frozen=True)
-class _Walked:
-    """What lies below a directory; names of regular files, so a file with two hard links counts twice."""
-
-    files: int
-    directories: int
-    links: int
-    bytes: int
-    #: In bytes as ``du`` counts them: each hard-linked file once, the directory itself too.
-    allocated: int
-
-
-def _walk(top: Path) -> _Walked:
-    files = directories = links = size = 0
-    allocated = 512 * top.lstat().st_blocks
-    linked: set[tuple[int, int]] = set()
-    pending = [os.fspath(top)]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                if entry.is_dir(follow_symlinks=False):
-                    directories += 1
-                    pending.append(entry.path)
-                elif entry.is_symlink():
-                    links += 1
-                elif entry.is_file(follow_symlinks=False):
-                    files += 1
-                    size += status.st_size
-                if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-                    if (status.st_dev, status.st_ino) in linked:
-                        continue
-                    linked.add((status.st_dev, status.st_ino))
-                allocated += 512 * status.st_blocks
-    return _Walked(files, directories, links, size, allocated)
-
-
-def _existing(fsstack: Built, tree: str, step: str) -> Path:
-    top = fsstack.path / tree
-    if not top.is_dir():
-        raise AssertionError(f"{step}: there is no directory {tree} on the stack; has the step that makes it run?")
-    return top
-
-
-def _verify_tree(tree: Path, corpus: Corpus) -> None:
-    found = _walk(tree)
-    wrong = [
-        f"{have:,} {what} instead of {want:,}"
-        for what, have, want in (
-            ("files", found.files, corpus.files),
-            ("directories", found.directories, corpus.directories),
-            ("symbolic links", found.links, corpus.links),
-            ("bytes in files", found.bytes, corpus.bytes),
-        )
-        if have != want
-    ]
-    missing, altered = [], []
-    for path, expected in corpus.sample.items():
-        try:
-            with (tree / path).open("rb") as content:
-                if digest(content) != expected:
-                    altered.append(path)
-        except OSError as error:
-            missing.append(f"{path} ({error.strerror})")
-    if missing:
-        wrong.append(f"cannot be read: {_some(missing)}")
-    if altered:
-        wrong.append(f"other content than in the archive: {_some(altered)}")
-    if wrong:
-        raise AssertionError(f"extract: after a remount, {'; '.join(wrong)}")
+    verify_gone(top, "delete", ", after a remount")
 
 
 def _verify_rsync(stdout: str, corpus: Corpus) -> None:
@@ -191,16 +154,3 @@ def _number(text: str) -> int:
 def _counts(counts: dict[str, int]) -> str:
     names = {"reg": "files", "dir": "directories", "link": "symbolic links", "all": "files and directories"}
     return ", ".join(f"{count:,} {names[kind]}" for kind, count in counts.items())
-
-
-def _verify_gone(top: Path, when: str) -> None:
-    if not os.path.lexists(top):
-        return
-    left = [os.path.relpath(path, top) for path in top.rglob("*")] if top.is_dir() else []
-    holds = f" and holds {_some(sorted(left))}" if left else ""
-    raise AssertionError(f"delete: {top.name} is still there{when}{holds}")
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,18 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import corpus, host
-from pytest_fsstack.corpus import Corpus, CorpusError, cache_directory, digest, generated, given, payload
+from pytest_fsstack.backup import Backup
+from pytest_fsstack.corpus import (
+    Corpus,
+    CorpusError,
+    cache_directory,
+    digest,
+    generated,
+    given,
+    packed_backup,
+    payload,
+    zipped,
+)
 
 SMALL = {"files": 60, "size": 300_000}
 
@@ -335,3 +347,42 @@ class TestCacheDirectory:
         monkeypatch.setenv("XDG_CACHE_HOME", value)
         monkeypatch.setenv("HOME", str(tmp_path))
         assert cache_directory() == tmp_path / ".cache" / "pytest-fsstack"
+
+
+def test_a_zip_archive_holds_what_the_archive_holds(cache: Path) -> None:
+    made = generated(cache, **SMALL)
+    path = zipped(made, cache)
+    assert zipped(made, cache) == path
+    with zipfile.ZipFile(path) as packed, tarfile.open(made.tar) as archive:
+        assert packed.testzip() is None
+        members = archive.getmembers()
+        assert [info.filename.rstrip("/") for info in packed.infolist()] == [member.name for member in members]
+        for info, member in zip(packed.infolist(), members):
+            assert info.is_dir() == member.isdir()
+            content = archive.extractfile(member)
+            assert packed.read(info) == (content.read() if content else b"")
+    assert path.stat().st_size < made.bytes / 2
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ((HARDLINK, b"a", "b"), "'b' is a hard link, which no zip archive can hold"),
+        ((FILE, b"", "\udcff"), "is not text, as names in a zip archive are"),
+    ],
+)
+def test_what_no_zip_archive_can_hold_is_refused(
+    archive: Callable[..., Path], cache: Path, member: tuple[bytes, bytes, str], message: str
+) -> None:
+    made = given(archive((FILE, b"x", "a"), member), cache)
+    with pytest.raises(CorpusError, match=message):
+        zipped(made, cache)
+    assert list(cache.glob("*.zip")) == []
+
+
+def test_each_backup_has_an_archive_of_its_own(cache: Path) -> None:
+    backup = Backup(3, 10, mean_size=100)
+    path = packed_backup(cache, backup)
+    assert packed_backup(cache, Backup(3, 10, mean_size=100, seed=2)) != path
+    with tarfile.open(path) as archive:
+        assert sum(member.islnk() for member in archive) == 10

@@ -1,93 +1,20 @@
-"""A workload does its work, and notices when a stack did not.
-
-The fakes are not named `timed` and `fsstack`: the plugin runs every test that takes those on real stacks.
-"""
+"""A workload does its work, and notices when a stack did not."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_fsstack import host, workloads
-from pytest_fsstack.corpus import Corpus, generated, given, payload
-
-
-@dataclass(frozen=True)
-class Completed:
-    argv: tuple[str, ...]
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class FakeTimed:
-    """What `Timed` does, without a clock; notes what runs inside and outside of the block."""
-
-    def __init__(self) -> None:
-        self.blocks: list[dict[str, Any]] = []
-        self.inside: list[tuple[str, ...]] = []
-        self.recorded: dict[str, tuple[float, str, str]] = {}
-        #: Stands between a command and what the workload sees of its output.
-        self.altered: Callable[[str], str] = str
-        #: Runs in place of the command.
-        self.instead: Callable[[], object] | None = None
-        self._running = False
-
-    @contextlib.contextmanager
-    def __call__(
-        self, *, bytes: int | None = None, files: int | None = None, cold: bool = True, preload: Sequence[Path] = ()
-    ) -> Iterator[None]:
-        self.blocks.append({"bytes": bytes, "files": files, "cold": cold, "preload": list(preload)})
-        self._running = True
-        yield
-        self._running = False
-
-    def run(self, *argv: str | os.PathLike[str]) -> Completed:
-        assert self._running
-        words = tuple(os.fspath(word) for word in argv)
-        self.inside.append(words)
-        if self.instead:
-            self.instead()
-            return Completed(words, 0, "", "")
-        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False)
-        if done.returncode:
-            raise host.CommandError(words, done.returncode, done.stderr)
-        return Completed(words, 0, self.altered(done.stdout), done.stderr)
-
-    def record(self, name: str, value: float, unit: str = "", better: str = "lower") -> None:
-        self.recorded[name] = value, unit, better
-
-
-class FakeStack:
-    """A directory; `broken` is what goes wrong by the time of the remount."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.remounts = 0
-        self.broken: Callable[[], object] = lambda: None
-
-    def remount(self) -> None:
-        self.remounts += 1
-        self.broken()
-
-
-@pytest.fixture
-def clock() -> Any:
-    return FakeTimed()
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Any:
-    path = tmp_path / "stack"
-    path.mkdir()
-    return FakeStack(path)
+from pytest_fsstack.corpus import Corpus, generated, given, payload, zipped
+from tests.unit.fakes import block, flip
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +35,6 @@ def some_file(tree: Path) -> Path:
     return max((path for path in tree.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
-def flip(path: Path, offset: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)
-        file.seek(offset)
-        file.write(bytes([byte[0] ^ 1]))
-
-
 class TestStreamWrite:
     SIZE = 64 * 4096
 
@@ -124,7 +43,7 @@ class TestStreamWrite:
         stack.broken = lambda: seen.append((stack.path / "stream.bin").read_bytes())
         workloads.stream_write(clock, stack, size=self.SIZE)
         assert seen == [bytes(self.SIZE)]
-        assert clock.blocks == [{"bytes": self.SIZE, "files": None, "cold": True, "preload": []}]
+        assert clock.blocks == [block(bytes=self.SIZE, files=None, cold=True, preload=[])]
         assert list(stack.path.iterdir()) == []
 
     def test_writes_the_payload(self, clock: Any, stack: Any, tmp_path: Path) -> None:
@@ -133,7 +52,7 @@ class TestStreamWrite:
         stack.broken = lambda: seen.append((stack.path / "stream.bin").read_bytes())
         workloads.stream_write(clock, stack, payload=source, size=self.SIZE, block=8192, cold=False)
         assert seen == [source.read_bytes()[: self.SIZE]]
-        assert clock.blocks == [{"bytes": self.SIZE, "files": None, "cold": False, "preload": [source]}]
+        assert clock.blocks == [block(bytes=self.SIZE, files=None, cold=False, preload=[source])]
         assert "bs=8192" in clock.inside[0]
 
     @pytest.mark.parametrize("zeros", [True, False])
@@ -166,7 +85,7 @@ class TestStreamWrite:
 class TestExtract:
     def test_extracts(self, clock: Any, stack: Any, packed: Corpus) -> None:
         workloads.extract(clock, stack, packed)
-        assert clock.blocks == [{"bytes": 200_000, "files": 40, "cold": True, "preload": [packed.tar]}]
+        assert clock.blocks == [block(bytes=200_000, files=40, cold=True, preload=[packed.tar])]
         assert stack.remounts == 1
         assert len(clock.inside) == 1
 
@@ -220,6 +139,75 @@ class TestExtract:
             workloads.extract(clock, stack, packed)
 
 
+class TestExtractOver:
+    @pytest.mark.parametrize("in_place", [False, True])
+    def test_overwrites_every_file(self, clock: Any, stack: Any, tree: Path, packed: Corpus, in_place: bool) -> None:
+        before = {path: path.stat().st_ino for path in tree.rglob("*") if path.is_file()}
+        # So that no new file can get the number of an old one.
+        held = [path.open() for path in before]
+        for path in before:
+            flip(path, 1)
+        workloads.extract_over(clock, stack, packed, in_place=in_place)
+        assert {path: path.stat().st_ino == number for path, number in before.items()} == dict.fromkeys(
+            before, in_place
+        )
+        assert clock.blocks == [block(bytes=200_000, files=40, preload=[packed.tar])]
+        for file in held:
+            file.close()
+
+    def test_needs_a_tree(self, clock: Any, stack: Any, packed: Corpus) -> None:
+        with pytest.raises(AssertionError, match=r"^extract_over: there is no directory tree on the stack"):
+            workloads.extract_over(clock, stack, packed)
+
+    def test_notices(self, clock: Any, stack: Any, tree: Path, packed: Corpus) -> None:
+        stack.broken = lambda: flip(some_file(tree), 10)
+        with pytest.raises(AssertionError, match=r"^extract_over: after a remount, other content than in the archive"):
+            workloads.extract_over(clock, stack, packed)
+
+
+class TestUnzip:
+    @pytest.fixture
+    def archive(self, packed: Corpus, tmp_path: Path) -> Path:
+        if not host.which("unzip"):
+            pytest.skip("needs unzip: apt install unzip")
+        return zipped(packed, tmp_path / "cache")
+
+    def test_unpacks_and_overwrites(self, clock: Any, stack: Any, packed: Corpus, archive: Path) -> None:
+        workloads.unzip(clock, stack, packed, archive)
+        tree = stack.path / "tree"
+        assert clock.blocks == [block(bytes=200_000, files=40, preload=[archive])]
+        for path in tree.rglob("*"):
+            if path.is_file():
+                flip(path, 1)
+        workloads.unzip(clock, stack, packed, archive, overwrite=True)
+        assert stack.remounts == 2
+
+    def test_unpacks_links(self, clock: Any, stack: Any, tmp_path: Path, archive: Path) -> None:
+        source = tmp_path / "source"
+        (source / "directory").mkdir(parents=True)
+        (source / "file").write_text("x")
+        (source / "to-directory").symlink_to("directory")
+        (source / "to-nothing").symlink_to("nothing")
+        corpus = given(source, tmp_path / "cache")
+        workloads.unzip(clock, stack, corpus, zipped(corpus, tmp_path / "cache"))
+        assert (stack.path / "tree" / "to-nothing").readlink() == Path("nothing")
+
+    def test_does_not_unpack_over_something_unasked(
+        self, clock: Any, stack: Any, packed: Corpus, archive: Path, tree: Path
+    ) -> None:
+        with pytest.raises(FileExistsError):
+            workloads.unzip(clock, stack, packed, archive)
+
+    def test_overwriting_needs_a_tree(self, clock: Any, stack: Any, packed: Corpus, archive: Path) -> None:
+        with pytest.raises(AssertionError, match=r"^unzip: there is no directory tree on the stack"):
+            workloads.unzip(clock, stack, packed, archive, overwrite=True)
+
+    def test_notices(self, clock: Any, stack: Any, packed: Corpus, archive: Path) -> None:
+        stack.broken = lambda: some_file(stack.path / "tree").unlink()
+        with pytest.raises(AssertionError, match=r"^unzip: after a remount, 39 files instead of 40; "):
+            workloads.unzip(clock, stack, packed, archive)
+
+
 class TestDu:
     def test_records_what_the_tree_takes(self, clock: Any, stack: Any, tree: Path) -> None:
         # du counts a file with two names once.
@@ -228,7 +216,7 @@ class TestDu:
         paths = [tree, *(path for path in tree.rglob("*") if path.name != "hard")]
         assert figure == sum(512 * path.lstat().st_blocks for path in paths)
         assert clock.recorded == {"du_bytes": (figure, "B", "lower")}
-        assert clock.blocks == [{"bytes": None, "files": None, "cold": True, "preload": []}]
+        assert clock.blocks == [block(bytes=None, files=None, cold=True, preload=[])]
 
     def test_notices_a_wrong_figure(self, clock: Any, stack: Any, tree: Path) -> None:
         clock.altered = lambda text: "1000" + text[text.index("\t") :]
@@ -248,7 +236,7 @@ class TestDu:
 class TestRsyncDryRun:
     def test_sees_every_file(self, clock: Any, stack: Any, tree: Path, packed: Corpus, tmp_path: Path) -> None:
         workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
-        assert clock.blocks == [{"bytes": None, "files": 40, "cold": True, "preload": []}]
+        assert clock.blocks == [block(bytes=None, files=40, cold=True, preload=[])]
         assert list((tmp_path / "empty").iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -315,7 +303,7 @@ class TestRsyncDryRun:
 class TestDelete:
     def test_deletes(self, clock: Any, stack: Any, tree: Path, packed: Corpus) -> None:
         workloads.delete(clock, stack, corpus=packed)
-        assert clock.blocks == [{"bytes": None, "files": 40, "cold": True, "preload": []}]
+        assert clock.blocks == [block(bytes=None, files=40, cold=True, preload=[])]
         assert list(stack.path.iterdir()) == []
         assert stack.remounts == 1
 

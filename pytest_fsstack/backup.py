@@ -1,0 +1,283 @@
+"""A backup archive of hard links: a pool of files named by hash, and trees of machines whose files are links into it.
+
+It is written as a stream, member by member, in memory that does not grow with it, and everything about it can be
+computed again from the numbers that describe it: so its 490 GiB need never exist anywhere, and what was extracted can
+still be checked.
+
+This file also runs as a program, with the description as JSON in its only argument, and writes the archive to stdout.
+It imports nothing but the standard library, so that it starts quickly and without the plugin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import random
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Literal
+
+Contents = Literal["zeros", "noise"]
+
+#: Part of what names are made of: raise it whenever the same description would give other bytes.
+_FORMAT = 1
+_MTIME = 1_300_000_000
+_CHUNK = 1 << 20
+_RECORD = 10240
+#: The most that a ustar header can say.
+_LARGEST = (8 << 30) - 1
+#: Directories of the pool that hold files: three hexadecimal digits, one directory level each.
+_POOL_LEAVES = 16**3
+_FILES_PER_DIRECTORY = 12
+_DIRECTORIES_PER_DIRECTORY = 64
+#: The mean of the weights that `Backup.size` draws, in units of 2 ** -20.
+_MEAN_WEIGHT = 4_285_000
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What is in the archive; the defaults of the last fields are those of the published study.
+
+    The members are ``pool/f/1/d/f1d2...`` and ``machines/0/...``. Raises `ValueError` where that cannot be.
+    """
+
+    #: Regular files, of log-normal sizes.
+    pool_files: int
+    #: Names in the trees that are hard links to files of the pool.
+    links: int
+    #: Regular files of no bytes in the trees.
+    empty_files: int = 0
+    #: Bytes of a file of the pool, on average.
+    mean_size: int = 1_150_000
+    seed: int = 1
+    #: How many links the most popular file has at most, besides its name in the pool. Filesystems have limits: ext4
+    #: takes 65,000 names of a file, nilfs2 32,000.
+    max_links_per_file: int = 40_000
+    machines: int = 10
+    #: Zeros, as in the study, whose stacks neither compressed nor deduplicated; noise can be neither.
+    contents: Contents = "zeros"
+
+    def __post_init__(self) -> None:
+        if self.pool_files < 1 or self.machines < 1 or min(self.links, self.empty_files, self.mean_size) < 0:
+            raise ValueError(f"a backup needs files and machines, and no number may be negative: {self}")
+        if self.links > self.pool_files * self.max_links_per_file:
+            raise ValueError(
+                f"{self.links:,} links do not go to {self.pool_files:,} files with at most "
+                f"{self.max_links_per_file:,} each"
+            )
+
+    @property
+    def names(self) -> int:
+        """Names of regular files: of the pool, links, and empty files."""
+        return self.pool_files + self.tree_files
+
+    @property
+    def tree_files(self) -> int:
+        """Names of regular files outside of the pool."""
+        return self.links + self.empty_files
+
+    @functools.cached_property
+    def pool_bytes(self) -> int:
+        """The sum of the sizes of the pool's files. It takes some microseconds a file, once."""
+        return sum(map(self.size, range(self.pool_files)))
+
+    # -- the pool: files 0 to pool_files - 1, in the archive's order
+
+    def pool_path(self, file: int) -> str:
+        """Where it is: its directories are the first digits of its name."""
+        leaf = file * _POOL_LEAVES // self.pool_files
+        digits = f"{leaf:03x}{self._noise(15, 'pool', file).hex()[:29]}"
+        return f"pool/{digits[0]}/{digits[1]}/{digits[2]}/{digits}"
+
+    def size(self, file: int) -> int:
+        """Bytes of a file of the pool: log-normal, the median is a quarter of the mean."""
+        # Whole numbers only, since the last bits of a logarithm or an exponential are the C library's own. Twelve
+        # uniform numbers add up to nearly a normal one, and exp(x) is nearly (1 + x / 1024) ** 1024.
+        normal: int = sum(struct.unpack("<12H", self._noise(24, "size", file))) - 6 * 65536
+        weight: int = (1 << 40) + (17 * normal << 24) // (10 * 1024)
+        for _ in range(10):
+            weight = weight * weight >> 40
+        return min(_LARGEST, (weight >> 20) * self.mean_size // _MEAN_WEIGHT)
+
+    def content(self, file: int) -> Iterator[bytes]:
+        """The bytes of a file of the pool, in pieces of at most 1 MiB."""
+        for start in range(0, size := self.size(file), _CHUNK):
+            count = min(_CHUNK, size - start)
+            if self.contents == "zeros":
+                yield _ZEROS[:count]
+            else:
+                # Making noise takes longer than writing it. Pieces from other places have no block in common.
+                place = int.from_bytes(self._noise(4, "content", file, start), "little") % _CHUNK
+                yield self._base[place : place + count]
+
+    def links_to(self, file: int) -> int:
+        """How many names in the trees are links to this file of the pool."""
+        rank = self._popularity.at(file)
+        return self._links_below(rank + 1) - self._links_below(rank)
+
+    # -- the trees: names 0 to tree_files - 1, in the archive's order
+
+    def tree_directory(self, name: int) -> str:
+        per_machine = -(-self.tree_files // self.machines)
+        machine, within = divmod(name, per_machine)
+        upper, lower = divmod(within // _FILES_PER_DIRECTORY, _DIRECTORIES_PER_DIRECTORY)
+        return f"machines/{machine}/{upper:x}/{lower:02x}"
+
+    def tree_path(self, name: int) -> str:
+        noise = self._noise(9, "name", name)
+        return f"{self.tree_directory(name)}/{noise.hex()[: 4 + noise[8] % 12]}-{name:x}"
+
+    def target(self, name: int) -> int | None:
+        """The file of the pool that a name in the trees is a link to; None for an empty file."""
+        # Spread evenly: so many of the names below this one are empty files.
+        empty_below = name * self.empty_files // self.tree_files
+        if (name + 1) * self.empty_files // self.tree_files > empty_below:
+            return None
+        slot = self._order.at(name - empty_below)
+        low, high = 0, self.pool_files
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._links_below(middle) <= slot:
+                low = middle
+            else:
+                high = middle
+        return self._popularity.of(low)
+
+    def _links_below(self, rank: int) -> int:
+        """How many links go to the files that are more popular than the one of this rank, rank 0 being the most.
+
+        Half of the links go to all files alike. The share of the others that goes to the first r of n files is
+        r (1 + h) / (r + h n), the h being such that the first one gets what is the most.
+        """
+        alike = self.links // (2 * self.pool_files)
+        others, most = self.links - alike * self.pool_files, self.max_links_per_file - alike
+        # h as a fraction, so that all is exact.
+        over, under = max(0, others - most), most * self.pool_files - others
+        if over == 0:
+            return alike * rank + (others if rank else 0)
+        return alike * rank + others * rank * (under + over) // (rank * under + over * self.pool_files)
+
+    @functools.cached_property
+    def _base(self) -> bytes:
+        return self._noise(2 * _CHUNK, "base")
+
+    @functools.cached_property
+    def _popularity(self) -> _Shuffle:
+        """From files to their ranks by popularity."""
+        return _Shuffle(self.pool_files, self._noise(16, "popularity"))
+
+    @functools.cached_property
+    def _order(self) -> _Shuffle:
+        """From links in the archive's order to links in the order of what they link to."""
+        return _Shuffle(self.links, self._noise(16, "order"))
+
+    def _noise(self, count: int, *label: object) -> bytes:
+        return hashlib.shake_128(repr((_FORMAT, self.seed, *label)).encode()).digest(count)
+
+
+class _Shuffle:
+    """A one-to-one mapping of 0 to count - 1 to the same numbers that takes no memory: a multiple, and an offset."""
+
+    def __init__(self, count: int, noise: bytes) -> None:
+        self._count = max(1, count)
+        # Near the golden ratio neighbours go far from each other, and so do theirs.
+        factor = self._count * 618034 // 1_000_000 + noise[0]
+        while math.gcd(factor, self._count) != 1:
+            factor += 1
+        self._factor, self._offset = factor, int.from_bytes(noise[1:], "little") % self._count
+        self._inverse = pow(factor, -1, self._count)
+
+    def at(self, index: int) -> int:
+        return (index * self._factor + self._offset) % self._count
+
+    def of(self, image: int) -> int:
+        """The index that is mapped there."""
+        return (image - self._offset) * self._inverse % self._count
+
+
+_ZEROS = bytes(_CHUNK)
+
+
+def write_tar(backup: Backup, out: IO[bytes]) -> None:
+    """Write the archive, uncompressed. The same bytes for the same description everywhere. Raises OSError."""
+    written = 0
+    for piece in _pieces(backup):
+        out.write(piece)
+        written += len(piece)
+    # The end of an archive, and what fills its last record.
+    out.write(bytes(1024 + -(written + 1024) % _RECORD))
+
+
+def _pieces(backup: Backup) -> Iterator[bytes]:
+    before = ""
+    for file in range(backup.pool_files):
+        path, size = backup.pool_path(file), backup.size(file)
+        yield from _directories(before, before := path.rpartition("/")[0])
+        yield _header(path, b"0", size=size)
+        yield from backup.content(file)
+        yield bytes(-size % 512)
+    for name in range(backup.tree_files):
+        path, target = backup.tree_path(name), backup.target(name)
+        yield from _directories(before, before := path.rpartition("/")[0])
+        yield _header(path, b"0") if target is None else _header(path, b"1", backup.pool_path(target))
+
+
+def _directories(before: str, directory: str) -> Iterator[bytes]:
+    """The members for a directory and those above it, but for those that the one before lies in as well."""
+    if directory == before:
+        return
+    parts, known = directory.split("/"), before.split("/")
+    for depth in range(1, len(parts) + 1):
+        if parts[:depth] != known[:depth]:
+            yield _header("/".join(parts[:depth]) + "/", b"5")
+
+
+_FIELDS = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
+_OWNER = b"0000000\0"
+
+
+def _header(path: str, kind: bytes, target: str = "", size: int = 0) -> bytes:
+    """A ustar header, written here because `tarfile` takes ten times as long and promises no bytes."""
+    header = _FIELDS.pack(
+        path.encode(),
+        b"0000755\0" if kind == b"5" else b"0000644\0",
+        _OWNER,
+        _OWNER,
+        b"%011o\0" % size,
+        b"%011o\0" % _MTIME,
+        b" " * 8,
+        kind,
+        target.encode(),
+        b"ustar\00000",
+    )
+    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
+
+
+def describe(backup: Backup) -> str:
+    """The argument of this file as a program."""
+    return json.dumps(dataclasses.asdict(backup))
+
+
+def sample(count: int, most: int, seed: int) -> list[int]:
+    """Some of the numbers below `count`, ascending, the first and the last among them."""
+    chosen = random.Random(seed).sample(range(count), min(count, most))
+    return sorted({0, count - 1, *chosen}) if count else []
+
+
+def main(description: str) -> int:
+    try:
+        with open(sys.stdout.fileno(), "wb", buffering=_CHUNK, closefd=False) as out:
+            write_tar(Backup(**json.loads(description)), out)
+    except BrokenPipeError:
+        # Whoever reads it has stopped, and says why.
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

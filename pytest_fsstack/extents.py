@@ -1,0 +1,57 @@
+"""Where a file lies on its device, as the filesystem tells it (Documentation/filesystems/fiemap.rst)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_FS_IOC_FIEMAP = 0xC020660B
+#: Write out what is not written yet, so that it has a place.
+_FLAG_SYNC = 1
+_EXTENT_LAST = 1
+_HEADER = struct.Struct("=QQIIII")
+_EXTENT = struct.Struct("=QQQQQIIII")
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Extent:
+    """In bytes: where it is in the file, where on the device, how long it is."""
+
+    logical: int
+    physical: int
+    length: int
+
+
+def extents(path: Path) -> list[Extent]:
+    """The extents of a file, in its order. Raises OSError, ``EOPNOTSUPP`` where the filesystem does not tell."""
+    found: list[Extent] = []
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        start, last = 0, False
+        while not last:
+            request = bytearray(_HEADER.size + _AT_ONCE * _EXTENT.size)
+            _HEADER.pack_into(request, 0, start, (1 << 64) - 1 - start, _FLAG_SYNC, 0, _AT_ONCE, 0)
+            fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, request)
+            count = _HEADER.unpack_from(request)[3]
+            last = not count
+            for index in range(count):
+                fields = _EXTENT.unpack_from(request, _HEADER.size + index * _EXTENT.size)
+                found.append(Extent(*fields[:3]))
+                start, last = fields[0] + fields[2], bool(fields[5] & _EXTENT_LAST)
+    finally:
+        os.close(descriptor)
+    return found
+
+
+def fragments(found: Iterable[Extent]) -> int:
+    """How many runs of consecutive bytes of the device these are: filesystems cut what lies together at some length."""
+    count, end = 0, -1
+    for extent in found:
+        count += extent.physical != end
+        end = extent.physical + extent.length
+    return count

@@ -1,0 +1,216 @@
+"""A filesystem that has been in use for a while."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pytest_fsstack.corpus import noise
+from pytest_fsstack.extents import extents, fragments
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import some, walk
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+_BLOCK = 4096
+#: Files begin with 4 KiB to 2 MiB, and grow by 4 to 128 KiB, each power of two as often as the next.
+_CREATED, _APPENDED = 9, 5
+_LARGEST = _BLOCK << _CREATED
+_FILES_PER_DIRECTORY = 1000
+_CHECKED_FILES = 64
+#: Operations between two looks at the fragmentation.
+_BETWEEN_PROBES = 1000
+_PROBE = "probe-of-fragmentation"
+_PROBE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation on a file of `start` bytes: `size` more are written at its end, unless it is deleted."""
+
+    kind: Literal["create", "append", "delete"]
+    file: int
+    start: int
+    size: int = 0
+
+
+def churn(seed: int, budget: int) -> Iterator[Operation]:
+    """Operations without end: files are created, appended to and deleted in no order.
+
+    What is live grows until it takes nearly `budget` bytes, in blocks of 4 KiB, and stays there. The same ones for the
+    same arguments everywhere. Raises `ValueError` where the budget has no room for the largest file.
+    """
+    if budget < 2 * _LARGEST:
+        raise ValueError(f"ageing needs room for {2 * _LARGEST:,} bytes, and there is room for {budget:,}")
+    # Of all its methods, only this one is promised to give the same numbers in every version.
+    draw = random.Random(seed).random
+    live: list[tuple[int, int]] = []
+    used = 0
+    for file in itertools.count():
+        while live and (used + _LARGEST > budget or draw() < 0.25):
+            chosen = int(draw() * len(live))
+            which, size = live[chosen]
+            if used + _LARGEST <= budget and draw() < 0.4:
+                more = int((_BLOCK << int(draw() * _APPENDED)) * (1 + draw()))
+                live[chosen] = which, size + more
+                used += _taken(size + more) - _taken(size)
+                yield Operation("append", which, size, more)
+            else:
+                live[chosen] = live[-1]
+                live.pop()
+                used -= _taken(size)
+                yield Operation("delete", which, size)
+        size = int((_BLOCK << int(draw() * _CREATED)) * (1 + draw()))
+        live.append((file, size))
+        used += _taken(size)
+        yield Operation("create", file, 0, size)
+
+
+def _taken(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+@workload()
+def age(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    operations: int = 20_000,
+    target: float | None = None,
+    percent: float = 90.0,
+    seed: int = 1,
+    probe: int | None = None,
+    into: str = "aged",
+) -> None:
+    """Use the filesystem until its free space is in pieces: create, append to and delete files, in a seeded order.
+
+    They fill `percent` of the space that is available at the start, and change from then on. It ends after so many
+    `operations`, the same ones on every stack; or, where there is a `target`, once the fragmentation has reached it,
+    which is looked at every 1000 operations, and at the latest after all of them. They stay in the directory `into`.
+
+    The fragmentation is that of the free space as a new file finds it: `probe` bytes are written to a file in the
+    directory that `Built.stored` names, and synced; in how many pieces they lie on the device, for each MiB, is the
+    metric ``fragments_per_mib``. By default that is half of the space that the other files leave, and at most 256 MiB:
+    a smaller one would find a place in a single piece for long. With blocks of 4 KiB, 256 is the worst. With a target,
+    the course by operations is kept as ``fragmentation``, and the probes are part of the time. Nothing of this is
+    recorded where the filesystem does not tell (FIEMAP), and all operations are done then.
+
+    Afterwards, from the device: the number of files, the sum of sizes, and the content of a sample. Raises `ValueError`
+    where there is too little room, and `FileExistsError` where `into` is there already.
+    """
+    if operations <= 0 or not 0 < percent < 100:
+        raise ValueError(f"age: cannot do {operations} operations up to {percent:g} percent")
+    status = os.statvfs(fsstack.path)
+    available = status.f_bavail * status.f_frsize
+    budget = int(available * percent / 100)
+    if probe is None:
+        probe = min(_PROBE_BYTES, (available - budget) // 2)
+    if not 1 << 20 <= probe < available - budget:
+        raise ValueError(f"age: cannot probe with {probe:,} bytes where the files leave {available - budget:,}")
+    steps = itertools.islice(churn(seed, budget), operations)
+    top = fsstack.path / into
+    top.mkdir()
+    base = _base()
+    course: list[list[float]] = []
+    sizes: dict[int, int] = {}
+    with timed():
+        for done, step in enumerate(steps, 1):
+            _do(top, step, base)
+            if step.kind == "delete":
+                del sizes[step.file]
+            else:
+                sizes[step.file] = step.start + step.size
+            if target is not None and done % _BETWEEN_PROBES == 0:
+                found = _fragmentation(fsstack, probe)
+                if found is None:
+                    target = None
+                    continue
+                course.append([done, found])
+                if found >= target:
+                    break
+    timed.keep("operations", done)
+    if course:
+        timed.keep("fragmentation", course)
+    if (found := _fragmentation(fsstack, probe)) is not None:
+        timed.record("fragments_per_mib", found, unit="1/MiB", better="lower", resolution=(1 << 20) / probe)
+    fsstack.remount()
+    _verify(top, sizes, base)
+
+
+def _path(file: int) -> str:
+    return f"{file // _FILES_PER_DIRECTORY}/{file}"
+
+
+def _base() -> bytes:
+    """What all contents are taken from: the same noise twice, so that it goes on from any place."""
+    return noise(_LARGEST, "age") * 2
+
+
+def _content(base: bytes, file: int, start: int, size: int) -> bytes:
+    """What is in a file from byte `start`; every file begins elsewhere in the base."""
+    first = (file * 4099 + start) % _LARGEST
+    piece = base[first : first + size]
+    return piece if len(piece) == size else piece + _content(base, file, start + len(piece), size - len(piece))
+
+
+def _do(top: Path, step: Operation, base: bytes) -> None:
+    path = top / _path(step.file)
+    if step.kind == "delete":
+        path.unlink()
+        return
+    if step.kind == "create" and step.file % _FILES_PER_DIRECTORY == 0:
+        path.parent.mkdir()
+    flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if step.kind == "create" else os.O_APPEND)
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        os.write(descriptor, _content(base, step.file, step.start, step.size))
+    finally:
+        os.close(descriptor)
+
+
+def _fragmentation(fsstack: Built, size: int) -> float | None:
+    """Fragments of a new file of `size` bytes, for each MiB; None where the filesystem does not tell."""
+    path = fsstack.stored / _PROBE
+    fsstack.sync()
+    piece = noise(1 << 20, "probe")
+    try:
+        with path.open("xb", buffering=0) as file:
+            for start in range(0, size, len(piece)):
+                file.write(piece[: size - start])
+            os.fsync(file.fileno())
+        return fragments(extents(path)) / (size / (1 << 20))
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY):
+            raise
+        return None
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _verify(top: Path, sizes: dict[int, int], base: bytes) -> None:
+    found = walk(top)
+    wrong = [
+        f"{have:,} {what} instead of {want:,}"
+        for what, have, want in (
+            ("files", found.files, len(sizes)),
+            ("bytes in files", found.bytes, sum(sizes.values())),
+        )
+        if have != want
+    ]
+    altered = []
+    for file in sorted(random.Random(len(sizes)).sample(sorted(sizes), min(len(sizes), _CHECKED_FILES))):
+        path = top / _path(file)
+        if not path.is_file() or path.read_bytes() != _content(base, file, 0, sizes[file]):
+            altered.append(_path(file))
+    if altered:
+        wrong.append(f"missing or other content than was written: {some(altered)}")
+    if wrong:
+        raise AssertionError(f"age: after a remount, {'; '.join(wrong)}")

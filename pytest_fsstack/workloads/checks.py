@@ -1,0 +1,128 @@
+"""What workloads check with, outside of the timed block; `step` is the name of the workload, for its messages."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.corpus import Corpus, digest
+
+if TYPE_CHECKING:
+    from pytest_fsstack.stack import Built
+
+
+_CHECKED_BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What lies below a directory; names of regular files, so a file with two hard links counts twice."""
+
+    files: int
+    directories: int
+    links: int
+    bytes: int
+    #: In bytes as ``du`` counts them: each hard-linked file once, the directory itself too.
+    allocated: int
+
+
+def walk(top: Path) -> Walked:
+    """Count what lies below a directory, with a stat call each."""
+    files = directories = links = size = 0
+    allocated = 512 * top.lstat().st_blocks
+    linked: set[tuple[int, int]] = set()
+    pending = [os.fspath(top)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    directories += 1
+                    pending.append(entry.path)
+                elif entry.is_symlink():
+                    links += 1
+                elif entry.is_file(follow_symlinks=False):
+                    files += 1
+                    size += status.st_size
+                if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
+                    if (status.st_dev, status.st_ino) in linked:
+                        continue
+                    linked.add((status.st_dev, status.st_ino))
+                allocated += 512 * status.st_blocks
+    return Walked(files, directories, links, size, allocated)
+
+
+def existing(fsstack: Built, tree: str, step: str) -> Path:
+    """The directory that an earlier step has made."""
+    top = fsstack.path / tree
+    if not top.is_dir():
+        raise AssertionError(f"{step}: there is no directory {tree} on the stack; has the step that makes it run?")
+    return top
+
+
+def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
+    """What the corpus must have left in `tree`, as read after a remount: counts, sizes, the content of its sample."""
+    found = walk(tree)
+    wrong = [
+        f"{have:,} {what} instead of {want:,}"
+        for what, have, want in (
+            ("files", found.files, corpus.files),
+            ("directories", found.directories, corpus.directories),
+            ("symbolic links", found.links, corpus.links),
+            ("bytes in files", found.bytes, corpus.bytes),
+        )
+        if have != want
+    ]
+    missing, altered = [], []
+    for path, expected in corpus.sample.items():
+        try:
+            with (tree / path).open("rb") as content:
+                if digest(content) != expected:
+                    altered.append(path)
+        except OSError as error:
+            missing.append(f"{path} ({error.strerror})")
+    if missing:
+        wrong.append(f"cannot be read: {some(missing)}")
+    if altered:
+        wrong.append(f"other content than in the archive: {some(altered)}")
+    if wrong:
+        raise AssertionError(f"{step}: after a remount, {'; '.join(wrong)}")
+
+
+def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4096) -> None:
+    """One big file, as read after a remount: its size, and a sample of blocks of the start of `source`."""
+    found = target.stat().st_size if target.exists() else None
+    if found != size:
+        raise AssertionError(
+            f"{step}: after a remount {target.name} "
+            + ("is not there" if found is None else f"has {found:,} bytes instead of {size:,}")
+        )
+    blocks = -(-size // block)
+    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
+    with target.open("rb") as written, source.open("rb") as meant:
+        for index in sorted({0, blocks - 1, *sample} if blocks else ()):
+            written.seek(index * block)
+            meant.seek(index * block)
+            if written.read(block) != meant.read(min(block, size - index * block)):
+                raise AssertionError(
+                    f"{step}: after a remount, the {block} bytes at {index * block:,} of {target.name} "
+                    "are not the ones that were written"
+                )
+
+
+def verify_gone(top: Path, step: str, when: str = "") -> None:
+    if not os.path.lexists(top):
+        return
+    left = [os.path.relpath(path, top) for path in top.rglob("*")] if top.is_dir() else []
+    holds = f" and holds {some(sorted(left))}" if left else ""
+    raise AssertionError(f"{step}: {top.name} is still there{when}{holds}")
+
+
+def some(names: Sequence[str]) -> str:
+    """The first three, and how many more."""
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

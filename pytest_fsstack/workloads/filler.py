@@ -1,0 +1,145 @@
+"""A filesystem that is nearly full."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.workloads.base import workload
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+_BLOCK = 1 << 20
+_CHECKED_BLOCKS = 64
+#: How far the filesystem may be from what was asked for, in percent of its space, once it is mounted again.
+_TOLERANCE = 1.0
+
+
+@workload()
+def fill(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    percent: float = 93.0,
+    bytes: int | None = None,
+    payload: Path | None = None,
+    into: str = "filler.bin",
+    cold: bool = True,
+) -> None:
+    """Write a filler file in blocks of 1 MiB, and leave it there: zeros, or the file `payload` again and again.
+
+    With `percent`, until the filesystem is that full: as ``df`` counts, used space by used and available space, after
+    a sync, which is part of the time. Where `bytes` are given, exactly those are written instead, however full that
+    makes it. On a stack that compresses, zeros take nearly no space and never fill it: take an incompressible payload,
+    or `bytes`, as the published studies did. What was written, and how full it was then, is kept as ``filler``.
+
+    Afterwards, from the device: the size, a sample of blocks, and how full the filesystem is. Raises `ValueError` for a
+    payload of less than 1 MiB, `FileExistsError` where `into` is there already.
+    """
+    if not 0 < percent < 100 or (bytes is not None and bytes <= 0):
+        raise ValueError(f"fill: cannot fill to {percent:g} percent, or with {bytes} bytes")
+    if payload is not None and payload.stat().st_size < _BLOCK:
+        raise ValueError(f"fill: {payload} has less than 1 MiB")
+    target = fsstack.path / into
+    with payload.open("rb", buffering=0) if payload else contextlib.nullcontext() as source:
+        content = _Content(source)
+        # Opened inside: what has open files cannot be made cold.
+        with (
+            timed(bytes=bytes, cold=cold, preload=[payload] if payload else []),
+            target.open("xb", buffering=0) as filler,
+        ):
+            if bytes is None:
+                written = _write_until(fsstack, filler.fileno(), content, percent)
+            else:
+                written = _write(filler.fileno(), content, 0, bytes)
+        fsstack.remount()
+        full = _percent(fsstack.path)
+        timed.keep("filler", {"bytes": written, "percent": full})
+        _verify(target, content, written)
+    if bytes is None and abs(full - percent) > _TOLERANCE:
+        raise AssertionError(f"fill: after a remount, the filesystem is {full:.1f} percent full instead of {percent:g}")
+
+
+class _Content:
+    """What is in the blocks of the filler."""
+
+    def __init__(self, payload: FileIO | None) -> None:
+        self._payload = payload
+        self._blocks = os.fstat(payload.fileno()).st_size // _BLOCK if payload else 1
+        self._zeros = b"" if payload else b"\0" * _BLOCK
+
+    def block(self, index: int) -> bytes:
+        if self._payload is None:
+            return self._zeros
+        return os.pread(self._payload.fileno(), _BLOCK, index % self._blocks * _BLOCK)
+
+
+def _write(filler: int, content: _Content, start: int, end: int) -> int:
+    """Write the filler from byte `start`, where it ends, to byte `end`; returns `end`."""
+    while start < end:
+        index, within = divmod(start, _BLOCK)
+        piece = memoryview(content.block(index))[within : within + end - start]
+        try:
+            start += os.write(filler, piece)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise AssertionError(f"fill: there was no space left after {start:,} of {end:,} bytes") from error
+    return end
+
+
+def _write_until(fsstack: Built, filler: int, content: _Content, percent: float) -> int:
+    """Write until the filesystem is so full; returns how many bytes those were."""
+    written = 0
+    most = 2 * sum(_space(fsstack.path))
+    while (missing := _missing(fsstack.path, percent)) > 0:
+        if written >= most:
+            raise AssertionError(
+                f"fill: {written:,} bytes made it only {_percent(fsstack.path):.1f} percent full: the stack compresses "
+                "them; take an incompressible payload, or bytes="
+            )
+        written = _write(filler, content, written, written + -(-missing // _BLOCK) * _BLOCK)
+        # What a filesystem has not placed yet is not in its figures.
+        fsstack.sync()
+    return written
+
+
+def _space(path: Path) -> tuple[int, int]:
+    """Bytes used, and bytes that are available to everybody."""
+    status = os.statvfs(path)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def _missing(path: Path, percent: float) -> int:
+    used, available = _space(path)
+    return int((used + available) * percent / 100) - used
+
+
+def _percent(path: Path) -> float:
+    used, available = _space(path)
+    return 100 * used / (used + available)
+
+
+def _verify(target: Path, content: _Content, size: int) -> None:
+    found = target.stat().st_size if target.exists() else None
+    if found != size:
+        raise AssertionError(
+            f"fill: after a remount {target.name} "
+            + ("is not there" if found is None else f"has {found:,} bytes instead of {size:,}")
+        )
+    blocks = -(-size // _BLOCK)
+    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
+    with target.open("rb", buffering=0) as written:
+        for index in sorted({0, blocks - 1, *sample} if blocks else ()):
+            start = index * _BLOCK
+            if os.pread(written.fileno(), _BLOCK, start) != content.block(index)[: size - start]:
+                raise AssertionError(
+                    f"fill: after a remount, the 1 MiB at {start:,} of {target.name} is not what was written"
+                )

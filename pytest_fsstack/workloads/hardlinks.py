@@ -1,0 +1,265 @@
+"""A backup archive of hard links: unpacked, and removed."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pytest_fsstack import backup as archive_program
+from pytest_fsstack import host, needs
+from pytest_fsstack.backup import Backup, describe, sample
+from pytest_fsstack.corpus import compressor
+from pytest_fsstack.needs import Tool
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import existing, some, verify_gone
+from pytest_fsstack.workloads.latency import Latencies, remove
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Completed, Timed
+    from pytest_fsstack.stack import Built
+
+RemovalOrder = Literal["pool-first", "links-first", "rm"]
+
+_PIPE_BYTES = 1 << 20
+_CHECKED_FILES = 40
+_CHECKED_NAMES = 200
+
+
+@workload(Tool("tar", "tar"))
+def extract_backup(
+    timed: Timed,
+    fsstack: Built,
+    backup: Backup,
+    *,
+    archive: Path | None = None,
+    into: str = "backup",
+    cold: bool = True,
+    remount: bool = True,
+) -> None:
+    """Unpack the backup with ``tar -x`` into the new directory `into` of the stack.
+
+    Where `archive` is given (`pytest_fsstack.corpus.packed_backup`), it is read into the page cache before the clock
+    starts; a compressed one is decompressed by a process of its own, as in the published study, where it was read
+    through lzop. Without one, a process of its own generates what ``tar`` reads. The CPU seconds of either are the
+    metric ``source_seconds``; they are in ``machine_seconds``, but in no other figure. Generating takes some 20 µs a
+    link, and so holds up a stack that makes links faster than that: decompressing takes 0.5 µs.
+
+    Afterwards the names are counted, and of a sample are compared: the content, how many names a file has, and that
+    links are the files that they are to link to. Where links failed, as by a filesystem's limit for names of one file,
+    the stack counts as one that did not do the work; ``failed_links`` is how many those were. What is read then comes
+    from the device, unless `remount` is False because the next step shall find the caches as this one left them, but
+    for the count. Raises `FileExistsError` where `into` is there already.
+    """
+    top = fsstack.path / into
+    if archive and (tool := compressor(archive)):
+        needs.require(tool)
+    top.mkdir()
+    with _source(backup, archive) as source:
+        with timed(bytes=backup.pool_bytes, files=backup.names, cold=cold, preload=[archive] if archive else []):
+            done = timed.run("tar", "--no-same-owner", "-xf", "-", "-C", top, stdin=source.descriptor, check=False)
+    failures = _failed_links(done)
+    if source.returncode:
+        raise host.CommandError(source.argv, source.returncode, "")
+    if source.argv:
+        timed.record("source_seconds", source.seconds, unit="s", better="lower", resolution=1e-3)
+    if remount:
+        fsstack.remount()
+    failed = failures.total()
+    timed.record("failed_links", failed, better="lower", resolution=0.5)
+    if failed:
+        reasons = ", ".join(failures)
+        timed.incomplete(f"{failed:,} of {backup.links:,} links failed: {reasons}")
+    _verify(top, backup, failed)
+
+
+@workload(Tool("rm", "coreutils"))
+def remove_backup(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    order: RemovalOrder = "rm",
+    tree: str = "backup",
+    backup: Backup | None = None,
+    cold: bool = True,
+) -> None:
+    """Remove the backup: with ``rm -rf``, or file by file, the pool before the trees that link to it or after them.
+
+    With the pool first, the last link to a file frees its space; with the links first, that is its name in the pool.
+    File by file, it is recorded how long each unlink takes (`latency.Latencies.record`). Afterwards everything must be
+    gone, also from the device. `backup`, where given, says how many names those were, for a rate; where there were
+    fewer, the stack counts as one that did not do the work.
+    """
+    top = existing(fsstack, tree, "remove_backup")
+    files = backup.names if backup else None
+    if order == "rm":
+        there = _count(top) if backup else None
+        with timed(files=files, cold=cold):
+            timed.run("rm", "-rf", top)
+    else:
+        parts = ("pool", "machines") if order == "pool-first" else ("machines", "pool")
+        with timed(files=files, cold=cold):
+            latencies = Latencies()
+            for part in parts:
+                if (top / part).is_dir():
+                    remove(latencies, top / part)
+            top.rmdir()
+        there = len(latencies)
+        latencies.record(timed)
+    if backup and there != backup.names:
+        timed.incomplete(f"there were {there:,} names to remove instead of {backup.names:,}")
+    verify_gone(top, "remove_backup")
+    fsstack.remount()
+    verify_gone(top, "remove_backup", ", after a remount")
+
+
+class _Source:
+    """Where the archive is read from, and what became of the process that writes it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.argv: tuple[str, ...] = ()
+        self.returncode = 0
+        #: CPU seconds.
+        self.seconds = 0.0
+
+
+@contextlib.contextmanager
+def _source(backup: Backup, archive: Path | None) -> Iterator[_Source]:
+    tool = compressor(archive) if archive else None
+    if archive and not tool:
+        with archive.open("rb") as file:
+            yield _Source(file.fileno())
+        return
+    reading, writing = os.pipe()
+    source = _Source(reading)
+    try:
+        # The fewer times the two must wait for each other, the better. Some systems allow less.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        if archive and tool:
+            source.argv = (host.which(tool.command) or tool.command, "-dc", os.fspath(archive))
+        else:
+            # -I: beside this program lie modules of the plugin, which it must not take for those of the library.
+            source.argv = (sys.executable, "-I", "-S", archive_program.__file__, describe(backup))
+        process = subprocess.Popen(source.argv, stdin=subprocess.DEVNULL, stdout=writing)
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    try:
+        yield source
+    finally:
+        # It ends by itself when nobody reads any more.
+        os.close(reading)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = source.returncode = os.waitstatus_to_exitcode(status)
+        source.seconds = usage.ru_utime + usage.ru_stime
+
+
+def _failed_links(done: Completed) -> collections.Counter[str]:
+    """How many links failed, by reason. Raises `CommandError` where tar failed at anything else."""
+    failures: collections.Counter[str] = collections.Counter()
+    if done.returncode == 0:
+        return failures
+    for line in done.stderr.splitlines():
+        if match := re.search(r": Cannot hard link to .*: ([^:]+)$", line):
+            failures[match[1]] += 1
+        elif not line.endswith("Exiting with failure status due to previous errors"):
+            raise host.CommandError(done.argv, done.returncode, line)
+    if not failures:
+        raise host.CommandError(done.argv, done.returncode, done.stderr)
+    return failures
+
+
+def _count(top: Path) -> int:
+    """Names of anything but directories, without a stat call each."""
+    count, pending = 0, [os.fspath(top)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    count += 1
+    return count
+
+
+def _verify(top: Path, backup: Backup, failed: int) -> None:
+    wrong = []
+    for part, expected in ("pool", backup.pool_files), ("machines", backup.tree_files - failed):
+        found = _count(top / part) if (top / part).is_dir() else 0
+        if found != expected:
+            wrong.append(f"{found:,} names in {part} instead of {expected:,}")
+    for problem, paths in (*_wrong_files(top, backup, failed).items(), *_wrong_names(top, backup, failed).items()):
+        wrong.append(f"{problem}: {some(paths)}")
+    if wrong:
+        raise AssertionError(f"extract_backup: {'; '.join(wrong)}")
+
+
+def _wrong_files(top: Path, backup: Backup, failed: int) -> dict[str, list[str]]:
+    """Files of the pool, by what is wrong with them."""
+    wrong = collections.defaultdict(list)
+    for file in sample(backup.pool_files, _CHECKED_FILES, backup.seed):
+        path = backup.pool_path(file)
+        try:
+            status = (top / path).lstat()
+            same = status.st_size == backup.size(file) and _digest(_pieces(top / path)) == _digest(backup.content(file))
+        except OSError as error:
+            wrong[f"cannot be read ({error.strerror})"].append(path)
+            continue
+        if not same:
+            wrong["other content than in the archive"].append(path)
+        names = 1 + backup.links_to(file)
+        if status.st_nlink > names or status.st_nlink < names - failed:
+            wrong["other numbers of names than in the archive"].append(f"{path} ({status.st_nlink:,} of {names:,})")
+    return wrong
+
+
+def _wrong_names(top: Path, backup: Backup, failed: int) -> dict[str, list[str]]:
+    """Names in the trees, by what is wrong with them."""
+    wrong = collections.defaultdict(list)
+    missing = []
+    for name in sample(backup.tree_files, _CHECKED_NAMES, backup.seed):
+        path, target = backup.tree_path(name), backup.target(name)
+        try:
+            status = (top / path).lstat()
+        except FileNotFoundError:
+            missing.append(path)
+            continue
+        if target is None:
+            if status.st_size:
+                wrong["not empty"].append(path)
+            continue
+        try:
+            linked = (top / backup.pool_path(target)).lstat()
+        except FileNotFoundError:
+            wrong["link to what is not there"].append(path)
+            continue
+        if (status.st_dev, status.st_ino) != (linked.st_dev, linked.st_ino):
+            wrong["not the file that it is to link to"].append(path)
+    if len(missing) > failed:
+        wrong["missing"] = missing
+    return wrong
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as content:
+        while piece := content.read(1 << 20):
+            yield piece
+
+
+def _digest(pieces: Iterator[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()

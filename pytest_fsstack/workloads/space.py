@@ -1,0 +1,105 @@
+"""What space things take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.corpus import noise
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import some
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+
+@workload()
+def small_file_space(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    sizes: Sequence[int] = (0, 1, 1024),
+    count: int = 100,
+    into: str = "small-files",
+) -> None:
+    """Write `count` files of each of the sizes, of incompressible bytes, and record what one of each takes, on average.
+
+    ``raw_1024`` is the apparent size of the file that stores one of 1024 bytes: with stacked encryption that is the
+    ciphertext, else it is as big as the file. ``allocated_1024`` is what ``du`` says of that file. Both are in bytes,
+    and come from the directory that `Built.stored` names: it is looked at with the files and without them, since names
+    there may say nothing. What directories take is not in it.
+
+    Before that, the files are read back from the device and compared; they are removed. Raises `FileExistsError` where
+    `into` is there already.
+    """
+    if count <= 0 or not sizes or min(sizes) < 0 or len(set(sizes)) < len(sizes):
+        raise ValueError(f"small_file_space: cannot write {count} files of each of the sizes {list(sizes)}")
+    top = fsstack.path / into
+    top.mkdir()
+    with timed(bytes=count * sum(sizes), files=count * len(sizes)):
+        for size in sizes:
+            (top / str(size)).mkdir()
+            for index in range(count):
+                (top / str(size) / str(index)).write_bytes(_content(size, index))
+    fsstack.remount()
+    _verify(top, sizes, count)
+    raw, allocated = _taken(fsstack)
+    for size in sizes:
+        for index in range(count):
+            (top / str(size) / str(index)).unlink()
+        raw_left, allocated_left = _taken(fsstack)
+        timed.record(f"raw_{size}", (raw - raw_left) / count, unit="B", better="lower", resolution=1)
+        timed.record(f"allocated_{size}", (allocated - allocated_left) / count, unit="B", better="lower", resolution=1)
+        raw, allocated = raw_left, allocated_left
+    for size in sizes:
+        (top / str(size)).rmdir()
+    top.rmdir()
+
+
+@workload()
+def settle(timed: Timed, fsstack: Built) -> None:
+    """Do nothing but what every step ends with, so that the ``used_bytes`` of the stack as it stands are recorded.
+
+    As the first step of a chain, that is the space that a filesystem takes for itself. Afterwards the stack must be
+    mountable again.
+    """
+    with timed(cold=False):
+        pass
+    fsstack.remount()
+
+
+def _content(size: int, index: int) -> bytes:
+    return noise(size, "small_file_space", index)
+
+
+def _taken(fsstack: Built) -> tuple[int, int]:
+    """Apparent sizes, and bytes allocated, of all regular files where the stack stores what it is given."""
+    fsstack.sync()
+    # A daemon may hold back what it has been told to remove.
+    fsstack.drop_daemon_caches()
+    raw = allocated = 0
+    pending = [os.fspath(fsstack.stored)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    raw += status.st_size
+                    allocated += 512 * status.st_blocks
+    return raw, allocated
+
+
+def _verify(top: Path, sizes: Sequence[int], count: int) -> None:
+    wrong = []
+    for size in sizes:
+        for index in range(count):
+            path = top / str(size) / str(index)
+            if not path.is_file() or path.read_bytes() != _content(size, index):
+                wrong.append(f"{size}/{index}")
+    if wrong:
+        raise AssertionError(f"small_file_space: after a remount, missing or other content: {some(wrong)}")

@@ -1,0 +1,133 @@
+"""Workloads on real filesystems: what only those can refuse, take up, or tear into pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import host, needs, workloads
+from pytest_fsstack.backup import Backup
+from pytest_fsstack.corpus import packed_backup, payload
+from pytest_fsstack.journal import Journal
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.measure import Sample, Timed
+from pytest_fsstack.stack import Built, Layer, Site, Stack, build
+
+pytestmark = pytest.mark.root
+
+KNOWN: dict[str, type[Layer]] = {layer.name: layer for layer in BUILT_IN}
+SIZE = 512 << 20
+BACKUP = Backup(pool_files=30, links=2000, empty_files=20, mean_size=20_000, max_links_per_file=200)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    host.private_mounts()
+    directory = tmp_path / "site"
+    directory.mkdir()
+    journal = Journal(tmp_path / "journal")
+    yield Site(directory, journal)
+    journal.close()
+
+
+def built(text: str, site: Site) -> AbstractContextManager[Built]:
+    stack = Stack.parse(text, KNOWN)
+    if reasons := needs.missing([*LoopDevice(SIZE).needs(), *stack.needs()]):
+        pytest.skip("; ".join(reasons))
+    return build(stack, LoopDevice(SIZE), site)
+
+
+def measured(block: Timed) -> Sample:
+    assert block.sample is not None
+    return block.sample
+
+
+def test_ext4_refuses_more_names_of_a_file_than_it_can_count(site: Site) -> None:
+    backup = Backup(pool_files=1, links=65_010, mean_size=1000, max_links_per_file=65_010)
+    with built("ext4", site) as stack:
+        block = Timed(stack)
+        workloads.extract_backup(block, stack, backup)
+        # 65,000 names, one of which is that in the pool.
+        assert measured(block).incomplete == "11 of 65,010 links failed: Too many links"
+        assert measured(block)["failed_links"] == 11
+        block = Timed(stack)
+        workloads.remove_backup(block, stack, order="links-first", backup=backup)
+        assert measured(block).incomplete == "there were 65,000 names to remove instead of 65,011"
+        assert measured(block).kept["operations_over_time"][-1][1] == 65_000
+
+
+@pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs"])
+def test_a_backup_is_unpacked_and_removed(text: str, site: Site, tmp_path: Path) -> None:
+    archive = packed_backup(tmp_path / "cache", BACKUP)
+    with built(text, site) as stack:
+        for source, order in (archive, "pool-first"), (None, "rm"):
+            block = Timed(stack)
+            workloads.extract_backup(block, stack, BACKUP, archive=source)
+            assert measured(block).incomplete == ""
+            block = Timed(stack)
+            workloads.remove_backup(block, stack, order=order, backup=BACKUP)  # type: ignore[arg-type]
+            assert measured(block).incomplete == ""
+
+
+def test_a_filesystem_without_hard_links_is_one_that_did_not_do_the_work(site: Site) -> None:
+    # With names that depend on where a file is, it can have but one.
+    with built("ext4 | encfs(mode='paranoia')", site) as stack:
+        block = Timed(stack)
+        workloads.extract_backup(block, stack, BACKUP)
+        assert measured(block).incomplete == "2,000 of 2,000 links failed: Operation not permitted"
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [("ext4", [0, 1, 1024]), ("ext4 | gocryptfs", [0, 51, 1074]), ("ext4 | encfs", [0, 9, 1032])],
+)
+def test_small_files_take_what_their_format_says(text: str, raw: list[int], site: Site) -> None:
+    with built(text, site) as stack:
+        block = Timed(stack)
+        workloads.small_file_space(block, stack, sizes=(0, 1, 1024), count=20)
+        sample = measured(block)
+        assert sample["allocated_0"] == 0
+        assert sample["allocated_1"] == sample["allocated_1024"] == 4096
+        assert [sample["raw_0"], sample["raw_1"], sample["raw_1024"]] == raw
+
+
+@pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs", "btrfs(compress='zlib')"])
+def test_a_filesystem_is_filled(text: str, site: Site, tmp_path: Path) -> None:
+    with built(text, site) as stack:
+        block = Timed(stack)
+        workloads.fill(block, stack, percent=60, payload=payload(tmp_path, 4 << 20, 1))
+        assert measured(block).kept["filler"]["percent"] == pytest.approx(60, abs=1)
+
+
+def test_zeros_do_not_fill_a_filesystem_that_compresses(site: Site) -> None:
+    with built("btrfs(compress='zstd')", site) as stack:
+        with pytest.raises(AssertionError, match="the stack compresses them"):
+            workloads.fill(Timed(stack), stack)
+    with built("btrfs(compress='zstd')", site) as stack:
+        block = Timed(stack)
+        workloads.fill(block, stack, bytes=1 << 30)
+        assert measured(block).kept["filler"]["bytes"] == 1 << 30
+        assert measured(block).kept["filler"]["percent"] < 50
+
+
+@pytest.mark.parametrize("text", ["ext4", "ext4 | gocryptfs", "xfs", "btrfs"])
+def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, site: Site) -> None:
+    with built(text, site) as stack:
+        block = Timed(stack)
+        workloads.age(block, stack, operations=6000, target=100.0)
+        sample = measured(block)
+        print(dict(sample.values), sample.kept)
+        course = sample.kept["fragmentation"]
+        assert [point[0] for point in course] == list(range(1000, 6001, 1000))
+        assert sample["fragments_per_mib"] > 2 * course[0][1] > 0
+
+
+def test_what_a_fresh_filesystem_takes_is_recorded(site: Site) -> None:
+    with built("ext4", site) as stack:
+        block = Timed(stack)
+        workloads.settle(block, stack)
+        assert 0 < measured(block)["used_bytes"] < SIZE / 2
