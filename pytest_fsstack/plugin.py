@@ -168,13 +168,13 @@ def sizes(request: pytest.FixtureRequest) -> Sizes:
 
 
 @pytest.fixture(scope="session")
-def payloads(request: pytest.FixtureRequest) -> Callable[[int], Path]:
-    """Gives files that cannot be compressed, of as many bytes as asked for."""
+def payloads(request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """Gives files that cannot be compressed: ``payloads(size, seed=1)``, in bytes; another seed, other contents."""
     return session_of(request.config).payload
 
 
 @pytest.fixture(scope="session")
-def payload(payloads: Callable[[int], Path]) -> Path:
+def payload(payloads: Callable[..., Path]) -> Path:
     """A file of 100 MiB that cannot be compressed."""
     return payloads(100 << 20)
 

@@ -365,12 +365,12 @@ class Session:
         except data.CorpusError as error:
             pytest.fail(str(error), pytrace=False)
 
-    def payload(self, size: int) -> Path:
+    def payload(self, size: int, seed: int = 1) -> Path:
         """A file of that many bytes that cannot be compressed."""
         from pytest_fsstack import corpus
 
         try:
-            return corpus.payload(corpus.cache_directory(), size, seed=1)
+            return corpus.payload(corpus.cache_directory(), size, seed)
         except corpus.CorpusError as error:
             pytest.fail(str(error), pytrace=False)
 

@@ -279,4 +279,6 @@ def test_every_option_has_the_prefix_and_a_help_text(pytester: pytest.Pytester) 
 
 def test_markers_are_described(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--markers")
-    result.stdout.fnmatch_lines(["@pytest.mark.fsstack(*stacks, baseline=None, below=None)*", "@pytest.mark.fsstack_budget(*"])
+    result.stdout.fnmatch_lines(
+        ["@pytest.mark.fsstack(*stacks, baseline=None, below=None)*", "@pytest.mark.fsstack_budget(*"]
+    )

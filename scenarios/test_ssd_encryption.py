@@ -1,0 +1,124 @@
+"""Filesystems and encryption on one partition: which combination costs least on a laptop?
+
+ext4 and btrfs, plain, on LUKS, and below eCryptfs, with compression and with a stride that the disk has not. One chain a
+stack, all on the same filesystem: bonnie++; unpack a source tree, compile, remove it; fill the filesystem; and again on
+the nearly full one. The cells are those of ``time``: real, user, sys; green is less than plain ext4, red is more, where
+the interval leaves no doubt.
+
+    pytest scenarios/test_ssd_encryption.py --fsstack-device=/dev/sdb1 --fsstack-discard --fsstack-scheduler=none
+    pytest scenarios/test_ssd_encryption.py --fsstack-kernel=KERNEL          in a VM of a kernel that has them all
+
+As published: 155 GB, twice the memory for bonnie++, and a kernel to unpack and compile. For that, give
+``--fsstack-scale=paper --fsstack-corpus=/usr/src/linux-source-6.1.tar.xz``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import workloads
+from pytest_fsstack.corpus import Corpus
+from pytest_fsstack.measure import Timed
+from pytest_fsstack.scale import Sizes
+from pytest_fsstack.stack import Built
+from pytest_fsstack.workloads.build import LUA, Source, linux
+
+MiB, GiB = 1 << 20, 1 << 30
+EXT4 = "ext4(mount='noatime,nodiratime,discard')"
+BTRFS = "btrfs(mount='noatime,nodiratime,ssd')"
+ZLIB = "btrfs(compress='zlib', mount='noatime,nodiratime,ssd')"
+LZO = "btrfs(compress='lzo', mount='noatime,nodiratime,ssd')"
+LUKS = "luks(cipher='aes-xts-plain', key_size=256)"
+
+
+@dataclass(frozen=True)
+class Laptop(Sizes):
+    """`bonnie` is its file set in bytes; `filler` the bytes of the file that leaves a device of `space` nearly full.
+
+    `source` is what is compiled, into the tree that was unpacked before; without one, that tree, which is a kernel.
+    """
+
+    bonnie: int
+    filler: int
+    source: Source | None = None
+
+
+#: Two of its files, for a guest in emulation.
+FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lcode.o", product_bytes=5_000)
+
+
+@pytest.mark.fsstack(
+    f"ext4-plain = {EXT4}",
+    "ext4-custstride-plain = ext4(mkfs='-b 4096 -E stride=128,stripe-width=128', mount='noatime,nodiratime,discard')",
+    f"ext4-dmcrypt = {LUKS} | {EXT4}",
+    f"ext4-ecryptfs = {EXT4} | ecryptfs",
+    f"btrfs-plain = {BTRFS}",
+    f"btrfs-dmcrypt = {LUKS} | {BTRFS}",
+    f"btrfs-ecryptfs = {BTRFS} | ecryptfs",
+    f"btrfs-zlib-plain = {ZLIB}",
+    f"btrfs-zlib-dmcrypt = {LUKS} | {ZLIB}",
+    f"btrfs-zlib-ecryptfs = {ZLIB} | ecryptfs",
+    f"btrfs-lzo-dmcrypt = {LUKS} | {LZO}",
+    baseline="ext4-plain",
+)
+@pytest.mark.fsstack_sizes(
+    smoke=Laptop(space=512 * MiB, bonnie=16 * MiB, filler=300 * MiB, source=FEW_FILES),
+    small=Laptop(space=4 * GiB, bonnie=128 * MiB, filler=3400 * MiB, source=LUA),
+    paper=Laptop(space=150 * GiB, bonnie=16 * GiB, filler=130 * 1000**3),
+)
+@pytest.mark.fsstack_table("times")
+@pytest.mark.fsstack_remark(
+    "zeros fill the filesystem, as published: on a stack that compresses them, the nearly full filesystem is not full"
+)
+class TestSsdEncryption:
+    @pytest.mark.benchmark(group="bonnie++")
+    def test_bonnie(self, fsstack: Built, timed: Timed, sizes: Laptop) -> None:
+        workloads.bonnie(timed, fsstack, size=sizes.bonnie, concurrency=5)
+
+    @pytest.mark.benchmark(group="unpack")
+    def test_unpack(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
+        workloads.extract(timed, fsstack, corpus, compression="bzip2")
+
+    @pytest.mark.benchmark(group="compile")
+    def test_compile(self, fsstack: Built, timed: Timed, sizes: Laptop, corpus: Corpus) -> None:
+        build(fsstack, timed, sizes, corpus)
+
+    @pytest.mark.benchmark(group="remove")
+    def test_remove(self, fsstack: Built, timed: Timed) -> None:
+        workloads.delete(timed, fsstack)
+
+    @pytest.mark.benchmark(group="fill")
+    def test_fill(self, fsstack: Built, timed: Timed, sizes: Laptop) -> None:
+        workloads.fill(timed, fsstack, bytes=sizes.filler)
+
+    @pytest.mark.benchmark(group="unpack, nearly full")
+    def test_unpack_full(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
+        workloads.extract(timed, fsstack, corpus, compression="bzip2")
+
+    @pytest.mark.benchmark(group="compile, nearly full")
+    def test_compile_full(self, fsstack: Built, timed: Timed, sizes: Laptop, corpus: Corpus) -> None:
+        build(fsstack, timed, sizes, corpus)
+
+    @pytest.mark.benchmark(group="remove, nearly full")
+    def test_remove_full(self, fsstack: Built, timed: Timed) -> None:
+        workloads.delete(timed, fsstack)
+
+
+def build(fsstack: Built, timed: Timed, sizes: Laptop, corpus: Corpus) -> None:
+    """Compile what was unpacked, where that is a kernel; else a program that is unpacked into the same tree."""
+    if sizes.source is None:
+        workloads.compile_source(timed, fsstack, whole_kernel(corpus), tree="tree", jobs=4)
+    else:
+        workloads.compile_source(timed, fsstack, sizes.source, tree="tree/source", jobs=4)
+
+
+def whole_kernel(corpus: Corpus) -> Source:
+    """The kernel that the corpus is, with a distribution's configuration where there is one."""
+    if not corpus.name.startswith("linux-"):
+        pytest.fail("to compile a kernel, give the archive of its source as --fsstack-corpus", pytrace=False)
+    config = next(iter(sorted(Path("/boot").glob("config-*"), reverse=True)), "defconfig")
+    return linux(corpus.tar, config=config)
