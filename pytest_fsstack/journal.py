@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pytest_fsstack import guard, host, settings
 
-_PROC, _SYS = Path("/proc"), Path("/sys")
+_PROC, _SYS, _DEV = Path("/proc"), Path("/sys"), Path("/dev")
 _LOOP_GET_STATUS64 = 0x4C05  # linux/loop.h
 
 Fact = str | int | None
@@ -456,6 +456,38 @@ def _unmap(facts: Facts) -> str:
     return f"removed the device-mapper device {name}"
 
 
+def _active_volumes(facts: Facts) -> list[str]:
+    """The mappings of a volume group, hidden ones as well; LVM doubles the hyphens of its name."""
+    prefix = f"{_text(facts, 'name').replace('-', '--')}-"
+    if not prefix.startswith("fsstack--"):
+        raise _Unproved("that is no name that this plugin gives to a volume group")
+    found = []
+    for file in (_SYS / "block").glob("dm-*/dm/name"):
+        with contextlib.suppress(OSError):
+            if (name := file.read_text().strip()).startswith(prefix):
+                found.append(name)
+    return sorted(found)
+
+
+def _active(facts: Facts) -> bool:
+    return bool(_active_volumes(facts)) or _links(facts).is_dir()
+
+
+def _links(facts: Facts) -> Path:
+    """LVM's links to the volumes, which only udevd removes by itself."""
+    return _DEV / _text(facts, "name")
+
+
+def _deactivate(facts: Facts) -> str:
+    if volumes := _active_volumes(facts):
+        # Those on which others stand go after them.
+        host.run("dmsetup", "remove", "--deferred", *volumes, env=host.mapper_environment())
+    if not host.wait_until(lambda: not _active_volumes(facts), 2.0):
+        raise _Unproved("it goes once nothing uses it any more")
+    shutil.rmtree(_links(facts), ignore_errors=True)
+    return f"removed the logical volumes of {_text(facts, 'name')}"
+
+
 def _backed(facts: Facts) -> dict[str, Fact]:
     if "path" not in facts:
         return {}
@@ -579,6 +611,7 @@ _KINDS: Mapping[str, _Kind] = {
     "fscrypt key": _Kind(_real_target, _encryption_key_added, _remove_encryption_key),
     "daemon": _Kind(_started, _running, _kill),
     "dm": _Kind(_name_is_enough, _mapped, _unmap),
+    "vg": _Kind(_name_is_enough, _active, _deactivate),
     "zpool": _Kind(_name_is_enough, _imported, _export),
     "setting": _Kind(_name_is_enough, _still_set, _set_back),
     "loop": _Kind(_backed, _attached, _detach),

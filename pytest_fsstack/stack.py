@@ -53,7 +53,9 @@ class Block:
         if not self.blank:
             host.run("wipefs", "-aq", self.path)
 
-    def overwrite(self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = ()) -> None:
+    def overwrite(
+        self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
 
         It is wiped first, so that the tool does not ask, and checked again at the last moment. Raises what `check`
@@ -61,7 +63,7 @@ class Block:
         """
         self.wipe()
         self.check()
-        host.run(*argv, self.path, fds=fds)
+        host.run(*argv, self.path, fds=fds, env=env)
         self.written()
 
 
@@ -108,6 +110,8 @@ class Site:
     journal: Journal
     secret: Secret = dataclasses.field(default_factory=Secret)
     queue: Queue = dataclasses.field(default_factory=Queue)
+    #: How many places there are below the layer that is being made: what `Layer.opened` gets as `depth`.
+    depth: int = 0
 
     def mountpoint(self, layer: str, depth: int) -> Path:
         """An empty directory to mount on."""
@@ -426,12 +430,15 @@ class Built:
                 found += [int(number) for number in re.findall(r"\((\d+) bytes\)", said)]
         if not found:
             reason = "; ".join(problems) or "it has no filesystem of its own"
-            hint = ". LUKS and dm-crypt pass discards on with open='--allow-discards'" if self._is_mapped() else ""
+            holding_back = [layer.name for layer in self.stack.layers if self._holds_discards_back(layer)]
+            hint = f". {', '.join(holding_back)}: open='--allow-discards' passes discards on" if holding_back else ""
             raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {reason}{hint}")
         return sum(found)
 
-    def _is_mapped(self) -> bool:
-        return any(layer.takes == (Block,) and layer.gives is Block for layer in self.stack.layers)
+    @staticmethod
+    def _holds_discards_back(layer: Layer) -> bool:
+        """As encryption and checksums do by default; the layers that do so are those of cryptsetup's tools."""
+        return layer.gives is Block and "--allow-discards" not in getattr(layer, "open", "--allow-discards")
 
     def remount(self) -> None:
         """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
@@ -457,6 +464,7 @@ class Built:
 
     def _add(self, layer: Layer, fresh: bool) -> None:
         below, depth = self._places[-1], len(self._places)
+        self._site.depth = depth
         try:
             if fresh:
                 layer.create(below, self._site)

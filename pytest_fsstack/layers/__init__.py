@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_fsstack.layers.dmcrypt import Dmcrypt, Luks
 from pytest_fsstack.layers.filesystems import (
     Bcachefs,
     Btrfs,
@@ -19,9 +20,12 @@ from pytest_fsstack.layers.filesystems import (
     Vfat,
     Xfs,
 )
+from pytest_fsstack.layers.integrity import Integrity
 from pytest_fsstack.layers.kernel_encryption import Ecryptfs, Fscrypt
-from pytest_fsstack.layers.mapper import Dmcrypt, Luks
+from pytest_fsstack.layers.lvm import Lvm
+from pytest_fsstack.layers.mapper import Delay, Flakey, Linear
 from pytest_fsstack.layers.passthrough import Bind, Loop, Overlay, Raw
+from pytest_fsstack.layers.raid import Raid
 from pytest_fsstack.layers.stacked import Cryfs, Encfs, Gocryptfs, Securefs
 from pytest_fsstack.layers.zfs import Zfs
 from pytest_fsstack.stack import Layer
@@ -30,6 +34,12 @@ BUILT_IN: tuple[type[Layer], ...] = (
     Raw,
     Luks,
     Dmcrypt,
+    Integrity,
+    Linear,
+    Lvm,
+    Raid,
+    Delay,
+    Flakey,
     Ext2,
     Ext3,
     Ext4,

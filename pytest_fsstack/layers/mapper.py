@@ -1,56 +1,80 @@
-"""Encryption in the device-mapper: LUKS and plain dm-crypt.
+"""Mappings of the device-mapper, and the layers that are a single target of it: linear, delay, flakey.
 
 A mapping is marked for deferred removal as soon as it is held open here: when this process dies, also by SIGKILL, the
-kernel unmounts what stands on it and then removes it.
+kernel unmounts what stands on it and then removes it, and those that it stood on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack import host
-from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root, Tool
+from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root
 from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.units import parse_size
 
-CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
+#: Bytes; all that the device-mapper counts is in these.
+SECTOR = 512
+_BLKFLSBUF = 0x1261  # linux/fs.h
+
+
+# -- mappings ----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def mapping(name: str, site: Site, *create: str | os.PathLike[str], fds: tuple[int, ...] = ()) -> Iterator[Block]:
-    """Make the mapping `name` with the command `create`, and yield its block device."""
-    env = host.mapper_environment()
-    with site.journal.entry("dm", name=name), contextlib.ExitStack() as hold:
-        try:
-            host.run(*create, fds=fds, env=env)
-            device = _device(name)
-            hold.callback(os.close, os.open(device, os.O_RDONLY | os.O_CLOEXEC))
-            host.run("dmsetup", "remove", "--deferred", name, env=env)
-        except BaseException:
-            hold.close()
-            # The command may have been interrupted, or have failed, after it had made the mapping.
-            with contextlib.suppress(FileNotFoundError):
-                _device(name)
-                host.run("dmsetup", "remove", "--retry", name, env=env)
-            raise
+def held(ours: Callable[[str], bool], make: Callable[[], object]) -> Iterator[dict[str, Path]]:
+    """Hold what mappings `make` makes, of the names that are `ours`: yields their /dev/dm-N by name, and removes them.
 
-        def check() -> None:
-            if _name(device) != name:
-                raise OSError(f"{device} is not this session's {name} any more; nothing was written to it")
+    The journal must have them already. Raises `host.CommandError`, and OSError where somebody else still uses one.
+    """
+    with removed_on_error(ours), contextlib.ExitStack() as opening:
+        make()
+        found = _mappings(ours)
+        for device in found.values():
+            opening.callback(os.close, os.open(device, os.O_RDONLY | os.O_CLOEXEC))
+        _remove(found)
+        hold = opening.pop_all()
+    try:
+        yield found
+    finally:
+        hold.close()
+        _wait_for_the_end(found)
 
-        try:
-            yield Block(device, check)
-        finally:
-            hold.close()
-            if not host.wait_until(lambda: _name(device) not in (name, _ENDING), 15.0):
-                holders = ", ".join(host.users(device)) or "nobody that shows"
-                raise OSError(f"{device} ({name}) is still in use by: {holders}")
+
+@contextlib.contextmanager
+def removed_on_error(ours: Callable[[str], bool]) -> Iterator[None]:
+    """Where an error passes, remove the mappings of these names: a tool may have failed after it had made some."""
+    try:
+        yield
+    except BaseException:
+        if left := _mappings(ours):
+            _remove(left)
+            _wait_for_the_end(left)
+        raise
+
+
+def _remove(mappings: Mapping[str, Path]) -> None:
+    """Each goes once it has no user left: those that nobody uses at once, and then those that they stood on."""
+    host.run("dmsetup", "remove", "--deferred", *mappings, env=host.mapper_environment())
+
+
+def _wait_for_the_end(mappings: Mapping[str, Path]) -> None:
+    def left() -> dict[str, Path]:
+        return {name: device for name, device in mappings.items() if _name(device) in (name, _ENDING)}
+
+    if not host.wait_until(lambda: not left(), 15.0):
+        for name, device in left().items():
+            holders = ", ".join(host.users(device)) or "nobody that shows"
+            raise OSError(f"{device} ({name}) is still in use by: {holders}")
 
 
 _ENDING = ""
@@ -65,76 +89,108 @@ def _name(device: Path) -> str | None:
         return _ENDING if error.errno == errno.EINVAL else None
 
 
-def _device(name: str) -> Path:
-    """The /dev/dm-N of a mapping. Raises FileNotFoundError."""
-    for shown in Path("/sys/block").glob("dm-*"):
-        device = Path("/dev", shown.name)
-        if _name(device) == name:
-            return device
-    raise FileNotFoundError(errno.ENOENT, "there is no such mapping", name)
+def _mappings(ours: Callable[[str], bool]) -> dict[str, Path]:
+    """The /dev/dm-N of each mapping whose name is ours."""
+    devices = [Path("/dev", shown.name) for shown in Path("/sys/block").glob("dm-*")]
+    return {name: device for device in devices if (name := _name(device)) and ours(name)}
+
+
+def block(name: str, device: Path, written: Callable[[], object] = lambda: None) -> Block:
+    """The place that a mapping is; it may be written to as long as it is that mapping."""
+
+    def check() -> None:
+        if _name(device) != name:
+            raise OSError(f"{device} is not this session's {name} any more; nothing was written to it")
+
+    return Block(device, check, written)
+
+
+@contextlib.contextmanager
+def mapping(
+    name: str,
+    site: Site,
+    *create: str | os.PathLike[str],
+    fds: tuple[int, ...] = (),
+    below: Sequence[str] = (),
+    written: Callable[[], object] = lambda: None,
+) -> Iterator[Block]:
+    """Make the mapping `name` with the command `create`, which makes those of `below` too, and yield its device."""
+    with contextlib.ExitStack() as undo:
+        names = [*below, name]
+        for each in names:
+            undo.enter_context(site.journal.entry("dm", name=each))
+        run = functools.partial(host.run, *create, fds=fds, env=host.mapper_environment())
+        found = undo.enter_context(held(names.__contains__, run))
+        if name not in found:
+            raise FileNotFoundError(errno.ENOENT, f"{create[0]} made no such mapping", name)
+        yield block(name, found[name], written)
+
+
+def table(name: str, site: Site, text: str, below: Block) -> contextlib.AbstractContextManager[Block]:
+    """The mapping `name` of one table, on `below`: it shows the bytes there as they are."""
+    return mapping(name, site, "dmsetup", "create", name, "--table", text, written=_seen_on(below))
+
+
+@contextlib.contextmanager
+def slices(name: str, site: Site, below: Block, extents: Sequence[tuple[int, int]]) -> Iterator[list[Block]]:
+    """Parts of a device as devices of their own, each from its first sector and as many long."""
+    tables = {
+        f"{name}-{number}": f"0 {length} linear {below.path} {start}" for number, (start, length) in enumerate(extents)
+    }
+    # One command makes them all; name, UUID, minor number, mode, table.
+    concise = ";".join(f"{each},,,rw,{text}" for each, text in tables.items())
+    with contextlib.ExitStack() as undo:
+        for each in tables:
+            undo.enter_context(site.journal.entry("dm", name=each))
+        create = functools.partial(host.run, "dmsetup", "create", "--concise", concise, env=host.mapper_environment())
+        found = undo.enter_context(held(tables.__contains__, create))
+        yield [block(each, found[each], _seen_on(below)) for each in tables]
+
+
+def _seen_on(below: Block) -> Callable[[], None]:
+    """What tells `below` that it was written to: by way of a mapping, which its own page cache knows nothing of."""
+
+    def written() -> None:
+        fd = os.open(below.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(fd, _BLKFLSBUF)
+        finally:
+            os.close(fd)
+        below.written()
+
+    return written
+
+
+def sectors(place: Block) -> int:
+    """The size of a device."""
+    return int(Path("/sys/dev/block", place.number, "size").read_text())
+
+
+# -- targets -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Luks(Layer):
-    """LUKS on dm-crypt, with a random passphrase; its key derivation is made cheap, so that setting up is fast."""
+class Linear(Layer):
+    """dm-linear: the device below, or a part of it. What the device-mapper costs by itself."""
 
-    name: ClassVar = "luks"
+    name: ClassVar = "linear"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
 
-    cipher: str = option("aes-xts-plain64", "cipher, as `cryptsetup --cipher` takes it")
-    key_size: int = option(512, "bits of the key; XTS halves it")
-    sector_size: int | None = option(None, "bytes of an encryption sector, 512 to 4096; by default cryptsetup's choice")
-    format: str = option("", "further options of `cryptsetup luksFormat`, verbatim")
-    open: str = option("", "further options of `cryptsetup open`, verbatim")
+    offset: str = option("0", "where it begins, such as 1M; with 512 nothing above is aligned to the device's blocks")
+    size: str = option("", "how long it is, such as 4G; by default it ends where the device below does")
 
     def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("crypt"), DMSETUP, CRYPTSETUP]
+        return [Root("device-mapper"), DeviceMapper("linear"), DMSETUP]
 
     def check_options(self) -> None:
-        _check(self.key_size, self.sector_size)
-
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        sector = ["--sector-size", str(self.sector_size)] if self.sector_size else []
-        with site.secret.passphrase() as fd:
-            below.overwrite(
-                *("cryptsetup", "--batch-mode", "luksFormat", "--type", "luks2"),
-                *("--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"),
-                *("--cipher", self.cipher, "--key-size", str(self.key_size), *sector),
-                *(*shlex.split(self.format), "--key-file", f"/proc/self/fd/{fd}"),
-                fds=(fd,),
-            )
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        name = site.name(f"{depth}-luks")
-        with contextlib.ExitStack() as undo:
-            with site.secret.passphrase() as fd:
-                words = ["--type", "luks", *shlex.split(self.open), "--key-file", f"/proc/self/fd/{fd}"]
-                command = ["cryptsetup", "--batch-mode", "open", *words, str(below.path), name]
-                block = undo.enter_context(mapping(name, site, *command, fds=(fd,)))
-            yield block
-
-
-@dataclass(frozen=True)
-class Dmcrypt(Layer):
-    """Plain dm-crypt, without a header, with a random key."""
-
-    name: ClassVar = "dmcrypt"
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
-
-    cipher: str = option("aes-xts-plain64", "cipher, as `cryptsetup --cipher` takes it, such as aes-cbc-essiv:sha256")
-    key_size: int = option(512, "bits of the key; XTS halves it")
-    sector_size: int | None = option(None, "bytes of an encryption sector, 512 to 4096; by default 512")
-    open: str = option("", "further options of `cryptsetup open --type plain`, verbatim")
-
-    def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("crypt"), DMSETUP, CRYPTSETUP]
-
-    def check_options(self) -> None:
-        _check(self.key_size, self.sector_size)
+        for name, text in ("offset", self.offset), ("size", self.size or "512"):
+            try:
+                size = parse_size(text)
+            except ValueError as error:
+                raise OptionError(name, str(error)) from None
+            if size % SECTOR or (name == "size" and not size):
+                raise OptionError(name, f"{name} is a multiple of 512 bytes, unlike {text}")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
@@ -142,29 +198,87 @@ class Dmcrypt(Layer):
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        name, size = site.name(f"{depth}-dmcrypt"), self.key_size // 8
-        sector = ["--sector-size", str(self.sector_size)] if self.sector_size else []
-        with contextlib.ExitStack() as undo:
-            with site.secret.key(size) as fd:
-                words = ["--cipher", self.cipher, "--key-size", str(self.key_size), *sector, *shlex.split(self.open)]
-                keys = ["--key-file", f"/proc/self/fd/{fd}", "--keyfile-size", str(size)]
-                command = [
-                    "cryptsetup",
-                    "--batch-mode",
-                    "open",
-                    "--type",
-                    "plain",
-                    *words,
-                    *keys,
-                    str(below.path),
-                    name,
-                ]
-                block = undo.enter_context(mapping(name, site, *command, fds=(fd,)))
-            yield block
+        assert isinstance(below, Block)
+        start, there = parse_size(self.offset) // SECTOR, sectors(below)
+        length = parse_size(self.size) // SECTOR if self.size else there - start
+        if length <= 0 or start + length > there:
+            raise OSError(f"{self} does not fit on {below.path}, which has {there * SECTOR} bytes")
+        with table(site.name(f"{depth}-linear"), site, f"0 {length} linear {below.path} {start}", below) as place:
+            yield place
 
 
-def _check(key_size: int, sector_size: int | None) -> None:
-    if key_size <= 0 or key_size % 8:
-        raise OptionError("key_size", f"key_size is a number of bits such as 256 or 512, not {key_size}")
-    if sector_size not in (None, 512, 1024, 2048, 4096):
-        raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096, not {sector_size}")
+@dataclass(frozen=True)
+class Delay(Layer):
+    """dm-delay: every request waits. A slow device made of a fast one, and a difference of known size to find."""
+
+    name: ClassVar = "delay"
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Block
+
+    read: int = option(10, "milliseconds that a read waits")
+    write: int = option(10, "milliseconds that a write waits")
+    flush: int | None = option(None, "milliseconds that a flush waits; by default as a write")
+
+    def needs(self) -> list[Need]:
+        return [Root("device-mapper"), DeviceMapper("delay"), DMSETUP]
+
+    def check_options(self) -> None:
+        for name in "read", "write", "flush":
+            if (getattr(self, name) or 0) < 0:
+                raise OptionError(name, f"{name} is a number of milliseconds, not {getattr(self, name)}")
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        below.wipe()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+        assert isinstance(below, Block)
+        times = [self.read, self.write, *([self.flush] if self.flush is not None else [])]
+        words = " ".join(f"{below.path} 0 {milliseconds}" for milliseconds in times)
+        with table(site.name(f"{depth}-delay"), site, f"0 {sectors(below)} delay {words}", below) as place:
+            yield place
+
+
+@dataclass(frozen=True)
+class Flakey(Layer):
+    """dm-flakey: a device that fails now and then, to see that a test notices.
+
+    It works for `up` seconds and fails for `down`, in turns from when it is opened, which a remount does anew. While it
+    is down all requests fail, unless an option says what happens instead.
+    """
+
+    name: ClassVar = "flakey"
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Block
+
+    up: int = option(60, "seconds during which it works")
+    down: int = option(5, "seconds during which it does not")
+    drop_writes: bool = option(False, "while it is down, forget what is written and say nothing; reads work")
+    error_writes: bool = option(False, "while it is down, writes fail; reads work")
+    features: str = option("", "further features, verbatim, as dm-flakey's table has them: 'corrupt_bio_byte 32 r 1 0'")
+
+    def needs(self) -> list[Need]:
+        return [Root("device-mapper"), DeviceMapper("flakey"), DMSETUP]
+
+    def check_options(self) -> None:
+        for name in "up", "down":
+            if getattr(self, name) < 0:
+                raise OptionError(name, f"{name} is a number of seconds, not {getattr(self, name)}")
+        if not self.up + self.down:
+            raise OptionError("down", "up and down cannot both be 0")
+        if self.drop_writes and self.error_writes:
+            raise OptionError("error_writes", "error_writes does not go with drop_writes")
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        below.wipe()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+        assert isinstance(below, Block)
+        features = [name for name in ("drop_writes", "error_writes") if getattr(self, name)]
+        features += shlex.split(self.features)
+        words = " ".join([str(below.path), "0", str(self.up), str(self.down), str(len(features)), *features])
+        with table(site.name(f"{depth}-flakey"), site, f"0 {sectors(below)} flakey {words}", below) as place:
+            yield place

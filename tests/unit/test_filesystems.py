@@ -274,9 +274,12 @@ def test_one_that_cannot_is_passed_over(trims: dict[str, str | host.CommandError
 
 def test_where_none_can_it_says_why(trims: dict[str, str | host.CommandError]) -> None:
     trims["/b"] = CANNOT
-    hint = r"layer ext4: .* not supported\. LUKS and dm-crypt pass discards on with open='--allow-discards'"
+    hint = r"layer ext4: .* not supported\. luks: open='--allow-discards' passes discards on"
     with pytest.raises(BuildError, match=hint):
         standing("luks | ext4", DEVICE, Directory(Path("/b"))).trim()
+    for text in "linear", "luks(open='--allow-discards')":
+        with pytest.raises(BuildError, match=r"could not trim `.* \| ext4` on .*not supported$"):
+            standing(f"{text} | ext4", DEVICE, Directory(Path("/b"))).trim()
     with pytest.raises(BuildError, match=r"could not trim `ext4` on .*not supported$"):
         standing("ext4", Directory(Path("/b"))).trim()
     with pytest.raises(BuildError, match="it has no filesystem of its own"):

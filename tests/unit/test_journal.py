@@ -349,6 +349,40 @@ def test_a_device_mapper_device_is_removed_by_its_name(
     assert ran == [("dmsetup", "remove", "fsstack-1-luks")]
 
 
+def test_the_volumes_of_a_group_are_removed_whatever_they_are_called(
+    journals: Path, mapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_DEV", tmp_path / "dev")
+    (tmp_path / "dev/fsstack-1-2-lvm").mkdir(parents=True)
+    mapper.write_text("fsstack--1--2--lvm-pool_tdata\n")
+    for number, name in enumerate(("fsstack--1--2--lvm-lv", "fsstack--1--2--lvm2-lv", "system-lv"), 1):
+        other = tmp_path / f"sys/block/dm-{number}/dm/name"
+        other.parent.mkdir(parents=True)
+        other.write_text(name)
+    ran: list[tuple[str, ...]] = []
+
+    def remove(*argv: str, **_: object) -> None:
+        ran.append(argv)
+        mapper.unlink()
+        (tmp_path / "sys/block/dm-1/dm/name").unlink()
+
+    monkeypatch.setattr(host, "run", remove)
+    dead(journals, ("vg", {"name": "fsstack-1-2-lvm"}), ("vg", {"name": "fsstack-1-gone"}))
+    (line,) = cleanup(journals)
+    assert line.startswith("removed the logical volumes of fsstack-1-2-lvm")
+    assert ran == [("dmsetup", "remove", "--deferred", "fsstack--1--2--lvm-lv", "fsstack--1--2--lvm-pool_tdata")]
+    assert list((tmp_path / "dev").iterdir()) == []
+
+
+def test_a_group_with_a_name_of_the_systems_is_left_alone(
+    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "run", lambda *argv, **_: pytest.fail(f"{argv} was run"))
+    dead(journals, ("vg", {"name": "system"}))
+    (line,) = cleanup(journals)
+    assert "that is no name that this plugin gives to a volume group" in line
+
+
 def test_a_name_that_a_living_session_has_as_well_is_left_alone(
     journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pytest_fsstack import spec
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice
+from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.layers.filesystems import Btrfs, Ext4
-from pytest_fsstack.layers.mapper import Luks
 from pytest_fsstack.spec import Call, Option, Pipe, SpecError
 from pytest_fsstack.stack import Layer, Stack
 

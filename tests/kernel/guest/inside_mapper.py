@@ -8,23 +8,32 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import signal
 import subprocess
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard, host, journal
+from pytest_fsstack import host, journal
 from pytest_fsstack.stack import Built
-
-DISK = Path("/dev/vda")
-HERE = Path(__file__).parent
+from tests.kernel.guest.common import (
+    DISK,
+    HERE,
+    check_round_trip,
+    dissolves,
+    ended,
+    forked,
+    mapper_nodes,
+    mappings,
+    mounted,
+    nothing_stays_behind,  # noqa: F401 - a fixture for all tests
+    started,
+    without_udevd,  # noqa: F401 - a fixture
+    write,
+)
 
 ENCRYPTED = (
     "luks | ext4",
@@ -36,78 +45,7 @@ ENCRYPTED = (
 )
 
 
-# -- what is there -----------------------------------------------------------------------------------------------------
-
-
-def mappings() -> list[str]:
-    listed = subprocess.run(["dmsetup", "ls"], capture_output=True, text=True, check=True).stdout
-    return [] if "No devices found" in listed else listed.splitlines()
-
-
-def mapper_nodes() -> set[str]:
-    return {path.name for path in Path("/dev/mapper").iterdir()}
-
-
-def mounted() -> set[str]:
-    """What is mounted from the disk or from a mapping, in the mount namespace of any process."""
-    found = set()
-    for table in Path("/proc").glob("[0-9]*/mountinfo"):
-        with contextlib.suppress(OSError):  # processes end while one looks
-            for line in table.read_text().splitlines():
-                if line.partition(" - ")[2].split()[1].startswith(("/dev/vda", "/dev/dm-", "/dev/mapper/")):
-                    found.add(line)
-    return found
-
-
-def dissolves(seconds: float) -> bool:
-    """Whether within that time no mapping and no mount of one is left."""
-    return host.wait_until(lambda: not any(Path("/sys/block").glob("dm-*")) and not mounted(), seconds)
-
-
-def on_the_disk(text: bytes) -> bool:
-    """Whether these bytes stand anywhere on the medium: read past the caches, which may hold what is older."""
-    step, overlap = 4 << 20, 4096
-    fd = os.open(DISK, os.O_RDONLY | os.O_DIRECT)
-    try:
-        with mmap.mmap(-1, step + overlap) as window:
-            size = os.lseek(fd, 0, os.SEEK_END)
-            for offset in range(0, size, step):
-                length = os.preadv(fd, [window], offset)
-                if window.find(text, 0, length) >= 0:
-                    return True
-    finally:
-        os.close(fd)
-    return False
-
-
-@pytest.fixture(autouse=True, scope="class")
-def nothing_stays_behind() -> Iterator[None]:
-    """Around the stack of each test: it is torn down when this goes on."""
-    yield
-    assert dissolves(0), "the teardown did not wait for the end of the mappings"
-    assert mappings() == []
-    # Names of mappings are links that udevd removes in its own time.
-    assert host.wait_until(lambda: mapper_nodes() == {"control"}, 5), mapper_nodes()
-    assert guard.labelled(DISK)
-
-
 # -- stacks ------------------------------------------------------------------------------------------------------------
-
-
-def write(stack: Built, data: bytes) -> Path:
-    file = stack.path / "file"
-    file.write_bytes(data)
-    stack.sync()
-    return file
-
-
-def check_round_trip(stack: Built, *, hidden: bool) -> None:
-    # Random, for a layer that compresses would hide text as well; larger than what is stored among metadata.
-    data = os.urandom(64 << 10)
-    file = write(stack, data)
-    stack.remount()
-    assert file.read_bytes() == data
-    assert on_the_disk(data[8192:8256]) is not hidden
 
 
 @pytest.mark.fsstack("ext4", "btrfs(compress='zlib')")
@@ -167,55 +105,6 @@ def test_two_mappings_hide_the_plaintext_and_show_their_secrets_nowhere(told: Pa
 
 
 # -- other processes ---------------------------------------------------------------------------------------------------
-
-
-def forked(code: Callable[[], int], said: Path) -> int:
-    """Run it in a process that has imported everything already: a new Python takes a minute for that here."""
-    pid = os.fork()
-    if pid:
-        return pid
-    result = 99
-    try:
-        # No way out of here leads back into the session that forked.
-        output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
-        host.private_mounts.cache_clear()  # a namespace of its own, as a new process would make
-        result = code()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        os._exit(result)
-
-
-def session(*arguments: str) -> list[str]:
-    """The command of a pytest session of its own."""
-    alone = ("-c", os.devnull, f"--rootdir={HERE}", "--noconftest", "-p", "no:cacheprovider")
-    plugins = ("-p", "pytest_benchmark.plugin", "-p", "pytest_fsstack.plugin")
-    return [sys.executable, "-m", "pytest", *alone, *plugins, *arguments]
-
-
-def started(said: Path, *arguments: str) -> int:
-    """The process of a pytest session, which writes to `said`."""
-    return forked(lambda: int(pytest.main(session(*arguments)[3:])), said)
-
-
-def ended(pid: int, seconds: float = 300.0) -> int:
-    """The exit code of a process, which is killed if it takes longer."""
-    status: list[int] = []
-
-    def over() -> bool:
-        done, code = os.waitpid(pid, os.WNOHANG)
-        status.extend([code] if done else [])
-        return bool(done)
-
-    if not host.wait_until(over, seconds):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        pytest.fail(f"process {pid} took longer than {seconds:g} s")
-    return os.waitstatus_to_exitcode(status[0])
 
 
 def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
@@ -280,27 +169,6 @@ def test_a_mapping_of_a_session_that_was_killed_before_it_held_it_is_cleaned_up(
 
 
 # -- without udevd -----------------------------------------------------------------------------------------------------
-
-
-def udevd() -> list[Path]:
-    """Its processes, the first one of which is the daemon itself."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (process / "comm").read_text().strip() in {"systemd-udevd", "(udev-worker)"}:
-                found.append(process)
-    return sorted(found, key=lambda process: int(process.name))
-
-
-@pytest.fixture(scope="class")
-def without_udevd() -> Iterator[None]:
-    command = (udevd()[0] / "cmdline").read_bytes().split(b"\0")[:-1]
-    subprocess.run(["udevadm", "control", "--exit"], check=True)
-    assert host.wait_until(lambda: not udevd(), 30)
-    assert Path("/run/udev/control").exists(), "a socket that nobody listens to should be there, to see it told apart"
-    yield
-    subprocess.run(command, check=True)
-    subprocess.run(["udevadm", "control", "--ping"], check=True)
 
 
 @pytest.mark.fsstack("luks | ext4")

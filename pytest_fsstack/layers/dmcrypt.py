@@ -1,0 +1,152 @@
+"""Encryption in the device-mapper: LUKS and plain dm-crypt."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pytest_fsstack.layers.mapper import mapping
+from pytest_fsstack.needs import DMSETUP, DeviceMapper, KernelCipher, Need, Root, Tool
+from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+
+CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
+
+_WORKQUEUES = ("no_read_workqueue", "no_write_workqueue", "same_cpu_crypt", "submit_from_crypt_cpus")
+
+
+@dataclass(frozen=True)
+class _Crypt(Layer):
+    """What LUKS and plain dm-crypt have in common."""
+
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Block
+
+    cipher: str = option("aes-xts-plain64", "cipher, as `cryptsetup --cipher` takes it, such as aes-cbc-essiv:sha256")
+    key_size: int = option(512, "bits of the key; XTS halves it")
+    sector_size: int | None = option(None, "bytes of an encryption sector, 512 to 4096; by default cryptsetup's choice")
+    no_read_workqueue: bool = option(False, "decrypt where the read ends, without dm-crypt's workqueue")
+    no_write_workqueue: bool = option(False, "encrypt where the write begins, without dm-crypt's workqueue")
+    same_cpu_crypt: bool = option(False, "encrypt on the CPU that submitted the request")
+    submit_from_crypt_cpus: bool = option(False, "submit writes from the CPUs that encrypted them, and not in order")
+    open: str = option("", "further options of `cryptsetup open`, verbatim")
+
+    def needs(self) -> list[Need]:
+        return [Root("device-mapper"), DeviceMapper("crypt"), DMSETUP, CRYPTSETUP, *_in_kernel(self.cipher)]
+
+    def check_options(self) -> None:
+        if self.key_size <= 0 or self.key_size % 8:
+            raise OptionError("key_size", f"key_size is a number of bits such as 256 or 512, not {self.key_size}")
+        if self.sector_size not in (None, 512, 1024, 2048, 4096):
+            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096, not {self.sector_size}")
+
+    @property
+    def _cipher(self) -> list[str]:
+        sector = ["--sector-size", str(self.sector_size)] if self.sector_size else []
+        return ["--cipher", self.cipher, "--key-size", str(self.key_size), *sector]
+
+    @property
+    def _opening(self) -> list[str]:
+        return [*(f"--perf-{name}" for name in _WORKQUEUES if getattr(self, name)), *shlex.split(self.open)]
+
+
+@dataclass(frozen=True)
+class Luks(_Crypt):
+    """LUKS on dm-crypt, with a random passphrase; its key derivation is made cheap, so that setting up is fast.
+
+    With `integrity`, dm-integrity is below dm-crypt, and everything is written once when the stack is set up: reading
+    a sector that never was would fail. That takes as long as filling the device does.
+    """
+
+    name: ClassVar = "luks"
+
+    type: str = option("luks2", "version of the header", choices=("luks1", "luks2"))
+    integrity: str = option(
+        "",
+        "authenticate each sector, as `cryptsetup --integrity` takes it: hmac-sha256; aead with aes-gcm-random and "
+        "poly1305 with chacha20-random as `cipher`, of `key_size` 256",
+    )
+    journal: bool = option(True, "write data to a journal first, so that sectors and their tags agree after a crash")
+    wipe: bool = option(True, "write everything once; without it, only what was written before can be read")
+    format: str = option("", "further options of `cryptsetup luksFormat`, verbatim")
+
+    def needs(self) -> list[Need]:
+        return [*super().needs(), *([DeviceMapper("integrity")] if self.integrity else [])]
+
+    def check_options(self) -> None:
+        super().check_options()
+        if self.type == "luks1":
+            for name in "sector_size", "integrity":
+                if getattr(self, name):
+                    raise OptionError(name, f"{name} needs luks2: luks1 has none")
+        if not self.integrity:
+            for name in "journal", "wipe":
+                if not getattr(self, name):
+                    raise OptionError(name, f"{name} is an option of what `integrity` adds; give that as well")
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        pbkdf = ["--pbkdf", "pbkdf2"] if self.type == "luks2" else []
+        with site.secret.passphrase() as fd:
+            below.overwrite(
+                *("cryptsetup", "--batch-mode", "luksFormat", "--type", self.type),
+                *(*pbkdf, "--pbkdf-force-iterations", "1000", *self._cipher),
+                *(["--integrity", self.integrity] if self.integrity else []),
+                *([] if self.wipe else ["--integrity-no-wipe"]),
+                *(*shlex.split(self.format), "--key-file", f"/proc/self/fd/{fd}"),
+                fds=(fd,),
+            )
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+        name = site.name(f"{depth}-luks")
+        with contextlib.ExitStack() as undo:
+            with site.secret.passphrase() as fd:
+                journal = [] if self.journal else ["--integrity-no-journal"]
+                words = ["--type", "luks", *journal, *self._opening, "--key-file", f"/proc/self/fd/{fd}"]
+                command = ["cryptsetup", "--batch-mode", "open", *words, str(below.path), name]
+                # As cryptsetup calls it.
+                integrity = [f"{name}_dif"] if self.integrity else []
+                block = undo.enter_context(mapping(name, site, *command, fds=(fd,), below=integrity))
+            yield block
+
+
+@dataclass(frozen=True)
+class Dmcrypt(_Crypt):
+    """Plain dm-crypt, without a header, with a random key. Its sectors have 512 bytes unless told otherwise."""
+
+    name: ClassVar = "dmcrypt"
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        below.wipe()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+        name, size = site.name(f"{depth}-dmcrypt"), self.key_size // 8
+        with contextlib.ExitStack() as undo:
+            with site.secret.key(size) as fd:
+                keys = ["--key-file", f"/proc/self/fd/{fd}", "--keyfile-size", str(size)]
+                words = ["--type", "plain", *self._cipher, *self._opening, *keys]
+                command = ["cryptsetup", "--batch-mode", "open", *words, str(below.path), name]
+                block = undo.enter_context(mapping(name, site, *command, fds=(fd,)))
+            yield block
+
+
+def _in_kernel(cipher: str) -> list[KernelCipher]:
+    """What the kernel must have for a cipher of dm-crypt's; nothing for one that is written in a way not known here."""
+    if parts := re.fullmatch(r"(\w+)-(\w+)-[\w:]+|(\w+,\w+)(?:,\w+)?-(adiantum)-[\w:]+", cipher):
+        name = f"{parts[2] or parts[4]}({parts[1] or parts[3]})"
+    elif parts := re.fullmatch(r"capi:(.+\))-[\w:]+", cipher):
+        name = parts[1]
+    else:
+        return []
+    # Those that authenticate as well are of another kind, which has an interface of its own.
+    if cipher.endswith("-random") or "authenc" in name:
+        return []
+    words = re.findall(r"\w+", name)
+    # The kernel's options bear the cipher's name, but for modes that are an algorithm of their own.
+    return [KernelCipher(name, f"CRYPTO_{(words[0] if words[0] in ('adiantum', 'hctr2') else words[-1]).upper()}")]

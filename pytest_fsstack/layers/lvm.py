@@ -1,0 +1,206 @@
+"""Logical volumes of an LVM of their own: the system's neither sees them nor is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_fsstack import host
+from pytest_fsstack.layers import mapper
+from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root, Tool
+from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.units import parse_size
+
+_TARGETS = {"linear": "linear", "striped": "striped", "thin": "thin-pool", "snapshot": "snapshot"}
+
+#: Of thin pools nothing is checked or repaired, which would take tools of their own: none is older than its stack.
+_CONFIGURATION = """\
+devices {{
+    global_filter = [ {accepted}, "r|.*|" ]
+    use_devicesfile = 0
+    scan_lvs = 1
+    hints = "none"
+    obtain_device_list_from_udev = 0
+    external_device_info_source = "none"
+    md_component_detection = 0
+    multipath_component_detection = 0
+}}
+global {{
+    locking_dir = "{directory}"
+    event_activation = 0
+    use_lvmpolld = 0
+    use_lvmlockd = 0
+    notify_dbus = 0
+    system_id_source = "none"
+    thin_check_executable = ""
+}}
+activation {{
+    monitoring = 0
+}}
+backup {{
+    backup = 0
+    archive = 0
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Lvm(Layer):
+    """A logical volume of LVM, in a volume group of its own on the device below.
+
+    `kind` is what it is: linear, or striped over slices of the device; thin, in a pool that is filled as it is written
+    to; or one of which a snapshot exists, so that what is written first is copied first (with `on='snapshot'` the stack
+    stands on the snapshot).
+    """
+
+    name: ClassVar = "lvm"
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Block
+
+    kind: str = option("linear", "what the volume is", choices=tuple(_TARGETS))
+    stripes: int | None = option(None, "number of stripes of a striped volume; by default 2")
+    stripe_size: int | None = option(None, "bytes of a stripe, a power of 2 from 4096 on; by default LVM's, 65536")
+    chunk_size: int | None = option(
+        None,
+        "bytes of a chunk, of a thin pool (65536 and multiples) or of a snapshot (4096 to 524288); by default LVM's",
+    )
+    on: str = option("origin", "what the stack stands on where there is a snapshot", choices=("origin", "snapshot"))
+    extents: str = option(
+        "",
+        "size of the volume, or of the thin pool, as `lvcreate --extents` takes it; by default 100%FREE, or 45%VG "
+        "where a snapshot gets the rest",
+    )
+    virtual_size: str = option("", "size of a thin volume, such as 4G; by default 80 % of the device")
+    pvcreate: str = option("", "further options of `pvcreate`, verbatim")
+    vgcreate: str = option("", "further options of `vgcreate`, verbatim, such as '--physicalextentsize 1M'")
+    lvcreate: str = option("", "further options of `lvcreate`, verbatim; with a snapshot, of the one that makes it")
+
+    def needs(self) -> list[Need]:
+        return [Root("device-mapper"), DeviceMapper(_TARGETS[self.kind]), DMSETUP, Tool("lvm", "lvm2")]
+
+    def check_options(self) -> None:
+        belongs = {
+            "stripes": ("striped",),
+            "stripe_size": ("striped",),
+            "chunk_size": ("thin", "snapshot"),
+            "virtual_size": ("thin",),
+            "on": ("snapshot",),
+        }
+        for name, kinds in belongs.items():
+            if name in self.given and self.kind not in kinds:
+                wanted = " or ".join(f"kind='{kind}'" for kind in kinds)
+                raise OptionError(name, f"{name} goes with {wanted}")
+        if self.stripes is not None and not 1 < self.stripes <= 128:
+            raise OptionError("stripes", f"stripes is a number from 2 to 128, not {self.stripes}")
+        for name in "stripe_size", "chunk_size":
+            size = getattr(self, name)
+            if size is not None and (size < 4096 or size % 4096):
+                raise OptionError(name, f"{name} is a number of bytes such as 65536, not {size}")
+        if self.virtual_size:
+            try:
+                parse_size(self.virtual_size)
+            except ValueError as error:
+                raise OptionError("virtual_size", str(error)) from None
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        group = site.name(f"{site.depth}-lvm")
+        if self.kind == "striped":
+            below.wipe()
+        with (
+            self._physical(below, site, site.depth) as volumes,
+            _private(volumes, site) as env,
+            site.journal.entry("vg", name=group),
+            mapper.removed_on_error(_of(group)),
+        ):
+            for volume in volumes:
+                volume.overwrite("lvm", "pvcreate", "-qffy", *shlex.split(self.pvcreate), env=env)
+            # The system's LVM may see the group. It must not activate it by itself.
+            words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
+            host.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
+            for words in self._volumes(below, group):
+                host.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
+
+    def _volumes(self, below: Block, group: str) -> list[list[str]]:
+        """The options of `lvcreate` for each volume."""
+        verbatim = shlex.split(self.lvcreate)
+        chunk = ["--chunksize", f"{self.chunk_size}b"] if self.chunk_size else []
+        plain = ["-Wn", "-Zn", "--name", "lv"]
+        if self.kind == "thin":
+            size = (
+                parse_size(self.virtual_size) if self.virtual_size else mapper.sectors(below) * mapper.SECTOR * 8 // 10
+            )
+            pool = ["--type", "thin", "--thinpool", "pool", "--extents", self.extents or "100%FREE", *chunk]
+            return [[*pool, "-Wn", "--virtualsize", f"{size // mapper.SECTOR}s", "--name", "lv", *verbatim, group]]
+        if self.kind == "snapshot":
+            origin = [*plain, "--extents", self.extents or "45%VG", group]
+            return [origin, ["--snapshot", "--name", "snap", "--extents", "100%FREE", *chunk, *verbatim, f"{group}/lv"]]
+        extents = ["--extents", self.extents or "100%FREE"]
+        if self.kind == "striped":
+            size_of = ["--stripesize", f"{self.stripe_size or 65536}b"]
+            return [["--stripes", str(self.stripes or 2), *size_of, *plain, *extents, *verbatim, group]]
+        return [[*plain, *extents, *verbatim, group]]
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+        assert isinstance(below, Block)
+        group = site.name(f"{depth}-lvm")
+        with contextlib.ExitStack() as undo:
+            volumes = undo.enter_context(self._physical(below, site, depth))
+            undo.enter_context(site.journal.entry("vg", name=group))
+            undo.callback(_remove_links, group)
+            with _private(volumes, site) as env:
+                # It brings those with it that it stands on, hidden ones and the snapshot.
+                words = ["lvm", "lvchange", "-qy", "--activate", "y", f"{group}/lv"]
+                found = undo.enter_context(mapper.held(_of(group), lambda: host.run(*words, env=env)))
+            name = f"{_prefix(group)}{'snap' if self.on == 'snapshot' else 'lv'}"
+            if name not in found:
+                raise OSError(f"LVM activated {', '.join(found) or 'nothing'}, and not {name}")
+            yield mapper.block(name, found[name])
+
+    @contextlib.contextmanager
+    def _physical(self, below: Block, site: Site, depth: int) -> Iterator[list[Block]]:
+        """The physical volumes: the device, or as many slices as there are stripes."""
+        if self.kind != "striped":
+            yield [below]
+            return
+        count = self.stripes or 2
+        length = mapper.sectors(below) // count // 2048 * 2048
+        extents = [(number * length, length) for number in range(count)]
+        with mapper.slices(site.name(f"{depth}-pv"), site, below, extents) as volumes:
+            yield volumes
+
+
+@contextlib.contextmanager
+def _private(volumes: Sequence[Block], site: Site) -> Iterator[Mapping[str, str]]:
+    """The environment of an LVM that knows these physical volumes, and has everything to itself."""
+    with tempfile.TemporaryDirectory(prefix="lvm-", dir=site.directory) as directory:
+        paths = [re.escape(os.path.realpath(volume.path)) for volume in volumes]
+        accepted = ", ".join(f'"a|^{path}$|"' for path in paths)
+        Path(directory, "lvm.conf").write_text(_CONFIGURATION.format(accepted=accepted, directory=directory))
+        private = {"LVM_SYSTEM_DIR": directory, "LVM_SUPPRESS_FD_WARNINGS": "1"}
+        yield {**host.mapper_environment(), **private}
+
+
+def _remove_links(group: str) -> None:
+    """Remove the links in /dev as udevd would, where there is none; LVM does not hear that the kernel took the rest."""
+    if host.mapper_environment():
+        shutil.rmtree(Path("/dev", group), ignore_errors=True)
+
+
+def _prefix(group: str) -> str:
+    """How the names of a group's mappings begin: lib/misc/lvm-string.c of LVM doubles the hyphens."""
+    return f"{group.replace('-', '--')}-"
+
+
+def _of(group: str) -> Callable[[str], bool]:
+    prefix = _prefix(group)
+    return lambda name: name.startswith(prefix)
