@@ -46,7 +46,7 @@ class Backups(Sizes):
     "xfs = xfs(mount='noatime')",
     "jfs = jfs(mount='noatime')",
     "nilfs2 = nilfs2(mount='noatime')",
-    "zfs = zfs(mount='-O atime=off')",
+    "zfs = zfs(mkfs='-O atime=off')",
     baseline="ext4",
 )
 @pytest.mark.fsstack_sizes(

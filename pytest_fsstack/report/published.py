@@ -158,6 +158,7 @@ def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Gr
             [
                 [Entry(label), *(Entry(column.get(label, "-")) for column in columns)]
                 for label in ("samples", "average", *_SPREAD)
+                if label == "samples" or any(column.get(label) for column in columns)
             ],
         )
         for arm in chain.arms
