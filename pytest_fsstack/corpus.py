@@ -181,11 +181,16 @@ def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> P
 
 def _compress(out: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
     command = host.which(ZSTD.command) or ZSTD.command
-    with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out) as process:
-        assert process.stdin is not None
-        write(process.stdin)
-    if process.returncode:
-        raise CorpusError(f"corpus {out.name}: zstd failed, exit code {process.returncode}")
+    with tempfile.TemporaryFile() as said:
+        # What it could not write shows in how it ends.
+        with contextlib.suppress(BrokenPipeError):
+            with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out, stderr=said) as process:
+                assert process.stdin is not None
+                write(process.stdin)
+        said.seek(0)
+        words = said.read().decode(errors="replace").strip().splitlines()
+    if process.wait():
+        raise CorpusError(f"corpus {out.name}: {words[-1] if words else f'{ZSTD.command} failed'}")
 
 
 # The cache
