@@ -378,3 +378,11 @@ def test_compressing_needs_its_tool(cache: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host, "which", lambda tool: None)
     with pytest.raises(CorpusError, match="needs zstd: "):
         packed_backup(cache, Backup(3, 10), compressed=True)
+
+
+def test_a_tree_has_the_directories_that_were_asked_for(cache: Path) -> None:
+    made = generated(cache, **SMALL, directories=30)
+    assert (made.files, made.directories) == (60, 30)
+    assert generated(cache, **SMALL).directories == 5
+    with pytest.raises(ValueError, match="60 files cannot lie in 61 directories"):
+        generated(cache, **SMALL, directories=61)
