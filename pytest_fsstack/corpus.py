@@ -91,15 +91,22 @@ def compressor(tar: Path) -> Tool | None:
     return next((tool for magic, tool in _MAGIC.items() if start.startswith(magic)), None)
 
 
-def generated(cache: Path, seed: int = SEED, *, files: int = FILES, size: int = SIZE) -> Corpus:
+def generated(
+    cache: Path, seed: int = SEED, *, files: int = FILES, size: int = SIZE, directories: int | None = None
+) -> Corpus:
     """A tree shaped like the source of a program, the same bytes for the same arguments everywhere.
 
-    `files` regular files of log-normal sizes, `size` bytes in all, in nested directories; the text compresses about
-    as source code does. The archive is uncompressed, so that extracting it measures the stack and not gzip. It holds
-    neither links nor odd names, so that every filesystem can take it. Raises `CorpusError`.
+    `files` regular files of log-normal sizes, `size` bytes in all, in nested directories: one for every 15 files, or
+    as many as `directories` says. The text compresses about as source code does. The archive is uncompressed, so that
+    extracting it measures the stack and not gzip. It holds neither links nor odd names, so that every filesystem can
+    take it. Raises `CorpusError`, and `ValueError` for more directories than files, or fewer than two.
     """
-    tar = cache / f"generated-{FORMAT}-{seed}-{files}-{size}.tar"
-    return _kept(f"generated, seed {seed}", tar, lambda out: _write_tree(out, seed, files, size))
+    count = 1 + max(1, files // 15) if directories is None else directories
+    if directories is not None and not 2 <= directories <= files:
+        raise ValueError(f"generated: {files} files cannot lie in {directories} directories")
+    shape = f"{files}" if directories is None else f"{files}-in-{directories}"
+    tar = cache / f"generated-{FORMAT}-{seed}-{shape}-{size}.tar"
+    return _kept(f"generated, seed {seed}", tar, lambda out: _write_tree(out, seed, files, size, count))
 
 
 def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
@@ -203,11 +210,16 @@ def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> P
 
 def _compress(out: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
     command = host.which(ZSTD.command) or ZSTD.command
-    with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out) as process:
-        assert process.stdin is not None
-        write(process.stdin)
-    if process.returncode:
-        raise CorpusError(f"corpus {out.name}: zstd failed, exit code {process.returncode}")
+    with tempfile.TemporaryFile() as said:
+        # What it could not write shows in how it ends.
+        with contextlib.suppress(BrokenPipeError):
+            with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out, stderr=said) as process:
+                assert process.stdin is not None
+                write(process.stdin)
+        said.seek(0)
+        words = said.read().decode(errors="replace").strip().splitlines()
+    if process.wait():
+        raise CorpusError(f"corpus {out.name}: {words[-1] if words else f'{ZSTD.command} failed'}")
 
 
 # The cache
@@ -519,8 +531,8 @@ def _numbers(count: int, *label: object) -> tuple[int, ...]:
     return struct.unpack(f"<{count}H", noise(2 * count, *label))
 
 
-def _write_tree(out: IO[bytes], seed: int, files: int, size: int) -> None:
-    directories, contents = _layout(seed, files, size)
+def _write_tree(out: IO[bytes], seed: int, files: int, size: int, count: int) -> None:
+    directories, contents = _layout(seed, files, size, count)
     words = _words(seed)
     for path in sorted([*directories, *contents]):
         if path in contents:
@@ -531,12 +543,12 @@ def _write_tree(out: IO[bytes], seed: int, files: int, size: int) -> None:
     out.write(bytes(2 * 512))
 
 
-def _layout(seed: int, files: int, size: int) -> tuple[list[str], dict[str, int]]:
-    """Directories, and files with their sizes in bytes."""
+def _layout(seed: int, files: int, size: int, count: int) -> tuple[list[str], dict[str, int]]:
+    """`count` directories, and files with their sizes in bytes."""
     names, syllables = _numbers(files, seed, "names"), _SYLLABLES.split()
     top = f"source-{seed}"
     directories = [top]
-    for index, number in enumerate(_numbers(max(1, files // 15), seed, "directories")):
+    for index, number in enumerate(_numbers(count - 1, seed, "directories")):
         parent = directories[number * number * len(directories) >> 32]
         if parent.count("/") >= _DEPTH:
             parent = top

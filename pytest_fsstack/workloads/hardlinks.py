@@ -51,13 +51,13 @@ def extract_backup(
     starts; a compressed one is decompressed by a process of its own, as in the published study, where it was read
     through lzop. Without one, a process of its own generates what ``tar`` reads. The CPU seconds of either are the
     metric ``source_seconds``; they are in ``machine_seconds``, but in no other figure. Generating takes some 20 µs a
-    link, and so holds up a stack that makes links faster than that: decompressing takes 0.5 µs.
+    link, and so holds up a stack that makes links faster than that: decompressing takes 1.5 µs.
 
     Afterwards the names are counted, and of a sample are compared: the content, how many names a file has, and that
     links are the files that they are to link to. Where links failed, as by a filesystem's limit for names of one file,
-    the stack counts as one that did not do the work; ``failed_links`` is how many those were. What is read then comes
-    from the device, unless `remount` is False because the next step shall find the caches as this one left them, but
-    for the count. Raises `FileExistsError` where `into` is there already.
+    the stack counts as one that did not do the work; ``failed_links`` is how many those were. All this is read from the
+    device; with `remount` False from the caches, because the next step shall find them warm. Raises `FileExistsError`
+    where `into` is there already.
     """
     top = fsstack.path / into
     if archive and (tool := compressor(archive)):

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fsstack import host, needs, workloads
 from pytest_fsstack.backup import Backup
-from pytest_fsstack.corpus import packed_backup, payload
+from pytest_fsstack.corpus import generated, packed_backup, payload, zipped
 from pytest_fsstack.journal import Journal
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
@@ -99,8 +99,8 @@ def test_small_files_take_what_their_format_says(text: str, raw: list[int], site
 def test_a_filesystem_is_filled(text: str, site: Site, tmp_path: Path) -> None:
     with built(text, site) as stack:
         block = Timed(stack)
-        workloads.fill(block, stack, percent=60, payload=payload(tmp_path, 4 << 20, 1))
-        assert measured(block).kept["filler"]["percent"] == pytest.approx(60, abs=1)
+        workloads.fill(block, stack, payload=payload(tmp_path, 4 << 20, 1))
+        assert measured(block).kept["filler"]["percent"] == pytest.approx(93, abs=1)
 
 
 def test_zeros_do_not_fill_a_filesystem_that_compresses(site: Site) -> None:
@@ -120,7 +120,6 @@ def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, site: Site) -> None
         block = Timed(stack)
         workloads.age(block, stack, operations=6000, target=100.0)
         sample = measured(block)
-        print(dict(sample.values), sample.kept)
         course = sample.kept["fragmentation"]
         assert [point[0] for point in course] == list(range(1000, 6001, 1000))
         assert sample["fragments_per_mib"] > 2 * course[0][1] > 0
@@ -131,3 +130,41 @@ def test_what_a_fresh_filesystem_takes_is_recorded(site: Site) -> None:
         block = Timed(stack)
         workloads.settle(block, stack)
         assert 0 < measured(block)["used_bytes"] < SIZE / 2
+
+
+@pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs"])
+def test_one_file_is_copied_overwritten_and_read_from_the_device(text: str, site: Site, tmp_path: Path) -> None:
+    size = 8 << 20
+    sources = [payload(tmp_path, size, seed) for seed in (1, 2, 3)]
+    with built(text, site) as stack:
+        workloads.copy_file(Timed(stack), stack, sources[0])
+        workloads.overwrite_file(Timed(stack), stack, sources[1])
+        workloads.overwrite_file(Timed(stack), stack, sources[2], truncate=False)
+        block = Timed(stack)
+        workloads.read_back(block, stack, source=sources[2])
+        assert measured(block)["read_bytes"] >= size
+
+
+@pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs"])
+def test_a_tree_is_unzipped_overwritten_and_removed_file_by_file(text: str, site: Site, tmp_path: Path) -> None:
+    if reasons := needs.missing(workloads.needs_of(workloads.unzip)):
+        pytest.skip("; ".join(reasons))
+    corpus = generated(tmp_path / "cache", files=200, size=2_000_000)
+    archive = zipped(corpus, tmp_path / "cache")
+    with built(text, site) as stack:
+        workloads.unzip(Timed(stack), stack, corpus, archive)
+        workloads.unzip(Timed(stack), stack, corpus, archive, overwrite=True)
+        workloads.extract_over(Timed(stack), stack, corpus)
+        workloads.extract_over(Timed(stack), stack, corpus, in_place=True)
+        block = Timed(stack)
+        workloads.delete_files(block, stack, corpus=corpus, order="inode")
+        assert measured(block).kept["operations_over_time"][-1][1] == 200
+        assert 0 < measured(block)["latency_p50"] <= measured(block)["longest_stall"] < measured(block)["seconds"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_files_are_created_one_by_one(durable: bool, site: Site) -> None:
+    with built("ext4", site) as stack:
+        block = Timed(stack)
+        workloads.create_files(block, stack, count=300, size=5000, durable=durable)
+        assert measured(block)["longest_stall"] < measured(block)["seconds"]

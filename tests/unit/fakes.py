@@ -50,8 +50,6 @@ class FakeTimed:
         self.altered_stderr: Callable[[str], str] = str
         #: Runs in place of the command.
         self.instead: Callable[[], object] | None = None
-        #: What goes wrong by the end of the block.
-        self.broken: Callable[[], object] = lambda: None
         self._running = False
 
     @contextlib.contextmanager
@@ -60,7 +58,6 @@ class FakeTimed:
         self._running = True
         yield self
         self._running = False
-        self.broken()
 
     def run(
         self,

@@ -386,3 +386,27 @@ def test_each_backup_has_an_archive_of_its_own(cache: Path) -> None:
     assert packed_backup(cache, Backup(3, 10, mean_size=100, seed=2)) != path
     with tarfile.open(path) as archive:
         assert sum(member.islnk() for member in archive) == 10
+
+
+def test_a_tool_that_cannot_compress_says_why(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = tmp_path / "zstd"
+    failing.write_text("#!/bin/sh\nexec <&-\necho 'zstd: no space left' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(host, "which", lambda tool: str(failing))
+    with pytest.raises(CorpusError, match="zstd: no space left"):
+        packed_backup(cache, Backup(3, 10, mean_size=10 << 20), compressed=True)
+    assert list(cache.iterdir()) == []
+
+
+def test_compressing_needs_its_tool(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "which", lambda tool: None)
+    with pytest.raises(CorpusError, match="needs zstd: "):
+        packed_backup(cache, Backup(3, 10), compressed=True)
+
+
+def test_a_tree_has_the_directories_that_were_asked_for(cache: Path) -> None:
+    made = generated(cache, **SMALL, directories=30)
+    assert (made.files, made.directories) == (60, 30)
+    assert generated(cache, **SMALL).directories == 5
+    with pytest.raises(ValueError, match="60 files cannot lie in 61 directories"):
+        generated(cache, **SMALL, directories=61)
