@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,14 +134,20 @@ def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
     """
     jobs = _jobs(_document(text))
     figures: dict[str, tuple[Metric, float]] = {}
-    try:
+    with _understood():
         for direction in "read", "write":
             sides = [job[direction] for job in jobs if job[direction]["total_ios"]]
             if sides:
                 figures.update(_figures(f"fio_{direction}", sides))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FioError(f"fio: its JSON is not of the form that is known: {error!r}") from error
     return figures
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise FioError(f"fio: its JSON is not of the form that is known: {error!r}") from error
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -166,7 +173,9 @@ def _jobs(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _transferred(document: dict[str, Any]) -> int:
-    return sum(int(job[direction]["io_bytes"]) for job in _jobs(document) for direction in ("read", "write"))
+    jobs = _jobs(document)
+    with _understood():
+        return sum(int(job[direction]["io_bytes"]) for job in jobs for direction in ("read", "write"))
 
 
 def _figures(name: str, sides: list[dict[str, Any]]) -> dict[str, tuple[Metric, float]]:

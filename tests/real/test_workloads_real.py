@@ -17,6 +17,7 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.measure import Timed
 from pytest_fsstack.stack import Built, Device, Layer, Site, Stack, build
+from pytest_fsstack.workloads.build import LIBSODIUM
 from pytest_fsstack.workloads.direct import DirectIO, differing
 from tests.real.conftest import LoopDevice as MakeLoop
 from tests.real.conftest import run
@@ -169,6 +170,14 @@ def test_bonnie(site: Site) -> None:
         values = figures(lambda clock: workloads.bonnie(clock, stack, size=32 * MIB, files=1024, concurrency=2), stack)
         assert values["bonnie_write_chars"] > 0
         assert values["bonnie_delete_random_latency"] > 0
+
+
+def test_libsodium_is_built(site: Site) -> None:
+    with built("ext4", site) as stack:
+        values = figures(lambda clock: workloads.compile_source(clock, stack), stack)
+        # The compiler's, which is what a build mostly is.
+        assert values["user_seconds"] > values["system_seconds"]
+        assert (stack.path / "source" / LIBSODIUM.top / LIBSODIUM.product).is_file()
 
 
 def test_tmpfs_and_a_device_can_do_direct_io_or_say_so(site: Site) -> None:
