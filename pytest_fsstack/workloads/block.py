@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_fsstack import host, needs
 from pytest_fsstack.needs import Tool
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.direct import DirectIO, differing, spoil
+from pytest_fsstack.workloads.direct import DirectIO, device_size, differing, spoil
 
 if TYPE_CHECKING:
     from pytest_fsstack.measure import Timed
@@ -99,17 +98,9 @@ def _target(fsstack: Built, size: int, block: int, payload: Path | None, step: s
         raise ValueError(f"{step}: {payload} has only {payload.stat().st_size} of {size} bytes")
     if not fsstack.path.is_block_device():
         return fsstack.path / _FILE
-    if (room := _device_size(fsstack.path)) < size:
+    if (room := device_size(fsstack.path)) < size:
         raise ValueError(f"{step}: {fsstack.path} has only {room} of {size} bytes")
     return fsstack.path
-
-
-def _device_size(path: Path) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.lseek(fd, 0, os.SEEK_END)
-    finally:
-        os.close(fd)
 
 
 def _words(source: Path, target: Path, size: int, block: int) -> list[str]:

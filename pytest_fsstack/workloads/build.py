@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -147,34 +149,33 @@ def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> 
     """The kernel, from an archive whose top directory is named like itself.
 
     By default it is the newest of Debian's packages ``linux-source-*``. `config` is one of the kernel's own targets,
-    such as tinyconfig (a minute on two CPUs) or defconfig, or a file such as /boot/config-6.1.0-9-amd64. The kernel's
-    signing keys and BTF are left out of the latter: they need files and tools that a distribution keeps for itself.
+    such as tinyconfig (two CPUs need a minute) or defconfig; or "distribution", for that of Debian's package
+    ``linux-config-*`` or of the running kernel; or a file, which may be compressed by xz or gzip. From such a file,
+    signing keys and BTF are left out: they need files and tools that a distribution keeps for itself. With the debug
+    information that distributions switch on, a build takes some 20 GB.
     """
-    found = archive or _newest(Path("/usr/src"))
-    how = needs.install_command(["linux-source"])
-    source = LocalFile(found or Path("/usr/src/linux-source.tar.xz"), how)
-    if isinstance(config, str):
-        configure: tuple[tuple[str, ...], ...] = (("make", "-s", config),)
-        label = config
-    else:
-        label = config.name
+    found = archive or _newest(Path("/usr/src").glob("linux-source-*.tar.*"))
+    source = LocalFile(found or Path("/usr/src/linux-source.tar.xz"), needs.install_command(["linux-source"]))
+    top = re.sub(r"\.tar(\.\w+)?$", "", source.file.name)
+    required: tuple[Need, ...] = _LINUX_TOOLS
+    if config != "tinyconfig":
+        required += Header("gelf.h", "libelf-dev"), Header("openssl/opensslv.h", "libssl-dev")
+    if config == "distribution":
+        config = _distribution_config()
+    if isinstance(config, Path):
+        package = top.replace("source", "config") if top.startswith("linux-source-") else "linux-config"
+        required += (LocalFile(config, needs.install_command([package])),)
+        reader = {".xz": "xz -dc", ".gz": "gzip -dc"}.get(config.suffix, "cat")
         keys = [word for key in ("SYSTEM_TRUSTED_KEYS", "SYSTEM_REVOCATION_KEYS") for word in ("--set-str", key, "")]
-        configure = (
-            ("cp", str(config), ".config"),
+        configure: tuple[tuple[str, ...], ...] = (
+            ("sh", "-c", f'{reader} "$0" > .config', str(config)),
             ("scripts/config", *keys, "--disable", "DEBUG_INFO_BTF", "--disable", "MODULE_SIG"),
             ("make", "-s", "olddefconfig"),
         )
-    headers: tuple[Need, ...] = (Header("gelf.h", "libelf-dev"), Header("openssl/opensslv.h", "libssl-dev"))
-    return Source(
-        f"linux {label}",
-        source,
-        top=re.sub(r"\.tar(\.\w+)?$", "", source.file.name),
-        configure=configure,
-        targets=(),
-        product="vmlinux",
-        product_bytes=500_000,
-        needs=(*_LINUX_TOOLS, *(() if config == "tinyconfig" else headers)),
-    )
+        label = config.name
+    else:
+        configure, label = (("make", "-s", config),), config
+    return Source(f"linux {label}", source, top, configure, (), "vmlinux", product_bytes=500_000, needs=required)
 
 
 @workload(_CC, _MAKE, Tool("tar", "tar"))
@@ -215,11 +216,19 @@ def compile_source(
     _verify(product, source)
 
 
-def _newest(directory: Path) -> Path | None:
+def _newest(found: Iterable[Path]) -> Path | None:
     def version(path: Path) -> tuple[int, ...]:
-        return tuple(map(int, re.findall(r"\d+", path.name)))
+        return tuple(map(int, re.findall(r"\d+", str(path))))
 
-    return max(directory.glob("linux-source-*.tar.*"), key=version, default=None)
+    return max(found, key=version, default=None)
+
+
+def _distribution_config() -> Path:
+    machine = platform.machine()
+    name = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    running = Path(f"/boot/config-{platform.release()}")
+    packaged = _newest(Path("/usr/src").glob(f"linux-config-*/config.*_none_{name}.xz"))
+    return packaged or running
 
 
 def _sha256(path: Path) -> str:

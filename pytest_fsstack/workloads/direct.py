@@ -50,6 +50,15 @@ def read_direct(path: Path, offset: int, size: int) -> bytes:
         os.close(fd)
 
 
+def device_size(path: Path) -> int:
+    """Bytes that a block device has. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.lseek(fd, 0, os.SEEK_END)
+    finally:
+        os.close(fd)
+
+
 def sampled(size: int, block: int) -> list[int]:
     """The indexes of some blocks to look at, the first and the last among them; the same for the same arguments."""
     blocks = size // block

@@ -13,7 +13,7 @@ from pytest_fsstack import host, needs
 from pytest_fsstack.measure import Metric
 from pytest_fsstack.needs import Tool
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.direct import DirectIO, spoil
+from pytest_fsstack.workloads.direct import DirectIO, device_size, spoil
 
 if TYPE_CHECKING:
     from pytest_fsstack.measure import Timed
@@ -58,14 +58,16 @@ def fio(
     The metrics are those of `parse_fio`; the whole JSON is kept under the name ``fio``. Afterwards: no errors, as many
     bytes as there must be, and, with `verify`, each block's checksum, read back after a remount. For that, fio puts a
     checksum into each block that it writes, as part of the measured time. Mixed jobs and those with a `runtime` are
-    checked by their figures alone. Raises `ValueError` where `size` is no multiple of `block`, or one of them,
-    `iodepth` or `numjobs` is not positive.
+    checked by their figures alone. Raises `ValueError` where `size` is no multiple of `block`, one of them, `iodepth`
+    or `numjobs` is not positive, the device has less, or `options` has what the step itself sets.
     """
     if min(size, block, iodepth, numjobs) <= 0 or size % block:
         raise ValueError(f"fio: {numjobs} x {size} bytes are no whole blocks of {block} bytes, {iodepth} at a time")
+    device = fsstack.path.is_block_device()
+    if device and (room := device_size(fsstack.path)) < size * numjobs:
+        raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
     if direct:
         needs.require(DirectIO(fsstack.path))
-    device = fsstack.path.is_block_device()
     target = fsstack.path if device else fsstack.path / f"fio-{rw}-{block}.bin"
     reads, mixed = rw in _READS, rw in _MIXED
     place = _place(target, size, block, numjobs, seed) | {"direct": int(direct)}
@@ -79,6 +81,8 @@ def fio(
     checked = verify and (reads or (not mixed and runtime is None))
     if checked and not reads:
         job |= {**_CHECKSUMS, "do_verify": 0}
+    if clash := sorted({*(options or {})} & {*job}):
+        raise ValueError(f"fio: {', '.join(clash)} cannot be among the options: the step itself sets it")
     if device:
         fsstack.check()
         # With the same seed, a run before has written the same.

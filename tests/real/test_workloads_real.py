@@ -212,4 +212,6 @@ def test_on_memory(site: Site) -> None:
     with built("raw", site, RamDevice(32 * MIB)) as stack:
         with pytest.raises(ValueError, match="has only 33554432 of"):
             workloads.dd_write(Timed(stack), stack, size=64 * MIB)
+        with pytest.raises(ValueError, match="has only 33554432 of 2 x"):
+            workloads.fio(Timed(stack), stack, size=32 * MIB, numjobs=2)
         workloads.dd_write(Timed(stack), stack, size=32 * MIB, direct=False)

@@ -228,18 +228,32 @@ class TestLinux:
     def test_the_newest_one_is_taken(self, tmp_path: Path) -> None:
         for version in "5.10", "6.1", "6.12":
             (tmp_path / f"linux-source-{version}.tar.xz").touch()
-        newest = build._newest(tmp_path)
+        newest = build._newest(tmp_path.glob("*"))
         assert newest == tmp_path / "linux-source-6.12.tar.xz"
+        assert build._newest([]) is None
         source = linux(newest)
         assert source.top == "linux-source-6.12"
         assert source.name == "linux tinyconfig"
         assert source.configure == (("make", "-s", "tinyconfig"),)
-        assert build._newest(tmp_path / "nothing") is None
+        assert Header("gelf.h", "libelf-dev") not in source.needs
+        assert Header("gelf.h", "libelf-dev") in linux(newest, config="defconfig").needs
 
-    def test_a_distributions_configuration(self) -> None:
-        source = linux(Path("/x/linux-6.1.tar"), config=Path("/boot/config-6.1.0-9-amd64"))
+    @pytest.mark.parametrize(("suffix", "compress"), [("", "cat"), (".xz", "xz"), (".gz", "gzip")])
+    def test_a_distributions_configuration(self, tmp_path: Path, suffix: str, compress: str) -> None:
+        config = tmp_path / f"config it's{suffix}"
+        config.write_bytes(subprocess.run(compress, input=b"CONFIG_X=y\n", capture_output=True).stdout)
+        source = linux(Path("/x/linux-6.1.tar"), config=config)
         assert source.top == "linux-6.1"
-        assert source.configure[0] == ("cp", "/boot/config-6.1.0-9-amd64", ".config")
+        subprocess.run(source.configure[0], cwd=tmp_path, check=True)
+        assert (tmp_path / ".config").read_text() == "CONFIG_X=y\n"
         assert Header("gelf.h", "libelf-dev") in source.needs
-        assert isinstance(source.archive, LocalFile)
         assert source.archive.missing() == f"needs /x/linux-6.1.tar: {needs.install_command(['linux-source'])}"
+
+    def test_a_configuration_that_is_not_there(self, tmp_path: Path) -> None:
+        source = linux(Path("/x/linux-source-6.1.tar.xz"), config=tmp_path / "none")
+        assert source.needs[-1].missing() == (f"needs {tmp_path}/none: {needs.install_command(['linux-config-6.1'])}")
+
+    def test_the_distributions_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "_newest", lambda found: None)
+        monkeypatch.setattr("platform.release", lambda: "6.1.0-9-amd64")
+        assert linux(config="distribution").name == "linux config-6.1.0-9-amd64"

@@ -146,12 +146,12 @@ class TestSteps:
         monkeypatch.setattr(DirectIO, "missing", lambda self: None)
         clock.instead = lambda: WRITE
         with pytest.raises(AssertionError, match="transferred 16,777,216 bytes instead of 4194304"):
-            workloads.fio(clock, stack, size=MIB, numjobs=4, iodepth=8, seed=7, options={"rate_iops": 100, "bs": "8k"})
+            workloads.fio(clock, stack, size=MIB, numjobs=4, iodepth=8, seed=7, options={"rate_iops": 100})
         told = options(clock)
         assert told["filename"] == f"{stack.path}/fio-write-65536.bin".replace(":", "\\:")
         assert (told["size"], told["offset_increment"], told["numjobs"]) == (str(MIB), str(MIB), "4")
         assert (told["direct"], told["iodepth"], told["ioengine"], told["randseed"]) == ("1", "8", "libaio", "7")
-        assert (told["bs"], told["rate_iops"], told["verify"], told["do_verify"]) == ("8k", "100", "crc32c", "0")
+        assert (told["bs"], told["rate_iops"], told["verify"], told["do_verify"]) == ("65536", "100", "crc32c", "0")
         assert "end_fsync" not in told
 
     @pytest.mark.parametrize(("iodepth", "engine", "expected"), [(1, "", "psync"), (2, "", "libaio"), (2, "x", "x")])
@@ -204,6 +204,10 @@ class TestSteps:
     def test_refuses_what_makes_no_sense(self, clock: Any, stack: Any, wrong: dict[str, int]) -> None:
         with pytest.raises(ValueError, match="are no whole blocks of"):
             workloads.fio(clock, stack, **wrong)  # type: ignore[arg-type]
+
+    def test_refuses_options_that_it_sets(self, clock: Any, stack: Any) -> None:
+        with pytest.raises(ValueError, match="bs, verify cannot be among the options"):
+            workloads.fio(clock, stack, options={"verify": "md5", "bs": "8k", "rate": "1m"}, direct=False)
 
 
 class TestJobFile:
