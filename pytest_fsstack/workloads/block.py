@@ -44,20 +44,20 @@ def dd_write(
     metric ``dd_rate``. Afterwards a sample of blocks is read back from the device and compared. Raises `ValueError`
     where `size` is no multiple of `block`, or more than the payload or the device has.
     """
-    target, source = _target(fsstack, size, block, payload, "dd_write"), payload or _ZEROS
+    source = _source(fsstack, size, block, payload, "dd_write")
     if direct:
         needs.require(DirectIO(fsstack.path))
-    if target.is_block_device():
+    if fsstack.path.is_block_device():
         fsstack.check()
-        spoil(target, source, size, block)
+        spoil(fsstack.path, source, size, block)
     else:
         # Overwriting what a step before has left would be another workload.
-        target.unlink(missing_ok=True)
+        _target(fsstack).unlink(missing_ok=True)
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
-        done = timed.run(*_words(source, target, size, block), *_output(direct, sync))
+        done = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
     timed.record("dd_rate", size / _seconds(done.stderr, size, "dd_write"), unit="B/s", better="higher")
     fsstack.remount()
-    _verify(target, source, size, block, "dd_write: after a remount")
+    _verify(_target(fsstack), source, size, block, "dd_write: after a remount")
 
 
 @workload(Tool("dd", "coreutils"))
@@ -78,29 +78,38 @@ def dd_read(
     must have written the same. `direct` and the metric ``dd_rate`` are as for `dd_write`. Afterwards the number of
     bytes that ``dd`` read must be `size`, and a sample of blocks what was written. Raises `ValueError` as `dd_write`.
     """
-    target, source = _target(fsstack, size, block, payload, "dd_read"), payload or _ZEROS
+    source = _source(fsstack, size, block, payload, "dd_read")
     if direct:
         needs.require(DirectIO(fsstack.path))
     if prepare:
-        _prepare(fsstack, target, source, size, block)
-    elif not target.exists() or (target.is_file() and target.stat().st_size != size):
+        _prepare(fsstack, source, size, block)
+    elif _lacks(_target(fsstack), size):
         raise AssertionError(f"dd_read: there are no {size:,} bytes in {_FILE}; has the step that writes them run?")
+    flags = ["iflag=direct"] if direct else []
     with timed(bytes=size, direction="read", cold=cold):
-        done = timed.run(*_words(target, Path("/dev/null"), size, block), *(["iflag=direct"] if direct else []))
+        done = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)
     timed.record("dd_rate", size / _seconds(done.stderr, size, "dd_read"), unit="B/s", better="higher")
-    _verify(target, source, size, block, "dd_read")
+    _verify(_target(fsstack), source, size, block, "dd_read")
 
 
-def _target(fsstack: Built, size: int, block: int, payload: Path | None, step: str) -> Path:
+def _source(fsstack: Built, size: int, block: int, payload: Path | None, step: str) -> Path:
+    """What is written, once the sizes are known to fit."""
     if block <= 0 or size <= 0 or size % block:
         raise ValueError(f"{step}: {size} bytes are no multiple of blocks of {block} bytes")
     if payload is not None and payload.stat().st_size < size:
         raise ValueError(f"{step}: {payload} has only {payload.stat().st_size} of {size} bytes")
-    if not fsstack.path.is_block_device():
-        return fsstack.path / _FILE
-    if (room := device_size(fsstack.path)) < size:
+    if fsstack.path.is_block_device() and (room := device_size(fsstack.path)) < size:
         raise ValueError(f"{step}: {fsstack.path} has only {room} of {size} bytes")
-    return fsstack.path
+    return payload or _ZEROS
+
+
+def _target(fsstack: Built) -> Path:
+    """The device, or the file. To be asked for each time: a device may have another name after a remount."""
+    return fsstack.path if fsstack.path.is_block_device() else fsstack.path / _FILE
+
+
+def _lacks(target: Path, size: int) -> bool:
+    return not target.is_block_device() and (not target.is_file() or target.stat().st_size != size)
 
 
 def _words(source: Path, target: Path, size: int, block: int) -> list[str]:
@@ -114,10 +123,11 @@ def _output(direct: bool, sync: Sync) -> list[str]:
     return [*([f"oflag={','.join(flags)}"] if flags else []), *conversion]
 
 
-def _prepare(fsstack: Built, target: Path, source: Path, size: int, block: int) -> None:
+def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
+    target = _target(fsstack)
     if target.is_block_device():
         fsstack.check()
-    elif target.is_file() and target.stat().st_size == size and differing(target, source, size, block) is None:
+    elif not _lacks(target, size) and differing(target, source, size, block) is None:
         return
     host.run(
         "dd", f"if={source}", f"of={target}", "bs=1M", f"count={size}", "iflag=count_bytes,fullblock", "conv=fsync"

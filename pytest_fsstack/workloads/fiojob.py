@@ -68,9 +68,9 @@ def fio(
         raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
     if direct:
         needs.require(DirectIO(fsstack.path))
-    target = fsstack.path if device else fsstack.path / f"fio-{rw}-{block}.bin"
+    file = "" if device else f"fio-{rw}-{block}.bin"
     reads, mixed = rw in _READS, rw in _MIXED
-    place = _place(target, size, block, numjobs, seed) | {"direct": int(direct)}
+    place = _place(size, block, numjobs, seed) | {"direct": int(direct)}
     writing = {**place, **_CHECKSUMS, "rw": "randwrite" if rw == "randwrite" else "write"}
     job = {**place, "rw": rw, "iodepth": iodepth, "ioengine": ioengine or ("psync" if iodepth == 1 else "libaio")}
     if runtime is not None:
@@ -81,29 +81,34 @@ def fio(
     checked = verify and (reads or (not mixed and runtime is None))
     if checked and not reads:
         job |= {**_CHECKSUMS, "do_verify": 0}
-    if clash := sorted({*(options or {})} & {*job}):
+    if clash := sorted({*(options or {})} & {*job, "filename"}):
         raise ValueError(f"fio: {', '.join(clash)} cannot be among the options: the step itself sets it")
     if device:
         fsstack.check()
         # With the same seed, a run before has written the same.
-        spoil(target, Path("/dev/zero"), size * numjobs, block)
+        spoil(fsstack.path, Path("/dev/zero"), size * numjobs, block)
     else:
         # Overwriting what a step before has left would be another workload.
-        target.unlink(missing_ok=True)
+        (fsstack.path / file).unlink(missing_ok=True)
     if reads or mixed:
-        _untimed({**writing, "do_verify": 0, "end_fsync": 1}, "it cannot write what is to be read")
+        _untimed(fsstack.path / file, {**writing, "do_verify": 0, "end_fsync": 1}, "it cannot write what is to be read")
     total = None if runtime else size * numjobs
     # Of a mixed job, neither direction moves all of it.
     with timed(bytes=None if mixed else total, direction="read" if reads else "write", cold=cold):
-        done = timed.run(*_words({**job, **(options or {})}))
+        # Asked for each time: a device may have another name once its stack was mounted anew.
+        done = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}))
     _report(timed, done.stdout, total)
     fsstack.remount()
     if not device:
-        _verify_size(target, total)
+        _verify_size(fsstack.path / file, total)
     if checked:
-        _untimed({**writing, "verify_only": 1}, "after a remount, a block is not the one that was written")
+        _untimed(
+            fsstack.path / file,
+            {**writing, "verify_only": 1},
+            "after a remount, a block is not the one that was written",
+        )
     if not device:
-        target.unlink()
+        (fsstack.path / file).unlink()
 
 
 @workload(Tool("fio", "fio"))
@@ -117,8 +122,8 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> No
     device = fsstack.path.is_block_device()
     if device:
         fsstack.check()
-    directory, env = None if device else fsstack.path, {"FSSTACK": _escaped(fsstack.path)}
     with timed(cold=cold):
+        directory, env = None if device else fsstack.path, {"FSSTACK": _escaped(fsstack.path)}
         done = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     _report(timed, done.stdout, None)
     fsstack.remount()
@@ -211,11 +216,10 @@ def _escaped(path: Path) -> str:
     return str(path).replace(":", "\\:")
 
 
-def _place(target: Path, size: int, block: int, numjobs: int, seed: int) -> dict[str, str | int]:
-    """Options that say where to work, the same for what is timed and for what prepares and checks it."""
+def _place(size: int, block: int, numjobs: int, seed: int) -> dict[str, str | int]:
+    """Options that say where in the file to work, the same for what is timed and for what prepares and checks it."""
     return {
         "name": "fsstack",
-        "filename": _escaped(target),
         "size": size,
         "bs": block,
         "numjobs": numjobs,
@@ -227,14 +231,14 @@ def _place(target: Path, size: int, block: int, numjobs: int, seed: int) -> dict
     }
 
 
-def _words(job: Mapping[str, str | int]) -> list[str]:
-    options = [f"--{name}={value}" for name, value in job.items()]
+def _words(target: Path, job: Mapping[str, str | int]) -> list[str]:
+    options = [f"--{name}={value}" for name, value in {**job, "filename": _escaped(target)}.items()]
     return ["fio", "--output-format=json", "--group_reporting", _PERCENTILE_LIST, *options]
 
 
-def _untimed(job: Mapping[str, str | int], otherwise: str) -> None:
+def _untimed(target: Path, job: Mapping[str, str | int], otherwise: str) -> None:
     try:
-        said = host.run(*_words(job), timeout=86_400.0)
+        said = host.run(*_words(target, job), timeout=86_400.0)
     except host.CommandError as error:
         raise AssertionError(f"fio: {otherwise}: {error.stderr}") from error
     _jobs(_document(said))

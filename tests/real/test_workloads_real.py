@@ -19,8 +19,8 @@ from pytest_fsstack.measure import Timed
 from pytest_fsstack.stack import Built, Device, Layer, Site, Stack, build
 from pytest_fsstack.workloads.build import LIBSODIUM
 from pytest_fsstack.workloads.direct import DirectIO, differing
+from tests.real.conftest import Loop, run
 from tests.real.conftest import LoopDevice as MakeLoop
-from tests.real.conftest import run
 
 pytestmark = pytest.mark.root
 
@@ -194,6 +194,41 @@ def test_a_device_in_use_by_the_stack_itself_may_be_written_to(site: Site, loop_
     disk = loop_device(size=SIZE).path
     with built("ext4 | loop(size='64M')", site, DiskDevice(disk, overwrite=False)) as stack:
         workloads.dd_write(Timed(stack), stack, size=MIB)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        partial(workloads.dd_write, size=MIB),
+        partial(workloads.dd_read, size=MIB),
+        partial(workloads.fio, size=MIB),
+        partial(workloads.fio, size=MIB, rw="read"),
+    ],
+    ids=["dd_write", "dd_read", "fio write", "fio read"],
+)
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_device_that_comes_back_under_another_name_is_followed(
+    step: Callable[..., None], cold: bool, site: Site, loop_device: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[Loop] = []
+    with built("ext4 | loop(size='64M')", site) as stack:
+        close, first = stack._close, stack.path
+
+        def taken(down_to: int = 0) -> None:
+            """Meanwhile somebody takes the number that gets free."""
+            close(down_to)
+            others.append(loop_device())
+
+        monkeypatch.setattr(stack, "_close", taken)
+        if cold:
+            # As with a daemon below the device, whose caches are dropped by mounting all of it anew.
+            monkeypatch.setattr(stack, "drop_daemon_caches", stack.remount)
+        step(Timed(stack), stack, cold=cold)
+        monkeypatch.undo()
+        if others and stack.path == first:
+            pytest.skip("the kernel gave the device the number that it had")
+        for other in others:
+            assert other.image.stat().st_blocks == 0, "a device of somebody else was written to"
 
 
 def test_a_device_that_somebody_else_uses_is_not_written_to(site: Site, loop_device: MakeLoop, locks: Path) -> None:
