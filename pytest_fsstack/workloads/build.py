@@ -151,7 +151,7 @@ def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> 
     By default it is the newest of Debian's packages ``linux-source-*``. `config` is one of the kernel's own targets,
     such as tinyconfig (two CPUs need a minute) or defconfig; or "distribution", for that of Debian's package
     ``linux-config-*`` or of the running kernel; or a file, which may be compressed by xz or gzip. From such a file,
-    signing keys and BTF are left out: they need files and tools that a distribution keeps for itself. With the debug
+    the distribution's keys and BTF are left out: they need files and tools that it keeps for itself. With the debug
     information that distributions switch on, a build takes some 20 GB.
     """
     found = archive or _newest(Path("/usr/src").glob("linux-source-*.tar.*"))
@@ -159,7 +159,11 @@ def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> 
     top = re.sub(r"\.tar(\.\w+)?$", "", source.file.name)
     required: tuple[Need, ...] = _LINUX_TOOLS
     if config != "tinyconfig":
-        required += Header("gelf.h", "libelf-dev"), Header("openssl/opensslv.h", "libssl-dev")
+        required += (
+            Header("gelf.h", "libelf-dev"),
+            Header("openssl/opensslv.h", "libssl-dev"),
+            Tool("openssl", "openssl"),
+        )
     if config == "distribution":
         config = _distribution_config()
     if isinstance(config, Path):
@@ -169,7 +173,7 @@ def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> 
         keys = [word for key in ("SYSTEM_TRUSTED_KEYS", "SYSTEM_REVOCATION_KEYS") for word in ("--set-str", key, "")]
         configure: tuple[tuple[str, ...], ...] = (
             ("sh", "-c", f'{reader} "$0" > .config', str(config)),
-            ("scripts/config", *keys, "--disable", "DEBUG_INFO_BTF", "--disable", "MODULE_SIG"),
+            ("scripts/config", *keys, "--disable", "DEBUG_INFO_BTF"),
             ("make", "-s", "olddefconfig"),
         )
         label = config.name
