@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_fsstack import host, needs
 from pytest_fsstack.needs import Tool
@@ -42,8 +42,10 @@ def dd_write(
     for `dd_read`. `direct` bypasses the page cache; the test is skipped where the stack cannot do that. `sync` is how
     ``dd`` waits for the device; the timed block waits in any case. The rate by ``dd``'s own clock is recorded as the
     metric ``dd_rate``. Afterwards a sample of blocks is read back from the device and compared. Raises `ValueError`
-    where `size` is no multiple of `block`, or more than the payload or the device has.
+    where `size` is no multiple of `block`, or more than the payload or the device has, or `sync` is unknown.
     """
+    if sync not in get_args(Sync):
+        raise ValueError(f"dd_write: sync is one of {', '.join(filter(None, get_args(Sync)))}, not {sync!r}")
     source = _source(fsstack, size, block, payload, "dd_write")
     if direct:
         needs.require(DirectIO(fsstack.path))

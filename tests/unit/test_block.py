@@ -94,6 +94,9 @@ class TestWrite:
             workloads.dd_write(clock, stack, size=5000, block=BLOCK)
         with pytest.raises(ValueError, match="has only 262149 of 524288 bytes"):
             workloads.dd_write(clock, stack, payload=source, size=2 * SIZE, block=BLOCK)
+        sync: Any = "fsnyc"
+        with pytest.raises(ValueError, match="sync is one of fsync, fdatasync, dsync, sync, not 'fsnyc'"):
+            workloads.dd_write(clock, stack, size=SIZE, sync=sync)
 
 
 class TestRead:
