@@ -365,11 +365,11 @@ def _looks(config: pytest.Config) -> tuple[Looks, bool]:
     alpha, rounds = value(config, "alpha"), value(config, "rounds")
     try:
         alpha = float(alpha) if alpha else DEFAULT_ALPHA
-        if not 0 < alpha < 1:
+        if not 0 < alpha < 0.5:
             raise ValueError
     except ValueError:
         raise pytest.UsageError(
-            f"--fsstack-alpha: an error rate lies between 0 and 1, such as 0.05, not {alpha}"
+            f"--fsstack-alpha: an error rate lies between 0 and 0.5, such as 0.05, not {alpha}"
         ) from None
     if rounds in (None, "") and _scale(config) == "smoke":
         rounds = 1  # it is to show that all steps work

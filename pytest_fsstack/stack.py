@@ -384,10 +384,12 @@ class Built:
         return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)
 
     def check(self) -> None:
-        """Raise where a block device of the stack may not be written to; called before writing to `path` itself."""
-        for place in self._places:
-            if isinstance(place, Block):
-                place.check()
+        """Raise where `path` is a block device that may not be written to; called before writing to `path` itself.
+
+        What is below it is in use by the stack, which is what the check of a disk refuses.
+        """
+        if isinstance(top := self._places[-1], Block):
+            top.check()
 
     def usage(self) -> int:
         """Bytes in use on the lowest filesystem of the stack (after what was written has been synced)."""

@@ -1,12 +1,12 @@
 """dm-crypt by block size: how much does it cost, and is another kernel faster?
 
 On the block device itself, without a filesystem: plain dm-crypt (AES-128 in CBC mode) against the device as it is, by
-``dd`` and fio with direct I/O. As published for a bio-based and a request-based dm-crypt on an SD card. Name two kernels
-to compare them, the first being the base; on one kernel, dm-crypt with and without its work queues are compared, which
-is what today's kernels offer instead.
+``dd`` and fio with direct I/O. As published for a bio-based and a request-based dm-crypt on an SD card. Name two
+kernels to compare them, the first being the base; on one kernel, dm-crypt with and without its work queues are
+compared, which is what today's kernels offer instead.
 
     pytest scenarios/test_dmcrypt_block_size.py --fsstack-device=/dev/mmcblk0p2
-    pytest scenarios/test_dmcrypt_block_size.py --fsstack-kernel=/boot/vmlinuz-base --fsstack-kernel=/boot/vmlinuz-patched
+    pytest scenarios/test_dmcrypt_block_size.py --fsstack-kernel=vmlinuz-base --fsstack-kernel=vmlinuz-patched
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Transfer(Sizes):
     metrics={
         "dd_write": "throughput",
         "dd_read": "throughput",
-        "fio_write": "write_bandwidth",
-        "fio_read": "read_bandwidth",
+        "fio_write": "fio_write_bandwidth",
+        "fio_read": "fio_read_bandwidth",
     },
 )
 @pytest.mark.fsstack_table("times")
@@ -67,9 +67,13 @@ class TestDmcryptBlockSize:
     @pytest.mark.parametrize("block", ["64K"])
     @pytest.mark.benchmark(group="fio write")
     def test_fio_write(self, fsstack: Built, timed: Timed, sizes: Transfer, block: str) -> None:
-        workloads.fio(timed, fsstack, rw="write", size=sizes.bytes, bs=block, iodepth=1, numjobs=1, direct=True)
+        workloads.fio(
+            timed, fsstack, rw="write", size=sizes.bytes, block=parse_size(block), iodepth=1, numjobs=1, direct=True
+        )
 
     @pytest.mark.parametrize("block", ["64K"])
     @pytest.mark.benchmark(group="fio read")
     def test_fio_read(self, fsstack: Built, timed: Timed, sizes: Transfer, block: str) -> None:
-        workloads.fio(timed, fsstack, rw="read", size=sizes.bytes, bs=block, iodepth=1, numjobs=1, direct=True)
+        workloads.fio(
+            timed, fsstack, rw="read", size=sizes.bytes, block=parse_size(block), iodepth=1, numjobs=1, direct=True
+        )

@@ -31,6 +31,7 @@ class Copies(Sizes):
 
     file: int
     small_files: int
+    directories: int
     small_bytes: int
 
 
@@ -48,14 +49,14 @@ class Copies(Sizes):
     baseline="ext4",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Copies(space=384 * MiB, file=16 * MiB, small_files=300, small_bytes=3 * MiB),
-    small=Copies(space=2048 * MiB, file=200 * MiB, small_files=6_000, small_bytes=60 * MiB),
-    paper=Copies(space=8192 * MiB, file=2048 * MiB, small_files=126_229, small_bytes=600 * MiB),
+    smoke=Copies(space=384 * MiB, file=16 * MiB, small_files=300, directories=50, small_bytes=3 * MiB),
+    small=Copies(space=2048 * MiB, file=200 * MiB, small_files=6_000, directories=1_100, small_bytes=60 * MiB),
+    paper=Copies(space=8192 * MiB, file=2048 * MiB, small_files=126_229, directories=22_683, small_bytes=600 * MiB),
 )
 @pytest.mark.fsstack_table("matrix")
 @pytest.mark.fsstack_remark(
-    "xfs is mounted without the published nobarrier, which Linux 4.19 dropped; the published ntfs was ntfs-3g, and ntfs3 "
-    "is today's driver in the kernel"
+    "xfs is mounted without the published nobarrier, which Linux 4.19 dropped; the published ntfs was ntfs-3g, and "
+    "ntfs3 is today's driver in the kernel"
 )
 class TestFilesystems:
     @pytest.mark.benchmark(group="format")
@@ -83,4 +84,4 @@ class TestFilesystems:
 
 def packages(sizes: Copies) -> Corpus:
     """The tree of small files, published as one of packages."""
-    return generated(cache_directory(), files=sizes.small_files, size=sizes.small_bytes)
+    return generated(cache_directory(), files=sizes.small_files, directories=sizes.directories, size=sizes.small_bytes)

@@ -1,9 +1,9 @@
 """Filesystems and encryption on one partition: which combination costs least on a laptop?
 
-ext4 and btrfs, plain, on LUKS, and below eCryptfs, with compression and with a stride that the disk has not. One chain a
-stack, all on the same filesystem: bonnie++; unpack a source tree, compile, remove it; fill the filesystem; and again on
-the nearly full one. The cells are those of ``time``: real, user, sys; green is less than plain ext4, red is more, where
-the interval leaves no doubt.
+ext4 and btrfs, plain, on LUKS, and below eCryptfs, with compression and with a stride that the disk has not. One chain
+a stack, all on the same filesystem: bonnie++; unpack a source tree, compile, remove it; fill the filesystem; and again
+on the nearly full one. The cells are those of ``time``: real, user, sys; green is less than plain ext4, red is more,
+where the interval leaves no doubt.
 
     pytest scenarios/test_ssd_encryption.py --fsstack-device=/dev/sdb1 --fsstack-discard --fsstack-scheduler=none
     pytest scenarios/test_ssd_encryption.py --fsstack-kernel=KERNEL          in a VM of a kernel that has them all

@@ -12,8 +12,12 @@ from collections.abc import Callable
 
 from pytest_fsstack.workloads.ageing import age
 from pytest_fsstack.workloads.base import needs_of, workload
+from pytest_fsstack.workloads.block import dd_read, dd_write
+from pytest_fsstack.workloads.bonnieplus import bonnie
+from pytest_fsstack.workloads.build import compile_source
 from pytest_fsstack.workloads.copy import copy_file, overwrite_file, read_back
 from pytest_fsstack.workloads.filler import fill
+from pytest_fsstack.workloads.fiojob import fio, fio_job
 from pytest_fsstack.workloads.hardlinks import extract_backup, remove_backup
 from pytest_fsstack.workloads.latency import create_files, delete_files
 from pytest_fsstack.workloads.space import settle, small_file_space
@@ -23,8 +27,12 @@ from pytest_fsstack.workloads.tree import delete, du, extract, extract_over, rsy
 __all__ = [
     "BUILT_IN",
     "age",
+    "bonnie",
+    "compile_source",
     "copy_file",
     "create_files",
+    "dd_read",
+    "dd_write",
     "delete",
     "delete_files",
     "du",
@@ -32,6 +40,8 @@ __all__ = [
     "extract_backup",
     "extract_over",
     "fill",
+    "fio",
+    "fio_job",
     "needs_of",
     "overwrite_file",
     "read_back",
@@ -65,5 +75,11 @@ BUILT_IN: dict[str, Callable[..., object]] = {
         settle,
         fill,
         age,
+        dd_write,
+        dd_read,
+        fio,
+        fio_job,
+        bonnie,
+        compile_source,
     )
 }

@@ -113,7 +113,7 @@ def test_an_unknown_table_is_a_mistake_that_names_those_there_are(project: Proje
         (["--fsstack-overwrite=/dev/sdz9"], "*names no device of this session; add --fsstack-device=/dev/sdz9*"),
         (["--fsstack-budget=lots"], "*'lots' is not a budget; write 'luks[*]: 30%'*"),
         (["--fsstack-rounds=0"], "*give a number of rounds, 1 or more, not 0*"),
-        (["--fsstack-alpha=2"], "*an error rate lies between 0 and 1*"),
+        (["--fsstack-alpha=0.5"], "*an error rate lies between 0 and 0.5*"),
         (["--fsstack-report=pdf=x"], "*'pdf=x' is not NAME=FILE; names are: csv, html, json, markdown, tables*"),
         (["--fsstack-json=/no/such/dir/x"], "*there is no directory /no/such/dir*"),
         (["--fsstack-dir=/no/such/dir"], "*there is no directory /no/such/dir*"),

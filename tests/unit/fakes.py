@@ -15,6 +15,8 @@ from typing import Any
 
 from pytest_fsstack import host
 
+DATA = Path(__file__).parent / "data"
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -48,7 +50,9 @@ class FakeTimed:
         #: Stands between a command and what the workload sees of its output.
         self.altered: Callable[[str], str] = str
         self.altered_stderr: Callable[[str], str] = str
-        #: Runs in place of the command.
+        #: Runs before each command.
+        self.before: Callable[[], object] = lambda: None
+        #: Runs in place of the command, and gives its output where it gives a text.
         self.instead: Callable[[], object] | None = None
         self._running = False
 
@@ -70,16 +74,16 @@ class FakeTimed:
         assert self._running
         words = tuple(os.fspath(word) for word in argv)
         self.inside.append(words)
+        self.before()
         if self.instead:
-            self.instead()
-            return Completed(words, 0, "", "")
+            return Completed(words, 0, self.altered(str(self.instead() or "")), "")
         done = subprocess.run(
             words,
             cwd=cwd,
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             capture_output=True,
             text=True,
-            env={**os.environ, "LC_ALL": "C", **(env or {})},
+            env={**os.environ, "PATH": host.search_path(), "LC_ALL": "C", **(env or {})},
             check=False,
         )
         if check and done.returncode:
@@ -110,6 +114,9 @@ class FakeStack:
 
     def sync(self) -> None:
         os.sync()
+
+    def check(self) -> None:
+        raise AssertionError("this stack has no device to write to")
 
     def drop_daemon_caches(self) -> None:
         """There is no daemon."""

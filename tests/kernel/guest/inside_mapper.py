@@ -17,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import host, journal
+from pytest_fsstack import host, journal, needs, workloads
+from pytest_fsstack.measure import Timed
 from pytest_fsstack.stack import Built
+from pytest_fsstack.workloads import needs_of
+from pytest_fsstack.workloads.direct import differing
 from tests.kernel.guest.common import (
     DISK,
     HERE,
@@ -65,6 +68,19 @@ def test_a_remount_closes_and_opens_a_mapping_that_stands_on_a_filesystem(fsstac
     file = write(fsstack, data)
     fsstack.remount()
     assert file.read_bytes() == data
+
+
+@pytest.mark.fsstack("raw", "dmcrypt(cipher='aes-cbc-essiv:sha256', key_size=128)", "luks")
+def test_workloads_write_to_the_device_on_top_and_through_it(fsstack: Built) -> None:
+    size = 1 << 20
+    for block in 4096, 65536:
+        workloads.dd_write(Timed(fsstack), fsstack, size=size, block=block)
+        workloads.dd_read(Timed(fsstack), fsstack, size=size, block=block, prepare=False)
+    zeros = differing(DISK, Path("/dev/zero"), size, 4096) is None
+    assert zeros is (fsstack.path == DISK)
+    if not needs.missing(needs_of(workloads.fio)):
+        workloads.fio(Timed(fsstack), fsstack, rw="randwrite", size=size, iodepth=4)
+        workloads.fio(Timed(fsstack), fsstack, rw="read", size=size, direct=False)
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------------

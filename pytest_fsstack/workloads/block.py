@@ -1,0 +1,158 @@
+"""One stretch of a device or of a file, from one end to the other, by ``dd``: the block size is what matters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pytest_fsstack import host, needs
+from pytest_fsstack.needs import Tool
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.direct import DirectIO, device_size, differing, spoil
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+#: When ``dd`` itself makes sure that what it wrote has arrived: at its end (fsync, fdatasync), or after each block
+#: (sync, dsync); fdatasync and dsync leave out metadata that is not needed to read it back.
+Sync = Literal["", "fsync", "fdatasync", "dsync", "sync"]
+
+_ZEROS = Path("/dev/zero")
+_FILE = "dd.bin"
+_SUMMARY = re.compile(r"^(\d+) bytes? .*copied, ([\d.e+-]+) s", re.MULTILINE)
+
+
+@workload(Tool("dd", "coreutils"))
+def dd_write(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    payload: Path | None = None,
+    size: int = 100 << 20,
+    block: int = 64 << 10,
+    direct: bool = True,
+    sync: Sync = "",
+    cold: bool = True,
+) -> None:
+    """Write `size` bytes with ``dd``, `block` bytes at a time: zeros, or the start of the file `payload`.
+
+    They go to the start of the block device where the stack ends in one, otherwise to the new file dd.bin, which stays
+    for `dd_read`. `direct` bypasses the page cache; the test is skipped where the stack cannot do that. `sync` is how
+    ``dd`` waits for the device; the timed block waits in any case. The rate by ``dd``'s own clock is recorded as the
+    metric ``dd_rate``. Afterwards a sample of blocks is read back from the device and compared. Raises `ValueError`
+    where `size` is no multiple of `block`, or more than the payload or the device has, or `sync` is unknown.
+    """
+    if sync not in get_args(Sync):
+        raise ValueError(f"dd_write: sync is one of {', '.join(filter(None, get_args(Sync)))}, not {sync!r}")
+    source = _source(fsstack, size, block, payload, "dd_write")
+    if direct:
+        needs.require(DirectIO(fsstack.path))
+    if fsstack.path.is_block_device():
+        fsstack.check()
+        spoil(fsstack.path, source, size, block)
+    else:
+        # Overwriting what a step before has left would be another workload.
+        _target(fsstack).unlink(missing_ok=True)
+    with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
+        done = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
+    timed.record("dd_rate", size / _seconds(done.stderr, size, "dd_write"), unit="B/s", better="higher")
+    fsstack.remount()
+    _verify(_target(fsstack), source, size, block, "dd_write: after a remount")
+
+
+@workload(Tool("dd", "coreutils"))
+def dd_read(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    payload: Path | None = None,
+    size: int = 100 << 20,
+    block: int = 64 << 10,
+    direct: bool = True,
+    prepare: bool = True,
+    cold: bool = True,
+) -> None:
+    """Read `size` bytes with ``dd`` to /dev/null, `block` bytes at a time, as `dd_write` has written them.
+
+    With `prepare`, zeros or the start of `payload` are written before, outside of the time; without it, a step before
+    must have written the same. `direct` and the metric ``dd_rate`` are as for `dd_write`. Afterwards the number of
+    bytes that ``dd`` read must be `size`, and a sample of blocks what was written. Raises `ValueError` as `dd_write`.
+    """
+    source = _source(fsstack, size, block, payload, "dd_read")
+    if direct:
+        needs.require(DirectIO(fsstack.path))
+    if prepare:
+        _prepare(fsstack, source, size, block)
+    elif _lacks(_target(fsstack), size):
+        raise AssertionError(f"dd_read: there are no {size:,} bytes in {_FILE}; has the step that writes them run?")
+    flags = ["iflag=direct"] if direct else []
+    with timed(bytes=size, direction="read", cold=cold):
+        done = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)
+    timed.record("dd_rate", size / _seconds(done.stderr, size, "dd_read"), unit="B/s", better="higher")
+    _verify(_target(fsstack), source, size, block, "dd_read")
+
+
+def _source(fsstack: Built, size: int, block: int, payload: Path | None, step: str) -> Path:
+    """What is written, once the sizes are known to fit."""
+    if block <= 0 or size <= 0 or size % block:
+        raise ValueError(f"{step}: {size} bytes are no multiple of blocks of {block} bytes")
+    if payload is not None and payload.stat().st_size < size:
+        raise ValueError(f"{step}: {payload} has only {payload.stat().st_size} of {size} bytes")
+    if fsstack.path.is_block_device() and (room := device_size(fsstack.path)) < size:
+        raise ValueError(f"{step}: {fsstack.path} has only {room} of {size} bytes")
+    return payload or _ZEROS
+
+
+def _target(fsstack: Built) -> Path:
+    """The device, or the file. To be asked for each time: a device may have another name after a remount."""
+    return fsstack.path if fsstack.path.is_block_device() else fsstack.path / _FILE
+
+
+def _lacks(target: Path, size: int) -> bool:
+    return not target.is_block_device() and (not target.is_file() or target.stat().st_size != size)
+
+
+def _words(source: Path, target: Path, size: int, block: int) -> list[str]:
+    return ["dd", f"if={source}", f"of={target}", f"bs={block}", f"count={size // block}"]
+
+
+def _output(direct: bool, sync: Sync) -> list[str]:
+    """``dd`` takes its flags in one word; of two it would take the last."""
+    flags = [*(["direct"] if direct else []), *([sync] if sync in ("dsync", "sync") else [])]
+    conversion = [f"conv={sync}"] if sync in ("fsync", "fdatasync") else []
+    return [*([f"oflag={','.join(flags)}"] if flags else []), *conversion]
+
+
+def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
+    target = _target(fsstack)
+    if target.is_block_device():
+        fsstack.check()
+    elif not _lacks(target, size) and differing(target, source, size, block) is None:
+        return
+    host.run(
+        "dd", f"if={source}", f"of={target}", "bs=1M", f"count={size}", "iflag=count_bytes,fullblock", "conv=fsync"
+    )
+
+
+def _seconds(said: str, size: int, step: str) -> float:
+    """How long ``dd`` took by its own summary, which must tell of `size` bytes."""
+    match = _SUMMARY.search(said)
+    if not match:
+        raise AssertionError(f"{step}: cannot read dd's summary {said!r}")
+    if int(match[1]) != size:
+        raise AssertionError(f"{step}: dd copied {int(match[1]):,} bytes instead of {size:,}")
+    # It prints no more than six digits: what is too short for them takes a microsecond at least.
+    return max(float(match[2]), 1e-6)
+
+
+def _verify(target: Path, source: Path, size: int, block: int, when: str) -> None:
+    if not target.exists():
+        raise AssertionError(f"{when}: {target.name} is not there")
+    if target.is_file() and target.stat().st_size != size:
+        raise AssertionError(f"{when}: {target.name} has {target.stat().st_size:,} bytes instead of {size:,}")
+    if (offset := differing(target, source, size, block)) is not None:
+        raise AssertionError(
+            f"{when}, the {block} bytes at {offset:,} of {target.name} are not the ones that were written"
+        )

@@ -1,0 +1,140 @@
+"""bonnie++, and what its line of CSV says."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.measure import Better, Metric
+from pytest_fsstack.needs import Tool
+from pytest_fsstack.workloads.base import workload
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+_MEBIBYTE = 1 << 20
+#: bonnie++ counts files in these.
+_MANY = 1024
+
+
+@workload(Tool("bonnie++", "bonnie++"))
+def bonnie(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    size: int = 64 * _MEBIBYTE,
+    memory: int | None = None,
+    files: int = 4 * _MANY,
+    concurrency: int = 1,
+    seed: int = 1,
+    cold: bool = True,
+) -> None:
+    """Run ``bonnie++`` in a new directory: `size` bytes of data, then `files` empty files, `concurrency` at once.
+
+    A file set that fits into the machine's memory measures memory: for figures of the disk, take twice as much, as
+    ``bonnie++`` itself insists on. Here it is told that the machine has `memory` bytes, by default half of `size`, so
+    that small sizes are possible. The metrics are those of `parse_bonnie`; its line is kept as ``bonnie_csv``, its
+    report as ``bonnie``. It checks what it reads; afterwards its line must be complete, and its directory empty. Raises
+    `ValueError` for sizes that are no whole MiB and files that are no multiple of 1024, `NotADirectoryError` where the
+    stack ends in a block device.
+    """
+    memory = size // 2 if memory is None else memory
+    if size <= 0 or size % _MEBIBYTE or memory < _MEBIBYTE:
+        raise ValueError(f"bonnie: {size} bytes, on {memory} bytes of memory, are no whole MiB")
+    if files < 0 or files % _MANY or concurrency < 1:
+        raise ValueError(
+            f"bonnie: {files} files, {concurrency} at once: it takes multiples of {_MANY}, and at least one"
+        )
+    if not fsstack.path.is_dir():
+        raise NotADirectoryError(f"bonnie: {fsstack.path} is not a directory; it needs a filesystem")
+    scratch = fsstack.path / "bonnie"
+    scratch.mkdir()
+    # As root it refuses to run unless it is told so.
+    user = ["-u", "root"] if os.geteuid() == 0 else []
+    words = ["bonnie++", "-q", "-d", scratch, "-s", f"{size // _MEBIBYTE}M", "-r", memory // _MEBIBYTE]
+    words += ["-n", files // _MANY, "-c", concurrency, "-z", seed, "-m", "fsstack", *user]
+    with timed(cold=cold):
+        done = timed.run(*(word if isinstance(word, os.PathLike) else str(word) for word in words))
+    timed.keep("bonnie", done.stderr)
+    timed.keep("bonnie_csv", done.stdout)
+    for name, (metric, value) in parse_bonnie(done.stdout).items():
+        timed.record(name, value, unit=metric.unit, better=metric.better, resolution=metric.resolution)
+    if left := sorted(path.name for path in scratch.iterdir()):
+        raise AssertionError(f"bonnie: it left behind {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}")
+    scratch.rmdir()
+
+
+class BonnieError(AssertionError):
+    """The line of CSV cannot be understood, or is not complete."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of the line: what its figure is called and measured in, and what one of its own units is in ours."""
+
+    name: str
+    unit: str
+    better: Better
+    factor: float = 1.0
+
+
+def _rates(names: str, unit: str, factor: float = 1.0) -> list[_Field]:
+    """Each rate is followed by the share of a CPU that it took."""
+    return [
+        field
+        for name in names.split()
+        for field in (_Field(name, unit, "higher", factor), _Field(f"{name}_cpu", "%", "lower"))
+    ]
+
+
+_DATA, _SEEKS = "write_chars write_blocks rewrite read_chars read_blocks", "seeks"
+_FILES = "create_sequential stat_sequential delete_sequential create_random stat_random delete_random"
+#: bon_csv2html(1), format 1.98. Those without a figure describe the run.
+_FIELDS: list[_Field | None] = [
+    *([None] * 9),
+    *_rates(_DATA, "B/s", 1024.0),
+    *_rates(_SEEKS, "1/s"),
+    *([None] * 5),
+    *_rates(_FILES, "1/s"),
+    *(_Field(f"{name}_latency", "s", "lower") for name in f"{_DATA} {_SEEKS} {_FILES}".split()),
+]
+_FORMAT = "1.98"
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def parse_bonnie(text: str) -> dict[str, tuple[Metric, float]]:
+    """The figures of bonnie++'s line of CSV, by name, each as ``bonnie_...``.
+
+    Rates of data in B/s, of seeks and files in 1/s, each with the CPU that it took in per cent (``..._cpu``), and the
+    longest latency of each test in seconds (``..._latency``). What was too fast to tell (``+++++``) and what was left
+    out is not among them. Raises `BonnieError`.
+    """
+    lines = text.strip().splitlines()
+    if len(lines) != 1:
+        raise BonnieError(f"bonnie: {len(lines)} lines of CSV instead of one: {text[:200]!r}")
+    row = lines[0].split(",")
+    if row[0] != _FORMAT:
+        raise BonnieError(f"bonnie: its CSV is of format {row[0]!r}, not of {_FORMAT}, as bonnie++ 2.00 has it")
+    if len(row) != len(_FIELDS):
+        raise BonnieError(f"bonnie: its CSV has {len(row)} fields instead of {len(_FIELDS)}")
+    figures = {}
+    for field, word in zip(_FIELDS, row):
+        if field is not None and word.strip("+"):
+            metric = Metric(f"bonnie_{field.name}", field.unit, field.better, _resolution(field))
+            figures[metric.name] = metric, _figure(field, word)
+    return figures
+
+
+def _resolution(field: _Field) -> float:
+    """It prints whole numbers, and latencies by the microsecond at best."""
+    return 1e-6 if field.unit == "s" else field.factor
+
+
+def _figure(field: _Field, word: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)?", word)
+    if not match or (match[2] is None) == (field.unit == "s"):
+        raise BonnieError(f"bonnie: its CSV has {word!r} for {field.name}")
+    return float(match[1]) * (_UNITS[match[2]] if match[2] else field.factor)

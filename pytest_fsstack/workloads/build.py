@@ -1,0 +1,288 @@
+"""A program built from its source: the compiler's work, with the reads and writes of a tree between."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from pytest_fsstack import corpus, host, needs
+from pytest_fsstack.needs import Need, Tool
+from pytest_fsstack.workloads.base import workload
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+_CC = Tool("gcc", "gcc")
+_MAKE = Tool("make", "make")
+_LINUX_TOOLS = (Tool("flex", "flex"), Tool("bison", "bison"), Tool("bc", "bc"), Tool("perl", "perl"))
+_DAY = 86_400.0
+#: What would let a build find the work of another one, or leave its own work elsewhere.
+_ENVIRONMENT = {"CCACHE_DISABLE": "1", "MAKEFLAGS": "", "KBUILD_OUTPUT": ""}
+
+
+@dataclass(frozen=True)
+class PyPI:
+    """The source distribution of a project on PyPI, as ``pip download`` gets it into the cache."""
+
+    project: str
+    version: str
+    file: str
+    sha256: str
+
+    def path(self) -> Path:
+        return corpus.cache_directory() / self.file
+
+    def missing(self) -> str | None:
+        """Get it where the cache lacks it; the reason, and the way to get it by hand, where that fails."""
+        if self._intact():
+            return None
+        kept = self.path().parent
+        kept.mkdir(parents=True, exist_ok=True)
+        wanted = f"{self.project}=={self.version}"
+        # What it takes to look into a source distribution may well come as wheels.
+        options = ("--no-deps", "--no-binary", self.project)
+        by_hand = f"pip download {' '.join(options)} -d {kept} {wanted}"
+        with tempfile.TemporaryDirectory(dir=kept) as directory:
+            words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", directory, wanted]
+            done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            got = Path(directory, self.file)
+            if done.returncode or not got.is_file():
+                said = (done.stderr.strip() or f"pip got no {self.file}").splitlines()[-1]
+                return f"needs the source of {self.project} from PyPI ({said}): {by_hand}"
+            if (found := _sha256(got)) != self.sha256:
+                return f"needs {self.file} with SHA-256 {self.sha256}, and PyPI gave {found}: {by_hand}"
+            got.replace(self.path())
+        return None
+
+    def _intact(self) -> bool:
+        return self.path().is_file() and _sha256(self.path()) == self.sha256
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """An archive or directory that is on this machine, and the way to get it."""
+
+    file: Path
+    how: str
+
+    def path(self) -> Path:
+        return self.file
+
+    def missing(self) -> str | None:
+        return None if self.file.exists() else f"needs {self.file}: {self.how}"
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header that a C compiler finds, and the package that holds it."""
+
+    header: str
+    package: str
+
+    def missing(self) -> str | None:
+        if _CC.missing():
+            return None
+        words = ["gcc", "-fsyntax-only", "-include", self.header, "-x", "c", "/dev/null"]
+        try:
+            host.run(*words)
+        except host.CommandError:
+            return f"needs the C header {self.header}: {needs.install_command([self.package])}"
+        return None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source of a program in C, and how to build it."""
+
+    name: str
+    archive: PyPI | LocalFile
+    #: Where in the archive the top directory of the source is.
+    top: str
+    #: Commands that run there before the clock starts.
+    configure: tuple[tuple[str, ...], ...]
+    #: What ``make`` is told to make; by default its own first target.
+    targets: tuple[str, ...]
+    #: What must be there afterwards, as an ELF file of at least `product_bytes` bytes.
+    product: str
+    product_bytes: int
+    needs: tuple[Need, ...] = ()
+
+
+#: An interpreter of 33 C files, which takes seconds and needs no configuration. Its source is part of lupa's.
+LUA = Source(
+    "lua",
+    PyPI("lupa", "2.6", "lupa-2.6.tar.gz", "9a770a6e89576be3447668d7ced312cd6fd41d3c13c2462c9dc2c2ab570e45d9"),
+    top="lupa-2.6/third-party/lua51/src",
+    configure=(),
+    targets=("generic",),
+    product="lua",
+    product_bytes=100_000,
+)
+
+#: A library of a hundred C files, which takes two CPUs a quarter of a minute. Its source is part of PyNaCl's.
+LIBSODIUM = Source(
+    "libsodium",
+    PyPI(
+        "pynacl",
+        "1.5.0",
+        "PyNaCl-1.5.0.tar.gz",
+        "8ac7448f09ab85811607bdd21ec2464495ac8b7c66d146bf545b0f08fb9220ba",
+    ),
+    top="PyNaCl-1.5.0/src/libsodium",
+    configure=(("./configure", "--quiet", "--disable-dependency-tracking", "--disable-static"),),
+    targets=(),
+    product="src/libsodium/.libs/libsodium.so",
+    product_bytes=200_000,
+)
+
+
+def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> Source:
+    """The kernel, from an archive whose top directory is named like itself.
+
+    By default it is the newest of Debian's packages ``linux-source-*``. `config` is one of the kernel's own targets,
+    such as tinyconfig (two CPUs need a minute) or defconfig; or "distribution", for that of Debian's package
+    ``linux-config-*`` or of the running kernel; or a file, which may be compressed by xz or gzip. From such a file,
+    the distribution's keys and BTF are left out: they need files and tools that it keeps for itself. With the debug
+    information that distributions switch on, a build takes some 20 GB.
+    """
+    found = archive or _newest(Path("/usr/src").glob("linux-source-*.tar.*"))
+    source = LocalFile(found or Path("/usr/src/linux-source.tar.xz"), needs.install_command(["linux-source"]))
+    top = re.sub(r"\.tar(\.\w+)?$", "", source.file.name)
+    required: tuple[Need, ...] = _LINUX_TOOLS
+    if config != "tinyconfig":
+        required += (
+            Header("gelf.h", "libelf-dev"),
+            Header("openssl/opensslv.h", "libssl-dev"),
+            Tool("openssl", "openssl"),
+        )
+    if config == "distribution":
+        config = _distribution_config()
+    if isinstance(config, Path):
+        package = top.replace("source", "config") if top.startswith("linux-source-") else "linux-config"
+        required += (LocalFile(config, needs.install_command([package])),)
+        reader = {".xz": "xz -dc", ".gz": "gzip -dc"}.get(config.suffix, "cat")
+        keys = [word for key in ("SYSTEM_TRUSTED_KEYS", "SYSTEM_REVOCATION_KEYS") for word in ("--set-str", key, "")]
+        configure: tuple[tuple[str, ...], ...] = (
+            ("sh", "-c", f'{reader} "$0" > .config', str(config)),
+            ("scripts/config", *keys, "--disable", "DEBUG_INFO_BTF"),
+            ("make", "-s", "olddefconfig"),
+        )
+        label = config.name
+    else:
+        configure, label = (("make", "-s", config),), config
+    return Source(f"linux {label}", source, top, configure, (), "vmlinux", product_bytes=500_000, needs=required)
+
+
+@workload(_CC, _MAKE, Tool("tar", "tar"))
+def compile_source(
+    timed: Timed,
+    fsstack: Built,
+    source: Source = LIBSODIUM,
+    *,
+    tree: str = "source",
+    jobs: int | None = None,
+    cold: bool = True,
+) -> None:
+    """Build `source` with ``make -j`` in the directory `tree` of the stack, `jobs` at a time, by default one a CPU.
+
+    Where a step before has unpacked the source into `tree` (`extract` with the same archive), that is built; otherwise
+    it is unpacked before the clock starts. The configuration, too, is made before. Compiler caches are off. The tree
+    stays, for `delete`. Afterwards the product must be there, from the device, as a whole ELF file of plausible size.
+    Skipped, with the way to get it, where the source cannot be had. Raises `FileExistsError` where the tree has been
+    built already.
+    """
+    needs.require(*source.needs, source.archive)
+    directory = fsstack.path / tree
+    if not directory.is_dir():
+        _unpack(source, directory)
+    top = directory / source.top
+    if not top.is_dir():
+        raise AssertionError(f"compile_source: {tree} holds no {source.top}; is it the source of {source.name}?")
+    product = top / source.product
+    if product.exists():
+        raise FileExistsError(f"compile_source: {product} is there already: nothing would be left to build")
+    for words in source.configure:
+        # `env -C`, because each runs in the top directory.
+        host.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=_DAY)
+    count = jobs or len(os.sched_getaffinity(0))
+    with timed(cold=cold):
+        timed.run("make", "-s", f"-j{count}", *source.targets, cwd=top, env=_ENVIRONMENT)
+    fsstack.remount()
+    _verify(product, source)
+
+
+def _newest(found: Iterable[Path]) -> Path | None:
+    def version(path: Path) -> tuple[int, ...]:
+        return tuple(map(int, re.findall(r"\d+", str(path))))
+
+    return max(found, key=version, default=None)
+
+
+def _distribution_config() -> Path:
+    machine = platform.machine()
+    name = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    running = Path(f"/boot/config-{platform.release()}")
+    packaged = _newest(Path("/usr/src").glob(f"linux-config-*/config.*_none_{name}.xz"))
+    return packaged or running
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _unpack(source: Source, directory: Path) -> None:
+    archive = source.archive.path()
+    part = [source.top]
+    if archive.is_dir():
+        archive, part = corpus.given(archive, corpus.cache_directory()).tar, []
+    elif tool := corpus.compressor(archive):
+        needs.require(tool)
+    directory.mkdir()
+    host.run("tar", "--no-same-owner", "-xf", archive, "-C", directory, *part, timeout=_DAY)
+
+
+def _verify(product: Path, source: Source) -> None:
+    if not product.is_file():
+        raise AssertionError(f"compile_source: after a remount there is no {source.product}")
+    size = product.stat().st_size
+    if size < source.product_bytes:
+        raise AssertionError(
+            f"compile_source: after a remount {source.product} has {size:,} bytes; "
+            f"{source.name} has {source.product_bytes:,} at least"
+        )
+    with product.open("rb") as file:
+        end = _elf_end(file)
+    if end is None:
+        raise AssertionError(f"compile_source: after a remount {source.product} is not an ELF file")
+    if end > size:
+        raise AssertionError(
+            f"compile_source: after a remount {source.product} has {size:,} bytes, and by its own header {end:,}"
+        )
+
+
+def _elf_end(file: BinaryIO) -> int | None:
+    """Where the table of sections ends, which linkers put last; None where it is no ELF file."""
+    header = file.read(64)
+    if len(header) < 64 or header[:4] != b"\x7fELF" or header[4] not in (1, 2) or header[5] not in (1, 2):
+        return None
+    order = "<" if header[5] == 1 else ">"
+    start = (
+        struct.unpack_from(f"{order}I", header, 32) if header[4] == 1 else struct.unpack_from(f"{order}Q", header, 40)
+    )
+    entry, count = struct.unpack_from(f"{order}HH", header, 46 if header[4] == 1 else 58)
+    return int(start[0] + entry * count)

@@ -1,0 +1,110 @@
+"""What workloads on block devices and with direct I/O share: blocks read back past the page cache."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+#: A multiple of every logical block size that disks and filesystems have for direct I/O.
+ALIGNMENT = 4096
+_CHECKED_BLOCKS = 64
+_SPOILT = 512
+_PROBE = ".fsstack-direct"
+
+
+@dataclass(frozen=True)
+class DirectIO:
+    """Reads and writes that bypass the page cache (O_DIRECT), in a directory or on a block device."""
+
+    path: Path
+
+    def missing(self) -> str | None:
+        # Some filesystems refuse the flag when a file is opened, others only the first transfer.
+        try:
+            if self.path.is_block_device():
+                read_direct(self.path, 0, ALIGNMENT)
+            else:
+                with _probed(self.path / _PROBE) as probe:
+                    read_direct(probe, 0, ALIGNMENT)
+        except OSError as error:
+            return f"this stack cannot do direct I/O ({error.strerror}): measure it with direct=False"
+        return None
+
+
+def read_direct(path: Path, offset: int, size: int) -> bytes:
+    """Bytes of a file or device as the device has them; fewer at its end. Raises OSError."""
+    start = offset // ALIGNMENT * ALIGNMENT
+    span = -(-(offset + size - start) // ALIGNMENT) * ALIGNMENT
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    try:
+        # Direct I/O wants aligned memory, and mmap gives whole pages.
+        with mmap.mmap(-1, span) as buffer:
+            done = os.preadv(fd, [buffer], start)
+            return buffer[offset - start : min(offset - start + size, done)]
+    finally:
+        os.close(fd)
+
+
+def device_size(path: Path) -> int:
+    """Bytes that a block device has. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.lseek(fd, 0, os.SEEK_END)
+    finally:
+        os.close(fd)
+
+
+def sampled(size: int, block: int) -> list[int]:
+    """The indexes of some blocks to look at, the first and the last among them; the same for the same arguments."""
+    blocks = size // block
+    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
+    return sorted({0, blocks - 1, *sample})
+
+
+def differing(target: Path, meant: Path, size: int, block: int) -> int | None:
+    """The offset of the first sampled block of `target` that is not as in `meant`, or None.
+
+    A device is read past the page cache, which otherwise would answer for it. Raises OSError.
+    """
+    device = target.is_block_device()
+    with target.open("rb") as written, meant.open("rb") as expected:
+        for index in sampled(size, block):
+            offset = index * block
+            written.seek(offset)
+            expected.seek(offset)
+            found = read_direct(target, offset, block) if device else written.read(block)
+            if found != expected.read(block):
+                return offset
+    return None
+
+
+def spoil(device: Path, meant: Path, size: int, block: int) -> None:
+    """Make the blocks that will be looked at differ from those of `meant`, in their first bytes.
+
+    Otherwise a device that is blank, or was written before, would pass without a write. Raises OSError.
+    """
+    with meant.open("rb") as expected, device.open("r+b", buffering=0) as written:
+        for index in sampled(size, block):
+            expected.seek(index * block)
+            written.seek(index * block)
+            written.write(bytes(byte ^ 0xFF for byte in expected.read(min(block, _SPOILT))))
+        os.fsync(written.fileno())
+
+
+@contextlib.contextmanager
+def _probed(path: Path) -> Iterator[Path]:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o600)
+        try:
+            with mmap.mmap(-1, ALIGNMENT) as buffer:
+                os.pwritev(fd, [buffer], 0)
+        finally:
+            os.close(fd)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)

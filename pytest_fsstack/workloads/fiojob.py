@@ -1,0 +1,263 @@
+"""Jobs of fio, the flexible I/O tester, and what its JSON says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_fsstack import host, needs
+from pytest_fsstack.measure import Metric
+from pytest_fsstack.needs import Tool
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.direct import DirectIO, device_size, spoil
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measure import Timed
+    from pytest_fsstack.stack import Built
+
+#: How fio goes over the file: in order or at random, reading, writing, or half and half.
+Pattern = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
+
+_READS, _MIXED = ("read", "randread"), ("rw", "randrw")
+_CHECKSUMS: dict[str, str | int] = {"verify": "crc32c", "verify_state_save": 0}
+_PERCENTILES = ("50", "95", "99", "99.9")
+_PERCENTILE_LIST = f"--percentile_list={':'.join(_PERCENTILES)}"
+_NANOSECOND = 1e-9
+
+
+@workload(Tool("fio", "fio"))
+def fio(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    rw: Pattern = "write",
+    size: int = 100 << 20,
+    block: int = 64 << 10,
+    direct: bool = True,
+    iodepth: int = 1,
+    numjobs: int = 1,
+    ioengine: str = "",
+    runtime: int | None = None,
+    verify: bool = True,
+    seed: int = 1,
+    options: Mapping[str, str | int] | None = None,
+    cold: bool = True,
+) -> None:
+    """Run one job of fio: `numjobs` processes, each over `size` bytes of its own, `block` bytes at a time.
+
+    It works on a new file that is removed afterwards, or on the block device where the stack ends in one. What is to be
+    read is written before, outside of the time. `iodepth` is how many requests are under way at once: one by ``psync``,
+    more by ``libaio``, unless `ioengine` names another. `direct` bypasses the page cache; the test is skipped where the
+    stack cannot do that. `runtime` ends the job after so many seconds, and begins it anew when it is through sooner.
+    `options` are any more of fio's own, such as ``{"rate_iops": 100}``. The same `seed` gives the same offsets.
+
+    The metrics are those of `parse_fio`; the whole JSON is kept under the name ``fio``. Afterwards: no errors, as many
+    bytes as there must be, and, with `verify`, each block's checksum, read back after a remount. For that, fio puts a
+    checksum into each block that it writes, as part of the measured time. Mixed jobs and those with a `runtime` are
+    checked by their figures alone. Raises `ValueError` where `size` is no multiple of `block`, one of them, `iodepth`
+    or `numjobs` is not positive, the device has less, or `options` has what the step itself sets.
+    """
+    if min(size, block, iodepth, numjobs) <= 0 or size % block:
+        raise ValueError(f"fio: {numjobs} x {size} bytes are no whole blocks of {block} bytes, {iodepth} at a time")
+    device = fsstack.path.is_block_device()
+    if device and (room := device_size(fsstack.path)) < size * numjobs:
+        raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
+    if direct:
+        needs.require(DirectIO(fsstack.path))
+    file = "" if device else f"fio-{rw}-{block}.bin"
+    reads, mixed = rw in _READS, rw in _MIXED
+    place = _place(size, block, numjobs, seed) | {"direct": int(direct)}
+    writing = {**place, **_CHECKSUMS, "rw": "randwrite" if rw == "randwrite" else "write"}
+    job = {**place, "rw": rw, "iodepth": iodepth, "ioengine": ioengine or ("psync" if iodepth == 1 else "libaio")}
+    if runtime is not None:
+        job |= {"runtime": runtime, "time_based": 1}
+    if not reads and not direct:
+        # Else its figures would be those of the page cache.
+        job["end_fsync"] = 1
+    checked = verify and (reads or (not mixed and runtime is None))
+    if checked and not reads:
+        job |= {**_CHECKSUMS, "do_verify": 0}
+    if clash := sorted({*(options or {})} & {*job, "filename"}):
+        raise ValueError(f"fio: {', '.join(clash)} cannot be among the options: the step itself sets it")
+    if device:
+        fsstack.check()
+        # With the same seed, a run before has written the same.
+        spoil(fsstack.path, Path("/dev/zero"), size * numjobs, block)
+    else:
+        # Overwriting what a step before has left would be another workload.
+        (fsstack.path / file).unlink(missing_ok=True)
+    if reads or mixed:
+        _untimed(fsstack.path / file, {**writing, "do_verify": 0, "end_fsync": 1}, "it cannot write what is to be read")
+    total = None if runtime else size * numjobs
+    # Of a mixed job, neither direction moves all of it.
+    with timed(bytes=None if mixed else total, direction="read" if reads else "write", cold=cold):
+        # Asked for each time: a device may have another name once its stack was mounted anew.
+        done = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}))
+    _report(timed, done.stdout, total)
+    fsstack.remount()
+    if not device:
+        _verify_size(fsstack.path / file, total)
+    if checked:
+        _untimed(
+            fsstack.path / file,
+            {**writing, "verify_only": 1},
+            "after a remount, a block is not the one that was written",
+        )
+    if not device:
+        (fsstack.path / file).unlink()
+
+
+@workload(Tool("fio", "fio"))
+def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> None:
+    """Run the job file `job`, in the directory of the stack; ``$FSSTACK`` in it is that path, or the block device.
+
+    The metrics are those of `parse_fio` for all its jobs together; the whole JSON is kept under the name ``fio``.
+    Afterwards: no errors, and something was transferred. What else must hold, such as checksums, is for the job file to
+    say, with ``verify=``.
+    """
+    device = fsstack.path.is_block_device()
+    if device:
+        fsstack.check()
+    with timed(cold=cold):
+        directory, env = None if device else fsstack.path, {"FSSTACK": _escaped(fsstack.path)}
+        done = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
+    _report(timed, done.stdout, None)
+    fsstack.remount()
+
+
+class FioError(AssertionError):
+    """What fio said cannot be understood, or tells of errors."""
+
+
+def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
+    """The figures of fio's JSON, by name, as ``fio_{read,write}_...`` for each direction that transferred something.
+
+    ``bandwidth`` in B/s, ``iops``, and the latency from submission to completion in seconds: ``latency_mean`` and
+    ``latency_p50``, ``_p95``, ``_p99``, ``_p99_9``; and, from engines that submit and go on, ``submission_mean``.
+    Several jobs without group_reporting give sums, and means over all requests, but nothing that cannot be added up.
+    Raises `FioError`.
+    """
+    jobs = _jobs(_document(text))
+    figures: dict[str, tuple[Metric, float]] = {}
+    with _understood():
+        for direction in "read", "write":
+            sides = [job[direction] for job in jobs if job[direction]["total_ios"]]
+            if sides:
+                figures.update(_figures(f"fio_{direction}", sides))
+    return figures
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise FioError(f"fio: its JSON is not of the form that is known: {error!r}") from error
+
+
+def _document(text: str) -> dict[str, Any]:
+    # Warnings come before it on the same stream.
+    start = re.search(r"^\{", text, re.MULTILINE)
+    if not start:
+        raise FioError(f"fio: no JSON in its output {text[:200]!r}")
+    try:
+        found: dict[str, Any] = json.loads(text[start.start() :])
+    except ValueError as error:
+        raise FioError(f"fio: cannot read its JSON: {error}") from error
+    return found
+
+
+def _jobs(document: dict[str, Any]) -> list[dict[str, Any]]:
+    jobs = document.get("jobs")
+    if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
+        raise FioError("fio: there are no jobs in its JSON")
+    if errors := [job for job in jobs if job.get("error") or job.get("total_err")]:
+        name, number = errors[0].get("jobname"), errors[0].get("error")
+        raise FioError(f"fio: {len(errors)} of {len(jobs)} jobs failed, the first, {name}, with error {number}")
+    return jobs
+
+
+def _transferred(document: dict[str, Any]) -> int:
+    jobs = _jobs(document)
+    with _understood():
+        return sum(int(job[direction]["io_bytes"]) for job in jobs for direction in ("read", "write"))
+
+
+def _figures(name: str, sides: list[dict[str, Any]]) -> dict[str, tuple[Metric, float]]:
+    count = sum(int(side["total_ios"]) for side in sides)
+    mean = sum(side["clat_ns"]["mean"] * side["total_ios"] for side in sides) / count
+    found = [
+        (Metric(f"{name}_bandwidth", "B/s", "higher"), sum(side["bw_bytes"] for side in sides)),
+        (Metric(f"{name}_iops", "1/s", "higher"), sum(side["iops"] for side in sides)),
+        (_latency(f"{name}_latency_mean"), mean * _NANOSECOND),
+    ]
+    if len(sides) == 1:
+        if submission := sides[0].get("slat_ns", {}).get("mean"):
+            found.append((_latency(f"{name}_submission_mean"), submission * _NANOSECOND))
+        percentiles = {f"{float(key):g}": value for key, value in sides[0]["clat_ns"].get("percentile", {}).items()}
+        found += [
+            (_latency(f"{name}_latency_p{wanted.replace('.', '_')}"), percentiles[wanted] * _NANOSECOND)
+            for wanted in _PERCENTILES
+            if wanted in percentiles
+        ]
+    return {metric.name: (metric, float(value)) for metric, value in found}
+
+
+def _latency(name: str) -> Metric:
+    return Metric(name, "s", resolution=_NANOSECOND)
+
+
+def _escaped(path: Path) -> str:
+    """A colon separates file names."""
+    return str(path).replace(":", "\\:")
+
+
+def _place(size: int, block: int, numjobs: int, seed: int) -> dict[str, str | int]:
+    """Options that say where in the file to work, the same for what is timed and for what prepares and checks it."""
+    return {
+        "name": "fsstack",
+        "size": size,
+        "bs": block,
+        "numjobs": numjobs,
+        # Each process has a stretch of its own: two in one would overwrite each other's blocks.
+        "offset_increment": size,
+        "randseed": seed,
+        # What fio would allocate beforehand, dd and tar do not.
+        "fallocate": "none",
+    }
+
+
+def _words(target: Path, job: Mapping[str, str | int]) -> list[str]:
+    options = [f"--{name}={value}" for name, value in {**job, "filename": _escaped(target)}.items()]
+    return ["fio", "--output-format=json", "--group_reporting", _PERCENTILE_LIST, *options]
+
+
+def _untimed(target: Path, job: Mapping[str, str | int], otherwise: str) -> None:
+    try:
+        said = host.run(*_words(target, job), timeout=86_400.0)
+    except host.CommandError as error:
+        raise AssertionError(f"fio: {otherwise}: {error.stderr}") from error
+    _jobs(_document(said))
+
+
+def _report(timed: Timed, said: str, total: int | None) -> None:
+    document = _document(said)
+    timed.keep("fio", document)
+    for name, (metric, value) in parse_fio(said).items():
+        timed.record(name, value, unit=metric.unit, better=metric.better, resolution=metric.resolution)
+    moved = _transferred(document)
+    if moved == 0 or total not in (None, moved):
+        raise AssertionError(f"fio: it transferred {moved:,} bytes instead of {'more' if total is None else total}")
+
+
+def _verify_size(target: Path, total: int | None) -> None:
+    found = target.stat().st_size if target.exists() else None
+    if found is None or total not in (None, found):
+        raise AssertionError(
+            f"fio: after a remount {target.name} "
+            + ("is not there" if found is None else f"has {found:,} bytes instead of {total:,}")
+        )
