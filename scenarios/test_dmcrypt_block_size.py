@@ -34,7 +34,7 @@ class Transfer(Sizes):
 
 @pytest.mark.fsstack(
     "plain = raw",
-    "dmcrypt(cipher='aes-cbc-plain64', key_size=128)",
+    "dmcrypt = dmcrypt(cipher='aes-cbc-plain64', key_size=128)",
     "dmcrypt-no-queues = dmcrypt(cipher='aes-cbc-plain64', key_size=128, no_read_workqueue=True, "
     "no_write_workqueue=True)",
 )

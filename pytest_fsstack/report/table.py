@@ -72,13 +72,14 @@ class View:
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
         """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`.
 
-        Those of the workloads are among the details where the scenario has tables of its own.
+        Where the scenario has tables of its own, only the judged ones are, unless there are `details`.
         """
         judged = [each.budget.metric for judgements in self.chain.judgements.values() for each in judgements]
         measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
         own = [name for name in measured if name not in METRICS]
-        if self.chain.tables and not (details := tuple(details)):
-            own = []
+        details = tuple(details)
+        if self.chain.tables and not details:
+            return [name for name in dict.fromkeys(judged) if name in measured]
         chosen = dict.fromkeys(["seconds", *judged, *own, *details])
         return [name for name in chosen if name == "seconds" or name in measured]
 

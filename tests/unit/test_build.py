@@ -219,9 +219,8 @@ class TestPyPI:
     def test_that_cannot_be_had_says_how_to_get_it(self, index: Path) -> None:
         reason = PyPI("no-such-project", "1.0", "x.tar.gz", "0").missing() or ""
         assert reason.startswith("needs the source of no-such-project from PyPI (ERROR: ")
-        assert reason.endswith(
-            f": pip download --no-deps --no-binary no-such-project -d {index.parent}/cache/pytest-fsstack no-such-project==1.0"
-        )
+        command = "pip download --no-deps --no-binary no-such-project"
+        assert reason.endswith(f": {command} -d {index.parent}/cache/pytest-fsstack no-such-project==1.0")
 
 
 class TestLinux:
