@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pytest_fsstack import host, spec
+from pytest_fsstack import host, kmsg, spec
 from pytest_fsstack.needs import Need
 from pytest_fsstack.settings import Queue
 from pytest_fsstack.spec import SpecError
@@ -331,7 +331,9 @@ def _or(names: list[str]) -> str:
 
 
 class BuildError(Exception):
-    """A stack could not be built, remounted or torn down; the message says which layer and why."""
+    """A stack could not be built, remounted or torn down; the message says which layer and why, and ends with what the
+    kernel said meanwhile.
+    """
 
 
 class Built:
@@ -445,16 +447,18 @@ class Built:
 
     def _add(self, layer: Layer, fresh: bool) -> None:
         below, depth = self._places[-1], len(self._places)
-        try:
-            if fresh:
-                layer.create(below, self._site)
-            with ExitStack() as undo:
-                place = undo.enter_context(layer.opened(below, self._site, depth))
-                if isinstance(place, Block):
-                    undo.enter_context(self._site.queue.above(place.path, self._site.journal))
-                self._open.append(undo.pop_all())
-        except (host.CommandError, OSError) as error:
-            raise BuildError(f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
+        with kmsg.listening() as kernel:
+            try:
+                if fresh:
+                    layer.create(below, self._site)
+                with ExitStack() as undo:
+                    place = undo.enter_context(layer.opened(below, self._site, depth))
+                    if isinstance(place, Block):
+                        undo.enter_context(self._site.queue.above(place.path, self._site.journal))
+                    self._open.append(undo.pop_all())
+            except (host.CommandError, OSError) as error:
+                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}"
+                raise BuildError(message + kernel.heard()) from error
         self._places.append(place)
 
     def _close(self, down_to: int = 0) -> None:
@@ -479,12 +483,14 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
     Raises `BuildError`, and `guard.Refused` where the device may not be overwritten.
     """
     with ExitStack() as undo:
-        try:
-            bottom = undo.enter_context(device.opened(site))
-            if isinstance(bottom, Block):
-                undo.enter_context(site.queue.bottom(bottom.path, site.journal))
-        except (host.CommandError, OSError) as error:
-            raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {error}") from error
+        with kmsg.listening() as kernel:
+            try:
+                bottom = undo.enter_context(device.opened(site))
+                if isinstance(bottom, Block):
+                    undo.enter_context(site.queue.bottom(bottom.path, site.journal))
+            except (host.CommandError, OSError) as error:
+                message = f"could not set up the device {device.spec} for `{stack}`: {error}"
+                raise BuildError(message + kernel.heard()) from error
         built = Built(stack, device, bottom, site)
         try:
             for layer in stack.layers:
