@@ -143,6 +143,8 @@ class Layer:
     forgets_after: ClassVar[float] = 0.0
     #: Whether unmounting it loses what is in it, so that it stays mounted as long as the stack stands.
     volatile: ClassVar[bool] = False
+    #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
+    example: ClassVar[str] = ""
 
     def needs(self) -> list[Need]:
         """What the machine must have."""
@@ -162,6 +164,14 @@ class Layer:
 
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""
+
+    @classmethod
+    def shown(cls) -> str:
+        """The layer's example, or one that is made from what it takes and gives."""
+        below = () if Block in cls.takes else ("ext4",)
+        above = () if cls.gives is Directory else ("ext4",)
+        # Of this very class: a subclass is a layer of another name.
+        return vars(cls).get("example") or " | ".join([*below, cls.name, *above])
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[typing.Any]]:

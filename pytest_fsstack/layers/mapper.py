@@ -79,6 +79,7 @@ class Luks(Layer):
     """LUKS on dm-crypt, with a random passphrase; its key derivation is made cheap, so that setting up is fast."""
 
     name: ClassVar = "luks"
+    example: ClassVar = "luks(cipher='serpent-xts-plain64', key_size=256) | ext4"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
 
@@ -122,6 +123,7 @@ class Dmcrypt(Layer):
     """Plain dm-crypt, without a header, with a random key."""
 
     name: ClassVar = "dmcrypt"
+    example: ClassVar = "dmcrypt(cipher='aes-cbc-essiv:sha256', key_size=256) | ext4"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
 
