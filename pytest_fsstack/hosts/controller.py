@@ -57,7 +57,9 @@ class Controller:
         self.seed, self.strict = seed, strict
         self.directory = Path(tempfile.mkdtemp(prefix="fsstack-kernels-"))
         self._found: dict[str, dict[tuple[str, int], Chain]] = {}
-        self._names: dict[tuple[str, str, str], tuple[str, Any]] = {}
+        #: The names of all tests on all kernels, and of the verdicts between them.
+        self._tests: set[str] = set()
+        self._session: pytest.Session | None = None
         self.kvm = False
 
     # -- starting ------------------------------------------------------------------------------------------------------
@@ -151,7 +153,18 @@ class Controller:
             log.write_text(f"kernel {self._kernel_of(index)[0].name}: the worker in it went down: {error}")
         node.gateway.spec.python = self._launch(index)
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        self._tests.update(ids)
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._tests.add(report.nodeid)
+        if self._session is not None:
+            # pytest-xdist has set it to one worker's number of tests, so that the progress would pass 100 %.
+            self._session.testscollected = len(self._tests)
         if record := getattr(report, "fsstack_record", None):
             self._add_record(json.loads(record))
         if content := getattr(report, "fsstack_chain", None):

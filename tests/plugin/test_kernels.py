@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -130,6 +131,15 @@ def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(ke
     assert outcomes["passed"] == 4
     assert outcomes["failed" if "failed" in outcomes else "errors"] == 4
     result.stdout.fnmatch_lines(["*kernel dying: the worker in it went down*", "plain:old *baseline*"])
+
+
+def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
+    kernels.pytester.makeini("[pytest]\nconsole_output_style = count")
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=dying", "--fsstack-max-regression=40%", "-v")
+    shown = re.findall(r"\[ *(\d+)/(\d+)\]", run(kernels, *words).stdout.str())
+    assert len(shown) >= 8
+    assert all(int(done) <= int(total) for done, total in shown)
+    assert len(set(shown[-1])) == 1
 
 
 def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
