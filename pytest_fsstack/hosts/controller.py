@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_fsstack import needs, options
+from pytest_fsstack import options
 from pytest_fsstack.budget import Budget, BudgetError, parse
 from pytest_fsstack.corpus import cache_directory
 from pytest_fsstack.hosts import vm
@@ -68,15 +68,8 @@ class Controller:
         """Make pytest-xdist start a worker for each kernel and boot. Raises `pytest.UsageError`."""
         in_vm = [kernel for kernel in self.plan.kernels if kernel.in_vm]
         if in_vm:
-            if reasons := needs.missing(vm.NEEDS):
-                raise pytest.UsageError(f"--fsstack-kernel: {'; '.join(reasons)}")
-            try:
-                vm.virtme_run()
-            except FileNotFoundError as error:
-                raise pytest.UsageError(f"--fsstack-kernel: {error}") from None
-            here = Path.cwd()
-            if vm.hidden(here):
-                raise pytest.UsageError(f"--fsstack-kernel: a guest does not see {here}; work in another directory")
+            if reason := vm.refusal(Path.cwd()):
+                raise pytest.UsageError(f"--fsstack-kernel: {reason}")
             self.kvm = vm.accelerate(self.plan.accelerator, in_vm[0])
         option = self.config.option
         option.dist, option.numprocesses = "each", None
@@ -250,7 +243,7 @@ def start(config: pytest.Config, session: Session) -> Controller:
     if config.getoption("numprocesses", None) or config.getoption("tx", None):
         raise pytest.UsageError("--fsstack-kernel starts workers of its own: leave -n and --tx out")
     settings = session.settings
-    controller = Controller(config, _plan(config), session.results, settings.seed, settings.strict)
+    controller = Controller(config, plan_of(config), session.results, settings.seed, settings.strict)
     try:
         controller.activate()
     except BaseException:
@@ -259,7 +252,8 @@ def start(config: pytest.Config, session: Session) -> Controller:
     return controller
 
 
-def _plan(config: pytest.Config) -> Plan:
+def plan_of(config: pytest.Config) -> Plan:
+    """What the command line asks for. Raises `pytest.UsageError`."""
     texts = list(options.value(config, "kernel"))
     try:
         kernels = tuple(resolve(text, cache_directory()) for text in texts)
