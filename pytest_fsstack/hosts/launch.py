@@ -111,9 +111,11 @@ def main() -> int:
         stand_in(argv, f"kernel {description.name}: cannot be started: {error}")
     if not guest.booted(description.boot_seconds):
         ended = guest.process.poll()
-        outcome = f"did not boot (virtme-run: exit code {ended})" if ended is not None else "did not boot"
+        late = f"did not boot within {description.boot_seconds:g} s"
+        outcome = late if ended is None else f"went down before it had booted (virtme-run: exit code {ended})"
         guest.kill()
-        stand_in(argv, guest.story(f"{outcome} within {description.boot_seconds:g} s"))
+        _, said, _ = guest.communicate(10.0)
+        stand_in(argv, guest.story(outcome, said))
     if problem := talk(guest, description.silent_seconds):
         log.write_text(guest.story(problem))
         return 1

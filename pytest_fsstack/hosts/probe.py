@@ -35,12 +35,14 @@ def ask(
     try:
         with vm.Guest(machine, argv, disk_size=disk_size, env={**vm.guest_environment(), PROBED: name}) as guest:
             if not guest.booted(boot_seconds):
-                raise ProbeError(guest.story(f"did not boot within {boot_seconds:g} s"))
+                guest.kill()
+                _, said, _ = guest.communicate(10.0)
+                raise ProbeError(guest.story(f"did not boot within {boot_seconds:g} s", said))
             stdout, stderr, in_time = guest.communicate(answer_seconds)
             if not in_time:
-                raise ProbeError(guest.story(f"did not answer within {answer_seconds:g} s"))
+                raise ProbeError(guest.story(f"did not answer within {answer_seconds:g} s", stderr))
             if not guest.ended:
-                raise ProbeError(guest.story("went down"))
+                raise ProbeError(guest.story("went down", stderr))
     except OSError as error:
         raise ProbeError(f"kernel {name}: cannot be started: {error}") from None
     found = answer_in(stdout)

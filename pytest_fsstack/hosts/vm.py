@@ -231,14 +231,14 @@ class Guest:
         self.process.kill()
         self.process.wait()
 
-    def story(self, outcome: str) -> str:
-        """What a reader wants of a failure: the panic if there was one, and the last words."""
+    def story(self, outcome: str, stderr: str = "") -> str:
+        """What a reader wants of a failure: the panic if there was one, the last words, what QEMU said."""
         console = self.console
         panic = [line for line in console.splitlines() if "Kernel panic" in line or "BUG:" in line]
         tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
-        return "\n".join(
-            [f"kernel {self.machine.kernel.name}: {outcome}", *panic[:1], "--- the console's last lines", *tail]
-        )
+        qemu = ["--- QEMU's last lines", *stderr.splitlines()[-10:]] if stderr.strip() else []
+        first = f"kernel {self.machine.kernel.name}: {outcome}"
+        return "\n".join([first, *panic[:1], "--- the console's last lines", *tail, *qemu])
 
 
 #: Seconds after which a guest that hung on KVM is no reason any more not to try again: the machine may have been busy.

@@ -196,16 +196,18 @@ class FakeGuest:
     def communicate(self, seconds: float) -> tuple[str, str, bool]:
         return self.stdout, "an error message", self.in_time
 
-    def story(self, outcome: str) -> str:
-        return f"kernel 6.1: {outcome}"
+    def kill(self) -> None: ...
+
+    def story(self, outcome: str, stderr: str) -> str:
+        return f"kernel 6.1: {outcome}; {stderr}"
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"boots": False}, "kernel 6.1: did not boot within 300 s"),
-        ({"in_time": False}, "kernel 6.1: did not answer within 300 s"),
-        ({"ended": False}, "kernel 6.1: went down"),
+        ({"boots": False}, "kernel 6.1: did not boot within 300 s; an error message"),
+        ({"in_time": False}, "kernel 6.1: did not answer within 300 s; an error message"),
+        ({"ended": False}, "kernel 6.1: went down; an error message"),
         ({"stdout": "usage"}, "kernel 6.1: pytest did not answer in its guest; it said:\nusage\nan error message"),
     ],
 )
