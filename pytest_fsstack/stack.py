@@ -341,8 +341,9 @@ def _or(names: list[str]) -> str:
 
 
 class BuildError(Exception):
-    """A stack could not be built, remounted or torn down; the message says which layer and why, and ends with what the
-    kernel said meanwhile.
+    """A stack could not be built, remounted or torn down; the message says which layer and why.
+
+    Where it could not be built or remounted, it ends with what the kernel said meanwhile.
     """
 
 
