@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,64 @@ def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
     said = "\r\n".join([*noise, probe.told(found), *noise])
     assert probe.answer_in(said) == {(kind, name): reasons for kind, name, reasons in found}
     assert probe.answer_in("\n".join(noise)) is None
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], vm.Machine]:
+    """A machine that is a script of the shell; its console is $console."""
+
+    def make(script: str) -> vm.Machine:
+        def argv(self: vm.Machine, *, disk: int, console: int, command: int) -> list[str]:
+            return ["sh", "-c", f"console=/proc/self/fd/{console}; {script}"]
+
+        monkeypatch.setattr(vm.Machine, "argv", argv)
+        return vm.Machine(KERNEL, tmp_path)
+
+    return make
+
+
+def start(machine: vm.Machine, talks: bool = False) -> vm.Guest:
+    return vm.Guest(machine, ["true"], disk_size=1, env={}, talks=talks)
+
+
+def test_a_guest_boots_talks_and_ends(machine: Callable[[str], vm.Machine]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    script = f"echo '{vm.STARTED}' >>$console; cat; echo oops >&2; echo '{vm.ENDED}' >>$console"
+    with start(machine(script), talks=True) as guest:
+        assert guest.booted(60)
+        assert guest.process.stdin is not None
+        guest.process.stdin.write(b"hello")
+        assert guest.communicate(60) == ("hello", "oops\n", True)
+        assert guest.ended
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_guest_that_hangs_is_ended(machine: Callable[[str], vm.Machine]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with start(machine(f"echo so far; echo '{vm.STARTED}' >>$console; exec sleep 600")) as guest:
+        assert guest.booted(60)
+        assert guest.communicate(0.1) == ("so far\n", "", False)
+        assert guest.process.returncode == -9
+        assert not guest.ended
+    with start(machine("exec sleep 600")) as guest:
+        assert not guest.booted(0.1)
+        assert guest.process.poll() is None
+    assert guest.process.returncode == -9
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_of_a_guest_that_goes_down_the_reason_is_told(machine: Callable[[str], vm.Machine]) -> None:
+    panic = "Kernel panic - not syncing: no init"
+    noise = "for i in $(seq 40); do echo trace $i >>$console; done"
+    with start(machine(f"echo '{panic}' >>$console; {noise}; echo no memory >&2; exit 3")) as guest:
+        assert not guest.booted(60)
+        _, said, in_time = guest.communicate(60)
+        assert in_time
+        first, second, *rest = guest.story("went down", said).splitlines()
+    assert (first, second) == ("kernel 6.1: went down", panic)
+    assert rest[0] == "--- the console's last lines"
+    assert rest[1:31] == [f"trace {number}" for number in range(11, 41)]
+    assert rest[31:] == ["--- QEMU's last lines", "no memory"]
 
 
 class FakeGuest:
