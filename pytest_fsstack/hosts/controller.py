@@ -125,7 +125,7 @@ class Controller:
             return ordered[::-1] if turn % 2 else ordered
 
         workers = len(self.plan.kernels) * self.plan.boots
-        return TurnScheduling(workers, lambda nodeid: nodeid.partition("[")[0].rpartition("::")[0] or nodeid, line_up)
+        return TurnScheduling(workers, _chain_of, line_up)
 
     def pytest_configure_node(self, node: Any) -> None:
         kernel, boot = self._kernel_of(int(node.gateway.spec.fsstack))
@@ -234,6 +234,12 @@ class Controller:
     def close(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.directory)
+
+
+def _chain_of(nodeid: str) -> str:
+    """The class of a test, or the test itself where it is in none."""
+    test = nodeid.partition("[")[0]
+    return test.rpartition("::")[0] if test.count("::") > 1 else test
 
 
 def start(config: pytest.Config, session: Session) -> Controller:

@@ -99,6 +99,31 @@ def test_workers_take_turns_chain_by_chain(kernels: Project) -> None:
     assert [" ".join(line.split()[:2]) for line in kernels.log] == [turn for turn in turns for _ in range(12)]
 
 
+def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> None:
+    kernels.write(
+        """
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_first(fsstack, timed, kernel, log):
+            log(f"first {kernel}")
+            with timed(cold=False):
+                pass
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_second(fsstack, timed, kernel, log):
+            log(f"second {kernel}")
+            with timed(cold=False):
+                pass
+        """
+    )
+    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=8)
+    turns = list(dict.fromkeys(" ".join(line.split()[:2]) for line in kernels.log))
+    assert turns == ["first old", "first new", "second new", "second old"]
+
+
 def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
     result = run(
         kernels,
