@@ -29,6 +29,7 @@ def section(layer: type[Layer]) -> str:
     takes = " or ".join(kind.kind for kind in layer.takes)
     lines = [f"## {layer.name}", "", inspect.cleandoc(layer.__doc__ or ""), ""]
     lines += [f"Takes a {takes}, gives a {layer.gives.kind}.", ""]
+    lines += [f"Example: `{layer.shown()}`", ""]
     if words := list(dict.fromkeys(filter(None, map(need, layer().needs())))):
         lines += [f"Needs {', '.join(words)}.", ""]
     if layer.options():

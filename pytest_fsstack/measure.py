@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -222,9 +224,9 @@ def drop_caches(patience: float = 30.0) -> None:
     """Write out everything on the machine, wait until it is written, then drop the kernel's clean caches.
 
     Without root nothing is dropped; the session says so. Raises `MeasureError` where somebody else on the machine keeps
-    writing for `patience` seconds.
+    writing for `patience` seconds, and where the kernel cannot write everything out.
     """
-    os.sync()
+    _sync()
     if not host.wait_until(_is_clean, patience):
         raise MeasureError(
             f"{_unwritten() // 1024} KiB on this machine were still not written after {patience:g} s: something else "
@@ -241,8 +243,35 @@ _ABOUT_ZERO = 4 * 2**20
 def _is_clean() -> bool:
     if _unwritten() <= _ABOUT_ZERO:
         return True
-    os.sync()
+    _sync()
     return False
+
+
+def _sync(patience: float = 300.0) -> None:
+    """Have everything on the machine written out (sync(2)). Raises `MeasureError` after `patience` seconds.
+
+    In a process of its own: where some filesystem hangs, as one whose server is gone, nothing ends the call, not even
+    SIGKILL, and a thread that waits in it keeps its process from ending. Such a process is left behind.
+    """
+    sync = host.which("sync")
+    if sync is None:
+        raise MeasureError("needs the command sync, of coreutils or busybox")
+    # Not subprocess, which looks for the end of a command every 50 ms, and warns of one that is left behind.
+    ours, theirs = os.pipe()
+    with open(ours, "rb") as end:
+        try:
+            process = os.posix_spawn(sync, ["sync"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 1)])
+        finally:
+            os.close(theirs)
+        # A process that ends closes its side.
+        ended, _, _ = select.select([end], [], [], patience)
+    if not ended:
+        os.kill(process, signal.SIGKILL)
+        raise MeasureError(
+            f"the kernel has not written out everything on this machine within {patience:g} s: some filesystem hangs, "
+            "or is very slow (`dmesg` may tell which); without it run again, or measure with timed(cold=False)"
+        )
+    os.waitpid(process, 0)
 
 
 def _unwritten() -> int:

@@ -158,7 +158,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "doctor",
-        "show which layers can be built here and how to get the others, and exit; =install installs packages",
+        "show which layers can be built here, and on each --fsstack-kernel, and how to get the others, and exit; "
+        "=install installs packages",
         nargs="?",
         const="show",
         choices=("show", "install"),
@@ -194,12 +195,19 @@ class Settings:
 
 #: In the environment of a worker that stands in for one that went down: why it did.
 GUEST_DOWN = "FSSTACK_GUEST_DOWN"
+#: In the environment of a guest that the doctor asks what can be built there: its kernel.
+PROBED = "FSSTACK_PROBED"
 #: What a guest's own disk is called in it.
 DISK_OF_A_GUEST = "/dev/vda"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:
-    """In a worker of a kernel, what the controller says of it: kernel, boot, in_vm, seed; else nothing."""
+    """In a worker of a kernel, what the controller says of it: kernel, boot, in_vm, seed; else nothing.
+
+    In a guest that the doctor asks it is kernel and in_vm.
+    """
+    if kernel := os.environ.get(PROBED):
+        return {"kernel": kernel, "in_vm": True}
     found: dict[str, Any] = getattr(config, "workerinput", {}).get("fsstack", {})
     return found
 

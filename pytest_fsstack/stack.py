@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pytest_fsstack import host, spec
+from pytest_fsstack import host, kmsg, spec
 from pytest_fsstack.needs import Need
 from pytest_fsstack.settings import Queue
 from pytest_fsstack.spec import SpecError
@@ -147,6 +147,8 @@ class Layer:
     forgets_after: ClassVar[float] = 0.0
     #: Whether unmounting it loses what is in it, so that it stays mounted as long as the stack stands.
     volatile: ClassVar[bool] = False
+    #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
+    example: ClassVar[str] = ""
 
     def needs(self) -> list[Need]:
         """What the machine must have."""
@@ -166,6 +168,14 @@ class Layer:
 
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""
+
+    @classmethod
+    def shown(cls) -> str:
+        """The layer's example, or one that is made from what it takes and gives."""
+        below = () if Block in cls.takes else ("ext4",)
+        above = () if cls.gives is Directory else ("ext4",)
+        # Of this very class: a subclass is a layer of another name.
+        return vars(cls).get("example") or " | ".join([*below, cls.name, *above])
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[typing.Any]]:
@@ -335,7 +345,10 @@ def _or(names: list[str]) -> str:
 
 
 class BuildError(Exception):
-    """A stack could not be built, remounted or torn down; the message says which layer and why."""
+    """A stack could not be built, remounted or torn down; the message says which layer and why.
+
+    Where it could not be built or remounted, it ends with what the kernel said meanwhile.
+    """
 
 
 class Built:
@@ -467,16 +480,18 @@ class Built:
     def _add(self, layer: Layer, fresh: bool) -> None:
         below, depth = self._places[-1], len(self._places)
         self._site.depth = depth
-        try:
-            if fresh:
-                layer.create(below, self._site)
-            with ExitStack() as undo:
-                place = undo.enter_context(layer.opened(below, self._site, depth))
-                if isinstance(place, Block):
-                    undo.enter_context(self._site.queue.above(place.path, self._site.journal))
-                self._open.append(undo.pop_all())
-        except (host.CommandError, OSError) as error:
-            raise BuildError(f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
+        with kmsg.listening() as kernel:
+            try:
+                if fresh:
+                    layer.create(below, self._site)
+                with ExitStack() as undo:
+                    place = undo.enter_context(layer.opened(below, self._site, depth))
+                    if isinstance(place, Block):
+                        undo.enter_context(self._site.queue.above(place.path, self._site.journal))
+                    self._open.append(undo.pop_all())
+            except (host.CommandError, OSError) as error:
+                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}"
+                raise BuildError(message + kernel.heard()) from error
         self._places.append(place)
 
     def _close(self, down_to: int = 0) -> None:
@@ -501,12 +516,14 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
     Raises `BuildError`, and `guard.Refused` where the device may not be overwritten.
     """
     with ExitStack() as undo:
-        try:
-            bottom = undo.enter_context(device.opened(site))
-            if isinstance(bottom, Block):
-                undo.enter_context(site.queue.bottom(bottom.path, site.journal))
-        except (host.CommandError, OSError) as error:
-            raise BuildError(f"could not set up the device {device.spec} for `{stack}`: {error}") from error
+        with kmsg.listening() as kernel:
+            try:
+                bottom = undo.enter_context(device.opened(site))
+                if isinstance(bottom, Block):
+                    undo.enter_context(site.queue.bottom(bottom.path, site.journal))
+            except (host.CommandError, OSError) as error:
+                message = f"could not set up the device {device.spec} for `{stack}`: {error}"
+                raise BuildError(message + kernel.heard()) from error
         built = Built(stack, device, bottom, site)
         try:
             for layer in stack.layers:

@@ -200,7 +200,8 @@ def judge(logratios: Sequence[float], budget: float, looks: Looks) -> Verdict:
         raise ValueError(f"a budget is an overhead above -1 (which is -100 %): {budget}")
     excess = (_checked(logratios) - log1p(budget)).round(_TOLERANCE_DECIMALS)
     ranks = _signed_ranks(excess)
-    p_above, p_below = _p_negative(-ranks), _p_negative(ranks)
+    p_negative = _p_negative if len(ranks) >= looks.minimum_rounds else _p_negative_of_few
+    p_above, p_below = p_negative(-ranks), p_negative(ranks)
     outcome: Outcome = "fail" if p_above <= looks.level else "pass" if p_below <= looks.level else "inconclusive"
     return Verdict(
         outcome=outcome,
@@ -330,12 +331,19 @@ def _p_negative(ranks: Floats) -> float:
     return float(wilcoxon(ranks, alternative="less", method="exact").pvalue)
 
 
-@cache
-def _cut(rounds: int, level: float) -> int:
-    """Return which Walsh average, counted from either end, is the interval's end; 0 if there is none.
+def _p_negative_of_few(ranks: Floats) -> float:
+    """Return the same without scipy, whose import takes a second, and on a guest's root up to a minute.
 
-    That is one more than the largest t with P(T <= t) <= level, T being the signed-rank statistic: a sum in which each
-    rank 1..rounds takes part with probability 1/2.
+    For rounds that are too few to decide anything: what is a verdict is scipy's.
+    """
+    return float(_at_most(len(ranks))[round(ranks[ranks > 0].sum())])
+
+
+@cache
+def _at_most(rounds: int) -> Floats:
+    """Return P(T <= t) for each t, T being the signed-rank statistic without ties.
+
+    That is a sum in which each rank 1..rounds takes part with probability 1/2.
     """
     import numpy as np
 
@@ -343,4 +351,15 @@ def _cut(rounds: int, level: float) -> int:
     for rank in range(1, rounds + 1):
         # Convolution with half a unit at 0 and half at rank; np.convolve would multiply all the zeros between.
         pmf = (np.pad(pmf, (0, rank)) + np.pad(pmf, (rank, 0))) / 2
-    return int(np.searchsorted(np.cumsum(pmf), level, side="right"))
+    return np.cumsum(pmf)
+
+
+@cache
+def _cut(rounds: int, level: float) -> int:
+    """Return which Walsh average, counted from either end, is the interval's end; 0 if there is none.
+
+    That is one more than the largest t with P(T <= t) <= level.
+    """
+    import numpy as np
+
+    return int(np.searchsorted(_at_most(rounds), level, side="right"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_fsstack import needs, options
+from pytest_fsstack import options
 from pytest_fsstack.budget import Budget, BudgetError, parse
 from pytest_fsstack.corpus import cache_directory
 from pytest_fsstack.hosts import vm
@@ -57,7 +57,9 @@ class Controller:
         self.seed, self.strict = seed, strict
         self.directory = Path(tempfile.mkdtemp(prefix="fsstack-kernels-"))
         self._found: dict[str, dict[tuple[str, int], Chain]] = {}
-        self._names: dict[tuple[str, str, str], tuple[str, Any]] = {}
+        #: The names of all tests on all kernels, and of the verdicts between them.
+        self._tests: set[str] = set()
+        self._session: pytest.Session | None = None
         self.kvm = False
 
     # -- starting ------------------------------------------------------------------------------------------------------
@@ -66,15 +68,8 @@ class Controller:
         """Make pytest-xdist start a worker for each kernel and boot. Raises `pytest.UsageError`."""
         in_vm = [kernel for kernel in self.plan.kernels if kernel.in_vm]
         if in_vm:
-            if reasons := needs.missing(vm.NEEDS):
-                raise pytest.UsageError(f"--fsstack-kernel: {'; '.join(reasons)}")
-            try:
-                vm.virtme_run()
-            except FileNotFoundError as error:
-                raise pytest.UsageError(f"--fsstack-kernel: {error}") from None
-            here = Path.cwd()
-            if vm.hidden(here):
-                raise pytest.UsageError(f"--fsstack-kernel: a guest does not see {here}; work in another directory")
+            if reason := vm.refusal(Path.cwd()):
+                raise pytest.UsageError(f"--fsstack-kernel: {reason}")
             self.kvm = vm.accelerate(self.plan.accelerator, in_vm[0])
         option = self.config.option
         option.dist, option.numprocesses = "each", None
@@ -130,7 +125,7 @@ class Controller:
             return ordered[::-1] if turn % 2 else ordered
 
         workers = len(self.plan.kernels) * self.plan.boots
-        return TurnScheduling(workers, lambda nodeid: nodeid.partition("[")[0].rpartition("::")[0] or nodeid, line_up)
+        return TurnScheduling(workers, _chain_of, line_up)
 
     def pytest_configure_node(self, node: Any) -> None:
         kernel, boot = self._kernel_of(int(node.gateway.spec.fsstack))
@@ -151,7 +146,18 @@ class Controller:
             log.write_text(f"kernel {self._kernel_of(index)[0].name}: the worker in it went down: {error}")
         node.gateway.spec.python = self._launch(index)
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        self._tests.update(ids)
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._tests.add(report.nodeid)
+        if self._session is not None:
+            # pytest-xdist has set it to one worker's number of tests, so that the progress would pass 100 %.
+            self._session.testscollected = len(self._tests)
         if record := getattr(report, "fsstack_record", None):
             self._add_record(json.loads(record))
         if content := getattr(report, "fsstack_chain", None):
@@ -230,6 +236,12 @@ class Controller:
             shutil.rmtree(self.directory)
 
 
+def _chain_of(nodeid: str) -> str:
+    """The class of a test, or the test itself where it is in none."""
+    test = nodeid.partition("[")[0]
+    return test.rpartition("::")[0] if test.count("::") > 1 else test
+
+
 def start(config: pytest.Config, session: Session) -> Controller:
     """The controller for the kernels of the command line, ready. Raises `pytest.UsageError`."""
     if not config.pluginmanager.hasplugin("xdist"):
@@ -237,7 +249,7 @@ def start(config: pytest.Config, session: Session) -> Controller:
     if config.getoption("numprocesses", None) or config.getoption("tx", None):
         raise pytest.UsageError("--fsstack-kernel starts workers of its own: leave -n and --tx out")
     settings = session.settings
-    controller = Controller(config, _plan(config), session.results, settings.seed, settings.strict)
+    controller = Controller(config, plan_of(config), session.results, settings.seed, settings.strict)
     try:
         controller.activate()
     except BaseException:
@@ -246,7 +258,8 @@ def start(config: pytest.Config, session: Session) -> Controller:
     return controller
 
 
-def _plan(config: pytest.Config) -> Plan:
+def plan_of(config: pytest.Config) -> Plan:
+    """What the command line asks for. Raises `pytest.UsageError`."""
     texts = list(options.value(config, "kernel"))
     try:
         kernels = tuple(resolve(text, cache_directory()) for text in texts)

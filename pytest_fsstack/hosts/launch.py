@@ -8,19 +8,15 @@ said: so the other kernels' results are kept, and the reports come by the same w
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
 import select
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from pytest_fsstack.hosts import vm
 from pytest_fsstack.hosts.kernels import Kernel
@@ -56,62 +52,8 @@ class Description:
         return cls(**json.loads(path.read_text()))
 
 
-class Guest:
-    """A guest that runs one command, with the console's log and the disk in files without a name."""
-
-    def __init__(self, description: Description, argv: list[str]) -> None:
-        self.description = description
-        with contextlib.ExitStack() as files:
-            # Not in /tmp: a tmpfs has no room, and may refuse O_DIRECT.
-            disk = files.enter_context(tempfile.TemporaryFile(dir="/var/tmp"))
-            command = files.enter_context(tempfile.TemporaryFile())
-            self._console: BinaryIO = files.enter_context(tempfile.TemporaryFile())
-            disk.truncate(description.disk_size)
-            directory = Path(description.directory)
-            command.write(vm.script(argv, directory, vm.guest_environment(), stdin=True).encode())
-            command.flush()
-            fds = {"disk": disk.fileno(), "console": self._console.fileno(), "command": command.fileno()}
-            # stdout and stderr must be pipes: QEMU truncates files.
-            self.process = subprocess.Popen(
-                description.machine.argv(**fds),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=list(fds.values()),
-                env=vm.environment(),
-            )
-            self._files = files.pop_all()
-
-    @property
-    def console(self) -> str:
-        size = os.fstat(self._console.fileno()).st_size
-        return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
-
-    def booted(self) -> bool:
-        """Wait until its command starts; False where it has ended or the time is over."""
-        deadline = time.monotonic() + self.description.boot_seconds
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if vm.STARTED in self.console:
-                return True
-            time.sleep(0.1)
-        return False
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def story(self, outcome: str) -> str:
-        """What a reader wants of a failure: the panic if there was one, and the last words."""
-        console = self.console
-        panic = [line for line in console.splitlines() if "Kernel panic" in line or "BUG:" in line]
-        tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
-        return "\n".join(
-            [f"kernel {self.description.name}: {outcome}", *panic[:1], "--- the console's last lines", *tail]
-        )
-
-
-def talk(guest: Guest) -> str | None:
-    """Pass bytes both ways until the guest's command ends; what went wrong, or None."""
+def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
+    """Pass bytes both ways until the guest's command ends; what went wrong, or None. Silence is ended."""
     process = guest.process
     assert process.stdin is not None
     assert process.stdout is not None
@@ -134,11 +76,11 @@ def talk(guest: Guest) -> str | None:
             else:
                 heard = time.monotonic() if fd == theirs else heard
                 _write(1 if fd == theirs else 2, data)
-        if time.monotonic() - heard > guest.description.silent_seconds:
+        if time.monotonic() - heard > silent_seconds:
             guest.kill()
-            return f"was silent for {guest.description.silent_seconds:g} s, and was ended"
+            return f"was silent for {silent_seconds:g} s, and was ended"
     process.wait()
-    return None if vm.ENDED in guest.console else f"went down (virtme-run: exit code {process.returncode})"
+    return None if guest.ended else f"went down (virtme-run: exit code {process.returncode})"
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -163,15 +105,18 @@ def main() -> int:
     if log.exists():
         stand_in(argv, log.read_text())
     try:
-        guest = Guest(description, argv)
+        env = vm.guest_environment()
+        guest = vm.Guest(description.machine, argv, disk_size=description.disk_size, env=env, talks=True)
     except OSError as error:
         stand_in(argv, f"kernel {description.name}: cannot be started: {error}")
-    if not guest.booted():
+    if not guest.booted(description.boot_seconds):
         ended = guest.process.poll()
-        outcome = f"did not boot (virtme-run: exit code {ended})" if ended is not None else "did not boot"
+        late = f"did not boot within {description.boot_seconds:g} s"
+        outcome = late if ended is None else f"went down before it had booted (virtme-run: exit code {ended})"
         guest.kill()
-        stand_in(argv, guest.story(f"{outcome} within {description.boot_seconds:g} s"))
-    if problem := talk(guest):
+        _, said, _ = guest.communicate(10.0)
+        stand_in(argv, guest.story(outcome, said))
+    if problem := talk(guest, description.silent_seconds):
         log.write_text(guest.story(problem))
         return 1
     return 0

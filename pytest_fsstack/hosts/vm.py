@@ -6,15 +6,20 @@ directory is shared for writing. /dev/vda is a blank disk of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from pytest_fsstack import host
+from pytest_fsstack import host, needs
 from pytest_fsstack.hosts.kernels import Kernel
 from pytest_fsstack.needs import Need, Root, Tool
 
@@ -31,6 +36,19 @@ _COMMAND = "opt/fsstack/command"
 
 DISK = "/dev/vda"
 
+
+@dataclass(frozen=True)
+class VirtmeRun:
+    """virtme-ng's command."""
+
+    def missing(self) -> str | None:
+        try:
+            virtme_run()
+        except FileNotFoundError as error:
+            return str(error)
+        return None
+
+
 NEEDS: tuple[Need, ...] = (
     Root("booting a kernel"),
     Tool("qemu-system-x86_64", "qemu-system-x86", {"dnf": "qemu-system-x86-core", "pacman": "qemu-system-x86"}),
@@ -39,6 +57,7 @@ NEEDS: tuple[Need, ...] = (
     Tool("busybox", "busybox-static", {"dnf": "busybox", "pacman": "busybox", "zypper": "busybox-static"}),
     Tool("file", "file"),
     Tool("setpriv", "util-linux"),
+    VirtmeRun(),
 )
 
 
@@ -109,13 +128,20 @@ def virtme_run() -> str:
     """The path of virtme-run: beside this Python, or on the search path. Raises FileNotFoundError."""
     found = shutil.which("virtme-run", path=str(Path(sys.executable).parent)) or host.which("virtme-run")
     if found is None:
-        raise FileNotFoundError("virtme-run is not installed: pip install pytest-fsstack[kernel]")
+        raise FileNotFoundError("needs virtme-run: pip install pytest-fsstack[kernel]")
     return found
 
 
 def hidden(path: Path) -> bool:
     """Whether the guest has something of its own in place of this path."""
     return any(path.is_relative_to(place) for place in HIDDEN)
+
+
+def refusal(directory: Path) -> str | None:
+    """Why no guest can work in this directory here; None where one can."""
+    if reasons := needs.missing(NEEDS):
+        return "; ".join(reasons)
+    return f"a guest does not see {directory}; work in another directory" if hidden(directory) else None
 
 
 def _leash() -> list[str]:
@@ -131,11 +157,99 @@ def _leash() -> list[str]:
     ]
 
 
+class Guest:
+    """A machine that runs one command, with its console's log and its disk in files without a name.
+
+    The command gets `env` and nothing else; it reads nothing unless it `talks`, by `process`. Raises OSError.
+    """
+
+    def __init__(
+        self, machine: Machine, argv: Sequence[str], *, disk_size: int, env: Mapping[str, str], talks: bool = False
+    ) -> None:
+        self.machine = machine
+        with contextlib.ExitStack() as files:
+            # Not in /tmp: a tmpfs has no room, and may refuse O_DIRECT.
+            disk = files.enter_context(tempfile.TemporaryFile(dir="/var/tmp"))
+            command = files.enter_context(tempfile.TemporaryFile())
+            self._console: BinaryIO = files.enter_context(tempfile.TemporaryFile())
+            disk.truncate(disk_size)
+            command.write(script(argv, machine.directory, env, stdin=talks).encode())
+            command.flush()
+            # QEMU opens them again.
+            fds = {"disk": disk.fileno(), "console": self._console.fileno(), "command": command.fileno()}
+            self.process = subprocess.Popen(
+                machine.argv(**fds),
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                # Pipes: QEMU truncates files, and each of its ports writes at an offset of its own.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=list(fds.values()),
+                env=environment(),
+            )
+            self._files = files.pop_all()
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        for pipe in self.process.stdin, self.process.stdout, self.process.stderr:
+            if pipe is not None:
+                pipe.close()
+        self._files.close()
+
+    @property
+    def console(self) -> str:
+        """What its kernel has said so far."""
+        size = os.fstat(self._console.fileno()).st_size
+        return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
+
+    @property
+    def ended(self) -> bool:
+        """Whether its command has come to an end, and not the machine below it."""
+        return ENDED in self.console
+
+    def booted(self, seconds: float) -> bool:
+        """Wait until its command starts; False where it has ended or the time is over."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if STARTED in self.console:
+                return True
+            time.sleep(0.1)
+        return STARTED in self.console
+
+    def communicate(self, seconds: float) -> tuple[str, str, bool]:
+        """What its command wrote to stdout and stderr, and whether all was over in time; if not, it is killed."""
+        try:
+            said, in_time = self.process.communicate(timeout=seconds), True
+        except subprocess.TimeoutExpired:
+            self.kill()
+            said, in_time = self.process.communicate(), False
+        return said[0].decode(errors="replace"), said[1].decode(errors="replace"), in_time
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def story(self, outcome: str, stderr: str = "") -> str:
+        """What a reader wants of a failure: the panic if there was one, the last words, what QEMU said."""
+        console = self.console
+        panic = [line for line in console.splitlines() if "Kernel panic" in line or "BUG:" in line]
+        tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
+        qemu = ["--- QEMU's last lines", *stderr.splitlines()[-10:]] if stderr.strip() else []
+        first = f"kernel {self.machine.kernel.name}: {outcome}"
+        return "\n".join([first, *panic[:1], "--- the console's last lines", *tail, *qemu])
+
+
+#: Seconds after which a guest that hung on KVM is no reason any more not to try again: the machine may have been busy.
+TRY_AGAIN = 86400.0
+
+
 def accelerate(wish: str, kernel: Kernel, seconds: float = 40.0) -> bool:
     """Whether guests run on KVM: as wished (``kvm``, ``tcg``), or, for ``auto``, if one that tries boots in time.
 
-    A device /dev/kvm says little: there are machines on which guests then hang. The answer is kept until the kernel or
-    QEMU is another one.
+    A device /dev/kvm says little: there are machines on which guests then hang. That it works is known until the host's
+    kernel or QEMU is another one, that guests hang for a day.
     """
     if wish != "auto":
         return wish == "kvm"
@@ -147,35 +261,24 @@ def accelerate(wish: str, kernel: Kernel, seconds: float = 40.0) -> bool:
     from pytest_fsstack.corpus import cache_directory
 
     versions = f"{platform.release()} {host.run('qemu-system-x86_64', '--version')}"
-    answer = cache_directory() / f"kvm-{hashlib.sha256(versions.encode()).hexdigest()[:16]}"
-    if not answer.exists():
-        answer.parent.mkdir(parents=True, exist_ok=True)
-        answer.write_text("kvm" if _boots_on_kvm(kernel, seconds) else "tcg")
-    return answer.read_text() == "kvm"
+    known = cache_directory() / f"kvm-{hashlib.sha256(versions.encode()).hexdigest()[:16]}"
+    with contextlib.suppress(FileNotFoundError):
+        answer, age = known.read_text(), time.time() - known.stat().st_mtime
+        if answer == "kvm" or (answer == "tcg" and 0 <= age < TRY_AGAIN):
+            return answer == "kvm"
+    boots = _boots_on_kvm(kernel, seconds)
+    if boots is not None:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        fresh = known.with_name(f"{known.name}.{os.getpid()}")
+        fresh.write_text("kvm" if boots else "tcg")
+        fresh.replace(known)
+    return boots is True
 
 
-def _boots_on_kvm(kernel: Kernel, seconds: float) -> bool:
-    import subprocess
-    import tempfile
-
-    with (
-        tempfile.TemporaryFile(dir="/var/tmp") as disk,
-        tempfile.TemporaryFile() as console,
-        tempfile.TemporaryFile() as command,
-    ):
-        disk.truncate(1 << 20)
-        command.write(script(["true"], Path.cwd(), {}, stdin=False).encode())
-        command.flush()
-        fds = {"disk": disk.fileno(), "console": console.fileno(), "command": command.fileno()}
-        try:
-            subprocess.run(
-                Machine(kernel, Path.cwd(), "1G", 1, kvm=True).argv(**fds),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                pass_fds=list(fds.values()),
-                env=environment(),
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return ENDED.encode() in os.pread(console.fileno(), 1 << 20, 0)
+def _boots_on_kvm(kernel: Kernel, seconds: float) -> bool | None:
+    """Whether it does, or hangs; None where it goes down, which may be about the kernel and costs no time."""
+    with Guest(Machine(kernel, Path.cwd(), "1G", 1, kvm=True), ["true"], disk_size=1 << 20, env={}) as guest:
+        _, _, in_time = guest.communicate(seconds)
+        if guest.ended:
+            return True
+        return None if in_time else False

@@ -62,6 +62,7 @@ class Luks(_Crypt):
     """
 
     name: ClassVar = "luks"
+    example: ClassVar = "luks(cipher='serpent-xts-plain64', key_size=256) | ext4"
 
     type: str = option("luks2", "version of the header", choices=("luks1", "luks2"))
     integrity: str = option(
@@ -119,6 +120,7 @@ class Dmcrypt(_Crypt):
     """Plain dm-crypt, without a header, with a random key. Its sectors have 512 bytes unless told otherwise."""
 
     name: ClassVar = "dmcrypt"
+    example: ClassVar = "dmcrypt(cipher='aes-cbc-essiv:sha256', key_size=256) | ext4"
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)

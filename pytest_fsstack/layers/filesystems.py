@@ -115,6 +115,7 @@ class Ext4(_Ext):
     """The ext4 filesystem, initialised completely at mkfs unless `mkfs` says otherwise."""
 
     name: ClassVar = "ext4"
+    example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
     tool: ClassVar = _e2fsprogs("mkfs.ext4")
 
 
@@ -123,6 +124,7 @@ class Xfs(Filesystem):
     """The XFS filesystem; it needs a device of 300 MB."""
 
     name: ClassVar = "xfs"
+    example: ClassVar = "xfs(mkfs='-m reflink=0')"
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
     always: ClassVar = ("-q", "-f", "-K")
 
@@ -132,6 +134,7 @@ class Btrfs(Filesystem):
     """The Btrfs filesystem."""
 
     name: ClassVar = "btrfs"
+    example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     always: ClassVar = ("-q", "-f", "-K")
 
@@ -158,6 +161,7 @@ class F2fs(Filesystem):
     """
 
     name: ClassVar = "f2fs"
+    example: ClassVar = "f2fs(compress='lz4')"
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
     always: ClassVar = ("-q", "-f", "-t", "0")
 
@@ -229,6 +233,7 @@ class Bcachefs(Filesystem):
     """The copy-on-write filesystem bcachefs, where kernel and tools have it."""
 
     name: ClassVar = "bcachefs"
+    example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
     always: ClassVar = ("-q", "-f")
 
@@ -267,6 +272,7 @@ class Vfat(Filesystem):
     """
 
     name: ClassVar = "vfat"
+    example: ClassVar = "vfat(mkfs='-F 32')"
     tool: ClassVar = Tool("mkfs.vfat", "dosfstools")
     #: On a whole disk it would otherwise write a partition table into its boot sector.
     always: ClassVar = ("-I", "--mbr=no")
@@ -280,6 +286,7 @@ class Ntfs(Filesystem):
     """Microsoft's NTFS by the kernel's own driver, ntfs3."""
 
     name: ClassVar = "ntfs"
+    example: ClassVar = "ntfs(mount='noatime')"
     driver: ClassVar = "ntfs3"
     tool: ClassVar = _MKNTFS
     #: Without -f it writes zeros over the whole device first.
@@ -319,6 +326,7 @@ class Tmpfs(Layer):
     """Memory, whatever is below: what the machine can do without a device."""
 
     name: ClassVar = "tmpfs"
+    example: ClassVar = "tmpfs(mount='size=2G')"
     volatile: ClassVar = True
     takes: ClassVar = (Block, Directory)
     gives: ClassVar = Directory

@@ -50,6 +50,7 @@ class Ecryptfs(Layer):
     """
 
     name: ClassVar = "ecryptfs"
+    example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
@@ -156,6 +157,7 @@ class Fscrypt(Layer):
     """
 
     name: ClassVar = "fscrypt"
+    example: ClassVar = "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 

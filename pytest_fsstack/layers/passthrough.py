@@ -20,6 +20,7 @@ class Raw(Layer):
     """The block device as it is, without a filesystem."""
 
     name: ClassVar = "raw"
+    example: ClassVar = "luks | raw"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
 
@@ -58,6 +59,7 @@ class Overlay(Layer):
     """An overlay mount, as containers have it: what is written goes to an upper directory in the directory below."""
 
     name: ClassVar = "overlay"
+    example: ClassVar = "ext4 | overlay(lower='/usr')"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
@@ -100,6 +102,7 @@ class Loop(Layer):
     """A container file in the directory below, as a block device."""
 
     name: ClassVar = "loop"
+    example: ClassVar = "ext4 | loop(size='2G') | luks | ext4"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Block
 

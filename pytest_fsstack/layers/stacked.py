@@ -77,6 +77,7 @@ class Gocryptfs(_Fuse):
     """
 
     name: ClassVar = "gocryptfs"
+    example: ClassVar = "ext4 | gocryptfs(xchacha=True)"
     tool: ClassVar = Tool("gocryptfs", "gocryptfs")
 
     aessiv: bool = option(False, "AES-SIV instead of AES-GCM; `reverse` has it always")
@@ -118,6 +119,7 @@ class Encfs(_Fuse):
     """EncFS, by default in its standard mode: AES-192 and block-encrypted names."""
 
     name: ClassVar = "encfs"
+    example: ClassVar = "ext4 | encfs(mode='paranoia')"
     #: It keeps one block of each open file and nothing of closed ones, and its mount derives a key for half a second.
     caches: ClassVar = False
     tool: ClassVar = Tool("encfs", "encfs")
@@ -150,6 +152,7 @@ class Cryfs(_Fuse):
     """
 
     name: ClassVar = "cryfs"
+    example: ClassVar = "ext4 | cryfs(blocksize=32768)"
     #: Every 0.5 s it drops what was not used for 0.5 s (cryfs, blockstore/implementations/caching/cache/Cache.h).
     caches: ClassVar = False
     forgets_after: ClassVar = 2.0
@@ -187,6 +190,7 @@ class Securefs(_Fuse):
     """securefs: contents in AES-GCM, names in AES-SIV, with a random key file whose derivation is made cheap."""
 
     name: ClassVar = "securefs"
+    example: ClassVar = "ext4 | securefs(format=2)"
     tool: ClassVar = Tool("securefs", "securefs")
 
     format: int | None = option(

@@ -33,6 +33,7 @@ class Zfs(Layer):
     """
 
     name: ClassVar = "zfs"
+    example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"
     takes: ClassVar = (Block,)
     gives: ClassVar = Directory
     #: The kernel can drop neither the cache of the daemon nor all of that of OpenZFS.

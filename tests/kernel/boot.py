@@ -21,7 +21,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from pytest_fsstack.host import search_path
 from pytest_fsstack.hosts import vm
@@ -124,33 +123,15 @@ def run(
             raise GuestError(f"{path} is invisible in the guest, which has its own {', '.join(vm.HIDDEN)}")
     machine = vm.Machine(Kernel(vmlinuz.name, vmlinuz), cwd, memory, min(4, len(os.sched_getaffinity(0))))
     environment = {**vm.guest_environment(passed=()), **(env or {})}
-    with (
-        tempfile.TemporaryFile(dir="/var/tmp") as disk,  # not /tmp: a tmpfs has no room, and may refuse O_DIRECT
-        tempfile.TemporaryFile() as console,
-        tempfile.TemporaryFile() as command,
-    ):
-        disk.truncate(disk_size)
-        command.write(vm.script(argv, cwd, environment, stdin=False).encode())
-        command.flush()
-        # Files without a name, opened again by QEMU: nothing is left of them, even after SIGKILL.
-        # stdout and stderr must be pipes: QEMU truncates regular files, and each port writes at its own offset.
-        fds = {"disk": disk.fileno(), "console": console.fileno(), "command": command.fileno()}
-        try:
-            done = subprocess.run(
-                machine.argv(**fds),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                pass_fds=list(fds.values()),
-                timeout=timeout,
-                env=vm.environment(),
+    with vm.Guest(machine, argv, disk_size=disk_size, env=environment) as guest:
+        stdout, stderr, in_time = guest.communicate(timeout)
+        if not in_time or not guest.ended:
+            status = guest.process.returncode
+            outcome = (
+                f"did not end (virtme-run: exit status {status})" if in_time else f"was stopped after {timeout:g} s"
             )
-        except subprocess.TimeoutExpired as expired:
-            outcome = f"was stopped after {timeout:g} s"
-            raise GuestError(story(argv, vmlinuz, outcome, console, expired.stdout, expired.stderr)) from None
-        if vm.ENDED not in log(console):
-            outcome = f"did not end (virtme-run: exit status {done.returncode})"
-            raise GuestError(story(argv, vmlinuz, outcome, console, done.stdout, done.stderr))
-    return subprocess.CompletedProcess(list(argv), done.returncode, text(done.stdout), text(done.stderr))
+            raise GuestError(story(argv, vmlinuz, outcome, guest.console, stdout, stderr))
+    return subprocess.CompletedProcess(list(argv), guest.process.returncode, stdout, stderr)
 
 
 def check() -> None:
@@ -185,12 +166,11 @@ def story(
     argv: Sequence[str],
     vmlinuz: Path,
     outcome: str,
-    console: BinaryIO,
-    stdout: bytes | None,
-    stderr: bytes | None,
+    said: str,
+    stdout: str,
+    stderr: str,
 ) -> str:
     """A failure as a reader wants it: how far the guest came, and the last lines of all that it said."""
-    said = log(console)
     if vm.STARTED in said:
         stage = "the guest had booted and the command had started"
     elif said:
@@ -199,20 +179,11 @@ def story(
         stage = "the guest's kernel had not said a word: is it a kernel, and is the memory enough?"
     parts = [f"{shlex.join(argv)} on {vmlinuz.name} {outcome}; {stage}"]
     parts.extend(line for line in said.splitlines() if "Kernel panic" in line)  # its trace is longer than the tail
-    for name, content in (("stdout", text(stdout)), ("stderr", text(stderr)), ("console", said)):
+    for name, content in (("stdout", stdout), ("stderr", stderr), ("console", said)):
         if content.strip():
             parts.append(f"--- {name} (last lines)")
             parts.extend(content.splitlines()[-30:])
     return "\n".join(parts)
-
-
-def log(console: BinaryIO) -> str:
-    console.seek(0)
-    return text(console.read()).replace("\r\n", "\n")
-
-
-def text(content: bytes | None) -> str:
-    return (content or b"").decode(errors="replace")
 
 
 def main() -> int:

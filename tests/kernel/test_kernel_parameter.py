@@ -1,33 +1,52 @@
-"""The kernel as a parameter, with a real guest: the same test on Debian's kernel and on the running one."""
+"""The kernel as a parameter, with real guests: the same tests on two kernels of Debian's, and on the running one."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_fsstack import host
+from pytest_fsstack import host, needs
+from pytest_fsstack.hosts import vm
+from pytest_fsstack.hosts.kernels import resolve
+from pytest_fsstack.layers.mapper import Luks
 from tests.kernel import boot
+from tests.kernel.test_filesystems_in_guest import NEWER
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 TEST = """
 import pytest
 
+@pytest.mark.fsstack("ext4", "luks | ext4")
+@pytest.mark.benchmark(group="write")
+def test_write(fsstack, timed):
+    # Cold would read every program anew from the host, which takes longest of all in a guest.
+    with timed(bytes=1 << 20, cold=False):
+        (fsstack.path / "file").write_bytes(bytes(1 << 20))
+
 @pytest.mark.fsstack("ext4")
 @pytest.mark.benchmark
-def test_write(fsstack, timed):
-    with timed(bytes=1 << 20):
-        (fsstack.path / "file").write_bytes(bytes(1 << 20))
+def test_panic(fsstack, timed, request):
+    with timed(cold=False):
+        pass
+    if request.config.workerinput["fsstack"]["kernel"] == PANICS:
+        with open("/proc/sysrq-trigger", "w") as trigger:
+            trigger.write("c")
 """
 
 
 @pytest.fixture(scope="module")
-def vmlinuz() -> Path:
+def older() -> Path:
     try:
         boot.check()
         return boot.kernel(boot.cache_directory())
@@ -35,12 +54,30 @@ def vmlinuz() -> Path:
         pytest.skip(str(missing))
 
 
+@pytest.fixture(scope="module")
+def newer(older: Path) -> Path:
+    try:
+        return boot.kernel(boot.cache_directory(), NEWER)
+    except boot.GuestError as error:
+        pytest.skip(f"no kernel of the package {NEWER}: {error}")
+
+
 @pytest.fixture
-def command(vmlinuz: Path, tmp_path: Path) -> list[str]:
-    (tmp_path / "test_it.py").write_text(TEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    words = ["--fsstack-rounds=1", "--fsstack-size=512M", "--fsstack-vm-accel=tcg", "-p", "no:cacheprovider"]
-    return [sys.executable, "-m", "pytest", *words, f"--fsstack-kernel={vmlinuz}"]
+def command(tmp_path: Path) -> list[str]:
+    return prepare(tmp_path)
+
+
+def prepare(directory: Path, panics: str = "") -> list[str]:
+    """Write the tests, of which one brings a kernel down, and return the command that runs them."""
+    (directory / "test_it.py").write_text(f"PANICS = {panics!r}\n{TEST}")
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    words = ["--fsstack-size=512M", "--fsstack-vm-accel=tcg", "-p", "no:cacheprovider"]
+    return [sys.executable, "-m", "pytest", *words]
+
+
+def run(command: list[str], directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    return subprocess.run([*command, *arguments], cwd=directory, capture_output=True, text=True, env=env, timeout=900)
 
 
 def guests(directory: Path) -> list[str]:
@@ -56,22 +93,130 @@ def guests(directory: Path) -> list[str]:
     return found
 
 
-def test_a_stack_is_measured_on_both_kernels_and_compared(command: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*command, "--fsstack-kernel=host", "--fsstack-json=out.json"], cwd=tmp_path, capture_output=True, text=True
+def troubles(junit: Path) -> dict[str, str]:
+    """What is said of the failure of each test; nothing where there was none."""
+    return {
+        case.attrib["name"]: "".join(each.text or "" for each in [*case.findall("error"), *case.findall("failure")])
+        for case in ElementTree.parse(junit).iter("testcase")
+    }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A session on two kernels of Debian's and on the running one; the newer one panics in the second chain."""
+
+    directory: Path
+    kernels: list[str]
+    returncode: int
+    said: str
+
+    @property
+    def chains(self) -> dict[str, Any]:
+        chains = json.loads((self.directory / "out.json").read_text())["chains"]
+        return {chain["id"].partition("::")[2]: chain for chain in chains}
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        return troubles(self.directory / "out.xml")
+
+
+@pytest.fixture(scope="module")
+def comparison(older: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    directory = tmp_path_factory.mktemp("comparison")
+    texts = [str(older), str(newer), "host"]
+    kernels = [resolve(text, directory).name for text in texts]
+    done = run(
+        prepare(directory, panics=kernels[1]),
+        directory,
+        *(f"--fsstack-kernel={text}" for text in texts),
+        *("--fsstack-rounds=2", "-v", "--fsstack-json=out.json", "--junitxml=out.xml"),
+    )
+    return Comparison(directory, kernels, done.returncode, done.stdout + done.stderr)
+
+
+def test_two_kernels_and_the_running_one_are_compared_in_one_session(comparison: Comparison) -> None:
+    older, newer, here = comparison.kernels
+    said, chain = comparison.said, comparison.chains["test_write"]
+    assert f"kernels {older} (baseline), {newer}, {here}" in said
+    assert "emulated" in said
+    arms = [f"{stack}:{kernel}" for stack in ("ext4", "luks+ext4") for kernel in comparison.kernels]
+    assert list(chain["stacks"]) == arms
+    assert {name for name in comparison.troubles if "write" in name} == {f"test_write[{arm}]" for arm in arms}
+    # Whether the running kernel has dm-crypt is another question.
+    for arm in arms if needs.missing(Luks().needs()) == [] else arms[:-1]:
+        assert chain["stacks"][arm]["mounts"][0].startswith("ext4 /dev/")
+        assert chain["steps"][0]["stacks"][arm]["rounds"] == [1, 2]
+        assert re.search(rf"PASSED test_it.py::test_write\[{re.escape(arm)}\]", said)
+        # The table; each stack is compared with itself on the first kernel.
+        compared = "baseline" if arm.endswith(f":{older}") else r"[-+]?\d[\d.]* %|x\d"
+        assert re.search(rf"^{re.escape(arm)} .*({compared})", said, re.MULTILINE), said
+
+
+def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_others(comparison: Comparison) -> None:
+    older, newer, here = comparison.kernels
+    assert comparison.returncode == pytest.ExitCode.TESTS_FAILED
+    assert {name for name, text in comparison.troubles.items() if text} == {f"test_panic[ext4:{newer}]"}
+    text = comparison.troubles[f"test_panic[ext4:{newer}]"]
+    assert f"kernel {newer}: went down" in text
+    assert "Kernel panic - not syncing: sysrq triggered crash" in text
+    assert "the console's last lines" in text
+    assert list(comparison.chains["test_panic"]["stacks"]) == [f"ext4:{older}", f"ext4:{here}"]
+    assert guests(comparison.directory) == []
+
+
+def test_a_guest_that_does_not_boot_fails_its_tests_and_keeps_the_others_results(
+    command: list[str], older: Path, tmp_path: Path
+) -> None:
+    name = resolve(str(older), tmp_path).name
+    done = run(
+        command,
+        tmp_path,
+        *(f"--fsstack-kernel={older}", "--fsstack-vm-memory=64M", "--fsstack-kernel=host", "--fsstack-rounds=1"),
+        *("-k", "write", "--junitxml=out.xml"),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert guests(tmp_path) == []
+    troubled = troubles(tmp_path / "out.xml")
+    for stack in "ext4", "luks+ext4":
+        text = troubled.pop(f"test_write[{stack}:{name}]")
+        assert f"kernel {name}: went down before it had booted" in text
+        assert "the console's last lines" in text
+    assert list(troubled.values()) == ["", ""]
+
+
+def test_the_doctor_asks_a_guest(command: list[str], older: Path, tmp_path: Path) -> None:
+    name = resolve(str(older), tmp_path).name
+    here = needs.missing(Luks().needs()) == []
+    done = run(
+        command,
+        tmp_path,
+        *("--fsstack-doctor", f"--fsstack-kernel={older}", "--fsstack-stacks=luks | ext4"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (chain,) = json.loads((tmp_path / "out.json").read_text())["chains"]
-    guest, here = chain["stacks"]
-    assert guest.startswith("ext4:6.1")
-    assert here.startswith("ext4:host-")
-    assert chain["stacks"][guest]["mounts"][0].startswith("ext4 /dev/vda")
-    assert "emulated" in done.stdout
+    assert f"everything is there that the selected stacks (luks+ext4) need on {name}" in done.stdout
+    row = next(line.split() for line in done.stdout.splitlines() if line.split()[:2] == ["layer", "luks"])
+    assert row[2:4] == ["yes" if here else "no", "yes"]
     assert guests(tmp_path) == []
 
 
-def test_sigkill_leaves_no_guest(command: list[str], tmp_path: Path) -> None:
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def test_auto_is_kvm_where_a_guest_boots_on_it(older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        pytest.skip("this machine has no /dev/kvm, so there is nothing to find out")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernel, seconds = resolve(str(older), tmp_path), 25.0
+    answer = vm.accelerate("auto", kernel, seconds)
+    machine = vm.Machine(kernel, tmp_path, "1G", 1, kvm=True)
+    with vm.Guest(machine, ["true"], disk_size=1 << 20, env={}) as guest:
+        guest.communicate(seconds)
+        assert answer is guest.ended
+    assert guests(tmp_path) == []
+    monkeypatch.setattr(vm, "_boots_on_kvm", lambda kernel, seconds: pytest.fail("it was tried again"))
+    assert vm.accelerate("auto", kernel, seconds) is answer
+
+
+def test_sigkill_leaves_no_guest(command: list[str], older: Path, tmp_path: Path) -> None:
+    words = [*command, f"--fsstack-kernel={older}"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert host.wait_until(lambda: guests(tmp_path), 60)
     time.sleep(2)
     process.kill()

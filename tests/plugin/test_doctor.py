@@ -136,6 +136,114 @@ def test_an_installation_that_fails_is_told_by_the_exit_code(pytester: pytest.Py
     assert result.ret == 1
 
 
+#: Two kernels whose guests answer, and one that does not boot; none of them is booted.
+GUESTS = """
+from pathlib import Path
+from pytest_fsstack.hosts import controller, probe, vm
+from pytest_fsstack.hosts.kernels import Kernel, resolve
+
+LACKING = {"good": [], "bad": ["this kernel (bad) has no magic: boot one that has"]}
+
+
+def ask(machine, arguments, **limits):
+    if machine.kernel.name == "broken":
+        raise probe.ProbeError("kernel broken: did not boot within 300 s")
+    answer = probe.answer_in(told)
+    answer["layer", "easy"] = answer["stack", "easy"] = LACKING[machine.kernel.name]
+    return answer
+
+
+told = probe.told([("layer", "hard", []), ("stack", "hard", []), ("device", "dir:" + str(Path.cwd()), [])])
+controller.resolve = lambda text, cache: resolve(text, cache) if text == "host" else Kernel(text, Path(text))
+probe.ask = ask
+vm.refusal = lambda directory: None
+vm.accelerate = lambda wish, kernel: False
+"""
+
+
+@pytest.fixture
+def guests(pytester: pytest.Pytester, machine: Path) -> None:
+    pytester.makeconftest(GUESTS + LAYERS)
+
+
+def kernels(*names: str) -> list[str]:
+    return ["--fsstack-doctor", *(f"--fsstack-kernel={name}" for name in names)]
+
+
+def test_each_kernel_has_a_column(pytester: pytest.Pytester, guests: None) -> None:
+    result = run(pytester, *kernels("good", "host", "bad"))
+    head = next(line for line in result.outlines if "runs here" in line)
+    assert re.split(r"\s{2,}", head.strip()) == ["name", "runs here", "good", "bad", "missing", "how to get it"]
+    assert cells(result, "layer", "easy")[2:] == [
+        "yes",
+        "yes",
+        "no",
+        "this kernel (bad) has no magic",
+        "boot one that has",
+    ]
+    assert cells(result, "layer", "hard")[2:] == [
+        *("no", "yes", "yes", "needs frobnicate (on the running kernel)", "apt install frob-tools")
+    ]
+    assert result.ret == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "stack", "code"),
+    [
+        # Here it lacks its tool, which does not matter where only guests are asked for.
+        (["good", "bad"], "hard", 0),
+        (["good", "bad", "host"], "hard", 1),
+        (["good"], "easy", 0),
+        (["good", "bad"], "easy", 1),
+        (["good", "broken"], "easy", 1),
+        (["host"], "easy", 0),
+    ],
+)
+def test_what_the_stacks_need_must_be_there_on_each_kernel(
+    pytester: pytest.Pytester, guests: None, names: list[str], stack: str, code: int
+) -> None:
+    result = run(pytester, *kernels(*names), f"--fsstack-stacks={stack}")
+    assert result.ret == code
+    if names == ["good", "bad"]:
+        where = f"the selected stacks ({stack}) need on good, bad"
+        end = ":" if code else ""
+        assert f"{'not ' if code else ''}everything is there that {where}{end}" in result.outlines
+
+
+def test_a_guest_that_does_not_boot_is_told(pytester: pytest.Pytester, guests: None) -> None:
+    result = run(pytester, *kernels("broken", "good"), "--fsstack-stacks=easy")
+    assert cells(result, "layer", "easy")[2:] == ["yes", "?", "yes"]
+    result.stdout.fnmatch_lines(["nobody knows what runs on broken: kernel broken: did not boot within 300 s"])
+    assert not any("everything is there" in line for line in result.outlines)
+
+
+def test_where_no_guest_can_be_booted_the_reason_is_told(pytester: pytest.Pytester, guests: None) -> None:
+    refusal = 'vm.refusal = lambda directory: "needs qemu: apt install qemu"'
+    pytester.makeconftest(GUESTS + refusal + LAYERS)
+    result = run(pytester, *kernels("good"), "--fsstack-stacks=easy")
+    result.stdout.fnmatch_lines(["nobody knows what runs on good: needs qemu: apt install qemu"])
+    assert result.ret == 1
+
+
+def test_a_file_that_is_no_kernel_is_told(pytester: pytest.Pytester, machine: Path) -> None:
+    result = run(pytester, *kernels("no-such-file"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-kernel: there is no no-such-file*"])
+
+
+def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_fsstack.hosts import probe
+
+    monkeypatch.setenv("FSSTACK_PROBED", "6.1")
+    result = run(pytester, *kernels("no-such-file"), "--fsstack-stacks=easy | hard")
+    assert result.ret == 0
+    answer = probe.answer_in(result.stdout.str())
+    assert answer is not None
+    assert answer["layer", "easy"] == []
+    assert answer["stack", "easy+hard"] == answer["layer", "hard"] == ["needs frobnicate: apt install frob-tools"]
+    assert answer["device", f"dir:{pytester.path}"] == []
+
+
 def test_a_mistake_in_an_option_is_one_line(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=harrd")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

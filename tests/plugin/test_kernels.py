@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -98,6 +99,31 @@ def test_workers_take_turns_chain_by_chain(kernels: Project) -> None:
     assert [" ".join(line.split()[:2]) for line in kernels.log] == [turn for turn in turns for _ in range(12)]
 
 
+def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> None:
+    kernels.write(
+        """
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_first(fsstack, timed, kernel, log):
+            log(f"first {kernel}")
+            with timed(cold=False):
+                pass
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_second(fsstack, timed, kernel, log):
+            log(f"second {kernel}")
+            with timed(cold=False):
+                pass
+        """
+    )
+    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=8)
+    turns = list(dict.fromkeys(" ".join(line.split()[:2]) for line in kernels.log))
+    assert turns == ["first old", "first new", "second new", "second old"]
+
+
 def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
     result = run(
         kernels,
@@ -130,6 +156,15 @@ def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(ke
     assert outcomes["passed"] == 4
     assert outcomes["failed" if "failed" in outcomes else "errors"] == 4
     result.stdout.fnmatch_lines(["*kernel dying: the worker in it went down*", "plain:old *baseline*"])
+
+
+def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
+    kernels.pytester.makeini("[pytest]\nconsole_output_style = count")
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=dying", "--fsstack-max-regression=40%", "-v")
+    shown = re.findall(r"\[ *(\d+)/(\d+)\]", run(kernels, *words).stdout.str())
+    assert len(shown) >= 8
+    assert all(int(done) <= int(total) for done, total in shown)
+    assert len(set(shown[-1])) == 1
 
 
 def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import kmsg
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice
+from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.settings import Queue
-from pytest_fsstack.stack import BuildError, Site
+from pytest_fsstack.stack import BuildError, Layer, Place, Site, Stack, build
 from tests.real.conftest import LoopDevice as MakeLoop
 from tests.real.conftest import run
 from tests.real.test_layers_real import MARK, SIZE, built, exercise, site
@@ -84,6 +88,37 @@ def test_a_mistake_is_told_and_leaves_nothing(text: str, message: str, site: Sit
         with built(text, LoopDevice(SIZE), site):
             pass
     assert daemons() == []
+
+
+@dataclass(frozen=True)
+class Corrupted(Ext4):
+    """An ext4 whose superblock is overwritten before it is mounted."""
+
+    def create(self, below: Place, site: Site) -> None:
+        super().create(below, site)
+        with below.path.open("r+b", buffering=0) as device:
+            device.write(bytes(64 << 10))
+            os.fsync(device.fileno())
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (Ext4(mount="nosuchoption"), r"layer ext4: `mount .*failed.*[Uu]nknown parameter .*nosuchoption"),
+        (Corrupted(), r"layer ext4: `mount .*\nthe kernel said:\n  EXT4-fs \(loop\d+\): VFS: Can't find ext4"),
+    ],
+)
+def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message: str, site: Site) -> None:
+    try:
+        os.close(os.open(kmsg.DEVICE, os.O_RDONLY))
+    except OSError as error:
+        pytest.skip(f"the kernel's messages cannot be read: {error}")
+    for _ in range(2):  # what it said about the first is not said again about the second
+        with pytest.raises(BuildError) as raised, build(Stack((layer,)), LoopDevice(SIZE), site):
+            pass
+        text = str(raised.value)
+        assert re.search(message, text, re.DOTALL), text
+        assert text.count(text.splitlines()[-1]) == 1
 
 
 def test_what_keeps_a_pool_busy_is_named(site: Site) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import re
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_fsstack import results
 from pytest_fsstack.budget import Budget
-from pytest_fsstack.hosts import kernels, launch, vm
+from pytest_fsstack.hosts import kernels, launch, probe, vm
 from pytest_fsstack.hosts.comparison import merge
 from pytest_fsstack.hosts.kernels import Kernel, KernelError, resolve
 from pytest_fsstack.measure import METRICS, Metric, Sample
@@ -92,6 +98,190 @@ def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.Mon
     assert "--disable-kvm" in words
     assert "--rwdir=/home" in words
     assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool | None]:
+    """What trials to boot on KVM are going to find; each is taken out as it happens."""
+    found: list[bool | None] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(vm, "_boots_on_kvm", lambda kernel, seconds: found.pop(0))
+    monkeypatch.setattr(vm.os, "access", lambda path, mode: True)
+    monkeypatch.setattr(vm.host, "run", lambda *words: "QEMU emulator version 7.2")
+    return found
+
+
+KERNEL = Kernel("6.1", Path("/boot/vmlinuz-6.1"))
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_whether_guests_run_on_kvm_is_tried_once(trials: list[bool | None], answer: bool) -> None:
+    trials.append(answer)
+    assert [vm.accelerate("auto", KERNEL) for _ in range(3)] == [answer] * 3
+
+
+def test_another_qemu_is_tried_again(trials: list[bool | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    trials += [False, True]
+    assert not vm.accelerate("auto", KERNEL)
+    monkeypatch.setattr(vm.host, "run", lambda *words: "QEMU emulator version 9.0")
+    assert vm.accelerate("auto", KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("first", "age", "tried_again"), [(False, 1.01, True), (False, 0.99, False), (True, 99, False)]
+)
+def test_that_a_guest_hung_on_kvm_is_not_believed_for_ever(
+    trials: list[bool | None], tmp_path: Path, first: bool, age: float, tried_again: bool
+) -> None:
+    trials += [first, True]
+    vm.accelerate("auto", KERNEL)
+    (known,) = tmp_path.rglob("kvm-*")
+    then = time.time() - age * vm.TRY_AGAIN
+    os.utime(known, (then, then))
+    assert vm.accelerate("auto", KERNEL) is (first or tried_again)
+    assert trials == ([] if tried_again else [True])
+
+
+@pytest.mark.parametrize("content", ["", "nonsense"])
+def test_an_answer_that_is_none_is_not_believed(trials: list[bool | None], tmp_path: Path, content: str) -> None:
+    trials += [False, True]
+    vm.accelerate("auto", KERNEL)
+    (known,) = tmp_path.rglob("kvm-*")
+    known.write_text(content)
+    assert vm.accelerate("auto", KERNEL)
+
+
+def test_a_guest_that_went_down_says_nothing_about_kvm(trials: list[bool | None], tmp_path: Path) -> None:
+    trials += [None, True]
+    assert not vm.accelerate("auto", KERNEL)
+    assert list(tmp_path.rglob("kvm-*")) == []
+    assert vm.accelerate("auto", KERNEL)
+
+
+def test_a_wish_is_not_tried(trials: list[bool | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert vm.accelerate("kvm", KERNEL)
+    assert not vm.accelerate("tcg", KERNEL)
+    monkeypatch.setattr(vm.os, "access", lambda path, mode: False)
+    assert not vm.accelerate("auto", KERNEL)
+
+
+@given(
+    found=st.lists(st.tuples(st.text(), st.text(), st.lists(st.text())), unique_by=lambda entry: entry[:2]),
+    noise=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\r\n"))),
+)
+def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
+    found: list[tuple[str, str, list[str]]], noise: list[str]
+) -> None:
+    said = "\r\n".join([*noise, probe.told(found), *noise])
+    assert probe.answer_in(said) == {(kind, name): reasons for kind, name, reasons in found}
+    assert probe.answer_in("\n".join(noise)) is None
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], vm.Machine]:
+    """A machine that is a script of the shell; its console is $console."""
+
+    def make(script: str) -> vm.Machine:
+        def argv(self: vm.Machine, *, disk: int, console: int, command: int) -> list[str]:
+            return ["sh", "-c", f"console=/proc/self/fd/{console}; {script}"]
+
+        monkeypatch.setattr(vm.Machine, "argv", argv)
+        return vm.Machine(KERNEL, tmp_path)
+
+    return make
+
+
+def start(machine: vm.Machine, talks: bool = False) -> vm.Guest:
+    return vm.Guest(machine, ["true"], disk_size=1, env={}, talks=talks)
+
+
+def test_a_guest_boots_talks_and_ends(machine: Callable[[str], vm.Machine]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    script = f"echo '{vm.STARTED}' >>$console; cat; echo oops >&2; echo '{vm.ENDED}' >>$console"
+    with start(machine(script), talks=True) as guest:
+        assert guest.booted(60)
+        assert guest.process.stdin is not None
+        guest.process.stdin.write(b"hello")
+        assert guest.communicate(60) == ("hello", "oops\n", True)
+        assert guest.ended
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_guest_that_hangs_is_ended(machine: Callable[[str], vm.Machine]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with start(machine(f"echo so far; echo '{vm.STARTED}' >>$console; exec sleep 600")) as guest:
+        assert guest.booted(60)
+        assert guest.communicate(0.1) == ("so far\n", "", False)
+        assert guest.process.returncode == -9
+        assert not guest.ended
+    with start(machine("exec sleep 600")) as guest:
+        assert not guest.booted(0.1)
+        assert guest.process.poll() is None
+    assert guest.process.returncode == -9
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_of_a_guest_that_goes_down_the_reason_is_told(machine: Callable[[str], vm.Machine]) -> None:
+    panic = "Kernel panic - not syncing: no init"
+    noise = "for i in $(seq 40); do echo trace $i >>$console; done"
+    with start(machine(f"echo '{panic}' >>$console; {noise}; echo no memory >&2; exit 3")) as guest:
+        assert not guest.booted(60)
+        _, said, in_time = guest.communicate(60)
+        assert in_time
+        first, second, *rest = guest.story("went down", said).splitlines()
+    assert (first, second) == ("kernel 6.1: went down", panic)
+    assert rest[0] == "--- the console's last lines"
+    assert rest[1:31] == [f"trace {number}" for number in range(11, 41)]
+    assert rest[31:] == ["--- QEMU's last lines", "no memory"]
+
+
+class FakeGuest:
+    """A guest whose machine does not exist."""
+
+    boots, in_time, ended, stdout = True, True, True, ""
+
+    def __init__(self, machine: vm.Machine, argv: list[str], *, disk_size: int, env: dict[str, str]) -> None:
+        assert argv[1:] == ["-m", "pytest", "--fsstack-doctor"]
+        assert env["FSSTACK_PROBED"] == "6.1"
+
+    def __enter__(self) -> FakeGuest:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def booted(self, seconds: float) -> bool:
+        return self.boots
+
+    def communicate(self, seconds: float) -> tuple[str, str, bool]:
+        return self.stdout, "an error message", self.in_time
+
+    def kill(self) -> None: ...
+
+    def story(self, outcome: str, stderr: str) -> str:
+        return f"kernel 6.1: {outcome}; {stderr}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"boots": False}, "kernel 6.1: did not boot within 300 s; an error message"),
+        ({"in_time": False}, "kernel 6.1: did not answer within 300 s; an error message"),
+        ({"ended": False}, "kernel 6.1: went down; an error message"),
+        ({"stdout": "usage"}, "kernel 6.1: pytest did not answer in its guest; it said:\nusage\nan error message"),
+    ],
+)
+def test_why_a_guest_does_not_answer_is_told(
+    changed: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm, "Guest", type("Changed", (FakeGuest,), changed))
+    with pytest.raises(probe.ProbeError, match=f"^{re.escape(message)}$"):
+        probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
+
+
+def test_a_guest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "Guest", type("Changed", (FakeGuest,), {"stdout": probe.told([("layer", "x", ["y"])])}))
+    answer = probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
+    assert answer == {("layer", "x"): ["y"]}
 
 
 def chain(kernel: str, seconds: float, rounds: int = 10, noise: float = 0.01) -> Chain:

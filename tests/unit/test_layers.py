@@ -263,3 +263,31 @@ def test_every_layer_is_documented(layer: type[Layer]) -> None:
     assert layer.takes
     for name, field in layer.options().items():
         assert field.metadata["doc"], name
+
+
+@pytest.mark.parametrize("layer", BUILT_IN, ids=lambda layer: layer.name)
+def test_every_layer_has_an_example_with_it(layer: type[Layer]) -> None:
+    stack = Stack.parse(layer.shown(), KNOWN)
+    assert layer in {type(each) for each in stack.layers}
+    # On a device, as everywhere in the documentation.
+    assert Block in stack.layers[0].takes
+    # As one would write it: no option that has its default anyway.
+    assert str(stack) == layer.shown()
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "expected"),
+    [
+        ((Block,), Directory, "new"),
+        ((Block,), Block, "new | ext4"),
+        ((Directory,), Directory, "ext4 | new"),
+        ((Directory,), Block, "ext4 | new | ext4"),
+        ((Block, Directory), Directory, "new"),
+    ],
+)
+def test_a_layer_that_names_no_example_gets_one(
+    takes: tuple[type[Block] | type[Directory], ...], gives: type[Block] | type[Directory], expected: str
+) -> None:
+    layer = type("New", (Layer,), {"name": "new", "takes": takes, "gives": gives})
+    assert layer.shown() == expected
+    assert str(Stack.parse(layer.shown(), {**KNOWN, "new": layer})) == expected

@@ -45,7 +45,20 @@ def test_loading_the_plugin_imports_nothing_heavy() -> None:
 
 
 #: Where a module may look: from left to right, and never back.
-LAYERS = ["spec", "units", "host", "needs", "stack", "loopback", "guard", "journal", "measure", "budget", "verdict"]
+LAYERS = [
+    "spec",
+    "units",
+    "host",
+    "kmsg",
+    "needs",
+    "stack",
+    "loopback",
+    "guard",
+    "journal",
+    "measure",
+    "budget",
+    "verdict",
+]
 
 
 def test_imports_point_one_way() -> None:

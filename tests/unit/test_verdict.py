@@ -434,3 +434,11 @@ def test_comparing_means_of_one_after_the_other_raises_false_alarms():
 def test_importing_the_module_does_not_import_scipy_or_numpy():
     program = "import sys, pytest_fsstack.verdict; assert not {'numpy', 'scipy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_rounds_too_few_for_a_verdict_are_judged_without_scipy():
+    program = (
+        "import sys; from pytest_fsstack.verdict import Looks, judge; judge([0.1] * 4, 0.3, Looks.fixed(4)); "
+        "assert 'scipy' not in sys.modules; judge([0.1] * 5, 0.3, Looks.fixed(5)); assert 'scipy' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
