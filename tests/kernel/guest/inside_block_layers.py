@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import host, journal
-from pytest_fsstack.stack import Built
+from pytest_fsstack.layers.mapper import mapping
+from pytest_fsstack.stack import Built, Site
 from tests.kernel.guest.common import (
     DISK,
     HERE,
@@ -181,6 +182,17 @@ def test_what_has_decayed_is_not_read(fsstack: Built) -> None:
 
 
 # -- what is left ------------------------------------------------------------------------------------------------------
+
+
+def test_mappings_of_a_tool_that_fails_afterwards_are_removed(tmp_path: Path) -> None:
+    site, below, name = Site(tmp_path, journal.Journal(tmp_path / "journals")), "fsstack-1-below", "fsstack-1-above"
+    table = f"{below},,,rw,0 2048 zero;{name},,,rw,0 2048 linear /dev/mapper/{below} 0"
+    with pytest.raises(host.CommandError, match="exit code 3"):
+        with mapping(name, site, "sh", "-c", f"dmsetup create --concise '{table}'; exit 3", below=[below]):
+            pytest.fail("it yielded a device")
+    assert mappings() == []
+    site.journal.close()
+    assert list((tmp_path / "journals").iterdir()) == []
 
 
 def test_nothing_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
