@@ -16,21 +16,10 @@ from pytest_fsstack.corpus import payload
 from pytest_fsstack.workloads import block as module
 from pytest_fsstack.workloads import direct
 from pytest_fsstack.workloads.direct import DirectIO, differing, read_direct, sampled
-from tests.unit.fakes import FakeStack, FakeTimed, block
+from tests.unit.fakes import block
 from tests.unit.test_workloads import flip
 
 SIZE, BLOCK = 64 * 4096, 4096
-
-
-@pytest.fixture
-def clock() -> Any:
-    return FakeTimed()
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Any:
-    (tmp_path / "stack").mkdir()
-    return FakeStack(tmp_path / "stack")
 
 
 @pytest.fixture

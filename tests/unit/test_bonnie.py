@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_fsstack import needs, workloads
 from pytest_fsstack.workloads.bonnieplus import _FIELDS, BonnieError, parse_bonnie
-from tests.unit.fakes import DATA, FakeStack, FakeTimed, block
+from tests.unit.fakes import DATA, FakeStack, block
 
 LINE = (DATA / "bonnie-2.00.csv").read_text()
 
@@ -95,17 +95,6 @@ def test_each_figure_is_under_its_own_name(data: st.DataObject) -> None:
         word.strip("+") != "" for field, word in zip(_FIELDS, words, strict=True) if field is not None
     )
     assert all(name == metric.name and value >= 0 for name, (metric, value) in figures.items())
-
-
-@pytest.fixture
-def clock() -> Any:
-    return FakeTimed()
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Any:
-    (tmp_path / "stack").mkdir()
-    return FakeStack(tmp_path / "stack")
 
 
 @pytest.fixture

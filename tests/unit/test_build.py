@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pytest_fsstack import host, needs, workloads
 from pytest_fsstack.workloads import build
 from pytest_fsstack.workloads.build import Header, LocalFile, PyPI, Source, linux
-from tests.unit.fakes import FakeStack, FakeTimed, block
+from tests.unit.fakes import block
 
 MAKEFILE = """\
 program: $(sort $(wildcard *.c)) config.h
@@ -31,17 +31,6 @@ clean:
 """
 FILES = {"main.c": '#include "config.h"\nint other(void);\nint main(void) { return other() + NUMBER; }\n'}
 FILES |= {"other.c": "int other(void) { return 0; }\n", "Makefile": MAKEFILE}
-
-
-@pytest.fixture
-def clock() -> Any:
-    return FakeTimed()
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Any:
-    (tmp_path / "stack").mkdir()
-    return FakeStack(tmp_path / "stack")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_fsstack import needs, workloads
 from pytest_fsstack.workloads.direct import DirectIO
 from pytest_fsstack.workloads.fiojob import FioError, parse_fio
-from tests.unit.fakes import DATA, FakeStack, FakeTimed, block
+from tests.unit.fakes import DATA, FakeStack, block
 from tests.unit.test_workloads import flip
 
 WRITE = (DATA / "fio-3.33-write.json").read_text()
@@ -106,11 +106,6 @@ def test_a_document_that_differs_in_one_place_is_understood_or_refused(path: tup
     place[path[-1]] = other
     with contextlib.suppress(FioError):
         parse_fio(json.dumps(document))
-
-
-@pytest.fixture
-def clock() -> Any:
-    return FakeTimed()
 
 
 @pytest.fixture

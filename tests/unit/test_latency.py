@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_fsstack import workloads
-from pytest_fsstack.corpus import Corpus, generated
+from pytest_fsstack.corpus import Corpus
 from pytest_fsstack.workloads.latency import Latencies, percentile, remove
 from tests.unit.fakes import FakeTimed, block, flip
 
@@ -82,19 +81,6 @@ def test_a_stall_is_found_and_is_not_that_of_the_producer() -> None:
     assert timed.recorded["latency_p50"][1:] == ("s", "lower")
     gaps = [later[0] - earlier[0] for earlier, later in itertools.pairwise(latencies.curve())]
     assert sum(gap >= 0.1 for gap in gaps) >= 2
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return generated(tmp_path_factory.mktemp("cache"), files=40, size=200_000)
-
-
-@pytest.fixture
-def tree(stack: Any, packed: Corpus) -> Path:
-    path: Path = stack.path / "tree"
-    path.mkdir()
-    subprocess.run(["tar", "-xf", packed.tar, "-C", path], check=True)
-    return path
 
 
 @pytest.mark.parametrize("order", ["name", "inode"])

@@ -13,22 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_fsstack import host, workloads
-from pytest_fsstack.corpus import Corpus, generated, given, payload, zipped
+from pytest_fsstack.corpus import Corpus, given, payload, zipped
 from tests.unit.fakes import block, flip
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    # No more files than the sample has, so that altering any of them must be noticed.
-    return generated(tmp_path_factory.mktemp("cache"), files=40, size=200_000)
-
-
-@pytest.fixture
-def tree(stack: Any, packed: Corpus) -> Path:
-    path: Path = stack.path / "tree"
-    path.mkdir()
-    subprocess.run(["tar", "-xf", packed.tar, "-C", path], check=True)
-    return path
 
 
 def some_file(tree: Path) -> Path:

@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard, host
+from pytest_fsstack import guard, host, journal
 from pytest_fsstack.stack import Built
 
 DISK = Path("/dev/vda")
@@ -166,3 +167,28 @@ def without_udevd() -> Iterator[None]:
     yield
     subprocess.run(command, check=True)
     subprocess.run(["udevadm", "control", "--ping"], check=True)
+
+
+def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapped: int) -> None:
+    """Kill a session while its stack of so many mappings stands: all of it goes, and a clean-up empties the disk."""
+    standing, output = directory / "standing", directory / "output"
+    patch.setenv("STANDING", str(standing))
+    chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
+    pid = started(output, f"--fsstack-device={DISK}", *chosen, str(HERE / "inside_standing.py"))
+    try:
+        assert host.wait_until(standing.exists, 120), output.read_text()
+        assert len(mappings()) == mapped, mappings()
+        assert mounted()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    killed = time.monotonic()
+    assert dissolves(10), (mappings(), mounted())
+    print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
+
+    code = ended(started(output, "--fsstack-cleanup"))
+    said = output.read_text()
+    assert code == 0, said
+    assert f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said
+    assert "left alone" not in said
+    assert journal.cleanup(journal.default_directory()) == []

@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,13 @@ from pytest_fsstack.layers.mapper import mapping
 from pytest_fsstack.stack import Built, Site
 from tests.kernel.guest.common import (
     DISK,
-    HERE,
     check_round_trip,
-    dissolves,
+    check_sigkill,
     ended,
     forked,
     mapper_nodes,
     mappings,
-    mounted,
     nothing_stays_behind,  # noqa: F401 - a fixture for all tests
-    started,
     without_udevd,  # noqa: F401 - a fixture
     write,
 )
@@ -196,27 +192,7 @@ def test_mappings_of_a_tool_that_fails_afterwards_are_removed(tmp_path: Path) ->
 
 
 def test_nothing_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standing, output = tmp_path / "standing", tmp_path / "output"
-    monkeypatch.setenv("STANDING", str(standing))
-    stack = "--fsstack-stacks=raid | lvm(kind='thin') | ext4"
-    pid = started(output, f"--fsstack-device={DISK}", stack, str(HERE / "inside_standing.py"))
-    try:
-        assert host.wait_until(standing.exists, 120), output.read_text()
-        assert len(mappings()) == 9, mappings()
-        assert mounted()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    killed = time.monotonic()
-    assert dissolves(10), (mappings(), mounted())
-    print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
-
-    code = ended(started(output, "--fsstack-cleanup"))
-    said = output.read_text()
-    assert code == 0, said
-    assert f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said
-    assert "left alone" not in said
-    assert journal.cleanup(journal.default_directory()) == []
+    check_sigkill(tmp_path, monkeypatch, "raid | lvm(kind='thin') | ext4", mapped=9)
 
 
 def test_volumes_of_a_session_that_was_killed_before_it_held_them_are_cleaned_up(tmp_path: Path) -> None:

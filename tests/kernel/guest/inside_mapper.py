@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,12 +25,11 @@ from tests.kernel.guest.common import (
     DISK,
     HERE,
     check_round_trip,
-    dissolves,
+    check_sigkill,
     ended,
     forked,
     mapper_nodes,
     mappings,
-    mounted,
     nothing_stays_behind,  # noqa: F401 - a fixture for all tests
     started,
     without_udevd,  # noqa: F401 - a fixture
@@ -147,26 +145,7 @@ def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
 
 
 def test_nothing_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standing, output = tmp_path / "standing", tmp_path / "output"
-    monkeypatch.setenv("STANDING", str(standing))
-    pid = started(output, f"--fsstack-device={DISK}", str(HERE / "inside_standing.py"))
-    try:
-        assert host.wait_until(standing.exists, 120), output.read_text()
-        assert len(mappings()) == 1
-        assert mounted()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    killed = time.monotonic()
-    assert dissolves(5), (mappings(), mounted())
-    print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
-
-    code = ended(started(output, "--fsstack-cleanup"))
-    said = output.read_text()
-    assert code == 0, said
-    assert f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said
-    assert "left alone" not in said
-    assert journal.cleanup(journal.default_directory()) == []
+    check_sigkill(tmp_path, monkeypatch, mapped=1)
 
 
 def test_a_mapping_of_a_session_that_was_killed_before_it_held_it_is_cleaned_up(tmp_path: Path) -> None:
