@@ -18,7 +18,7 @@ import pytest
 from pytest_fsstack import host, needs
 from pytest_fsstack.hosts import vm
 from pytest_fsstack.hosts.kernels import resolve
-from pytest_fsstack.layers.mapper import Luks
+from pytest_fsstack.layers.dmcrypt import Luks
 from tests.kernel import boot
 from tests.kernel.test_filesystems_in_guest import NEWER
 

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.stack import BuildError, Built
-from tests.kernel.guest.inside_mapper import DISK, mounted
+from tests.kernel.guest.common import DISK, mounted
 
 FILESYSTEMS = (
     "f2fs",

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_fsstack import guard, host
 from pytest_fsstack.stack import Built
-from tests.kernel.guest.inside_mapper import DISK, HERE, mounted, on_the_disk, session
+from tests.kernel.guest.common import DISK, HERE, mounted, on_the_disk, session
 
 ENCRYPTED = (
     "ext4 | ecryptfs",
