@@ -14,7 +14,7 @@ from pytest_fsstack.units import format_size
 SCALES = ("smoke", "small", "paper")
 DEFAULT = "small"
 #: Files and bytes of the generated corpus. Those of *paper* are linux-3.0's.
-CORPUS = {"smoke": (400, 6_000_000), "small": (5_000, 80_000_000), "paper": (36_700, 400_000_000)}
+CORPUS = {"smoke": (150, 1_500_000), "small": (5_000, 80_000_000), "paper": (36_700, 400_000_000)}
 
 
 @dataclass(frozen=True)

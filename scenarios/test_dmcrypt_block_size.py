@@ -39,7 +39,7 @@ class Transfer(Sizes):
     "no_write_workqueue=True)",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Transfer(space=64 * MiB, bytes=8 * MiB),
+    smoke=Transfer(space=64 * MiB, bytes=2 * MiB),
     small=Transfer(space=512 * MiB, bytes=256 * MiB),
     paper=Transfer(space=1100 * MiB, bytes=1024 * MiB),
 )

@@ -49,7 +49,7 @@ class Copies(Sizes):
     baseline="ext4",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Copies(space=384 * MiB, file=16 * MiB, small_files=300, directories=50, small_bytes=3 * MiB),
+    smoke=Copies(space=384 * MiB, file=4 * MiB, small_files=100, directories=20, small_bytes=1 * MiB),
     small=Copies(space=2048 * MiB, file=200 * MiB, small_files=6_000, directories=1_100, small_bytes=60 * MiB),
     paper=Copies(space=8192 * MiB, file=2048 * MiB, small_files=126_229, directories=22_683, small_bytes=600 * MiB),
 )

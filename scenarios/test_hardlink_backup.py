@@ -50,7 +50,7 @@ class Backups(Sizes):
     baseline="ext4",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Backups(space=384 * MiB, backup=Backup(60, 1_400, 11, mean_size=20_000)),
+    smoke=Backups(space=384 * MiB, backup=Backup(30, 690, 6, mean_size=20_000)),
     small=Backups(space=2 * GiB, backup=Backup(2_000, 45_600, 370, mean_size=50_000)),
     paper=Backups(space=520 * GiB, backup=Backup(456_000, 10_400_000, 84_300), streamed=True),
 )

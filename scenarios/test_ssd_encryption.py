@@ -37,12 +37,14 @@ LUKS = "luks(cipher='aes-xts-plain', key_size=256)"
 
 @dataclass(frozen=True)
 class Laptop(Sizes):
-    """`bonnie` is its file set in bytes; `filler` the bytes of the file that leaves a device of `space` nearly full.
+    """`bonnie` is the bytes of its file set, `bonnie_files` the number of its empty files.
 
+    `filler` is the bytes of the file that leaves a device of `space` nearly full; at *smoke* it does not.
     `source` is what is compiled, into the tree that was unpacked before; without one, that tree, which is a kernel.
     """
 
     bonnie: int
+    bonnie_files: int
     filler: int
     source: Source | None = None
 
@@ -66,9 +68,9 @@ FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lco
     baseline="ext4-plain",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Laptop(space=512 * MiB, bonnie=16 * MiB, filler=300 * MiB, source=FEW_FILES),
-    small=Laptop(space=4 * GiB, bonnie=128 * MiB, filler=3400 * MiB, source=LUA),
-    paper=Laptop(space=150 * GiB, bonnie=16 * GiB, filler=130 * 1000**3),
+    smoke=Laptop(space=384 * MiB, bonnie=2 * MiB, bonnie_files=1024, filler=48 * MiB, source=FEW_FILES),
+    small=Laptop(space=4 * GiB, bonnie=128 * MiB, bonnie_files=4 * 1024, filler=3400 * MiB, source=LUA),
+    paper=Laptop(space=150 * GiB, bonnie=16 * GiB, bonnie_files=16 * 1024, filler=130 * 1000**3),
 )
 @pytest.mark.fsstack_table("times")
 @pytest.mark.fsstack_remark(
@@ -77,7 +79,7 @@ FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lco
 class TestSsdEncryption:
     @pytest.mark.benchmark(group="bonnie++")
     def test_bonnie(self, fsstack: Built, timed: Timed, sizes: Laptop) -> None:
-        workloads.bonnie(timed, fsstack, size=sizes.bonnie, concurrency=5)
+        workloads.bonnie(timed, fsstack, size=sizes.bonnie, files=sizes.bonnie_files, concurrency=5)
 
     @pytest.mark.benchmark(group="unpack")
     def test_unpack(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:

@@ -40,7 +40,7 @@ class Stacked(Sizes):
 
 
 SIZES = {
-    "smoke": Stacked(space=384 * MiB, stream=8 * MiB, small_files=10),
+    "smoke": Stacked(space=384 * MiB, stream=1 * MiB, small_files=5),
     "small": Stacked(space=1024 * MiB, stream=100 * MiB, small_files=100),
     "paper": Stacked(space=4096 * MiB, stream=100 * MiB, small_files=100),
 }
