@@ -274,13 +274,17 @@ def _changed(chain: Chain, step: str, arm: str, name: str) -> Entry:
     return Entry(f"{signed(turned(estimate.overhead))} ({interval})", _better(estimate))
 
 
+#: A difference that nobody would call one, however certain: space differs by some blocks in every round.
+_NOTHING = 0.01
+
+
 def _better(estimate: Estimate | None) -> bool | None:
-    """Whether a stack is better than its baseline; None where the interval does not tell."""
+    """Whether a stack is better than its baseline; None where the interval does not tell, or it is by less than 1 %."""
     if estimate is None or not math.isfinite(estimate.high):
         return None
-    if estimate.high < 0:
+    if estimate.high < -_NOTHING:
         return True
-    return False if estimate.low > 0 else None
+    return False if estimate.low > _NOTHING else None
 
 
 def _clock(seconds: float) -> str:
