@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -119,8 +118,7 @@ def build(fsstack: Built, timed: Timed, sizes: Laptop, corpus: Corpus) -> None:
 
 
 def whole_kernel(corpus: Corpus) -> Source:
-    """The kernel that the corpus is, with a distribution's configuration where there is one."""
+    """The kernel that the corpus is, with the distribution's configuration."""
     if not corpus.name.startswith("linux-"):
         pytest.fail("to compile a kernel, give the archive of its source as --fsstack-corpus", pytrace=False)
-    config = next(iter(sorted(Path("/boot").glob("config-*"), reverse=True)), "defconfig")
-    return linux(corpus.tar, config=config)
+    return linux(corpus.tar, config="distribution")
