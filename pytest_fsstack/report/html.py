@@ -50,7 +50,7 @@ class Said:
 
 
 def report(results: Results) -> str:
-    """The page: for each chain what the figures depend on, the tables, the curves, the notes and what was kept."""
+    """The page: for each chain what the figures depend on, the tables, the curves, the notes, all metrics and what was kept."""
     import jinja2
 
     template = jinja2.Environment(
@@ -71,10 +71,8 @@ def _section(results: Results, chain: Chain) -> dict[str, Any]:
         "title": f"{chain.id} on {chain.device}",
         "heading": heading(results, chain),
         "stacks": {arm.id: arm.spec for arm in chain.arms.values()},
-        "grids": [
-            *grids(view, results.shapes),
-            *(_grid(view.table(metric)) for metric in view.metrics(DETAILS)),
-        ],
+        "grids": grids(view, results.shapes) or [_grid(view.table("seconds"))],
+        "details": [_grid(view.table(metric)) for metric in view.metrics(DETAILS)],
         "plots": list(_plots(chain)),
         "said": list(_said(chain)),
         "notes": view.notes,
