@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,11 @@ from pytest_fsstack.hosts.comparison import merge
 from pytest_fsstack.hosts.kernels import Kernel, KernelError, resolve
 from pytest_fsstack.hosts.launch import Description
 from pytest_fsstack.hosts.turns import TurnScheduling
-from pytest_fsstack.results import Chain, Results, load
+from pytest_fsstack.results import Chain, load
 from pytest_fsstack.units import parse_size
 
 if TYPE_CHECKING:
+    from pytest_fsstack.journal import Journal
     from pytest_fsstack.session import Session
 
 #: Under which a worker finds in its input which kernel it runs on.
@@ -52,10 +53,11 @@ class Plan:
 class Controller:
     """The pytest plugin of the controlling process."""
 
-    def __init__(self, config: pytest.Config, plan: Plan, results: Results, seed: int, strict: bool) -> None:
-        self.config, self.plan, self.results = config, plan, results
-        self.seed, self.strict = seed, strict
-        self.directory = Path(tempfile.mkdtemp(prefix="fsstack-kernels-"))
+    def __init__(self, config: pytest.Config, plan: Plan, session: Session) -> None:
+        self.config, self.plan, self.results = config, plan, session.results
+        self.seed, self.strict = session.settings.seed, session.settings.strict
+        self._undo = contextlib.ExitStack()
+        self.directory = self._undo.enter_context(_directory(session.journal))
         self._found: dict[str, dict[tuple[str, int], Chain]] = {}
         #: The names of all tests on all kernels, and of the verdicts between them.
         self._tests: set[str] = set()
@@ -232,8 +234,18 @@ class Controller:
         self.close()
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.directory)
+        self._undo.close()
+
+
+@contextlib.contextmanager
+def _directory(journal: Journal) -> Iterator[Path]:
+    """Where what is to be booted is described, and what guests said is kept until it is reported."""
+    path = Path(tempfile.mkdtemp(prefix="fsstack-kernels-"))
+    with journal.entry("directory", path=str(path)):
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
 
 
 def _chain_of(nodeid: str) -> str:
@@ -248,8 +260,7 @@ def start(config: pytest.Config, session: Session) -> Controller:
         raise pytest.UsageError("--fsstack-kernel needs pytest-xdist and virtme-ng: pip install pytest-fsstack[kernel]")
     if config.getoption("numprocesses", None) or config.getoption("tx", None):
         raise pytest.UsageError("--fsstack-kernel starts workers of its own: leave -n and --tx out")
-    settings = session.settings
-    controller = Controller(config, plan_of(config), session.results, settings.seed, settings.strict)
+    controller = Controller(config, plan_of(config), session)
     try:
         controller.activate()
     except BaseException:

@@ -50,7 +50,7 @@ class Said:
 
 
 def report(results: Results) -> str:
-    """The page: for each chain what the figures depend on, the tables, the curves, the notes, all metrics and what was kept."""
+    """The page: for each chain what its figures depend on, tables, curves, notes, all metrics, and what was kept."""
     import jinja2
 
     template = jinja2.Environment(
