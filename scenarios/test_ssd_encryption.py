@@ -36,7 +36,8 @@ LUKS = "luks(cipher='aes-xts-plain', key_size=256)"
 
 @dataclass(frozen=True)
 class Laptop(Sizes):
-    """`bonnie` is the bytes of its file set, `bonnie_files` the number of its empty files.
+    """`bonnie` is the bytes of its file set, `bonnie_files` the number of its empty files; with `bonnie_characters` it
+    also works byte by byte.
 
     `filler` is the bytes of the file that leaves a device of `space` nearly full; at *smoke* it does not.
     `source` is what is compiled, into the tree that was unpacked before; without one, that tree, which is a kernel.
@@ -44,6 +45,7 @@ class Laptop(Sizes):
 
     bonnie: int
     bonnie_files: int
+    bonnie_characters: bool
     filler: int
     source: Source | None = None
 
@@ -67,9 +69,15 @@ FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lco
     baseline="ext4-plain",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Laptop(space=384 * MiB, bonnie=2 * MiB, bonnie_files=1024, filler=48 * MiB, source=FEW_FILES),
-    small=Laptop(space=4 * GiB, bonnie=128 * MiB, bonnie_files=4 * 1024, filler=3400 * MiB, source=LUA),
-    paper=Laptop(space=150 * GiB, bonnie=16 * GiB, bonnie_files=16 * 1024, filler=130 * 1000**3),
+    smoke=Laptop(
+        space=384 * MiB, bonnie=2 * MiB, bonnie_files=1024, bonnie_characters=False, filler=48 * MiB, source=FEW_FILES
+    ),
+    small=Laptop(
+        space=4 * GiB, bonnie=128 * MiB, bonnie_files=4 * 1024, bonnie_characters=True, filler=3400 * MiB, source=LUA
+    ),
+    paper=Laptop(
+        space=150 * GiB, bonnie=16 * GiB, bonnie_files=16 * 1024, bonnie_characters=True, filler=130 * 1000**3
+    ),
 )
 @pytest.mark.fsstack_table("times")
 @pytest.mark.fsstack_remark(
@@ -78,7 +86,8 @@ FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lco
 class TestSsdEncryption:
     @pytest.mark.benchmark(group="bonnie++")
     def test_bonnie(self, fsstack: Built, timed: Timed, sizes: Laptop) -> None:
-        workloads.bonnie(timed, fsstack, size=sizes.bonnie, files=sizes.bonnie_files, concurrency=5)
+        files, characters = sizes.bonnie_files, sizes.bonnie_characters
+        workloads.bonnie(timed, fsstack, size=sizes.bonnie, files=files, concurrency=5, characters=characters)
 
     @pytest.mark.benchmark(group="unpack")
     def test_unpack(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:

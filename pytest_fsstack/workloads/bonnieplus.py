@@ -29,6 +29,7 @@ def bonnie(
     memory: int | None = None,
     files: int = 4 * _MANY,
     concurrency: int = 1,
+    characters: bool = True,
     seed: int = 1,
     cold: bool = True,
 ) -> None:
@@ -36,10 +37,11 @@ def bonnie(
 
     A file set that fits into the machine's memory measures memory: for figures of the disk, take twice as much, as
     ``bonnie++`` itself insists on. Here it is told that the machine has `memory` bytes, by default half of `size`, so
-    that small sizes are possible. The metrics are those of `parse_bonnie`; its line is kept as ``bonnie_csv``, its
-    report as ``bonnie``. It checks what it reads; afterwards its line must be complete, and its directory empty. Raises
-    `ValueError` for sizes that are no whole MiB and files that are no multiple of 1024, `NotADirectoryError` where the
-    stack ends in a block device.
+    that small sizes are possible. Without `characters` it leaves out its tests byte by byte, each of which is a call of
+    the kernel: in an emulated guest they take a minute a MiB. The metrics are those of `parse_bonnie`; its line is kept
+    as ``bonnie_csv``, its report as ``bonnie``. It checks what it reads; afterwards its line must be complete, and its
+    directory empty. Raises `ValueError` for sizes that are no whole MiB and files that are no multiple of 1024,
+    `NotADirectoryError` where the stack ends in a block device.
     """
     memory = size // 2 if memory is None else memory
     if size <= 0 or size % _MEBIBYTE or memory < _MEBIBYTE:
@@ -55,7 +57,18 @@ def bonnie(
     # As root it refuses to run unless it is told so.
     user = ["-u", "root"] if os.geteuid() == 0 else []
     words = ["bonnie++", "-q", "-d", scratch, "-s", f"{size // _MEBIBYTE}M", "-r", memory // _MEBIBYTE]
-    words += ["-n", files // _MANY, "-c", concurrency, "-z", seed, "-m", "fsstack", *user]
+    words += [
+        "-n",
+        files // _MANY,
+        "-c",
+        concurrency,
+        "-z",
+        seed,
+        "-m",
+        "fsstack",
+        *user,
+        *([] if characters else ["-f"]),
+    ]
     with timed(cold=cold):
         done = timed.run(*(word if isinstance(word, os.PathLike) else str(word) for word in words))
     timed.keep("bonnie", done.stderr)

@@ -115,6 +115,11 @@ class TestWorkload:
         assert clock.blocks == [block(**{"cold": True})]
         assert list(stack.path.iterdir()) == []
 
+    def test_leaves_out_what_goes_byte_by_byte(self, clock: Any, stack: Any) -> None:
+        clock.instead = lambda: LINE
+        workloads.bonnie(clock, stack, characters=False)
+        assert clock.inside[0][-1] == "-f"
+
     def test_notices_what_is_left(self, clock: Any, stack: Any) -> None:
         def left() -> str:
             (stack.path / "bonnie" / "Bonnie.1").touch()
