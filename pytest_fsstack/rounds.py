@@ -106,6 +106,11 @@ class Group:
         """One selected item of each step, for its marks."""
         return {step: item for (step, _), item in self.items.items() if item in self.selected}.values()
 
+    def of_step(self, example: pytest.Item) -> list[pytest.Item]:
+        """The selected items of the step that an item stands for, on all stacks."""
+        chosen = next(step for (step, _), item in self.items.items() if item is example)
+        return [item for (step, _), item in self.items.items() if step == chosen and item in self.selected]
+
     def needed(self, arm: str) -> list[tuple[str, pytest.Item]]:
         """The steps that must run on a stack: all up to the last one of which somebody wants to know."""
         wanted = list(self.arms) if arm == self.baseline else [arm]

@@ -165,15 +165,10 @@ class Session:
 
         complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
         groups = group_items(collected, items, complete)
-        for item in (item for group in dict.fromkeys(groups.values()) for item in group.examples()):
-            for mark in item.iter_markers("fsstack_budget"):
-                try:
-                    self._rules_of(mark)
-                except (ValueError, TypeError) as error:
-                    test = item.nodeid.partition("[")[0]
-                    self._mistakes.setdefault(f"fsstack_budget: {error}", {})[test] = None
-            self._check_tables(item)
-        self._check_sizes(groups)
+        for group in dict.fromkeys(groups.values()):
+            for item in group.examples():
+                self._check_marks(item)
+                self._check_sizes(item, group)
         if self._mistakes:
             raise pytest.UsageError("\n".join(_told(mistake, list(tests)) for mistake, tests in self._mistakes.items()))
         self._obey_benchmark_options(items)
@@ -199,12 +194,20 @@ class Session:
                 "fsstack-rounds",
             )
 
-    def _check_tables(self, item: pytest.Item) -> None:
+    def _check_marks(self, item: pytest.Item) -> None:
+        for mark in item.iter_markers("fsstack_budget"):
+            try:
+                self._rules_of(mark)
+            except (ValueError, TypeError) as error:
+                self._mistake(f"fsstack_budget: {error}", item)
         for mark in item.iter_markers("fsstack_table"):
             name = mark.args[0] if len(mark.args) == 1 else mark.args
             if name not in self.shapes:
-                problem = f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(self.shapes))}"
-                self._mistakes.setdefault(problem, {})[item.nodeid.partition("[")[0]] = None
+                known = ", ".join(sorted(self.shapes))
+                self._mistake(f"fsstack_table: there is no table {name!r}; there are: {known}", item)
+
+    def _mistake(self, text: str, item: pytest.Item) -> None:
+        self._mistakes.setdefault(text, {})[item.nodeid.partition("[")[0]] = None
 
     def sizes(self, item: pytest.Item) -> Sizes:
         """The sizes of a test at the chosen scale. Raises `ValueError`."""
@@ -216,26 +219,23 @@ class Session:
         sizes: Sizes = chosen(mark.kwargs, self.settings.scale)
         return sizes
 
-    def _check_sizes(self, groups: dict[pytest.Item, Group]) -> None:
+    def _check_sizes(self, item: pytest.Item, group: Group) -> None:
         """Before anything starts, refuse sizes that cannot fit the device; those that nobody chose are skipped."""
         from pytest_fsstack.scale import refusal
 
+        if item.get_closest_marker("fsstack_sizes") is None:
+            return
         directory = self.settings.directory or Path(tempfile.gettempdir())
-        for group in dict.fromkeys(groups.values()):
-            for example in group.examples():
-                if example.get_closest_marker("fsstack_sizes") is None:
-                    continue
-                try:
-                    problem = refusal(self.sizes(example), self.settings.scale, group.device, directory)
-                except (ValueError, OSError) as error:
-                    self._mistakes.setdefault(f"fsstack_sizes: {error}", {})[example.nodeid.partition("[")[0]] = None
-                    continue
-                if problem and self.settings.scale_given:
-                    self._mistakes.setdefault(problem, {})[example.nodeid.partition("[")[0]] = None
-                elif problem:
-                    for item in group.selected:
-                        item.add_marker(pytest.mark.skip(reason=problem))
-                    break
+        try:
+            problem = refusal(self.sizes(item), self.settings.scale, group.device, directory)
+        except (ValueError, OSError) as error:
+            self._mistake(f"fsstack_sizes: {error}", item)
+            return
+        if problem and self.settings.scale_given:
+            self._mistake(problem, item)
+        elif problem:
+            for other in group.of_step(item):
+                other.add_marker(pytest.mark.skip(reason=problem))
 
     def _obey_benchmark_options(self, items: list[pytest.Item]) -> None:
         """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
@@ -431,7 +431,10 @@ class Session:
         if self.results.chains:
             terminal.write(reporter, self.results, self.config.get_verbosity())
         for name, path in self.settings.reports:
-            reporter.write_line(f"fsstack: wrote {name} to {os.path.relpath(path)}")
+            wrote = (
+                f"wrote {name} to {os.path.relpath(path)}" if self.results.chains else f"nothing measured for {name}"
+            )
+            reporter.write_line(f"fsstack: {wrote}")
         if self._measured_nothing:
             reporter.write_line("fsstack: 0 comparisons: this gate has measured nothing, and so it fails", red=True)
 
