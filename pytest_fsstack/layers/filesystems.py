@@ -7,7 +7,11 @@ not, and it shrinks a sparse file behind the back of a measurement.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import os
 import shlex
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,6 +20,11 @@ from pytest_fsstack import host
 from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
+
+#: Frees what is preallocated to files that are closed, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS
+#: of fs/xfs/libxfs/xfs_fs.h, with its struct xfs_fs_eofblocks: version 1, no flags, all files).
+_XFS_IOC_FREE_EOFBLOCKS = 0x8080583A
+_XFS_EOFBLOCKS = struct.pack("=IIIII108x", 1, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -127,6 +136,18 @@ class Xfs(Filesystem):
     example: ClassVar = "xfs(mkfs='-m reflink=0')"
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
     always: ClassVar = ("-q", "-f", "-K")
+
+    def sync(self, place: Place) -> None:
+        """Write everything out. Since Linux 5.14 a worker frees deleted files, and syncfs does not wait for it."""
+        descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, _XFS_IOC_FREE_EOFBLOCKS, _XFS_EOFBLOCKS)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        finally:
+            os.close(descriptor)
+        super().sync(place)
 
 
 @dataclass(frozen=True)

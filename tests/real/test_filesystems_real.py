@@ -168,6 +168,19 @@ def test_nothing_stands_after_sigkill(text: str, sessions: Sessions) -> None:
     assert not [line for line in done.stdout.splitlines() if "left alone" in line and str(process.pid) in line]
 
 
+@pytest.mark.parametrize("text", ["ext2", "ext4", "xfs", "btrfs", "ntfs3g", "ext4 | gocryptfs", "xfs | gocryptfs"])
+def test_what_is_deleted_is_free_after_a_sync(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        file = stack.path / "file"
+        for _ in range(5):
+            file.write_bytes(os.urandom(8 << 20))
+            stack.sync()
+            written = stack.usage()
+            file.unlink()
+            stack.sync()
+            assert stack.usage() <= written - (7 << 20)
+
+
 # -- discard -----------------------------------------------------------------------------------------------------------
 
 
