@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
+import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -282,3 +286,23 @@ def test_a_workload_whose_tool_is_missing_skips_its_test(pytester: pytest.Pytest
     result = pytester.runpytest_subprocess("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*needs frobnicate: apt install frob-tools"])
+
+
+def test_the_first_command_of_the_readme_needs_nothing_that_only_the_tests_have(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(root / "tox.ini")
+    section = tox["testenv:compare"]
+    (line,) = section["commands_pre"].strip().splitlines()
+    for name in ("scenario", "stacks"):
+        line = line.replace(f"{{[testenv:compare]{name}}}", section[name].replace("\n", " "))
+    words = shlex.split(line)
+    assert words[:4] == ["-", "python", "-m", "pytest"]
+    (tmp_path / "hypothesis.py").write_text("raise ModuleNotFoundError('only the tests have it')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    # It looks only: what the machine lacks is installed elsewhere.
+    arguments = [word.replace("--fsstack-doctor=install", "--fsstack-doctor") for word in words[4:]]
+    command = [sys.executable, "-m", "pytest", *arguments]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert "gocryptfs" in done.stdout
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout + done.stderr
