@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import mmap
 import os
 import shlex
 import shutil
@@ -225,6 +226,24 @@ def syncfs(path: str | os.PathLike[str]) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _libc().syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), os.fspath(path))
+    finally:
+        os.close(fd)
+
+
+def map_file(path: str | os.PathLike[str]) -> None:
+    """Load a file into memory, and keep it there to the end of this process (mmap(2)). Raises OSError.
+
+    Not by Python's mmap, which keeps a descriptor for each.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = ctypes.c_size_t(os.fstat(fd).st_size)
+        load = _libc().mmap
+        load.restype = ctypes.c_void_p
+        place = load(None, size, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, ctypes.c_longlong(0))
+        if place == ctypes.c_void_p(-1).value:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), os.fspath(path))
     finally:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_fsstack import host
+from pytest_fsstack import host, resident
 from pytest_fsstack.stack import Block, Built, Directory
 
 Better = Literal["lower", "higher"]
@@ -92,6 +92,7 @@ class Timed:
         self._incomplete = ""
         self._sample: Sample | None = None
         self._entered = False
+        self._commands: set[str] = set()
 
     @property
     def sample(self) -> Sample | None:
@@ -120,7 +121,8 @@ class Timed:
         `bytes` and `files` say how much is processed, for throughput and file rate, and `direction` which way it goes,
         for the amplification: bytes at the device for each of these. A `cold` block starts with all data synced,
         daemons restarted and the kernel's caches dropped; `preload` names files that are read into the page cache after
-        that, such as the archive to unpack. Raises `MeasureError`.
+        that, such as the archive to unpack. Commands of `run` that were found by their name stay in memory from the
+        session's first block on, those of ready-made workloads from before it. Raises `MeasureError`.
         """
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
@@ -145,6 +147,10 @@ class Timed:
         if files is not None:
             values["file_rate"] = files / seconds
         self._sample = Sample(values)
+        for command in self._commands:
+            # Nothing that lies on the stack, which must be unmounted.
+            if os.sep not in command:
+                resident.keep(command)
 
     def run(
         self,
@@ -163,6 +169,7 @@ class Timed:
         path = host.which(words[0])
         if path is None:
             raise host.CommandError(words, None, "", "not installed")
+        self._commands.add(words[0])
         with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
             # Files in memory, so that neither a pipe nor a reading thread of ours slows the command down.
             process = subprocess.Popen(
@@ -256,6 +263,7 @@ def _sync(patience: float = 300.0) -> None:
     sync = host.which("sync")
     if sync is None:
         raise MeasureError("needs the command sync, of coreutils or busybox")
+    resident.keep("sync")
     # Not subprocess, which looks for the end of a command every 50 ms, and warns of one that is left behind.
     ours, theirs = os.pipe()
     with open(ours, "rb") as end:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pytest_fsstack import host
+from pytest_fsstack import host, resident
 
 #: How each package manager installs, in the order in which they are looked for.
 INSTALL = {
@@ -144,11 +144,19 @@ def missing(needs: Iterable[Need]) -> list[str]:
 
 
 def require(*needs: Need) -> None:
-    """Skip the running test where something is missing (for workloads)."""
+    """Skip the running test where something is missing (for workloads). Tools among them stay in memory from here."""
     if reasons := missing(needs):
         import pytest
 
         pytest.skip("; ".join(reasons))
+    load(needs)
+
+
+def load(needs: Iterable[Need]) -> None:
+    """Have the tools among them in memory, also after a cold start."""
+    for need in needs:
+        if isinstance(need, Tool):
+            resident.keep(need.command)
 
 
 def load_module(name: str) -> bool:

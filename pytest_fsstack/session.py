@@ -271,13 +271,15 @@ class Session:
         """Build a stack for the time of a test or a class. Skips or fails the test where that cannot be."""
         from pytest_fsstack.guard import Refused
         from pytest_fsstack.host import CommandError
-        from pytest_fsstack.needs import missing
+        from pytest_fsstack.needs import load, missing
         from pytest_fsstack.stack import BuildError, Site, build
 
         governor = [self.settings.governor] if self.settings.governor else []
-        if reasons := missing([*arm.device.needs(), *arm.stack.needs(), *governor]):
+        needs = [*arm.device.needs(), *arm.stack.needs(), *governor]
+        if reasons := missing(needs):
             say = pytest.fail if self.settings.missing_fails else pytest.skip
             say(f"{arm.id} on {arm.device.spec}: {'; '.join(reasons)}")
+        load(needs)
         parent = self.settings.directory or base()
         self._prepare(parent)
         with ExitStack() as undo:

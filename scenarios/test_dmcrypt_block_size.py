@@ -40,7 +40,7 @@ class Transfer(Sizes):
 )
 @pytest.mark.fsstack_sizes(
     smoke=Transfer(space=64 * MiB, bytes=2 * MiB),
-    small=Transfer(space=512 * MiB, bytes=256 * MiB),
+    small=Transfer(space=128 * MiB, bytes=64 * MiB),
     paper=Transfer(space=1100 * MiB, bytes=1024 * MiB),
 )
 @pytest.mark.fsstack_table(

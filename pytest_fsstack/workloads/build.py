@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pytest_fsstack import corpus, host, needs
+from pytest_fsstack import corpus, host, needs, resident
 from pytest_fsstack.needs import Need, Tool
 from pytest_fsstack.workloads.base import workload
 
@@ -197,10 +197,10 @@ def compile_source(
     """Build `source` with ``make -j`` in the directory `tree` of the stack, `jobs` at a time, by default one a CPU.
 
     Where a step before has unpacked the source into `tree` (`extract` with the same archive), that is built; otherwise
-    it is unpacked before the clock starts. The configuration, too, is made before. Compiler caches are off. The tree
-    stays, for `delete`. Afterwards the product must be there, from the device, as a whole ELF file of plausible size.
-    Skipped, with the way to get it, where the source cannot be had. Raises `FileExistsError` where the tree has been
-    built already.
+    it is unpacked before the clock starts. The configuration, too, is made before, and the compiler is in memory.
+    Compiler caches are off. The tree stays, for `delete`. Afterwards the product must be there, from the device, as a
+    whole ELF file of plausible size. Skipped, with the way to get it, where the source cannot be had. Raises
+    `FileExistsError` where the tree has been built already.
     """
     needs.require(*source.needs, source.archive)
     directory = fsstack.path / tree
@@ -215,6 +215,8 @@ def compile_source(
     for words in source.configure:
         # `env -C`, because each runs in the top directory.
         host.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=_DAY)
+    for program in ("cc1", "as", "collect2", "ld"):
+        resident.keep(host.run("gcc", f"-print-prog-name={program}").strip())
     count = jobs or len(os.sched_getaffinity(0))
     with timed(cold=cold):
         timed.run("make", "-s", f"-j{count}", *source.targets, cwd=top, env=_ENVIRONMENT)

@@ -43,6 +43,17 @@ TIMEOUT = 600.0
 MEMORY = "2G"
 
 
+#: A pytest of the host that starts others in guests, with no plugins but what that takes: each file of a plugin is read
+#: from the host, and run in emulation.
+PYTEST = (sys.executable, "-m", "pytest", "-p", "xdist", "-p", "benchmark", "-p", "fsstack")
+
+
+def pytest_environment() -> dict[str, str]:
+    """The environment of `PYTEST`, which does not take itself for a worker where it is started by one."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    return {**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
 class GuestError(RuntimeError):
     """The command did not run to its end in a guest: what was tried, what was seen, what to do."""
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
@@ -72,11 +71,11 @@ def prepare(directory: Path, panics: str = "") -> list[str]:
     (directory / "test_it.py").write_text(f"PANICS = {panics!r}\n{TEST}")
     (directory / "pytest.ini").write_text("[pytest]\n")
     words = ["--fsstack-size=512M", "--fsstack-vm-accel=tcg", "-p", "no:cacheprovider"]
-    return [sys.executable, "-m", "pytest", *words]
+    return [*boot.PYTEST, *words]
 
 
 def run(command: list[str], directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    env = boot.pytest_environment()
     return subprocess.run([*command, *arguments], cwd=directory, capture_output=True, text=True, env=env, timeout=900)
 
 
@@ -216,7 +215,8 @@ def test_auto_is_kvm_where_a_guest_boots_on_it(older: Path, tmp_path: Path, monk
 
 def test_sigkill_leaves_no_guest(command: list[str], older: Path, tmp_path: Path) -> None:
     words = [*command, f"--fsstack-kernel={older}"]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    env, null = boot.pytest_environment(), subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=null, stderr=null, env=env)
     assert host.wait_until(lambda: guests(tmp_path), 60)
     time.sleep(2)
     process.kill()
