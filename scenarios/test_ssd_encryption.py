@@ -50,8 +50,8 @@ class Laptop(Sizes):
     source: Source | None = None
 
 
-#: Two of its files, for a guest in emulation.
-FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lcode.o", product_bytes=5_000)
+#: Two small files of it, for a guest in emulation.
+FEW_FILES = dataclasses.replace(LUA, targets=("linit.o", "lzio.o"), product="lzio.o", product_bytes=1_000)
 
 
 @pytest.mark.fsstack(
@@ -70,7 +70,7 @@ FEW_FILES = dataclasses.replace(LUA, targets=("lapi.o", "lcode.o"), product="lco
 )
 @pytest.mark.fsstack_sizes(
     smoke=Laptop(
-        space=384 * MiB, bonnie=2 * MiB, bonnie_files=1024, bonnie_characters=False, filler=48 * MiB, source=FEW_FILES
+        space=384 * MiB, bonnie=2 * MiB, bonnie_files=1024, bonnie_characters=False, filler=16 * MiB, source=FEW_FILES
     ),
     small=Laptop(
         space=4 * GiB, bonnie=128 * MiB, bonnie_files=4 * 1024, bonnie_characters=True, filler=3400 * MiB, source=LUA
