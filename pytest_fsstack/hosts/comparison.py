@@ -16,6 +16,8 @@ def arm_on(arm: str, kernel: str) -> str:
 def merge(found: Mapping[tuple[str, int], Chain], kernels: Sequence[str], boots: int) -> Chain:
     """The chains of (kernel, boot) as one: each stack on each kernel, compared with itself on the first of `kernels`.
 
+    Where there is only one kernel, stacks are compared with the chain's baseline, and judged, as they are in it.
+
     Samples are paired by round, within the boots of the same number. With one boot a round is the unit of the verdict;
     with several a boot is, because the rounds of a boot have in common what differs between boots (the layout of the
     kernel's memory, say).
@@ -30,11 +32,18 @@ def merge(found: Mapping[tuple[str, int], Chain], kernels: Sequence[str], boots:
             for (ran_on, boot), chain in found.items():
                 if ran_on == kernel and arm in chain.arms:
                     _add(merged, chain, arm, kernel, boot)
-            merged.against[arm_on(arm, kernel)] = arm_on(arm, kernels[0])
+            if len(kernels) > 1:
+                merged.against[arm_on(arm, kernel)] = arm_on(arm, kernels[0])
     merged.steps = list(dict.fromkeys(step for chain in found.values() for step in chain.steps))
     merged.orders = max((chain.orders for chain in found.values()), key=len)
-    units = boots if boots > 1 else max(1, _paired(merged))
-    merged.looks = Looks.fixed(units, some.looks.alpha)
+    if len(kernels) == boots == 1:
+        merged.looks = some.looks
+        for (step, arm), judgements in some.judgements.items():
+            name = arm_on(arm, kernels[0])
+            merged.judgements[step, name] = [merged.judge(step, name, each.budget) for each in judgements]
+    else:
+        units = boots if boots > 1 else max(1, _paired(merged))
+        merged.looks = Looks.fixed(units, some.looks.alpha)
     return merged
 
 

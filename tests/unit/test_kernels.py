@@ -310,6 +310,18 @@ def test_each_stack_is_compared_with_itself_on_the_first_kernel() -> None:
         assert merged.judge("write", f"{arm}:new", Budget(overhead=0.5)).outcome == "pass"
 
 
+def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
+    alone = chain("only", 1.0)
+    alone.judgements["write", "luks+ext4"] = [alone.judge("write", "luks+ext4", Budget(overhead=0.3))]
+    merged = merge({("only", 0): alone}, ["only"], 1)
+    estimate = merged.estimate("write", "luks+ext4:only")
+    assert estimate is not None
+    assert math.isclose(estimate.overhead, 1.0, abs_tol=0.03)
+    assert merged.estimate("write", "ext4:only") is None
+    assert merged.worst("write", "luks+ext4:only") == alone.worst("write", "luks+ext4") == "fail"
+    assert merged.looks == alone.looks
+
+
 def test_with_several_boots_a_boot_is_the_unit() -> None:
     def found(boots: int) -> dict[tuple[str, int], Chain]:
         return {
