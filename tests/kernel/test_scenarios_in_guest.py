@@ -55,27 +55,29 @@ def check(chains: Chains, study: str, *stacks: str) -> None:
             assert facts["incomplete"] is None, f"{step['name']} on {stack}: {facts['note']}"
 
 
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Chains:
+    return run(tmp_path_factory.mktemp("studies"), "TestSsdEncryption and (dmcrypt or ecryptfs)")
+
+
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory: pytest.TempPathFactory) -> Chains:
+    whole = "TestStackedEncryption or TestSmallFiles or TestDmcryptBlockSize"
+    filesystems = "TestFilesystems and (jfs or nilfs2 or reiserfs or ntfs3)"
+    backups = "(TestHardlinkBackup or TestPoolFirst or TestLinksFirst) and (lvm or jfs or nilfs2)"
+    return run(tmp_path_factory.mktemp("studies"), f"{whole} or ({filesystems}) or ({backups})")
+
+
 class TestEncryptionOnALaptop:
     """Half of all: it takes as long as the others together."""
 
-    @pytest.fixture(scope="class")
-    def chains(self, tmp_path_factory: pytest.TempPathFactory) -> Chains:
-        return run(tmp_path_factory.mktemp("studies"), "TestSsdEncryption and (dmcrypt or ecryptfs)")
-
-    def test_ssd_encryption(self, chains: Chains) -> None:
+    def test_ssd_encryption(self, laptop: Chains) -> None:
         on = {"dmcrypt": ("ext4", "btrfs", "btrfs-zlib", "btrfs-lzo"), "ecryptfs": ("ext4", "btrfs", "btrfs-zlib")}
         stacks = [f"{below}-{encryption}" for encryption, filesystems in on.items() for below in filesystems]
-        check(chains, "TestSsdEncryption", "ext4-plain", *stacks)
+        check(laptop, "TestSsdEncryption", "ext4-plain", *stacks)
 
 
 class TestTheOtherStudies:
-    @pytest.fixture(scope="class")
-    def chains(self, tmp_path_factory: pytest.TempPathFactory) -> Chains:
-        whole = "TestStackedEncryption or TestSmallFiles or TestDmcryptBlockSize"
-        filesystems = "TestFilesystems and (jfs or nilfs2 or reiserfs or ntfs3)"
-        backups = "(TestHardlinkBackup or TestPoolFirst or TestLinksFirst) and (lvm or jfs or nilfs2)"
-        return run(tmp_path_factory.mktemp("studies"), f"{whole} or ({filesystems}) or ({backups})")
-
     @pytest.mark.parametrize("chain", ["TestStackedEncryption", "TestSmallFiles"])
     def test_stacked_encryption(self, chains: Chains, chain: str) -> None:
         check(chains, chain, "encfs", "ecryptfs")
