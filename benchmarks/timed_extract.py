@@ -26,7 +26,7 @@ from pytest_fsstack.stack import Built, Site, Stack, build
 PAIRS = 25
 
 #: It times itself, and runs ``sync`` once before, so that loading these two from the disk is not counted: ours needs
-#: neither. ``tar`` is loaded from the disk in both ways.
+#: neither. ``tar`` is in memory in both ways, from the first block on: this process keeps it there.
 SHELL = r"""
 set -eu
 sync -f "$2"
