@@ -1,7 +1,8 @@
 """Tools that stay in memory, so that no measurement waits for the disk that they lie on.
 
-A cold start empties the page cache of the tools too: on a fast disk that made ``du`` of 5,000 files a fifth slower, on
-every stack alike, which makes each overhead look smaller than it is. What a process has mapped stays.
+A cold start empties the page cache of the tools too: on a fast disk that costs ``du`` some milliseconds, and fio a
+tenth of a second, on every stack alike, which makes each overhead look smaller than it is. What a process has mapped
+stays.
 """
 
 from __future__ import annotations
