@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 
 def pytest_configure(config: pytest.Config) -> None:
     asked = any(str(word).startswith("--fsstack-") for word in config.invocation_params.args)

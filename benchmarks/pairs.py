@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pytest_fsstack.verdict import Estimate, estimate, log_ratios
+from pytest_fsstack.judging.verdict import Estimate, Looks, estimate, log_ratios
 
 Way = Callable[[], float]
 
@@ -39,7 +39,8 @@ class Pairs:
     @property
     def overhead(self) -> Estimate:
         """From the ratio of each pair, which a machine that changes its speed meanwhile cannot spoil."""
-        return estimate(log_ratios(self.ours, self.reference), _LEVEL)
+        ratios = dict(enumerate(log_ratios(self.ours, self.reference)))
+        return estimate(ratios, Looks.fixed(len(ratios), _LEVEL))
 
     @property
     def milliseconds_more(self) -> float:
@@ -134,12 +135,16 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
 def _environment() -> dict[str, str]:
     # Whoever starts pytest a second time has everything compiled already; here it stays out of the checkout.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": _bytecode().name}
+    return {**kept, "PYTHONPYCACHEPREFIX": _bytecode().name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-def pytest_command(*arguments: str) -> tuple[str, ...]:
-    """Words that start pytest with the Python that runs this."""
-    return (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments)
+def pytest_command(*arguments: str, plugin: bool = True) -> tuple[str, ...]:
+    """Words that start pytest with the Python that runs this, with no plugins but pytest-benchmark and this one.
+
+    All others that happen to be installed take many times what is measured.
+    """
+    own = ("-p", "fsstack") if plugin else ()
+    return (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "benchmark", *own, *arguments)
 
 
 def show(findings: Sequence[Finding]) -> int:

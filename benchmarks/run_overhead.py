@@ -12,17 +12,18 @@ import time
 from pathlib import Path
 
 from benchmarks.pairs import Finding, difference_finding, interleaved, main
-from pytest_fsstack import host
-from pytest_fsstack.journal import Journal
 from pytest_fsstack.layers.devices import DirectoryDevice
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.stack import Site, Stack, build
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import build
+from pytest_fsstack.stack.model import Site, Stack
 
 PAIRS = 500
 
 
 def measure(pairs: int = PAIRS) -> Finding:
-    path = host.which("true")
+    path = commands.which("true")
     assert path is not None
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
         directory = Path(name)

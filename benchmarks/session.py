@@ -18,8 +18,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.pairs import Finding, interleaved, main, pytest_command, ratio_finding, seconds_of
-from pytest_fsstack import corpus, host
+from pytest_fsstack.data import corpus
 from pytest_fsstack.layers.filesystems import Ext4, Xfs
+from pytest_fsstack.machine import mounts
 
 PAIRS = 7
 ROUNDS = 6
@@ -88,7 +89,7 @@ done
 def measure(pairs: int = PAIRS) -> Finding:
     archive = corpus.generated(corpus.cache_directory()).tar
     # Whoever makes a mount namespace of their own meanwhile would keep what the script mounts.
-    host.private_mounts()
+    mounts.private_namespace()
     mkfs = [shlex.join(layer.mkfs_words()) for layer in (Ext4(), Xfs())]
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
         directory = Path(name)
@@ -96,8 +97,8 @@ def measure(pairs: int = PAIRS) -> Finding:
 
         def session(*budget: str) -> float:
             options = (f"--fsstack-rounds={ROUNDS}", f"--fsstack-size={SIZE}", f"--fsstack-dir={directory}", *budget)
-            command = pytest_command("-p", "fsstack", "-p", "benchmark", *options, "test_tree.py")
-            return seconds_of(*command, cwd=directory, env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+            command = pytest_command(*options, "test_tree.py")
+            return seconds_of(*command, cwd=directory)
 
         def script() -> float:
             return seconds_of("bash", "-c", SHELL, "bash", str(archive), str(ROUNDS), SIZE, *mkfs, cwd=directory)
@@ -110,7 +111,7 @@ def measure(pairs: int = PAIRS) -> Finding:
         found,
         target="at most 1.15",
         most=1.15,
-        details=[f"a budget adds {more:.1f} s to a session of any length: the import of scipy"],
+        details=[f"a budget adds {more:.1f} s to a session of any length: its verdict"],
     )
 
 

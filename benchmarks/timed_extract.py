@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.pairs import Finding, interleaved, main, ratio_finding, run
-from pytest_fsstack import corpus, host
-from pytest_fsstack.journal import Journal
+from pytest_fsstack.data import corpus
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.stack import Built, Site, Stack, build
+from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import Built, build
+from pytest_fsstack.stack.model import Site, Stack
 
 PAIRS = 25
 
@@ -58,7 +60,7 @@ def measure(pairs: int = PAIRS) -> Finding:
 
 @contextmanager
 def _ext4() -> Iterator[Built]:
-    host.private_mounts()
+    mounts.private_namespace()
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as directory:
         journal = Journal(Path(directory, "journal"))
         site = Site(Path(directory, "site"), journal)

@@ -1,3 +1,128 @@
-"""Storage configurations as pytest parameters: build them, measure on them, compare them, judge them."""
+"""Storage configurations as pytest parameters: build them, measure on them, compare them, judge them.
+
+Everything that a test, a scenario, a layer, a report or a table of somebody else needs can be imported from here, and
+the ready-made steps from `pytest_fsstack.workloads`. All other modules may change. A name is loaded when it is first
+used, because the plugin is part of every pytest run of the machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from pytest_fsstack.data.archive import Corpus
+    from pytest_fsstack.data.backup import Backup
+    from pytest_fsstack.data.corpus import cache_directory, generated, packed_backup, zipped
+    from pytest_fsstack.data.scale import Sizes
+    from pytest_fsstack.judging.results import ChainResults, Results
+    from pytest_fsstack.layers.filesystems import Filesystem
+    from pytest_fsstack.layers.stacked import served
+    from pytest_fsstack.machine.commands import CommandError, run
+    from pytest_fsstack.machine.mounts import mounted
+    from pytest_fsstack.machine.needs import (
+        FUSE,
+        DeviceMapper,
+        DeviceNode,
+        KernelCipher,
+        KernelFilesystem,
+        Lack,
+        LackKind,
+        Need,
+        Root,
+        Tool,
+    )
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.report.model import Cell, Grid, View
+    from pytest_fsstack.stack.build import Built
+    from pytest_fsstack.stack.model import (
+        Block,
+        Directory,
+        Layer,
+        OptionError,
+        Place,
+        Site,
+        Stack,
+        option,
+    )
+    from pytest_fsstack.units import format_quantity, format_size, parse_size
+    from pytest_fsstack.workloads.base import workload
+
+#: Where each public name is.
+_PUBLIC = {
+    "data.archive": ("Corpus",),
+    "data.backup": ("Backup",),
+    "data.corpus": ("cache_directory", "generated", "packed_backup", "zipped"),
+    "data.scale": ("Sizes",),
+    "judging.results": ("ChainResults", "Results"),
+    "layers.filesystems": ("Filesystem",),
+    "layers.stacked": ("served",),
+    "machine.commands": ("CommandError", "run"),
+    "machine.mounts": ("mounted",),
+    "machine.needs": (
+        *("FUSE", "DeviceMapper", "DeviceNode", "KernelCipher", "KernelFilesystem"),
+        *("LackKind", "Lack", "Need", "Root", "Tool"),
+    ),
+    "measuring.timed": ("Timed",),
+    "report.model": ("Cell", "Grid", "View"),
+    "stack.build": ("Built",),
+    "stack.model": ("Block", "Directory", "Layer", "OptionError", "Place", "Site", "Stack", "option"),
+    "units": ("format_quantity", "format_size", "parse_size"),
+    "workloads.base": ("workload",),
+}
+
+__all__ = [
+    "FUSE",
+    "Backup",
+    "Block",
+    "Built",
+    "Cell",
+    "ChainResults",
+    "CommandError",
+    "Corpus",
+    "DeviceMapper",
+    "DeviceNode",
+    "Directory",
+    "Filesystem",
+    "Grid",
+    "KernelCipher",
+    "KernelFilesystem",
+    "Lack",
+    "LackKind",
+    "Layer",
+    "Need",
+    "OptionError",
+    "Place",
+    "Results",
+    "Root",
+    "Site",
+    "Sizes",
+    "Stack",
+    "Timed",
+    "Tool",
+    "View",
+    "cache_directory",
+    "format_quantity",
+    "format_size",
+    "generated",
+    "mounted",
+    "option",
+    "packed_backup",
+    "parse_size",
+    "run",
+    "served",
+    "workload",
+    "zipped",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    for module, names in _PUBLIC.items():
+        if name in names:
+            found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,12 +16,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_fsstack import host
-from pytest_fsstack.needs import Need, Tool
+from pytest_fsstack.machine import blockdev, commands, identity, mounts
+from pytest_fsstack.machine.needs import Need, Tool
 
 if TYPE_CHECKING:
-    from pytest_fsstack.corpus import Corpus
-    from pytest_fsstack.stack import Device
+    from pytest_fsstack.data.archive import Corpus
+    from pytest_fsstack.stack.model import Device
 
 Facts = dict[str, Any]
 
@@ -42,6 +42,8 @@ _PRIVATE = re.compile(
 #: answer with numbers that are no version.
 _NEVER_ASKED = ("dmsetup", "mkfs.vfat", "zfs-fuse")
 _PATIENCE = 2.0
+#: What is known of the disk below a filesystem; its size is not that of the stacks.
+_OF_THE_DISK = ("model", "serial_hash", "scheduler", "rotational", "read_ahead")
 
 
 def record(
@@ -53,11 +55,13 @@ def record(
     """All that is known of this machine, as JSON takes it; sizes and memory are in bytes.
 
     `directory` is where the files of loop devices are, `tools` are the commands whose versions matter. The load is that
-    of now, so it says most before the first stack is built. Neither the machine's name nor any secret is in it.
+    of now, so it says most before the first stack is built. Neither the machine's name nor any secret is in it; its id
+    and the serial numbers of disks are hashes.
     """
     facts = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "kernel": _known(
+        "machine_id": identity.machine_id(),
+        "kernel": _known_facts(
             release=platform.release(), version=platform.version(), command_line=_command_line(), taint=_taint()
         ),
         "cpu": _cpu(),
@@ -67,7 +71,7 @@ def record(
         "devices": [_device(device, directory) for device in devices],
         "versions": {**_packages(), **_tools(tools)},
     }
-    return _known(**facts)
+    return _known_facts(**facts)
 
 
 def tools_of(needs: Iterable[Need]) -> list[str]:
@@ -80,7 +84,7 @@ def corpus_facts(corpus: Corpus) -> Facts:
     return {"name": corpus.name, "files": corpus.files, "bytes": corpus.bytes}
 
 
-def _known(**facts: Any) -> Facts:
+def _known_facts(**facts: Any) -> Facts:
     return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
 
 
@@ -110,13 +114,13 @@ def _cpu() -> Facts:
     flags = fields.get("flags", fields.get("Features", "")).split()
     vulnerabilities = Path("/sys/devices/system/cpu/vulnerabilities")
     names = sorted(path.name for path in vulnerabilities.iterdir()) if vulnerabilities.is_dir() else []
-    return _known(
+    return _known_facts(
         model=fields.get("model name") or fields.get("Model") or platform.machine(),
         count=len(os.sched_getaffinity(0)),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         aes_instructions="aes" in flags if flags else None,
         virtual="hypervisor" in flags if flags else None,
-        mitigations=_known(**{name: _read(vulnerabilities / name) for name in names}),
+        mitigations=_known_facts(**{name: _read(vulnerabilities / name) for name in names}),
     )
 
 
@@ -171,40 +175,42 @@ def _device(device: Device, directory: Path | None) -> Facts:
         facts.update(_holder(directory), direct_io=_takes_direct_io(directory))
     elif isinstance(device, DirectoryDevice):
         facts.update(_holder(device.path))
-    return _known(**facts)
+    return _known_facts(**facts)
 
 
 def _disk(number: int) -> Facts:
     """What sysfs says of a block device; a partition's queue and model are those of its disk."""
-    own = Path("/sys/dev/block", f"{os.major(number)}:{os.minor(number)}")
+    own = Path("/sys/dev/block", blockdev.major_minor(number))
     if not own.exists():
         return {}
     whole = own.resolve().parent if (own / "partition").exists() else own
     sectors, rotational = _read(own / "size"), _read(whole / "queue/rotational")
     read_ahead = _read(whole / "queue/read_ahead_kb")
     scheduler = re.search(r"\[(\S+)\]", _read(whole / "queue/scheduler") or "")
-    return _known(
+    return _known_facts(
         size=int(sectors) * 512 if sectors else None,
         model=_read(whole / "device/model"),
+        serial_hash=_serial_hash(whole),
         scheduler=scheduler[1] if scheduler else None,
         rotational=rotational == "1" if rotational else None,
         read_ahead=int(read_ahead) * 1024 if read_ahead else None,
     )
 
 
+def _serial_hash(disk: Path) -> str | None:
+    """Of the serial number of an NVMe, virtio or MMC disk, or of the world-wide name that a SCSI or SATA disk has."""
+    names = ("device/serial", "serial", "device/wwid", "wwid")
+    serial = next(filter(None, (_read(disk / name) for name in names)), None)
+    return identity.hashed(serial) if serial else None
+
+
 def _holder(directory: Path) -> Facts:
     """The filesystem that holds a directory, and the disk that is below it, but for the size."""
-    facts: Facts = {}
-    longest = -1
-    for line in (_read("/proc/self/mountinfo") or "").splitlines():
-        left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape", errors="replace")
-        # Of two mounts on the same point, the later one hides the earlier.
-        if len(point) >= longest and directory.absolute().is_relative_to(point):
-            longest, facts = len(point), {"filesystem": right.split()[0], "mount_options": left.split()[5]}
+    mount = mounts.holding(directory)
+    facts: Facts = {"filesystem": mount.kind, "mount_options": mount.options} if mount else {}
     with contextlib.suppress(OSError):
         disk = _disk(os.stat(directory).st_dev)
-        facts.update({name: disk[name] for name in ("model", "scheduler", "rotational", "read_ahead") if name in disk})
+        facts.update({name: disk[name] for name in _OF_THE_DISK if name in disk})
     return facts
 
 
@@ -236,17 +242,25 @@ def _tools(tools: Iterable[str]) -> dict[str, str]:
     """What each installed tool says of its version. All are asked at once; who does not answer is left out."""
     asked = {tool: process for tool in dict.fromkeys(tools) if (process := _ask(tool))}
     until = time.monotonic() + _PATIENCE
-    return _known(**{tool: _answer(process, until - time.monotonic()) for tool, process in asked.items()})
+    return _known_facts(**{tool: _answer(process, until - time.monotonic()) for tool, process in asked.items()})
+
+
+def _known_as(tool: str) -> str:
+    """The name by which a tool is known here: a stack may name /opt/e2fsprogs/mkfs.ext4-1.46."""
+    name = os.path.basename(tool)
+    known = (each for each in (*_VERSION_OPTIONS, *_NEVER_ASKED) if name.startswith(each))
+    return max(known, key=len, default=name)
 
 
 def _ask(tool: str) -> subprocess.Popen[str] | None:
-    path = host.which(tool)
-    if path is None or tool in _NEVER_ASKED:
+    path = commands.which(tool)
+    name = _known_as(tool)
+    if path is None or name in _NEVER_ASKED:
         return None
     environment: Mapping[str, str] = {**os.environ, "LC_ALL": "C"}
     try:
         return subprocess.Popen(
-            [path, _VERSION_OPTIONS.get(tool, "--version")],
+            [path, _VERSION_OPTIONS.get(name, "--version")],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_fsstack.report.published import Grid
-    from pytest_fsstack.results import Results
-    from pytest_fsstack.stack import Layer
+    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.report.model import Grid
+    from pytest_fsstack.stack.model import Layer
 
 
 def pytest_fsstack_layers() -> Sequence[type[Layer]]:  # type: ignore[empty-body]

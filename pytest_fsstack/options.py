@@ -1,204 +1,584 @@
-"""The command line and the ini: what may be given, and what it means. Importing this costs nothing."""
+"""The command line and the ini: one record an option, from which argparse, the ini, the checks and the docs follow.
+
+Importing this costs nothing. To add an option, add its record to `OPTIONS`, and read it with `value`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_fsstack.budget import Rule
-    from pytest_fsstack.settings import Governor, Queue
-    from pytest_fsstack.stack import Device, Known, Stack
-    from pytest_fsstack.verdict import Looks
-
-DEFAULT_SIZE = "4G"
-DEFAULT_ALPHA = 0.05
+# -- what a value may be -----------------------------------------------------------------------------------------------
+#
+# Each function reads a text, and raises `ValueError` with what it must be.
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare every option, and its ini twin where it makes sense in a file."""
-    group = parser.getgroup("fsstack", "storage stacks (fsstack)")
+def _text(text: str) -> str:
+    return text
 
-    def option(name: str, help: str, *, ini: Any = None, **keywords: Any) -> None:
-        group.addoption(f"--fsstack-{name}", dest=f"fsstack_{name.replace('-', '_')}", help=help, **keywords)
-        if ini:
-            default = {"linelist": [], "bool": False}.get(ini, "")
-            ini_name = f"fsstack_{name.replace('-', '_')}"
-            parser.addini(ini_name, f"default of --fsstack-{name}", type=ini, default=default)
 
-    option(
+def _size(text: str) -> int:
+    from pytest_fsstack.units import parse_size
+
+    return parse_size(text)
+
+
+def _memory(text: str) -> int:
+    if (size := _size(text)) < 128 << 20:
+        raise ValueError(f"must be at least 128M (got {text})")
+    return size
+
+
+def _pages(text: str) -> int:
+    page = os.sysconf("SC_PAGE_SIZE")
+    if (size := _size(text)) % page:
+        raise ValueError(f"must be a multiple of {page // 1024}K, a page (got {text})")
+    return size
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise ValueError(f"must be a whole number from 1 on (got {text})")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"must be a whole number (got {text})") from None
+
+
+def _positive(text: str, below: float, wanted: str) -> float:
+    """A number above zero and below that one. Raises `ValueError`, which says what is wanted."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < below:
+        raise ValueError(f"{wanted} (got {text})")
+    return number
+
+
+def _seconds(text: str) -> float:
+    return _positive(text, 1e9, "must be a number of seconds above 0")
+
+
+#: The scenarios in `scenarios/`, by the names that --fsstack-study takes.
+STUDIES = (
+    *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
+    "hardlink_backup",
+)
+
+
+def _study(text: str) -> str:
+    import difflib
+
+    name = text.partition("::")[0]
+    if "::" in text:
+        name = name.removeprefix("test_").removesuffix(".py")
+    if name not in STUDIES:
+        near = difflib.get_close_matches(name, STUDIES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(STUDIES)}"
+        raise ValueError(f"there is no study {name!r}; {hint}")
+    return text
+
+
+def _error_rate(text: str) -> float:
+    return _positive(text, 0.5, "an error rate must be between 0 and 0.5, such as 0.05")
+
+
+def _percentage(text: str) -> float:
+    from pytest_fsstack.judging.budget import percentage
+
+    return percentage(text)
+
+
+def _discarding(text: str) -> Any:
+    from pytest_fsstack.judging.conditions import parse
+
+    return parse(text)
+
+
+def _directory(text: str) -> Path:
+    if not os.path.isdir(text):
+        raise ValueError(f"there is no directory {text}")
+    return Path(text).absolute()
+
+
+def _existing(text: str) -> Path:
+    if not os.path.exists(text):
+        raise ValueError(f"there is no file or directory {text}")
+    return Path(text).absolute()
+
+
+def _target(text: str) -> Path:
+    path = Path(text).absolute()
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no directory {path.parent}")
+    return path
+
+
+def _label(text: str) -> tuple[str, str]:
+    from pytest_fsstack.labels import parse
+
+    return parse(text)
+
+
+# -- the options -------------------------------------------------------------------------------------------------------
+
+
+class Option(NamedTuple):
+    """What there is to know about one option.
+
+    `parse` reads and checks each text that is given for it. `default` is a text too, and shown; without one it is None,
+    an empty list or False.
+    """
+
+    name: str
+    help: str
+    metavar: str = ""
+    parse: Callable[[str], Any] = _text
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    #: May be repeated; its value is a list.
+    many: bool = False
+    #: Takes no value; it is either there or not.
+    flag: bool = False
+    #: May stand without a value, and then means the first of its choices.
+    bare: bool = False
+    #: May be in an ini file.
+    ini: bool = True
+    #: What docs/options.md says beyond the help.
+    doc: str = ""
+
+    @property
+    def flags(self) -> str:
+        """As on the command line: ``--fsstack-size``."""
+        return f"--fsstack-{self.name}"
+
+    @property
+    def usage(self) -> str:
+        """The flag with its value: ``--fsstack-size=SIZE``."""
+        shown = "" if self.flag else f"={self.metavar or '|'.join(self.choices)}"
+        return f"{self.flags}[{shown}]" if self.bare else f"{self.flags}{shown}"
+
+    @property
+    def description(self) -> str:
+        """The help and the default."""
+        return f"{self.help} (default: {self.default})" if self.default is not None else self.help
+
+    @property
+    def ini_name(self) -> str:
+        return f"fsstack_{self.name.replace('-', '_')}"
+
+    def read(self, text: str) -> Any:
+        """The value that a text stands for. Raises `ValueError`."""
+        if self.choices and text not in self.choices:
+            raise ValueError(f"must be {', '.join(self.choices[:-1])} or {self.choices[-1]} (got {text!r})")
+        return self.parse(text)
+
+
+OPTIONS = (
+    Option(
         "device",
-        "where stacks start: loop (a sparse file; default), ram, a block device such as /dev/sdb1 (IT IS OVERWRITTEN), "
-        "or dir:/a/directory; repeat it to run on several",
-        action="append",
-        metavar="DEVICE",
-        ini="linelist",
-    )
-    option("size", f"size of loop and ram devices (default: {DEFAULT_SIZE})", metavar="SIZE", ini="string")
-    option(
-        "dir", "directory for loop files and mount points (default: pytest's base temp)", metavar="DIR", ini="string"
-    )
-    option(
+        "where stacks start: loop (a sparse file), ram, a block device such as /dev/sdb1 (IT IS OVERWRITTEN), or "
+        "dir:/a/directory; repeat it to run on several",
+        "DEVICE",
+        many=True,
+        default="loop",
+        doc="A block device that is in use is always refused, and one that holds anything unless `--fsstack-overwrite` "
+        "names it. In `dir:/a/directory` nothing is formatted: only stacks that start in a directory can stand there.",
+    ),
+    Option("size", "size of loop and ram devices", "SIZE", _size, "4G"),
+    Option("dir", "directory for loop files and mount points (default: pytest's base temp)", "DIR", _directory),
+    Option(
         "overwrite",
         "give a device that holds data over to testing: its contents are lost; must name the device of "
         "--fsstack-device, on the command line itself",
-        action="append",
-        metavar="DEVICE",
-    )
-    option(
+        "DEVICE",
+        many=True,
+        ini=False,
+        doc="It is refused in `addopts` and `PYTEST_ADDOPTS`, which are written once and then forgotten.",
+    ),
+    Option(
         "discard",
         "discard all of a block device before each stack is built on it; loop and ram are blank each time anyway",
-        action="store_true",
-        ini="bool",
-    )
-    option(
-        "scheduler",
-        "the I/O scheduler of the device, such as none or mq-deadline, while a stack stands on it",
-        metavar="NAME",
-        ini="string",
-    )
-    option(
-        "readahead",
-        "the read-ahead of the stack's block devices, such as 128K, while it stands",
-        metavar="SIZE",
-        ini="string",
-    )
-    option(
-        "governor",
-        "the frequency governor of all CPUs, such as performance, during the session",
-        metavar="NAME",
-        ini="string",
-    )
-    option(
+        flag=True,
+    ),
+    Option(
+        "scheduler", "the I/O scheduler of the device, such as none or mq-deadline, while a stack stands on it", "NAME"
+    ),
+    Option(
+        "readahead", "the read-ahead of the stack's block devices, such as 128K, while it stands", "SIZE", parse=_pages
+    ),
+    Option("governor", "the frequency governor of all CPUs, such as performance, during the session", "NAME"),
+    Option(
         "stacks",
         "a stack such as 'luks | ext4' or 'name = luks | ext4', instead of those of the tests; repeat it, the first is "
         "the baseline",
-        action="append",
-        metavar="STACK",
-        ini="linelist",
-    )
-    option("baseline", "the stack that the others are compared with, by name", metavar="NAME", ini="string")
-    option(
+        "STACK",
+        many=True,
+        doc="In an ini it is for the tests that have no marker `fsstack`.",
+    ),
+    Option(
+        "study",
+        f"run a scenario that comes with the plugin: {', '.join(STUDIES)}; or one of its tests, by its id; repeat it",
+        "NAME",
+        _study,
+        many=True,
+        ini=False,
+        doc="It works from any directory. One test is run again, with the steps that it stands on, by its id as "
+        "pytest shows it: `--fsstack-study='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
+    ),
+    Option("baseline", "the stack that the others are compared with, by name", "NAME"),
+    Option(
+        "control",
+        "run the baseline a second time in each round, as a stack that is called control, and say so if it differs",
+        flag=True,
+        doc="If it does, something besides the stacks makes a difference here ([statistics.md](statistics.md)). It has "
+        "no budgets, and no tests of its own.",
+    ),
+    Option(
         "rounds",
-        "run exactly N rounds, and judge once (default: up to 30, judged after 10, 20 and 30)",
-        metavar="N",
-        type=int,
-        ini="string",
-    )
-    option("seed", "replay the order of the stacks of an earlier session", metavar="N", type=int)
-    option("alpha", f"error rate of a verdict (default: {DEFAULT_ALPHA})", metavar="P", type=float, ini="string")
-    option(
+        "run exactly N rounds, and judge once (default: up to 80, judged after every eighth)",
+        "N",
+        _count,
+    ),
+    Option(
+        "discard-rounds",
+        "discard a round, for all stacks alike, if the machine was busy: rules such as 'load>2, steal>5%, psi_io>20%, "
+        "throttled'",
+        "RULES",
+        _discarding,
+        doc="`load` and `psi_io`, `psi_cpu`, `psi_memory` (the share of one second in which some task waited for it) "
+        "are taken before the round, `steal` and `throttled` also during it. Discarded rounds are replaced by later "
+        "ones, at most by as many as were planned. They are in the JSON, and are never judged. docs/statistics.md says "
+        "why verdicts stay exact.",
+    ),
+    Option("seed", "replay the order of the stacks of an earlier session", "N", _number, ini=False),
+    Option("alpha", "error rate of a verdict", "P", _error_rate, "0.05"),
+    Option(
         "budget",
-        "what a stack may cost, such as '30%%', 'luks*: 30%%', 'luks*: written_bytes 50%%' or 'ext4: seconds <= 2.5'; "
+        "what a stack may cost, such as '30%', 'luks*: 30%', 'luks*: written_bytes 50%' or 'ext4: seconds <= 2.5'; "
         "repeat it, the last that matches wins, over the tests' own",
-        action="append",
-        metavar="BUDGET",
-        ini="linelist",
-    )
-    option("strict", "fail what is inconclusive, instead of skipping it", action="store_true", ini="bool")
-    option(
+        "BUDGET",
+        many=True,
+        doc="On the command line, a pattern that matches no stack of the session is refused. In an ini, which holds "
+        "for other sessions too, one is refused if it names no layer and matches no stack of the project. Only a "
+        "session that collects all of the project knows that: not if files are named or `--fsstack-stacks` is given.",
+    ),
+    Option(
+        "errors",
+        "what the error rate holds for: each budget, or any of the session, whose failures fresh rounds then confirm "
+        "(default: session with --fsstack-strict, else budget)",
+        choices=("budget", "session"),
+    ),
+    Option("strict", "fail what is inconclusive, instead of skipping it", flag=True),
+    Option(
+        "exit",
+        "the exit code: pytest's, or for `git bisect run` 0 if all budgets are kept, 1 if one is broken and 125 if "
+        "that is not known",
+        default="pytest",
+        choices=("pytest", "bisect"),
+        ini=False,
+        doc="With `bisect`, whatever else goes wrong is 125: nothing was decided, a stack cannot be built, a test "
+        "fails by itself, an option or a conftest is wrong. A signal still gives 128 + n, which ends the bisection. "
+        "[bisecting.md](bisecting.md) has recipes.",
+    ),
+    Option(
         "missing",
-        "what becomes of a stack that this machine cannot build (default: skip)",
+        "what becomes of a stack that this machine cannot build",
+        default="skip",
         choices=("skip", "fail"),
-        ini="string",
-    )
-    option(
-        "corpus",
-        "a tar archive or a directory for the workloads to use, instead of generated files",
-        metavar="PATH",
-        ini="string",
-    )
-    option(
+    ),
+    Option(
+        "corpus", "a tar archive or a directory for the workloads to use, instead of generated files", "PATH", _existing
+    ),
+    Option(
         "scale",
         "how big the steps of a scenario are: smoke (seconds, and one round), small (minutes; default) or paper (as "
         "published)",
         choices=("smoke", "small", "paper"),
-        ini="string",
-    )
-    option("json", "write all samples, verdicts and the environment to FILE", metavar="FILE")
-    option(
+        doc="Sizes that do not fit the device are refused if the scale was given, and skipped otherwise.",
+    ),
+    Option(
+        "label",
+        "tell this run apart in a history; repeat it",
+        "KEY=VALUE",
+        _label,
+        many=True,
+        doc="The labels `commit` and `branch` are taken from git, of pytest's rootdir, else from the environment of "
+        "GitHub (also Forgejo and Gitea), GitLab or Jenkins, from which `ci` and `ci_run` come too; `kernel` is the "
+        "release of the running one. What is given here wins. They are in the JSON ([results.md](results.md)). Changes "
+        "that are not committed are in no label.",
+    ),
+    Option(
+        "compare",
+        "compare with an earlier run, whose results --fsstack-json or --fsstack-accept wrote, or with all *.json of a "
+        "directory; repeat it",
+        "OLD.json",
+        _existing,
+        many=True,
+        ini=False,
+        doc="What each stack costs over its reference is compared with what it cost then, one figure a run; "
+        "`--fsstack-max-regression` judges it. [over-time.md](over-time.md) has the recipe. A file that cannot be read "
+        "or is no result ends the session before anything is measured.",
+    ),
+    Option(
+        "compare-anyway",
+        "compare also with runs on a device of another model, at another scale, with another corpus or other work",
+        flag=True,
+        ini=False,
+    ),
+    Option(
+        "accept",
+        "write the results to FILE, for later sessions to compare with, if nothing failed",
+        "FILE",
+        _target,
+        ini=False,
+        doc="It is written last, when all has been judged. If anything failed, the file stays as it was.",
+    ),
+    Option(
+        "history",
+        "add the results, whether anything failed or not, to the file of this machine in DIR, a line a session",
+        "DIR",
+        _directory,
+        ini=False,
+        doc="Several sessions may add at the same time. One that was interrupted is added too, and marked. "
+        "[over-time.md](over-time.md) has more.",
+    ),
+    Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False),
+    Option(
         "report",
-        "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE or tables=FILE; repeat it",
-        action="append",
-        metavar="NAME=FILE",
-    )
-    option(
+        "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE or tables=FILE; pictures as SVG: heatmap=FILE, "
+        "forest=FILE; or for a store: bencher=FILE, "
+        "github-benchmark=FILE, otava=FILE, openmetrics=FILE, lava=FILE, ktap=FILE; repeat it",
+        "NAME=FILE",
+        many=True,
+        ini=False,
+        doc="What each store takes is in [results.md](results.md).",
+    ),
+    Option(
+        "ci",
+        "what the session gives by itself to the CI that it runs in: auto (GitHub's summary and annotations, GitLab's "
+        "reports) or off",
+        default="auto",
+        choices=("auto", "off"),
+        doc="[ci.md](ci.md) says what that is.",
+    ),
+    Option(
+        "console",
+        "print the results for a machine that reads the console: as LAVA's signals, or as KTAP",
+        choices=("lava", "ktap"),
+        ini=False,
+    ),
+    Option(
         "kernel",
         "run the tests in a VM of this kernel: a vmlinuz or bzImage, a build tree, a .deb or .rpm, or `host` for the "
         "running one without a VM; repeat it to compare kernels, the first is the baseline",
-        action="append",
-        metavar="KERNEL",
-        ini="linelist",
-    )
-    option("boots", "boot each kernel N times (default: 1)", metavar="N", type=int, ini="string")
-    option(
+        "KERNEL",
+        many=True,
+    ),
+    Option("boots", "boot each kernel N times", "N", _count, "1"),
+    Option(
         "max-regression",
-        "what a test may cost on a kernel more than on the first one, such as 5%%",
-        metavar="PERCENT",
-        ini="string",
-    )
-    option("vm-memory", "memory of a VM (default: 2G)", metavar="SIZE", ini="string")
-    option("vm-cpus", "CPUs of a VM (default: those of the host, at most 4)", metavar="N", type=int, ini="string")
-    option(
+        "what a test may cost on a kernel more than on the first one, and a stack more than in the runs of "
+        "--fsstack-compare, such as 5%",
+        "PERCENT",
+        _percentage,
+    ),
+    Option("vm-memory", "memory of a VM", "SIZE", _memory, "2G"),
+    Option("vm-cpus", "CPUs of a VM (default: those of the host, at most 4)", "N", _count),
+    Option(
         "vm-accel",
-        "kvm, tcg (emulation), or auto: KVM if a guest boots on it in time (default: auto)",
+        "kvm, tcg (emulation), or auto: KVM if a guest boots on it in time",
+        default="auto",
         choices=("auto", "kvm", "tcg"),
-        ini="string",
-    )
-    option(
-        "vm-timeout",
-        "seconds of silence after which a VM counts as hung (default: 3600)",
-        metavar="SECONDS",
-        type=float,
-        ini="string",
-    )
-    option(
+    ),
+    Option(
+        "timeout",
+        "seconds that a command of a stack, or a step of building it, may take",
+        "SECONDS",
+        _seconds,
+        "600",
+        doc="A command that takes longer is killed, Python code of a layer is interrupted, and the stack is taken "
+        "down. It does not limit the tests themselves.",
+    ),
+    Option("vm-timeout", "seconds of silence after which a VM counts as hung", "SECONDS", _seconds, "3600"),
+    Option(
         "doctor",
-        "show which layers can be built here, and on each --fsstack-kernel, and how to get the others, and exit; "
-        "=install installs packages",
-        nargs="?",
-        const="show",
-        choices=("show", "install"),
-    )
-    option("cleanup", "remove what a killed session left behind, and exit", action="store_true")
+        "show whether the selected stacks and steps run here, and on each --fsstack-kernel, and how to get what is "
+        "missing, and exit; =install installs packages; =all and =install-all do so for all layers and workloads",
+        choices=("show", "install", "all", "install-all"),
+        bare=True,
+        ini=False,
+    ),
+    Option("cleanup", "remove what a killed session left behind, and exit", flag=True, ini=False),
+)
+
+_BY_NAME = {option.name: option for option in OPTIONS}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The options, read and checked."""
+def named(name: str) -> Option:
+    """The option of that name, without ``--fsstack-``."""
+    return _BY_NAME[name]
 
-    known: Known
-    devices: tuple[Device, ...]
-    queue: Queue
-    governor: Governor | None
-    directory: Path | None
-    stacks: tuple[Stack, ...]
-    #: Whether `stacks` come from the command line, and so replace those of the tests.
-    stacks_replace: bool
-    baseline: str | None
-    looks: Looks
-    fixed_rounds: bool
-    seed: int
-    budgets: tuple[Rule, ...]
-    strict: bool
-    missing_fails: bool
-    corpus: Path | None
-    scale: str
-    #: Whether the scale was asked for.
-    scale_given: bool
-    reports: tuple[tuple[str, Path], ...]
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every option, and its ini twin if it may be in a file."""
+    group = parser.getgroup("fsstack", "storage stacks (fsstack)")
+    for option in OPTIONS:
+        keywords: dict[str, Any] = {"metavar": option.metavar or f"{{{','.join(option.choices)}}}"}
+        if option.flag:
+            keywords = {"action": "store_true"}
+        elif option.many:
+            keywords["action"] = "append"
+        elif option.bare:
+            keywords |= {"nargs": "?", "const": option.choices[0]}
+        # argparse reads %(default)s and the like in a help text.
+        group.addoption(option.flags, dest=option.ini_name, help=option.description.replace("%", "%%"), **keywords)
+        if option.ini:
+            kind: Any = "bool" if option.flag else "linelist" if option.many else "string"
+            parser.addini(option.ini_name, f"default of {option.flags}", type=kind, default=None)
+
+
+# -- what was given ----------------------------------------------------------------------------------------------------
+
+
+class Given(NamedTuple):
+    """The texts that one source gives for an option, and what that source is called in a message."""
+
+    where: str
+    texts: tuple[str, ...]
+
+
+def _on_command_line(config: pytest.Config, option: Option) -> Given | None:
+    found = config.getoption(option.ini_name)
+    if found is None or found is False:
+        return None
+    return Given(option.flags, tuple(map(str, found)) if option.many else (str(found),))
+
+
+def _in_ini(config: pytest.Config, option: Option) -> Given | None:
+    """What the ini says. Raises `pytest.UsageError`."""
+    if not option.ini:
+        return None
+    where = _place_of(config, option.ini_name)
+    try:
+        found = config.getini(option.ini_name)
+    except (ValueError, TypeError, pytest.UsageError) as error:
+        # pytest's own message does not always say which option is meant.
+        hint = "; write true or false" if option.flag else ""
+        raise pytest.UsageError(f"{where}: {error}{hint}") from None
+    if found is None or found in ("", [], False):
+        return None
+    return Given(where, tuple(map(str, found)) if option.many else (str(found),))
+
+
+def _place_of(config: pytest.Config, ini_name: str) -> str:
+    """An ini option as a message names it: with the file, or with ``-o`` if it came from there."""
+    if any(word.partition("=")[0] == ini_name for word in config.getoption("override_ini") or []):
+        return f"-o {ini_name}"
+    return f"{ini_name} in {os.path.relpath(config.inipath)}" if config.inipath else ini_name
+
+
+def given_for(config: pytest.Config, name: str) -> Given | None:
+    """What was given for an option: on the command line, else in the ini. Raises `pytest.UsageError`."""
+    option = _BY_NAME[name]
+    return _on_command_line(config, option) or _in_ini(config, option)
+
+
+def on_command_line(config: pytest.Config, name: str) -> Given | None:
+    """What the command line gives for an option, whatever the ini says."""
+    return _on_command_line(config, _BY_NAME[name])
+
+
+def in_ini(config: pytest.Config, name: str) -> Given | None:
+    """What the ini gives for an option, whatever the command line says. Raises `pytest.UsageError`."""
+    return _in_ini(config, _BY_NAME[name])
+
+
+@contextlib.contextmanager
+def blaming(where: str | None) -> Iterator[None]:
+    """Turn a `ValueError` into a `pytest.UsageError` that begins with where the wrong value stands."""
+    try:
+        yield
+    except ValueError as error:
+        raise pytest.UsageError(f"{where}: {error}" if where else str(error)) from None
+
+
+def blaming_option(config: pytest.Config, name: str) -> contextlib.AbstractContextManager[None]:
+    """As `blaming`, with the place where an option was given; the option itself if it was not."""
+    source = given_for(config, name)
+    return blaming(source.where if source else _BY_NAME[name].flags)
+
+
+def value(config: pytest.Config, name: str) -> Any:
+    """An option's value: from the command line, else the ini, else its default. Raises `pytest.UsageError`."""
+    option, found = _BY_NAME[name], given_for(config, name)
+    if option.flag:
+        return found is not None
+    if found is None:
+        found = Given("", () if option.default is None else (option.default,))
+    with blaming(found.where):
+        values = [option.read(text) for text in found.texts]
+    if option.many:
+        return values
+    return values[0] if values else None
+
+
+def any_given(config: pytest.Config) -> bool:
+    """Whether anything was said about fsstack, on the command line or in the ini. Raises `pytest.UsageError`."""
+    unknown = _unknown_in_ini(config)
+    if unknown is not None:
+        raise pytest.UsageError(unknown)
+    return any(given_for(config, option.name) for option in OPTIONS)
+
+
+def _unknown_in_ini(config: pytest.Config) -> str | None:
+    """A message about the first name in the ini that would be one of ours, if there were such an option."""
+    import warnings
+
+    with warnings.catch_warnings():
+        # pytest 9.2 deprecates it, and offers nothing else that has the names that no plugin knows.
+        warnings.simplefilter("ignore")
+        names = list(getattr(config, "inicfg", ()))
+    for name in names:
+        if name.replace("-", "_").startswith("fsstack_"):
+            try:
+                config.getini(name)
+            except ValueError:
+                return f"{_place_of(config, name)}: {_near(name)}"
+            except pytest.UsageError:
+                continue  # a value that is wrong, which `given` says better
+    return None
+
+
+def _near(name: str) -> str:
+    import difflib
+
+    wanted = name.replace("-", "_")
+    if any(option.ini_name == wanted and not option.ini for option in OPTIONS):
+        return f"--{wanted.replace('_', '-')} can only be given on the command line"
+    names = [option.ini_name for option in OPTIONS if option.ini]
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+    return f"there is no such option; {hint}"
+
+
+# -- in a worker -------------------------------------------------------------------------------------------------------
 
 
 #: In the environment of a worker that stands in for one that went down: why it did.
 GUEST_DOWN = "FSSTACK_GUEST_DOWN"
 #: In the environment of a guest that the doctor asks what can be built there: its kernel.
 PROBED = "FSSTACK_PROBED"
-#: What a guest's own disk is called in it.
-DISK_OF_A_GUEST = "/dev/vda"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:
@@ -210,221 +590,3 @@ def worker_input(config: pytest.Config) -> dict[str, Any]:
         return {"kernel": kernel, "in_vm": True}
     found: dict[str, Any] = getattr(config, "workerinput", {}).get("fsstack", {})
     return found
-
-
-def value(config: pytest.Config, name: str) -> Any:
-    """An option from the command line, else from the ini, else None (or an empty list)."""
-    given = config.getoption(f"fsstack_{name}")
-    return config.getini(f"fsstack_{name}") if given is None or given is False else given
-
-
-def any_given(config: pytest.Config) -> bool:
-    """Whether anything was said about fsstack, on the command line or in the ini."""
-    return any(
-        value not in (None, False, []) for name, value in vars(config.option).items() if name.startswith("fsstack_")
-    ) or any(config.getini(name) for name in _INI_NAMES)
-
-
-_INI_NAMES = tuple(
-    f"fsstack_{name}"
-    for name in (
-        *("discard", "scheduler", "readahead", "governor"),
-        *("device", "size", "dir", "stacks", "baseline", "rounds", "alpha", "budget", "strict", "missing", "corpus"),
-        "scale",
-    )
-)
-
-
-def read(config: pytest.Config, known: Known, report_names: frozenset[str]) -> Settings:
-    """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
-    from pytest_fsstack.budget import BudgetError, parse
-    from pytest_fsstack.spec import SpecError
-    from pytest_fsstack.stack import Stack
-
-    directory = value(config, "dir")
-    if directory and not os.path.isdir(directory):
-        raise pytest.UsageError(f"--fsstack-dir: there is no directory {directory}")
-    commanded = config.getoption("fsstack_stacks")
-    try:
-        stacks = tuple(Stack.parse(text, known) for text in value(config, "stacks"))
-    except SpecError as error:
-        raise pytest.UsageError(f"{'--fsstack-stacks' if commanded else 'fsstack_stacks'}: {error}") from None
-    try:
-        budgets = tuple(
-            parse(text) for text in [*config.getini("fsstack_budget"), *(config.getoption("fsstack_budget") or [])]
-        )
-    except BudgetError as error:
-        raise pytest.UsageError(f"--fsstack-budget: {error}") from None
-    corpus = value(config, "corpus")
-    if corpus and not os.path.exists(corpus):
-        raise pytest.UsageError(f"--fsstack-corpus: there is no file or directory {corpus}")
-    looks, fixed = _looks(config)
-    devices = _devices(config)
-    return Settings(
-        known=known,
-        devices=devices,
-        queue=_queue(config, devices),
-        governor=_governor(config),
-        directory=Path(directory).absolute() if directory else None,
-        stacks=stacks,
-        stacks_replace=bool(commanded),
-        baseline=value(config, "baseline") or None,
-        looks=looks,
-        fixed_rounds=fixed,
-        seed=_seed(config),
-        budgets=budgets,
-        strict=bool(value(config, "strict")),
-        missing_fails=_missing(config) == "fail",
-        corpus=Path(corpus).absolute() if corpus else None,
-        scale=_scale(config),
-        scale_given=bool(value(config, "scale")),
-        reports=_reports(config, report_names),
-    )
-
-
-def _devices(config: pytest.Config) -> tuple[Device, ...]:
-    from pytest_fsstack.layers.devices import parse_device
-    from pytest_fsstack.units import parse_size
-
-    try:
-        size = parse_size(value(config, "size") or DEFAULT_SIZE)
-    except ValueError as error:
-        raise pytest.UsageError(f"--fsstack-size: {error}") from None
-    texts = list(dict.fromkeys(value(config, "device") or ["loop"]))
-    discard = bool(value(config, "discard"))
-    if worker_input(config).get("in_vm"):
-        # The guest's disk is its own, and blank; a file on the guest's root would be one in memory.
-        texts = [DISK_OF_A_GUEST if text == "loop" else text for text in texts]
-        return tuple(parse_device(text, size=size, overwrite=frozenset(), discard=discard) for text in texts)
-    overwrite = _overwrite(config)
-    try:
-        devices = tuple(parse_device(text, size=size, overwrite=overwrite, discard=discard) for text in texts)
-    except ValueError as error:
-        raise pytest.UsageError(f"--fsstack-device: {error}") from None
-    named = {os.path.realpath(text) for text in texts}
-    for text in overwrite:
-        if os.path.realpath(text) not in named:
-            raise pytest.UsageError(
-                f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
-            )
-    return devices
-
-
-def _queue(config: pytest.Config, devices: tuple[Device, ...]) -> Queue:
-    from pytest_fsstack import settings
-    from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
-    from pytest_fsstack.units import parse_size
-
-    scheduler, read_ahead = value(config, "scheduler") or None, value(config, "readahead") or None
-    page = os.sysconf("SC_PAGE_SIZE")
-    try:
-        size = parse_size(read_ahead) if read_ahead else None
-    except ValueError as error:
-        raise pytest.UsageError(f"--fsstack-readahead: {error}") from None
-    if size is not None and size % page:
-        raise pytest.UsageError(f"--fsstack-readahead: {read_ahead} is not a multiple of {page // 1024}K, a page")
-    queue = settings.Queue(scheduler, size)
-    named = {"discard": value(config, "discard"), "scheduler": scheduler, "readahead": read_ahead}
-    for device in devices:
-        if isinstance(device, DirectoryDevice) and (given := next((name for name in named if named[name]), None)):
-            raise pytest.UsageError(f"--fsstack-{given} is for block devices; {device.spec} is a directory")
-        # What a kernel offers that is yet to be booted shows only there.
-        if not value(config, "kernel") and not worker_input(config):
-            disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
-            if disk and (refusal := queue.refusal(settings.queue(disk))):
-                raise pytest.UsageError(f"--fsstack-scheduler: {refusal}")
-    return queue
-
-
-def _governor(config: pytest.Config) -> Governor | None:
-    from pytest_fsstack.settings import Governor
-
-    # The CPUs are the host's, where the session that started this worker has set it.
-    if worker_input(config).get("in_vm") or not (name := value(config, "governor")):
-        return None
-    governor = Governor(name)
-    if refusal := governor.refusal():
-        raise pytest.UsageError(f"--fsstack-governor: {refusal}")
-    return governor
-
-
-def _overwrite(config: pytest.Config) -> frozenset[str]:
-    """The devices given over, if they were named on the command line itself.
-
-    An ini, addopts or PYTEST_ADDOPTS is written once and then forgotten; data must not be lost by something forgotten.
-    """
-    import argparse
-
-    typed = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    typed.add_argument("--fsstack-overwrite", action="append", default=[])
-    found, _ = typed.parse_known_args([str(word) for word in config.invocation_params.args])
-    given = frozenset(config.getoption("fsstack_overwrite") or [])
-    if hidden := given - frozenset(found.fsstack_overwrite):
-        raise pytest.UsageError(
-            f"--fsstack-overwrite={sorted(hidden)[0]} must stand on the command line itself, not in addopts or "
-            "PYTEST_ADDOPTS: it destroys data"
-        )
-    return given
-
-
-def _looks(config: pytest.Config) -> tuple[Looks, bool]:
-    from pytest_fsstack.verdict import Looks
-
-    alpha, rounds = value(config, "alpha"), value(config, "rounds")
-    try:
-        alpha = float(alpha) if alpha else DEFAULT_ALPHA
-        if not 0 < alpha < 0.5:
-            raise ValueError
-    except ValueError:
-        raise pytest.UsageError(
-            f"--fsstack-alpha: an error rate lies between 0 and 0.5, such as 0.05, not {alpha}"
-        ) from None
-    if rounds in (None, "") and _scale(config) == "smoke":
-        rounds = 1  # it is to show that all steps work
-    if rounds in (None, ""):
-        return Looks(alpha=alpha), False
-    try:
-        if int(rounds) < 1:
-            raise ValueError
-    except ValueError:
-        raise pytest.UsageError(f"--fsstack-rounds: give a number of rounds, 1 or more, not {rounds}") from None
-    return Looks.fixed(int(rounds), alpha), True
-
-
-def _seed(config: pytest.Config) -> int:
-    given = worker_input(config).get("seed", config.getoption("fsstack_seed"))
-    return int.from_bytes(os.urandom(4), "big") if given is None else int(given)
-
-
-def _missing(config: pytest.Config) -> str:
-    given = value(config, "missing") or "skip"
-    if given not in ("skip", "fail"):
-        raise pytest.UsageError(f"fsstack_missing: choose skip or fail, not {given!r}")
-    return str(given)
-
-
-def _scale(config: pytest.Config) -> str:
-    from pytest_fsstack.scale import DEFAULT, SCALES
-
-    given = value(config, "scale") or DEFAULT
-    if given not in SCALES:
-        raise pytest.UsageError(f"fsstack_scale: choose {', '.join(SCALES)}, not {given!r}")
-    return str(given)
-
-
-def _reports(config: pytest.Config, names: frozenset[str]) -> tuple[tuple[str, Path], ...]:
-    texts = list(config.getoption("fsstack_report") or [])
-    if config.getoption("fsstack_json"):
-        texts.append(f"json={config.getoption('fsstack_json')}")
-    found = []
-    for text in texts:
-        name, _, file = text.partition("=")
-        if name not in names or not file:
-            raise pytest.UsageError(
-                f"--fsstack-report: {text!r} is not NAME=FILE; names are: {', '.join(sorted(names))}"
-            )
-        path = Path(file).absolute()
-        if not path.parent.is_dir():
-            raise pytest.UsageError(f"--fsstack-report: there is no directory {path.parent}")
-        found.append((name, path))
-    return tuple(found)

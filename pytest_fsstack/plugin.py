@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,11 @@ from pytest_fsstack import options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_fsstack.corpus import Corpus
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.scale import Sizes
-    from pytest_fsstack.session import Session
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.data.archive import Corpus
+    from pytest_fsstack.data.scale import Sizes
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.session.state import Session
+    from pytest_fsstack.stack.build import Built
 
 MARKERS = (
     "fsstack(*stacks, baseline=None, below=None): run the test on each of these stacks, such as 'luks | ext4' or "
@@ -24,6 +25,8 @@ MARKERS = (
     "where a stack does not fit the device",
     "fsstack_budget(overhead=0.30, metric='seconds'): fail where a stack costs more than this over the baseline, or "
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
+    "fsstack_repeat(times): run a step that only reads this many times in each round, each from cold, and take the "
+    "median; with 'auto', the best number after the first eight rounds",
     "fsstack_sizes(smoke, small, paper): the sizes of a scenario at each --fsstack-scale, for its fixture sizes",
     "fsstack_table(name, **options): the shape in which the chain's results are published, such as 'times' or 'matrix'",
     "fsstack_remark(text): what a reader of the chain's results should know; reports show it among their notes",
@@ -48,14 +51,24 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     if options.any_given(config):
+        if studies := options.value(config, "study"):
+            from pytest_fsstack.studies import Studies
+
+            config.pluginmanager.register(Studies(config, studies), "fsstack-studies")
         # A mistake on the command line is told before anything is collected.
-        session_of(config)
+        session = session_of(config)
+        if any(
+            options.value(config, name) for name in ("compare", "compare-anyway", "accept", "history", "max-regression")
+        ):
+            from pytest_fsstack import past
+
+            past.start(config, session)
 
 
 def pytest_fsstack_layers() -> list[Any]:
     from pytest_fsstack.layers import BUILT_IN
 
-    return list(BUILT_IN)
+    return list(BUILT_IN.values())
 
 
 def pytest_fsstack_workloads() -> dict[str, Any]:
@@ -71,40 +84,58 @@ def pytest_fsstack_reports() -> dict[str, Any]:
 
 
 def pytest_fsstack_tables() -> dict[str, Any]:
-    from pytest_fsstack.report.published import SHAPES
+    from pytest_fsstack.report.shapes import BUILT_IN
 
-    return dict(SHAPES)
+    return dict(BUILT_IN)
 
 
 def session_of(config: pytest.Config) -> Session:
     """The plugin's state, made when it is first needed."""
     if KEY not in config.stash:
-        from pytest_fsstack.session import Session
+        from pytest_fsstack.session.state import Session
 
         config.stash[KEY] = Session.of(config)
+        from pytest_fsstack import ci
+
+        ci.start(config, config.stash[KEY])
     return config.stash[KEY]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
+    if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
+        return (yield)
+    from pytest_fsstack.bisecting import Bisecting, skipping_broken_conftests
+
+    early_config.pluginmanager.register(Bisecting(lambda config: config.stash.get(KEY, None)), "fsstack-bisecting")
+    with skipping_broken_conftests():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    if config.getoption("fsstack_cleanup"):
-        from pytest_fsstack.maintenance import cleanup
+    if options.value(config, "cleanup"):
+        from pytest_fsstack.cleanup import cleanup
 
         return cleanup(config)
-    if config.getoption("fsstack_doctor"):
-        from pytest_fsstack.maintenance import doctor
+    if options.value(config, "doctor"):
+        from pytest_fsstack.doctor import Doctor
 
-        return doctor(config)
-    if options.value(config, "kernel") and not (hasattr(config, "workerinput") or config.getoption("collectonly")):
-        from pytest_fsstack.hosts import controller
+        config.pluginmanager.register(Doctor(config, session_of(config)), "fsstack-doctor")
+    elif options.value(config, "kernel") and not (hasattr(config, "workerinput") or config.getoption("collectonly")):
+        from pytest_fsstack.kernels import controller
 
         # Before pytest-xdist reads its options, which this sets.
         config.pluginmanager.register(controller.start(config, session_of(config)), "fsstack-kernels")
     return None
 
 
+def _only_looks(config: pytest.Config) -> bool:
+    return bool(config.getoption("collectonly") or options.value(config, "doctor"))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if KEY in session.config.stash and not session.config.getoption("collectonly"):
+    if KEY in session.config.stash and not _only_looks(session.config):
         session.config.stash[KEY].set_up_machine()
 
 
@@ -113,8 +144,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fsstack" in metafunc.fixturenames:
-        arms = session_of(metafunc.config).arms(metafunc.definition)
-        metafunc.parametrize("fsstack", [arm.parameter for arm in arms], indirect=True, scope="class")
+        session = session_of(metafunc.config)
+        parameters = session.parameters.of(metafunc.definition, session.mistakes)
+        if parameters is not None:
+            values = [each.value for each in parameters]
+            # Outside of a class the two are one; but by the wider one, pytest sorts all tests of a module.
+            metafunc.parametrize("fsstack", values, indirect=True, scope="class" if metafunc.cls else "function")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -123,11 +158,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     collected = list(items) if KEY in config.stash else []
     yield
     if KEY in config.stash:
-        config.stash[KEY].plan(collected, items)
+        _take_over(config, collected, items)
+
+
+def _take_over(config: pytest.Config, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
+    """Let chains run round by round: here, or in a kernel's worker when it has the turn."""
+    if reason := os.environ.get(options.GUEST_DOWN):
+        from pytest_fsstack.kernels.standin import StandIn
+
+        config.pluginmanager.register(StandIn(config, reason), "fsstack-stand-in")
+    elif config.getoption("collectonly"):
+        config.stash[KEY].plan(collected, items, None)
+    elif "turns" in options.worker_input(config):
+        from pytest_fsstack.kernels.worker import TurnsOfWorker
+
+        config.stash[KEY].plan(collected, items, TurnsOfWorker)
+    else:
+        from pytest_fsstack.rounds import Rounds
+
+        config.stash[KEY].plan(collected, items, Rounds)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    return config.stash[KEY].header() if KEY in config.stash else []
+    if KEY not in config.stash:
+        return []
+    from pytest_fsstack.session.ending import header
+
+    return header(config.stash[KEY])
 
 
 # -- fixtures ----------------------------------------------------------------------------------------------------------
@@ -136,6 +193,8 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 @pytest.fixture(scope="class")
 def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """The stack under test, built afresh: `path`, `device`, `spec`, `usage()`, `sync()`, `remount()`."""
+    if not hasattr(request, "param"):
+        pytest.fail(session_of(request.config).parameters.why_without_stack(), pytrace=False)
     with session_of(request.config).built(request.param, tmp_path_factory.getbasetemp) as built:
         yield built
 
@@ -143,10 +202,10 @@ def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
     """The timed section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.rounds import SAMPLE
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.rounds import REPEATED, SAMPLE
 
-    block = Timed(fsstack)
+    block = Timed(fsstack, request.node.stash.get(REPEATED, ""))
     yield block
     if block.sample is not None:
         request.node.stash[SAMPLE] = block.sample
@@ -161,8 +220,10 @@ def corpus(request: pytest.FixtureRequest) -> Corpus:
 @pytest.fixture(scope="class")
 def sizes(request: pytest.FixtureRequest) -> Sizes:
     """The sizes of the scenario, as its marker ``fsstack_sizes`` has them for ``--fsstack-scale``."""
+    from pytest_fsstack.session.selecting import sizes_of
+
     try:
-        return session_of(request.config).sizes(request.node)
+        return sizes_of(request.node, session_of(request.config).settings.scale)
     except ValueError as error:
         pytest.fail(f"{request.node.nodeid}: {error}", pytrace=False)
 
@@ -185,12 +246,25 @@ def payload(payloads: Callable[..., Path]) -> Path:
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if KEY in config.stash:
-        config.stash[KEY].summarize(terminalreporter)
+        config.stash[KEY].ending.summarize(terminalreporter)
+        if stacks := config.stash[KEY].lacking_kernel():
+            from pytest_fsstack.kernels.advice import another_kernel
+
+            arguments = [str(word) for word in config.invocation_params.args]
+            terminalreporter.write_line(f"fsstack: {another_kernel(stacks, arguments)}")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if KEY in session.config.stash:
-        session.config.stash[KEY].finish(session)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    found = session.config.stash.get(KEY, None)
+    if found is not None:
+        found.ending.finish(session)
+    try:
+        yield
+    finally:
+        # Where pytest shows no summary (--no-summary, an internal error), they are not written yet.
+        if found is not None:
+            found.ending.write_reports()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

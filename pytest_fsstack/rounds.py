@@ -1,233 +1,52 @@
-"""The round loop: chains of pytest items, run stack by stack in rounds, reported once with their verdict."""
+"""The round loop: chains run stack by stack in rounds, each item reported once with its verdict."""
 
 from __future__ import annotations
 
+import functools
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_fsstack import results
-from pytest_fsstack.budget import Budget
-from pytest_fsstack.measure import Sample
-from pytest_fsstack.needs import missing
-from pytest_fsstack.results import ArmInfo, Chain
-from pytest_fsstack.stack import Device, Stack
-from pytest_fsstack.verdict import Looks, percent
+from pytest_fsstack.chains import Absence, Chain, ItemOutcome, StackParameter, parameter_of, step_of
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, summary
+from pytest_fsstack.judging.control import doubts
+from pytest_fsstack.judging.notices import notices
+from pytest_fsstack.judging.plan import Left, Planner, confirmation_level
+from pytest_fsstack.judging.repetition import Repeated, combined
+from pytest_fsstack.judging.results import (
+    ChainResults,
+    Confirmation,
+    Results,
+    StackInfo,
+    Unjudged,
+    command_again,
+    describe_failure,
+    describe_shortly,
+    describe_undecided,
+)
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks, Verdict, percent
+from pytest_fsstack.machine import load
+from pytest_fsstack.machine.needs import Program, missing
+from pytest_fsstack.protocol import Phase, Protocol, Reports, Run, nothing
+from pytest_fsstack.report.progress import Pace, in_round
+
+if TYPE_CHECKING:
+    from pytest_fsstack.stack.model import Stack
 
 #: Where the `timed` fixture leaves what it measured.
 SAMPLE = pytest.StashKey[Sample]()
+#: The name of a step that is about to be repeated, for the `timed` fixture to see that it does not write.
+REPEATED = pytest.StashKey[str]()
 
-Reports = list[pytest.TestReport]
-
-
-@dataclass(frozen=True)
-class Arm:
-    """The parameter of the `fsstack` fixture: a stack on a device, and the id of the stack that it is compared with."""
-
-    stack: Stack
-    device: Device
-    baseline: str
-    #: As it stands in the names of tests: the stack's id, and the device's where there are several.
-    test_id: str
-
-    @cached_property
-    def id(self) -> str:
-        return self.stack.id
-
-    @cached_property
-    def parameter(self) -> Any:
-        """What `parametrize` takes: one for all tests, of which there may be thousands."""
-        return pytest.param(self, id=self.test_id)
-
-
-@dataclass
-class Outcome:
-    """What became of an item over all rounds: its last reports, or those of the round in which it ended."""
-
-    reports: Reports = field(default_factory=list)
-    duration: float = 0.0
-
-    @property
-    def failed(self) -> bool:
-        return any(report.failed for report in self.reports)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it raised, so that its own reports say it all."""
-        return any(not report.passed for report in self.reports)
-
-    def add(self, reports: Reports) -> None:
-        self.reports = reports
-        self.duration += sum(report.duration for report in reports if report.when == "call")
-
-
-@dataclass(eq=False)
-class Group:
-    """The items of one chain on one device, by (step, stack id): the selected ones and those that they stand on.
-
-    `parent` is the collector around the chain: what a stack's fixtures are torn down to.
-    """
-
-    id: str
-    device: Device
-    baseline: str
-    parent: pytest.Item | pytest.Collector
-    steps: list[str] = field(default_factory=list)
-    arms: dict[str, Arm] = field(default_factory=dict)
-    items: dict[tuple[str, str], pytest.Item] = field(default_factory=dict)
-    selected: set[pytest.Item] = field(default_factory=set)
-    #: Whether there is a benchmark among the tests; other chains run as pytest runs them.
-    timed: bool = False
-    done: bool = False
-    #: Whether the controller of a worker has been told of the results.
-    sent: bool = False
-    outcomes: dict[pytest.Item, Outcome] = field(default_factory=dict)
-    #: Why an item has not run at all, or not to the end.
-    absent: dict[pytest.Item, str] = field(default_factory=dict)
-    chain: Chain = field(init=False)
-
-    def add(self, place: _Place, selected: bool) -> None:
-        step, arm, item = place.step, place.arm, place.item
-        if step not in self.steps:
-            self.steps.append(step)
-            # On other stacks the test has the same marks.
-            self.timed = self.timed or item.get_closest_marker("benchmark") is not None
-        self.arms.setdefault(arm.id, arm)
-        self.items.setdefault((step, arm.id), item)
-        if selected:
-            self.selected.add(item)
-
-    def examples(self) -> Iterable[pytest.Item]:
-        """One selected item of each step, for its marks."""
-        return {step: item for (step, _), item in self.items.items() if item in self.selected}.values()
-
-    def of_step(self, example: pytest.Item) -> list[pytest.Item]:
-        """The selected items of the step that an item stands for, on all stacks."""
-        chosen = next(step for (step, _), item in self.items.items() if item is example)
-        return [item for (step, _), item in self.items.items() if step == chosen and item in self.selected]
-
-    def needed(self, arm: str) -> list[tuple[str, pytest.Item]]:
-        """The steps that must run on a stack: all up to the last one of which somebody wants to know."""
-        wanted = list(self.arms) if arm == self.baseline else [arm]
-        last = max(
-            (
-                self.steps.index(step)
-                for (step, of), item in self.items.items()
-                if of in wanted and item in self.selected
-            ),
-            default=-1,
-        )
-        return [(step, self.items[step, arm]) for step in self.steps[: last + 1] if (step, arm) in self.items]
-
-    def label(self, arm: str) -> str:
-        return f"{arm} on {self.device.spec}"
-
-
-def arm_of(item: pytest.Item) -> Arm | None:
-    """The stack that an item is parametrized with, if it is."""
-    callspec = getattr(item, "callspec", None)
-    arm = callspec.params.get("fsstack") if callspec else None
-    return arm if isinstance(arm, Arm) else None
-
-
-def step_of(item: pytest.Function, arm: Arm) -> str:
-    """The item's name without ``test_`` and without the stack: ``untar``, ``write[4k]``."""
-    name = item.originalname.removeprefix("test_")
-    if item.callspec.id == arm.test_id:
-        return name
-    words = f"-{item.callspec.id}-".replace(f"-{arm.test_id}-", "-", 1).strip("-")
-    return f"{name}[{words}]"
-
-
-def group_items(
-    known: Iterable[pytest.Item], selected: Iterable[pytest.Item], complete: bool
-) -> dict[pytest.Item, Group]:
-    """The group of every selected item. `known` are the collected items, deselected ones included.
-
-    Where the session did not collect everything (`complete` is false: node ids, --last-failed), the parents are asked
-    for the items that the selected ones stand on.
-    """
-    # By identity, because pytest computes the hash of an item in Python, and there may be thousands.
-    wanted = {id(item): place for item in selected if (place := _Place.of(item))}
-    ordered = {id(item): item for item in [*known, *selected]}
-    if not complete:
-        # The siblings come first, because their order is that of the file, and so that of the steps.
-        names = {item.nodeid: item for item in ordered.values()}
-        found = [names.get(item.nodeid, item) for item in _siblings(place.item for place in wanted.values())]
-        ordered = {id(item): item for item in [*found, *ordered.values()]}
-    groups: dict[tuple[str, str], Group] = {}
-    for place in wanted.values():
-        if place.chain not in groups:
-            groups[place.chain] = place.new_group()
-    for key, item in ordered.items():
-        here = wanted.get(key) or _Place.of(item)
-        if here and here.chain in groups:
-            groups[here.chain].add(here, selected=key in wanted)
-    return {place.item: groups[place.chain] for place in wanted.values()}
-
-
-class _Place(NamedTuple):
-    """Where an item belongs. Found once for each, as there may be thousands."""
-
-    item: pytest.Function
-    arm: Arm
-    step: str
-    #: The name of the chain, and the device.
-    chain: tuple[str, str]
-
-    @classmethod
-    def of(cls, item: pytest.Item) -> _Place | None:
-        arm = arm_of(item)
-        if arm is None:
-            return None
-        assert isinstance(item, pytest.Function)
-        assert item.parent is not None
-        step, parent = step_of(item, arm), item.parent
-        chain = parent.nodeid if isinstance(parent, pytest.Class) else f"{parent.nodeid}::test_{step}"
-        return cls(item, arm, step, (chain, arm.device.id))
-
-    def new_group(self) -> Group:
-        parent = self.item.parent
-        top = parent if isinstance(parent, pytest.Class) else self.item
-        assert top is not None
-        assert top.parent is not None
-        return Group(self.chain[0], self.arm.device, self.arm.baseline, top.parent)
-
-
-def _siblings(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    for parent in dict.fromkeys(item.parent for item in items):
-        # Past the collector's own `collect`, which would register its setup functions a second time.
-        if isinstance(parent, pytest.Class):
-            nodes = super(pytest.Class, parent).collect()
-        elif isinstance(parent, pytest.Module):
-            nodes = super(pytest.Module, parent).collect()
-        else:
-            continue
-        yield from (node for node in nodes if isinstance(node, pytest.Item))
-
-
-class StandIn:
-    """The pytest plugin of a worker without its kernel: each test fails with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
-        def say() -> None:
-            pytest.fail(self.reason, pytrace=False)
-
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for work, when in (say, "setup"), (lambda: None, "teardown"):
-            report = report_of(item, pytest.CallInfo.from_call(work, when=when))  # type: ignore[arg-type]
-            item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        return True
+#: A chain that is run: gives the stacks of the next round, and takes others in their place.
+Rounding = Generator[list[str], list[str] | None, None]
 
 
 class Rounds:
@@ -236,260 +55,451 @@ class Rounds:
     def __init__(
         self,
         config: pytest.Config,
-        groups: dict[pytest.Item, Group],
-        found: results.Results,
+        chains: dict[pytest.Item, Chain],
+        found: Results,
         *,
         looks: Looks,
         seed: int,
         budgets: Callable[[pytest.Item, str, bool], list[Budget]],
         strict: bool,
+        discard: tuple[Rule, ...],
+        confirmed_budgets: int,
         missing_fails: bool,
         mounts: Callable[[], list[str]],
         progress: Callable[[str, bool], None],
         worker: dict[str, Any],
     ) -> None:
-        self.config, self.groups, self.results = config, groups, found
+        self.config, self.chains, self.results = config, chains, found
         self.looks, self.seed, self.budgets = looks, seed, budgets
         self.strict, self.missing_fails = strict, missing_fails
+        #: For what the machine did, rounds are discarded by these rules.
+        self.discard = discard if not config.getoption("benchmark_disable", False) else ()
+        #: Of how many budgets the error rate holds for all together; 0 if it is each one's own.
+        self.confirmed_budgets = confirmed_budgets
         self.mounts, self.progress, self.worker = mounts, progress, worker
-        # The module of pytest's own runner, by its plugin's name rather than by a private import.
-        self.runner: Any = config.pluginmanager.get_plugin("runner")
+        #: Each stack runs once, to see whether it runs at all, and nothing is judged.
+        self.once = bool(config.getoption("benchmark_disable", False))
+        #: What is decided of the chain that runs, and what each of its stacks has yet to run.
+        self.planner: Planner | None = None
+        self.left: dict[str, Left] = {}
+        self.protocol = Protocol(config, self._before)
+        config.pluginmanager.register(self.protocol, "fsstack-protocol")
+
+    def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Run the whole chain of an item, before the first of its items is reported."""
+        chain = self.chains.get(item)
+        if chain is not None and chain.timed and not chain.done:
+            self._run(chain)
+            chain.done = True
+            self._tear_down_to(item, chain, nextitem)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        group = self.groups.get(item)
-        if group is None or not group.timed:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        chain = self.chains.get(item)
+        if chain is None or not chain.done:
             return None
-        if not group.done:
-            self._run(group)
-            group.done = True
-            self._tear_down_to(item, group, nextitem)
         # Only now, so that the lines of the progress do not tear the item's own line apart.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reports = self._reports(item, group)
-        if self.worker and not group.sent:
-            # The controller gets everything with the first report: a guest may not live to its last.
-            content = {"chain": results.dump(group.chain), "environment": self.results.environment}
-            reports[-1].fsstack_chain = json.dumps({**content, "boot": self.worker["boot"]})  # type: ignore[attr-defined]
-            group.sent = True
-        for report in reports:
+        for report in self._reports(item, chain):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _run(self, group: Group) -> None:
-        once = self.config.getoption("benchmark_disable", False)
-        looks = Looks.fixed(1, self.looks.alpha) if once else self.looks
+    def _run(self, chain: Chain) -> None:
+        for _ in self._all_rounds(chain):
+            pass
+
+    def _all_rounds(self, chain: Chain) -> Rounding:
+        """Run a chain. Gives before each round the stacks that are to run in it; others may be sent in their place."""
+        looks = Looks.fixed(1, self.looks.alpha) if self.once else self.looks
         kernel = self.worker.get("kernel", "")
-        chain = group.chain = Chain(group.id, group.device.spec, group.baseline, looks, self.seed, kernel=kernel)
-        self.results.chains.append(chain)
-        arms = [name for name in group.arms if group.needed(name)]
-        for name in arms:
-            stack = group.arms[name].stack
-            chain.arms[name] = ArmInfo(name, stack.spec)
-            for step, item in group.needed(name):
-                if step not in chain.steps:
-                    chain.steps.append(step)
+        results = chain.results = ChainResults(
+            chain.id, chain.device.spec, chain.baseline, looks, self.seed, kernel=kernel
+        )
+        self.results.chains.append(results)
+        stacks = [name for name in chain.stacks if chain.needed(name)]
+        for name in stacks:
+            stack = chain.stacks[name].stack
+            results.stacks[name] = StackInfo(name, stack.spec)
+            for step, item in chain.needed(name):
+                if step not in results.steps:
+                    results.steps.append(step)
                 mark = item.get_closest_marker("benchmark")
-                chain.groups[step] = (mark.kwargs.get("group") if mark else None) or step
-        chain.steps.sort(key=group.steps.index)
-        some = next(iter(group.examples()))
-        chain.remarks = [str(mark.args[0]) for mark in some.iter_markers("fsstack_remark")][::-1]
-        chain.tables = [(mark.args[0], dict(mark.kwargs)) for mark in some.iter_markers("fsstack_table")][::-1]
-        alive = [name for name in arms if not self._missing(group, name)]
+                results.groups[step] = (mark.kwargs.get("group") if mark else None) or step
+        results.steps.sort(key=chain.steps.index)
+        some = next(iter(chain.examples()))
+        results.remarks = [str(mark.args[0]) for mark in some.iter_markers("fsstack_remark")][::-1]
+        results.tables = [(mark.args[0], dict(mark.kwargs)) for mark in some.iter_markers("fsstack_table")][::-1]
+        # Workers of kernels know nothing of each other's figures.
+        wishes = {} if self.once else chain.wishes()
+        chain.repeated = {step: Repeated(wish, looks, fixed=bool(self.worker)) for step, wish in wishes.items()}
+        # What is missing is found in the order of the stacks, so that it is reported so.
+        able = {name: chain.baseline for name in stacks if not self._missing(chain, name)}
+        planner = Planner(looks, able, control=chain.control)
+        results.controls = [name for name in results.stacks if name == chain.control]
         # One seed for the session, but not one order for all of its chains.
-        rng = random.Random(f"{self.seed} {group.id} {group.device.id}")
-        so_far = ""
-        while alive and len(chain.orders) < looks.rounds[-1]:
-            order = rng.sample(alive, len(alive))
-            chain.orders.append(order)
-            for name in order:
-                self.progress(self._state(group, name) + so_far, False)
-                if not self._run_arm(group, name):
-                    alive.remove(name)
-            so_far = self._dearest(group.chain)
-            self.progress(self._state(group, "") + so_far, True)
-            if not self._worthwhile(group, alive):
-                break
-            if len(chain.orders) in looks.rounds:
-                self._judge(group)
-                if self._decided(group):
-                    break
-        self._judge(group)
+        rng = random.Random(f"{self.seed} {chain.id} {chain.device.id}")
+        yield from self._run_rounds(chain, planner, rng)
+        if len(results.discarded) >= looks.most:
+            ended = "no more were run in their place, because these are as many as were planned"
+            results.remarks.append(f"{summary(results.discarded)}; {ended}")
+        elif self.confirmed_budgets > 1 and not self._ends_the_session(chain):
+            yield from self._confirm(chain, planner, rng)
+        # Of kernels' controls, the controller sees all rounds.
+        results.remarks += [*([] if self.worker else doubts(results)), *notices(results)][:3]
         self.progress("", True)
 
-    def _missing(self, group: Group, name: str) -> bool:
-        arm = group.arms[name]
-        reasons = missing([*arm.device.needs(), *arm.stack.needs()])
-        if reasons:
-            text = "; ".join(reasons)
-            for step, item in group.needed(name):
-                group.chain.notes[step, name] = text
-                group.absent[item] = f"{group.label(name)}: {text}"
-        return bool(reasons)
+    def _run_rounds(self, chain: Chain, planner: Planner, rng: random.Random) -> Rounding:
+        """Run rounds until the planner has no stack left, then judge what there is."""
+        results, pace, so_far = chain.results, Pace(), ""
+        first = results.rounds
+        self.planner = planner
+        while results.rounds - first < planner.looks.most and (alive := planner.next_round()):
+            stacks = (yield alive) or alive
+            seen = load.watch(any(rule.name.startswith("psi") for rule in self.discard))
+            for name in self._run_round(chain, stacks, rng, so_far):
+                planner.end(name)
+            pace.add(len(results.orders[-1]))
+            kept = self._keeps(results, load.conditions(*seen, load.read()))
+            run = results.rounds - first
+            if kept and planner.due(run):
+                self._judge(chain)
+                planner.look(run, self._verdicts(results))
+                if not results.repeated:
+                    results.repeated = {step: each.settle(chain.baseline) for step, each in chain.repeated.items()}
+            self.left = planner.left(run, confirms=self._will_confirm(results))
+            so_far = self._so_far(results, planner, pace.left(self.left.values()))
+            self.progress(self._state(chain, "") + so_far, True)
+            if self._ends_the_session(chain) or len(results.discarded) >= results.looks.most:
+                break
+        self._judge(chain)
 
-    def _run_arm(self, group: Group, name: str) -> bool:
-        """Run the chain of one stack once; whether the stack may go on to the next round."""
-        chain, steps = group.chain, group.needed(name)
-        for index, (step, item) in enumerate(steps):
-            following = steps[index + 1][1] if index + 1 < len(steps) else group.parent
-            reports = self._run_item(item, following)
-            outcome = group.outcomes.setdefault(item, Outcome())
-            outcome.add(reports)
-            sample = _take(item, SAMPLE) or _benchmark_sample(self.config, item)
-            if sample is not None:
-                chain.add(step, name, sample)
-            chain.arms[name] = ArmInfo(name, chain.arms[name].spec, self.mounts())
-            if outcome.ended:
-                what = "failed" if any(report.failed for report in reports) else "was skipped"
-                chain.notes[step, name] = f"{what} in round {len(chain.orders)}"
-                for later, other in steps[index + 1 :]:
-                    chain.notes.setdefault((later, name), f"{step} {what} in round {len(chain.orders)}")
-                    group.absent.setdefault(other, f"not run: {step} {what} on {group.label(name)}")
-                if index + 1 < len(steps):
-                    self._tear_down(item, group, group.parent)
-                return False
+    def _keeps(self, results: ChainResults, conditions: Conditions) -> bool:
+        """Note what the machine did around the round that has run, and whether the round counts."""
+        rule = first_broken(self.discard, conditions)
+        if rule is not None:
+            results.discard(str(rule), conditions)
+        elif not self.worker:
+            # Of kernels, the controller watches the machine that they share.
+            results.conditions.append(conditions)
+        return rule is None
+
+    def _run_round(self, chain: Chain, stacks: list[str], rng: random.Random, so_far: str = "") -> list[str]:
+        """Run each of the stacks once, in random order; returns those that cannot go on to the next round."""
+        order = rng.sample(stacks, len(stacks))
+        chain.results.orders.append(order)
+        ended = []
+        for name in order:
+            self.progress(self._state(chain, name) + so_far, False)
+            started = time.monotonic()
+            if not self._run_stack(chain, name):
+                ended.append(name)
+            for repeated in chain.repeated.values():
+                repeated.end(time.monotonic() - started)
+            if self._baseline_is_broken(chain):
+                return stacks
+        return ended
+
+    def _baseline_is_broken(self, chain: Chain) -> bool:
+        """Whether the baseline could not be built, so that measuring further would be for nothing."""
+        steps = chain.needed(chain.baseline) if chain.baseline in chain.results.stacks else []
+        first = chain.outcomes.get(steps[0][1]) if steps else None
+        if chain.results.rounds > 1 or first is None or first.run is None or not first.run.broke_in_setup:
+            return False
+        text = f"the chain was ended in round 1, because the baseline {chain.label(chain.baseline)} cannot be built"
+        for (step, name), item in chain.items.items():
+            if name != chain.baseline:
+                chain.results.notes.setdefault((step, name), text)
+                chain.absent.setdefault(item, Absence(text, of_baseline=True))
         return True
 
-    def _run_item(self, item: pytest.Item, following: Any) -> Reports:
-        # A second run of an item starts with what the first one left; only its last run's output is of interest.
-        getattr(item, "_report_sections", []).clear()
-        return list(self.runner.runtestprotocol(item, log=False, nextitem=following))
+    def _confirm(self, chain: Chain, planner: Planner, rng: random.Random) -> Rounding:
+        """Run fresh rounds of the stacks that seem to break a budget over the baseline, and of the baseline."""
+        results = chain.results
+        suspects = {
+            stack
+            for (_, stack), judgements in results.judgements.items()
+            for each in judgements
+            if each.outcome == "fail" and each.budget.overhead is not None and planner.states[stack] != "ended"
+        }
+        if not suspects or planner.states[chain.baseline] == "ended":
+            return
+        level = confirmation_level(results.looks.alpha, self.confirmed_budgets)
+        results.confirmation = Confirmation(results.rounds, level)
+        names = [name for name in chain.stacks if name in suspects or name == chain.baseline]
+        again = Planner(Looks(results.looks.rounds, level), dict.fromkeys(names, chain.baseline))
+        again.states[chain.baseline] = "measured"
+        yield from self._run_rounds(chain, again, rng)
 
-    def _tear_down_to(self, item: pytest.Item, group: Group, nextitem: pytest.Item | None) -> None:
+    def _missing(self, chain: Chain, name: str) -> bool:
+        reasons = own = _lacks(chain.stacks[name])
+        text = "; ".join(reasons)
+        if not reasons and chain.baseline in chain.stacks and (reasons := _lacks(chain.stacks[chain.baseline])):
+            text = f"the baseline {chain.label(chain.baseline)} cannot run here ({'; '.join(reasons)})"
+            text += ": name another one with --fsstack-baseline"
+        if reasons:
+            for step, item in chain.needed(name):
+                chain.results.notes[step, name] = text
+                chain.absent[item] = Absence(f"{chain.label(name)}: {text}", lacking=True, of_baseline=not own)
+        return bool(reasons)
+
+    def _tools(self, stack: Stack) -> dict[str, str]:
+        """The executables that the stack names, with their versions, for which they were asked before the first one."""
+        versions = self.results.environment.get("versions", {})
+        return {need.command: versions.get(need.command, "") for need in stack.needs() if isinstance(need, Program)}
+
+    def _run_stack(self, chain: Chain, name: str) -> bool:
+        """Run the chain of one stack once; whether the stack may go on to the next round."""
+        results, steps = chain.results, chain.needed(name)
+        last: pytest.Item | None = None
+        for index, (step, item) in enumerate(steps):
+            following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
+            run, sample = self._run_step(chain, step, name, following)
+            outcome = chain.outcomes[item]
+            if run.left_out:
+                # Only this step: what skips it says nothing about the others.
+                results.notes[step, name] = "skipped"
+                continue
+            last = item
+            if sample is not None:
+                results.add(step, name, sample)
+            info = StackInfo(
+                name, results.stacks[name].spec, self.mounts(), tools=self._tools(chain.stacks[name].stack)
+            )
+            results.stacks[name] = info
+            if outcome.ended:
+                what = "failed" if run.failed else "was skipped"
+                results.notes[step, name] = f"{what} in round {len(results.orders)}"
+                for later, other in steps[index + 1 :]:
+                    results.notes.setdefault((later, name), f"{step} {what} in round {len(results.orders)}")
+                    chain.absent.setdefault(other, Absence(f"not run: {step} {what} on {chain.label(name)}"))
+                if run.failed and item not in chain.selected:
+                    # It has no report of its own: those that it is a part of say what went wrong.
+                    chain.causes[name] = (
+                        chain.steps.index(step),
+                        f"{step} {what} on {chain.label(name)}:\n{run.cause}",
+                    )
+                if index + 1 < len(steps):
+                    self._tear_down(item, chain, chain.parent)
+                return False
+        return last is not None
+
+    def _run_step(self, chain: Chain, step: str, name: str, following: Any) -> tuple[Run, Sample | None]:
+        """Run a step of a stack, as often as a round wants it; its last run, and the sample of the round.
+
+        There is none if only some of the repetitions have measured: it would not be like that of the other stacks.
+        """
+        item, repeated = chain.items[step, name], chain.repeated.get(step)
+        count, started = repeated.count if repeated else 1, time.monotonic()
+        outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), []
+        for number in range(1, count + 1):
+            item.stash[REPEATED] = step if repeated and number == 1 else ""
+            # In between, the stack must stand on.
+            run = self.protocol.run(item, following if number == count else item.parent)
+            outcome.add(run)
+            if sample := _take(item, SAMPLE) or _benchmark_sample(self.config, item):
+                samples.append(sample)
+            if outcome.ended or len(samples) < number:
+                break
+        if number < count:
+            self._tear_down(item, chain, following)
+        if repeated:
+            repeated.add(name, chain.results.rounds, samples, time.monotonic() - started)
+        return run, combined(samples) if len(samples) == count else None
+
+    def _tear_down_to(self, item: pytest.Item, chain: Chain, nextitem: pytest.Item | None) -> None:
         """Tear down what the next item that really runs does not share; its fixtures may be those of a module."""
         following: Any = nextitem
-        if nextitem is not None and self.groups.get(nextitem) is group:
-            if hasattr(self.config, "workerinput"):
-                following = item.session  # what a worker gets next is not known yet
-            else:
-                items = item.session.items
-                rest = items[items.index(nextitem) :]
-                following = next((other for other in rest if not getattr(self.groups.get(other), "done", False)), None)
-        self._tear_down(item, group, following)
+        if nextitem is not None and self.chains.get(nextitem) is chain:
+            items = item.session.items
+            rest = items[items.index(nextitem) :]
+            following = next((other for other in rest if not getattr(self.chains.get(other), "done", False)), None)
+        self._tear_down(item, chain, following)
 
-    def _tear_down(self, item: pytest.Item, group: Group, following: Any) -> None:
-        call = pytest.CallInfo.from_call(lambda: self.runner.pytest_runtest_teardown(item, following), when="teardown")
+    def _tear_down(self, item: pytest.Item, chain: Chain, following: Any) -> None:
+        call = self.protocol.tear_down(item, following)
         if call.excinfo:
-            group.outcomes.setdefault(item, Outcome()).reports.append(report_of(item, call))
+            chain.outcomes.setdefault(item, ItemOutcome()).add_teardown(call)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
-    def _judge(self, group: Group) -> None:
-        chain = group.chain
-        for (step, name), item in group.items.items():
-            if chain.of(step, name) and item in group.selected:
-                budgets = self.budgets(item, name, name == group.baseline)
-                chain.judgements[step, name] = [chain.judge(step, name, budget) for budget in budgets]
+    def _judge(self, chain: Chain) -> None:
+        results = chain.results
+        for (step, name), item in () if self.once else chain.items.items():
+            if results.of(step, name) and item in chain.selected:
+                budgets = self.budgets(item, name, name == chain.baseline)
+                results.judgements[step, name] = [results.judge(step, name, budget) for budget in budgets]
 
-    def _decided(self, group: Group) -> bool:
-        judged = [each for judgements in group.chain.judgements.values() for each in judgements]
-        return all(judgement.verdict is None or judgement.outcome != "inconclusive" for judgement in judged)
+    def _verdicts(self, results: ChainResults) -> dict[str, list[Verdict | None]]:
+        """The verdicts on all budgets of each stack so far."""
+        found: dict[str, list[Verdict | None]] = {}
+        for (_, stack), judgements in results.judgements.items():
+            confirming = results.confirmation is not None
+            found.setdefault(stack, []).extend(
+                each.confirmed if confirming else each.verdict
+                for each in judgements
+                if not confirming or each.confirmed is not None
+            )
+        return found
 
-    def _worthwhile(self, group: Group, alive: list[str]) -> bool:
-        """Whether a further round can tell anything: a stack is left, and no failure ends the session (-x)."""
+    def _ends_the_session(self, chain: Chain) -> bool:
+        """Whether there are as many failures as end a session (-x)."""
         limit = self.config.getoption("maxfail", 0)
-        return bool(alive) and not (limit and sum(outcome.failed for outcome in group.outcomes.values()) >= limit)
+        return bool(limit) and chain.failures >= limit
 
-    def _state(self, group: Group, name: str) -> str:
+    def _state(self, chain: Chain, name: str) -> str:
         """Where the loop is, for the progress line."""
-        chain = group.chain
-        now = f": {name}" if name else " done"
-        rounds = f"round {max(1, len(chain.orders))} of at most {chain.looks.rounds[-1]}"
-        return f"{group.id.partition('::')[2] or group.id} on {group.device.spec}: {rounds}{now}"
+        results = chain.results
+        since = results.confirmation.start if results.confirmation else None
+        return in_round(chain.id, chain.device.spec, results.rounds, results.looks.most, name, since)
 
-    def _dearest(self, chain: Chain) -> str:
-        """What is known so far, for the progress line."""
+    def _will_confirm(self, results: ChainResults) -> bool:
+        """Whether what fails will run again, in fresh rounds."""
+        return self.confirmed_budgets > 1 and results.confirmation is None
+
+    def _so_far(self, results: ChainResults, planner: Planner, left: str) -> str:
+        """What is known so far, for the progress line: what is decided, the costliest step, the time left."""
+        parts = [planner.summary(), self._costliest(results), left]
+        return "".join(f"; {part}" for part in parts if part)
+
+    def _costliest(self, results: ChainResults) -> str:
         worst = [
-            (estimate.overhead, f"{step} on {arm} {percent(estimate.overhead)}")
-            for step in chain.steps
-            for arm in chain.arms
-            if (estimate := chain.estimate(step, arm)) and estimate.rounds > 1
+            (estimate.overhead, f"{step} on {stack} {percent(estimate.overhead)}")
+            for step in results.steps
+            for stack in results.stacks
+            if stack not in results.controls and (estimate := results.estimate(step, stack)) and estimate.rounds > 1
         ]
-        return f"; dearest so far: {max(worst)[1]}" if worst else ""
+        return f"costliest so far: {max(worst)[1]}" if worst else ""
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
-    def _reports(self, item: pytest.Item, group: Group) -> Reports:
-        outcome = group.outcomes.get(item)
-        if outcome is None or (item in group.absent and not outcome.ended):
-            return self._never_ran(item, group)
-        reports = outcome.reports
+    def _reports(self, item: pytest.Item, chain: Chain) -> Reports:
+        outcome = chain.outcomes.get(item)
+        if cause := chain.cause(item):
+            return self._broken(item, cause)
+        if outcome is None or (item in chain.absent and not outcome.ended):
+            return self._never_ran(item, chain)
+        phases = outcome.phases()
+        record: dict[str, Any] = {}
         if not outcome.ended:
-            arm = arm_of(item)
-            assert arm is not None
+            parameter = parameter_of(item)
+            assert parameter is not None
             assert isinstance(item, pytest.Function)
-            step = step_of(item, arm)
-            record = self._describe(item, group.chain, step, arm)
-            call = pytest.CallInfo.from_call(lambda: self._verdict(item, group.chain, step, arm.id), when="call")
-            judged = report_of(item, call)
-            for index, report in enumerate(reports):
-                if report.when == "call":
-                    judged.sections = report.sections
-                    judged.duration = outcome.duration
-                    if self.worker and record:
-                        judged.fsstack_record = json.dumps(record)  # type: ignore[attr-defined]
-                    reports[index] = judged
-        for report in reports:
-            report.user_properties = list(item.user_properties)
+            step, stack = step_of(item, parameter), parameter.id
+            record = self._describe(item, chain.results, step, parameter)
+            if expected := chain.results.expected(step, stack):
+                # pytest decides what the verdict means then, with its ini option for the strict ones.
+                item.add_marker(pytest.mark.xfail(reason=expected))
+            judge = functools.partial(self._verdict, item, chain.results, step, stack)
+            phases = [Phase("call", judge, outcome.seconds) if phase.when == "call" else phase for phase in phases]
+        reports = self.protocol.report(item, phases)
+        if self.worker and record:
+            of_call = next(report for report in reports if report.when == "call")
+            of_call.fsstack_record = json.dumps(record)  # type: ignore[attr-defined]
         return reports
 
-    def _never_ran(self, item: pytest.Item, group: Group) -> Reports:
-        reason = group.absent.get(item, "not run: the session was stopped before")
-        fails = self.missing_fails and not reason.startswith("not run")
+    def _broken(self, item: pytest.Item, cause: str) -> Reports:
+        def end() -> None:
+            pytest.fail(cause, pytrace=False)
 
-        def say() -> None:
-            if fails:
-                pytest.fail(f"{reason} (--fsstack-missing=fail)", pytrace=False)
-            pytest.skip(reason)
+        return self.protocol.report(item, [Phase("setup", end), Phase("teardown", nothing)])
 
-        reports = [report_of(item, pytest.CallInfo.from_call(say, when="setup"))]
-        return [*reports, report_of(item, pytest.CallInfo.from_call(lambda: None, when="teardown"))]
+    def _never_ran(self, item: pytest.Item, chain: Chain) -> Reports:
+        absence = chain.absent.get(item, Absence("not run: the session was stopped before"))
 
-    def _verdict(self, item: pytest.Item, chain: Chain, step: str, arm: str) -> None:
+        def end() -> None:
+            if self.missing_fails and absence.lacking:
+                pytest.fail(f"{absence.text} (--fsstack-missing=fail)", pytrace=False)
+            if absence.of_baseline and (self.strict or not absence.lacking) and self._compares(item, chain):
+                why = " (--fsstack-strict)" if absence.lacking else ""
+                pytest.fail(f"its budget has nothing to compare with: {absence.text}{why}", pytrace=False)
+            pytest.skip(absence.text)
+
+        return self.protocol.report(item, [Phase("setup", end), Phase("teardown", nothing)])
+
+    def _compares(self, item: pytest.Item, chain: Chain) -> bool:
+        """Whether a test has a budget over the baseline that is to be judged."""
+        parameter = parameter_of(item)
+        if self.once or parameter is None:
+            return False
+        budgets = self.budgets(item, parameter.id, parameter.id == chain.baseline)
+        return any(budget.overhead is not None for budget in budgets)
+
+    def _verdict(self, item: pytest.Item, results: ChainResults, step: str, stack: str) -> None:
         """Raise what a test would raise: the failure of a broken budget, or the skip of an undecided one."""
-        if item.get_closest_marker("benchmark") and not chain.of(step, arm):
+        if results.discarded and not results.rounds:
+            # Nothing else is wrong with it, but nothing was judged.
+            text = f"inconclusive: no round counts: {summary(results.discarded)}"
+            if self.strict and _promise(item, results):
+                pytest.fail(f"{step} on {stack}: {text} (--fsstack-strict)", pytrace=False)
+            pytest.skip(text)
+        if not self.once and not results.of(step, stack) and (found := _promise(item, results)):
             pytest.fail(
-                "this test is marked as a benchmark, but measured nothing: put its work in `with timed(): ...`, or use "
-                "the benchmark fixture",
+                f"this test {found}, but measured nothing: put its work in `with timed(): ...`, or use the benchmark "
+                "fixture",
                 pytrace=False,
             )
-        if reason := chain.incomplete(step, arm):
-            pytest.fail(f"{step} on {arm} did not do the work, so it is compared with nothing: {reason}", pytrace=False)
-        unknown = [
-            each for each in chain.judgements.get((step, arm), []) if each.verdict is None and "no metric" in each.text
-        ]
-        if unknown:
-            pytest.fail(f"{arm}: {unknown[0].text}", pytrace=False)
-        worst = chain.worst(step, arm)
+        if reason := results.incomplete(step, stack):
+            pytest.fail(
+                f"{step} on {stack} did not do the work, so it is compared with nothing: {reason}", pytrace=False
+            )
+        for judgement in results.judgements.get((step, stack), []):
+            # Skipped, a gate would be open without anybody noticing.
+            if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
+                pytest.fail(f"{stack}: {judgement.text}", pytrace=False)
+        worst = results.worst(step, stack)
         if worst == "fail":
-            pytest.fail(results.describe_failure(chain, step, arm), pytrace=False)
+            given = self.config.invocation_params.args
+            again = "" if self.worker else command_again(item.nodeid, map(str, given), results.seed)
+            doubted = doubts(results)
+            pytest.fail("\n".join([describe_failure(results, step, stack, again), *doubted]), pytrace=False)
         if worst == "inconclusive":
-            text = results.describe_undecided(chain, step, arm)
+            text = describe_undecided(results, step, stack)
             if self.strict:
-                pytest.fail(f"{step} on {arm}: {text} (--fsstack-strict)", pytrace=False)
+                pytest.fail(f"{step} on {stack}: {text} (--fsstack-strict)", pytrace=False)
             pytest.skip(text)
 
-    def _describe(self, item: pytest.Item, chain: Chain, step: str, arm: Arm) -> dict[str, Any]:
+    def _describe(
+        self, item: pytest.Item, results: ChainResults, step: str, parameter: StackParameter
+    ) -> dict[str, Any]:
         """Add the figures to JUnit's properties and to pytest-benchmark's records; returns the record."""
-        facts = results.facts(chain, step, arm.id)
+        facts = saved.facts(results, step, parameter.id)
         if not facts:
             return {}
-        item.user_properties += [(f"fsstack_{name}", value) for name, value in results.flat(facts)]
+        item.user_properties += [(f"fsstack_{name}", value) for name, value in saved.flat(facts)]
+        if text := describe_shortly(results, step, parameter.id):
+            item.user_properties.append(("fsstack_summary", text))
         benchmarks = self.config.pluginmanager.get_plugin("pytest-benchmark")
         record: dict[str, Any] = {
             "name": item.name,
             "fullname": item.nodeid,
-            "group": chain.groups[step],
-            "param": arm.test_id,
-            "seconds": chain.series(step, arm.id, "seconds"),
+            "group": results.groups[step],
+            "param": parameter.test_id,
+            "seconds": results.series(step, parameter.id, "seconds"),
             "extra": facts,
         }
         if benchmarks is not None and not benchmarks.disabled:
-            results.add_benchmark_record(benchmarks, **record)
+            from pytest_fsstack.report.benchmark import add_record
+
+            add_record(benchmarks, **record)
         return record
+
+
+def _promise(item: pytest.Item, results: ChainResults) -> str:
+    """Why a test should have measured something; empty if it need not.
+
+    The budget of a class is that of its steps which measure, as long as there is one.
+    """
+    if item.get_closest_marker("benchmark"):
+        return "is marked as a benchmark"
+    own = any(mark.name == "fsstack_budget" for mark in item.own_markers)
+    return "has a budget" if own or (item.get_closest_marker("fsstack_budget") and not results.samples) else ""
+
+
+def _lacks(parameter: StackParameter) -> list[str]:
+    return missing([*parameter.device.needs(), *parameter.stack.needs()])
 
 
 def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
@@ -497,17 +507,6 @@ def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
     if found is not None:
         del item.stash[key]
     return found
-
-
-def report_of(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
-    """A report of something that is said about an item when it does not run any more."""
-    item.funcargs = {}  # type: ignore[attr-defined]  # pytest-benchmark looks into it
-    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
-    if report.skipped and isinstance(report.longrepr, tuple):
-        # Where the test stands, as for a skip mark: nobody looks for the reason in this file.
-        path, line = item.reportinfo()[:2]
-        report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
-    return report
 
 
 def _benchmark_sample(config: pytest.Config, item: pytest.Item) -> Sample | None:

@@ -1,152 +1,215 @@
-"""What is set on the machine while something is measured, and set back afterwards.
-
-The I/O scheduler and the read-ahead of block devices, and the CPUs' governor. Whoever changes one of them meanwhile
-wins: it is set back only where it is still what was written here.
-"""
+"""What the options mean for a session: read, checked, and made into what the session works with."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_fsstack.needs import load_module
+import pytest
+
+from pytest_fsstack import options
 
 if TYPE_CHECKING:
-    from pytest_fsstack.journal import Journal
-
-_SYS = Path("/sys")
-_KNOWN = re.compile(r"block/[^/]+/queue/(scheduler|read_ahead_kb)|devices/system/cpu/cpu\d+/cpufreq/scaling_governor")
-
-
-def is_setting(path: Path) -> bool:
-    """Whether a file is one that this module writes to."""
-    return path.is_relative_to(_SYS) and bool(_KNOWN.fullmatch(str(path.relative_to(_SYS))))
-
-
-def current(path: Path) -> str | None:
-    """What a setting is now; None where it is not there."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    chosen = re.search(r"\[(\S+)\]", text)
-    return chosen[1] if chosen else text
-
-
-def offered(path: Path) -> list[str]:
-    """The words that a setting may be set to; empty for one that takes numbers, or is not there."""
-    listed = {"scheduler": path, "scaling_governor": path.with_name("scaling_available_governors")}.get(path.name)
-    try:
-        return listed.read_text().replace("[", "").replace("]", "").split() if listed else []
-    except OSError:
-        return []
-
-
-@contextlib.contextmanager
-def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
-    """Set it, and set it back afterwards. Raises OSError, with what it may be set to."""
-    old = current(path)
-    # Also where nothing changes: what a dead session set must not be set back under this one.
-    with journal.entry("setting", path=str(path), old=old, value=value):
-        try:
-            path.write_text(value)
-            if (now := current(path)) != value:
-                raise OSError(f"the kernel made {now} of it")
-        except OSError as error:
-            choice = f"; the kernel offers {', '.join(words)}" if (words := offered(path)) else ""
-            raise OSError(f"{path} cannot be set to {value}: {error.strerror or error}{choice}") from error
-        try:
-            yield
-        finally:
-            if old is not None and current(path) == value:
-                path.write_text(old)
-
-
-# -- block devices -----------------------------------------------------------------------------------------------------
-
-
-def queue(device: Path) -> Path:
-    """Where sysfs has the queue of a block device; a partition's is that of its disk."""
-    number = os.stat(device).st_rdev
-    own = (_SYS / "dev/block" / f"{os.major(number)}:{os.minor(number)}").resolve()
-    whole = own.parent if (own / "partition").exists() else own
-    return _SYS / "block" / whole.name / "queue"
+    from pytest_fsstack.judging.budget import Rule
+    from pytest_fsstack.judging.conditions import Rule as Discarding
+    from pytest_fsstack.judging.verdict import Looks
+    from pytest_fsstack.machine.tuning import Governor, Queue
+    from pytest_fsstack.stack.model import Device, Known, Stack
 
 
 @dataclass(frozen=True)
-class Queue:
-    """How the kernel shall treat the block devices of a stack; None: as it does by itself."""
+class Settings:
+    """The options, read and checked."""
 
-    scheduler: str | None = None
-    #: In bytes.
-    read_ahead: int | None = None
-
-    def refusal(self, queue: Path) -> str | None:
-        """Why the scheduler cannot be had for the devices like the one with this queue; None where it can."""
-        path = queue / "scheduler"
-        if self.scheduler is None or not path.exists() or self.scheduler in offered(path):
-            return None
-        load_module(f"{self.scheduler}-iosched")
-        if self.scheduler in (words := offered(path)):
-            return None
-        return f"the kernel has no scheduler {self.scheduler!r} for {queue.parent.name}; it offers {', '.join(words)}"
-
-    @contextlib.contextmanager
-    def bottom(self, device: Path, journal: Journal) -> Iterator[None]:
-        """Set both for the device that a stack starts on. Raises OSError."""
-        with contextlib.ExitStack() as undo:
-            if self.scheduler is not None:
-                undo.enter_context(written(queue(device) / "scheduler", self.scheduler, journal))
-            undo.enter_context(self.above(device, journal))
-            yield
-
-    @contextlib.contextmanager
-    def above(self, device: Path, journal: Journal) -> Iterator[None]:
-        """Set the read-ahead, which is the topmost device's; devices made of others have no scheduler."""
-        if self.read_ahead is None:
-            yield
-            return
-        with written(queue(device) / "read_ahead_kb", str(self.read_ahead // 1024), journal):
-            yield
+    known: Known
+    devices: tuple[Device, ...]
+    queue: Queue
+    governor: Governor | None
+    directory: Path | None
+    stacks: tuple[Stack, ...]
+    #: Whether `stacks` come from the command line, and so replace those of the tests.
+    stacks_replace: bool
+    baseline: str | None
+    #: Whether the baseline runs a second time.
+    control: bool
+    looks: Looks
+    fixed_rounds: bool
+    discard_rounds: tuple[Discarding, ...]
+    seed: int
+    budgets: tuple[Rule, ...]
+    strict: bool
+    #: Whether the error rate is that of the session, not of each budget.
+    confirms: bool
+    missing_fails: bool
+    corpus: Path | None
+    #: Seconds that a command, or a step of building a stack, may take.
+    timeout: float
+    scale: str
+    #: Whether the scale was asked for.
+    scale_given: bool
+    reports: tuple[tuple[str, Path], ...]
+    labels: tuple[tuple[str, str], ...]
 
 
-# -- CPUs --------------------------------------------------------------------------------------------------------------
+def read_settings(config: pytest.Config, known: Known, report_names: frozenset[str]) -> Settings:
+    """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
+    from pytest_fsstack.data.scale import DEFAULT
+    from pytest_fsstack.judging import budget
+    from pytest_fsstack.stack.model import Stack
+
+    values = {option.name: options.value(config, option.name) for option in options.OPTIONS}
+    with options.blaming_option(config, "stacks"):
+        stacks = tuple(Stack.parse(text, known) for text in values["stacks"])
+    budgets = []
+    for source in options.in_ini(config, "budget"), options.on_command_line(config, "budget"):
+        if source:
+            with options.blaming(source.where):
+                budgets += [budget.parse(text) for text in source.texts]
+    looks, fixed = _looks(values)
+    devices = _devices(config, values)
+    return Settings(
+        known=known,
+        devices=devices,
+        queue=_queue(config, values, devices),
+        governor=_governor(config, values["governor"]),
+        directory=values["dir"],
+        stacks=stacks,
+        stacks_replace=options.on_command_line(config, "stacks") is not None,
+        baseline=values["baseline"],
+        control=values["control"],
+        looks=looks,
+        fixed_rounds=fixed,
+        discard_rounds=_discard_rounds(config, values),
+        seed=_seed(config, values["seed"]),
+        budgets=tuple(budgets),
+        strict=values["strict"],
+        confirms=(values["errors"] or ("session" if values["strict"] else "budget")) == "session",
+        missing_fails=values["missing"] == "fail",
+        corpus=values["corpus"],
+        timeout=values["timeout"],
+        scale=values["scale"] or DEFAULT,
+        scale_given=values["scale"] is not None,
+        reports=_reports(values, report_names),
+        labels=tuple(values["label"]),
+    )
 
 
-def _governors() -> list[Path]:
-    found = (_SYS / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
-    return sorted(found, key=lambda path: int(path.parts[-3].removeprefix("cpu")))
+def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
+    from pytest_fsstack.layers.devices import parse_device, told_apart
+    from pytest_fsstack.machine.blockdev import GUEST_DISK
+
+    size, discard = values["size"], values["discard"]
+    texts = list(dict.fromkeys(values["device"]))
+    if options.worker_input(config).get("in_vm"):
+        # The guest's disk is its own, and blank; a file on the guest's root would be one in memory.
+        texts = [GUEST_DISK if text == "loop" else text for text in texts]
+        return tuple(parse_device(text, size=size, overwrite=frozenset(), discard=discard) for text in texts)
+    overwrite = _overwrite(config)
+    with options.blaming_option(config, "device"):
+        devices = told_apart(parse_device(text, size=size, overwrite=overwrite, discard=discard) for text in texts)
+    named = {os.path.realpath(text) for text in texts}
+    for text in overwrite:
+        if os.path.realpath(text) not in named:
+            raise pytest.UsageError(
+                f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
+            )
+    return devices
 
 
-@dataclass(frozen=True)
-class Governor:
-    """What chooses the clock frequency of all CPUs; something that a session needs."""
+def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device, ...]) -> Queue:
+    from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+    from pytest_fsstack.machine import tuning
 
-    name: str
+    queue = tuning.Queue(values["scheduler"], values["readahead"])
+    for device in devices:
+        if isinstance(device, DirectoryDevice):
+            for name in "discard", "scheduler", "readahead":
+                if values[name]:
+                    with options.blaming_option(config, name):
+                        raise ValueError(f"it is for block devices; {device.spec} is a directory")
+        # What a kernel offers that is yet to be booted shows only there.
+        if not values["kernel"] and not options.worker_input(config):
+            disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
+            if disk and (reason := queue.why_not_offered(tuning.queue(disk))):
+                with options.blaming_option(config, "scheduler"):
+                    raise ValueError(reason)
+    return queue
 
-    def refusal(self) -> str | None:
-        """Why no CPU can have it; None where they can, and where there are no governors at all."""
-        for path in _governors():
-            if self.name not in (words := offered(path)):
-                return f"the kernel has no governor {self.name!r} for {path.parts[-3]}; it offers {', '.join(words)}"
+
+def _governor(config: pytest.Config, name: str | None) -> Governor | None:
+    from pytest_fsstack.machine.tuning import Governor
+
+    # The CPUs are the host's, where the session that started this worker has set it.
+    if options.worker_input(config).get("in_vm") or name is None:
         return None
+    governor = Governor(name)
+    if reason := governor.why_not_offered():
+        with options.blaming_option(config, "governor"):
+            raise ValueError(reason)
+    return governor
 
-    def missing(self) -> str | None:
-        if not _governors():
-            return "the CPUs here have no governor, as in most virtual machines: leave --fsstack-governor out"
-        if os.geteuid() != 0:
-            return "setting the CPU governor needs root: run pytest with sudo"
-        return self.refusal()
 
-    @contextlib.contextmanager
-    def applied(self, journal: Journal) -> Iterator[None]:
-        """Set it for all CPUs, and back to each one's own afterwards. Raises OSError."""
-        with contextlib.ExitStack() as undo:
-            for path in _governors():
-                undo.enter_context(written(path, self.name, journal))
-            yield
+def _overwrite(config: pytest.Config) -> frozenset[str]:
+    """The devices given over, if they were named on the command line itself.
+
+    An ini, addopts or PYTEST_ADDOPTS is written once and then forgotten; data must not be lost by something forgotten.
+    """
+    import argparse
+
+    typed = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    typed.add_argument("--fsstack-overwrite", action="append", default=[])
+    found, _ = typed.parse_known_args([str(word) for word in config.invocation_params.args])
+    given = frozenset(config.getoption("fsstack_overwrite") or [])
+    if hidden := given - frozenset(found.fsstack_overwrite):
+        raise pytest.UsageError(
+            f"--fsstack-overwrite={sorted(hidden)[0]} must stand on the command line itself, not in addopts or "
+            "PYTEST_ADDOPTS: it destroys data"
+        )
+    return given
+
+
+def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
+    from pytest_fsstack.judging.verdict import Looks
+
+    # At the smallest scale it is to show that all steps work.
+    rounds = values["rounds"] or (1 if values["scale"] == "smoke" else None)
+    if rounds is None:
+        return Looks(alpha=values["alpha"]), False
+    return Looks.fixed(rounds, values["alpha"]), True
+
+
+def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:
+    from pytest_fsstack.machine import load
+
+    rules: tuple[Discarding, ...] = values["discard-rounds"] or ()
+    if not rules:
+        return ()
+    with options.blaming_option(config, "discard-rounds"):
+        if values["kernel"] or options.worker_input(config):
+            raise ValueError("it is for stacks on the running kernel: a guest cannot see what the machine does")
+        if name := load.lacking((rule.name for rule in rules), load.read()):
+            raise ValueError(f"this machine does not show what the rule {name} is about")
+    return rules
+
+
+def _seed(config: pytest.Config, commanded: int | None) -> int:
+    found = options.worker_input(config).get("seed", commanded)
+    return int.from_bytes(os.urandom(4), "big") if found is None else int(found)
+
+
+def _reports(values: dict[str, Any], names: frozenset[str]) -> tuple[tuple[str, Path], ...]:
+    texts = [*values["report"], *([f"json={values['json']}"] if values["json"] else [])]
+    found = []
+    for text in texts:
+        name, _, file = text.partition("=")
+        if name not in names or not file:
+            raise pytest.UsageError(
+                f"--fsstack-report: {text!r} is not NAME=FILE; names are: {', '.join(sorted(names))}"
+            )
+        path = Path(file).absolute()
+        if not path.parent.is_dir():
+            raise pytest.UsageError(f"--fsstack-report: there is no directory {path.parent}")
+        found.append((name, path))
+    return tuple(found)

@@ -1,14 +1,20 @@
-"""Sizes as people write them."""
+"""Sizes, figures, overheads and lists of names as people write them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
 
 _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_size(text: str) -> int:
     """Bytes of ``512M``, ``4G``, ``1.5T`` or a plain number of bytes; units are powers of 1024. Raises ValueError."""
+    # More digits are no size of anything, and too many for a float.
+    if len(text) > 40:
+        raise ValueError(f"{text[:20]!r}... is not a size: it has {len(text)} characters")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if not match:
         raise ValueError(f"{text!r} is not a size; write 512M, 4G or a number of bytes")
@@ -34,3 +40,54 @@ def format_quantity(value: float, unit: str) -> str:
         return f"{value * 1e3:.3g} ms" if abs(value) >= 1e-3 else f"{value * 1e6:.3g} µs"
     number = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     return f"{number} {unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class OverheadUnit:
+    """How overheads (0.3 is 30 %) are written in one table or line: all in percent, or all as ratios to the baseline.
+
+    >>> OverheadUnit().signed(1.34), OverheadUnit().interval(0.98, 2.2), OverheadUnit().limit(0.3)
+    ('+134 %', '(98.0 to 220 %)', '30 %')
+    >>> OverheadUnit(True).signed(12.4), OverheadUnit(True).interval(-0.03, 12.4), OverheadUnit(True).limit(0.3)
+    ('x13.4', '(x0.97 to x13.4)', 'x1.3')
+    """
+
+    ratios: bool = False
+
+    @classmethod
+    def fitting(cls, overheads: Iterable[float]) -> OverheadUnit:
+        """Ratios if one of them is 300 % or more: nobody pictures 1240 % more."""
+        return cls(any(overhead >= 3 for overhead in overheads if isfinite(overhead)))
+
+    def signed(self, overhead: float) -> str:
+        """``+12.3 %``, ``-3.0 %`` or ``x13.4``."""
+        if self.ratios:
+            return self._ratio(overhead)
+        number = self._percent(overhead)
+        return f"{number} %" if number.startswith("-") or number == "0.0" else f"+{number} %"
+
+    def interval(self, low: float, high: float) -> str:
+        """``(10.1 to 14.0 %)``, or that there is none."""
+        if not isfinite(high):
+            return "(too few rounds)"
+        if self.ratios:
+            return f"({self._ratio(low)} to {self._ratio(high)})"
+        return f"({self._percent(low)} to {self._percent(high)} %)"
+
+    def limit(self, overhead: float) -> str:
+        """A budget, as exactly as somebody wrote it."""
+        return f"x{1 + overhead:g}" if self.ratios else f"{overhead * 100:g} %"
+
+    def _ratio(self, overhead: float) -> str:
+        ratio = 1 + overhead
+        return f"x{ratio:.{2 if ratio < 9.995 else 1 if ratio < 99.95 else 0}f}"
+
+    def _percent(self, overhead: float) -> str:
+        # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
+        return f"{overhead * 100:.0f}" if abs(overhead) >= 1 else f"{round(overhead * 100, 1) + 0.0:.1f}"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first three, and how many more."""
+    first = ", ".join(names[:3])
+    return f"{first} and {len(names) - 3} more" if len(names) > 3 else first

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_fsstack import workloads
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.scale import Sizes
-from pytest_fsstack.stack import Built
-from pytest_fsstack.units import parse_size
+from pytest_fsstack import Built, Sizes, Timed, parse_size, workloads
 
 MiB = 1 << 20
 SWEEP = ("4K", "64K", "256K", "1M")
@@ -61,6 +57,7 @@ class TestDmcryptBlockSize:
 
     @pytest.mark.parametrize("block", SWEEP)
     @pytest.mark.benchmark(group="dd read")
+    @pytest.mark.fsstack_repeat("auto")
     def test_dd_read(self, fsstack: Built, timed: Timed, sizes: Transfer, block: str) -> None:
         workloads.dd_read(timed, fsstack, size=sizes.bytes, block=parse_size(block))
 
@@ -73,6 +70,7 @@ class TestDmcryptBlockSize:
 
     @pytest.mark.parametrize("block", ["64K"])
     @pytest.mark.benchmark(group="fio read")
+    @pytest.mark.fsstack_repeat("auto")
     def test_fio_read(self, fsstack: Built, timed: Timed, sizes: Transfer, block: str) -> None:
         workloads.fio(
             timed, fsstack, rw="read", size=sizes.bytes, block=parse_size(block), iodepth=1, numjobs=1, direct=True

@@ -1,9 +1,9 @@
 """What does encryption cost on this machine?
 
-Encryption below the filesystem (LUKS) and above it (gocryptfs, EncFS) against plain ext4, with btrfs and xfs beside
-them to show how much the choice of a filesystem alone makes. One chain a stack: write one incompressible file of
-100 MiB in blocks of 4 KiB, unpack a source tree, sum up its space, compare it with an empty directory, delete it. Each
-step starts with cold caches and ends when everything has reached the device.
+Encryption below the filesystem (LUKS), in it (fscrypt) and above it (gocryptfs, EncFS) against plain ext4, with btrfs
+and xfs beside them to show how much the choice of a filesystem alone makes. One chain a stack: write one incompressible
+file of 100 MiB in blocks of 4 KiB, unpack a source tree, sum up its space, compare it with an empty directory, delete
+it. Each step starts with cold caches and ends when everything has reached the device.
 
     pytest scenarios/test_encryption_overhead.py                            on a sparse file
     pytest scenarios/test_encryption_overhead.py --fsstack-device=/dev/sdb1 on a device, which is overwritten
@@ -19,35 +19,44 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import workloads
-from pytest_fsstack.corpus import Corpus
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.stack import Built
+from pytest_fsstack import Built, Corpus, Timed, workloads
 
 
-@pytest.mark.fsstack("ext4", "luks | ext4", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", baseline="ext4")
+def budget(*, daemons: str, btrfs: str, xfs: str, encfs: str = "") -> pytest.MarkDecorator:
+    """What a step may cost more: encryption by daemons is slow, that of the kernel is not."""
+    # It is, too, where the kernel may not use the processor's instructions for AES: 70 MB/s, seen.
+    by_the_kernel = {"luks*": "1500%", "*fscrypt": "1500%"}
+    by_a_daemon = {"*gocryptfs": daemons, "*encfs": encfs or daemons}
+    return pytest.mark.fsstack_budget(overhead={**by_the_kernel, **by_a_daemon, "btrfs": btrfs, "xfs": xfs})
+
+
+@pytest.mark.fsstack(
+    "ext4", "luks | ext4", "ext4 | fscrypt", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", baseline="ext4"
+)
 class TestEncryptionOverhead:
     @pytest.mark.benchmark(group="stream write")
-    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 25.0, "*encfs": 25.0, "btrfs": 4.0, "xfs": 4.0})
+    @budget(daemons="2500%", btrfs="400%", xfs="400%")
     def test_stream_write(self, fsstack: Built, timed: Timed, payload: Path) -> None:
         workloads.stream_write(timed, fsstack, payload=payload)
 
     @pytest.mark.benchmark(group="extract")
-    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 35.0, "*encfs": 40.0, "btrfs": 6.0, "xfs": 4.0})
+    @budget(daemons="3500%", btrfs="600%", xfs="400%", encfs="4000%")
     def test_extract(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
         workloads.extract(timed, fsstack, corpus)
 
     @pytest.mark.benchmark(group="du")
-    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 15.0, "*encfs": 15.0, "btrfs": 5.0, "xfs": 5.0})
+    @pytest.mark.fsstack_repeat("auto")
+    @budget(daemons="1500%", btrfs="500%", xfs="500%")
     def test_du(self, fsstack: Built, timed: Timed) -> None:
         workloads.du(timed, fsstack)
 
     @pytest.mark.benchmark(group="rsync")
-    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 15.0, "*encfs": 15.0, "btrfs": 5.0, "xfs": 5.0})
+    @pytest.mark.fsstack_repeat("auto")
+    @budget(daemons="1500%", btrfs="500%", xfs="500%")
     def test_rsync_dry_run(self, fsstack: Built, timed: Timed, corpus: Corpus, tmp_path: Path) -> None:
         workloads.rsync_dry_run(timed, fsstack, tmp_path / "empty", corpus=corpus)
 
     @pytest.mark.benchmark(group="delete")
-    @pytest.mark.fsstack_budget(overhead={"luks*": 3.0, "*gocryptfs": 35.0, "*encfs": 35.0, "btrfs": 8.0, "xfs": 8.0})
+    @budget(daemons="3500%", btrfs="800%", xfs="800%")
     def test_delete(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
         workloads.delete(timed, fsstack, corpus=corpus)

@@ -16,11 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import workloads
-from pytest_fsstack.corpus import Corpus, cache_directory, generated, zipped
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.scale import Sizes
-from pytest_fsstack.stack import Built
+from pytest_fsstack import Built, Corpus, Sizes, Timed, cache_directory, generated, workloads, zipped
 
 MiB = 1 << 20
 

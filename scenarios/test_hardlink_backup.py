@@ -19,13 +19,8 @@ from typing import ClassVar
 
 import pytest
 
-from pytest_fsstack import workloads
-from pytest_fsstack.backup import Backup
-from pytest_fsstack.corpus import cache_directory, packed_backup
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.scale import Sizes
-from pytest_fsstack.stack import Built
-from pytest_fsstack.workloads.hardlinks import RemovalOrder
+from pytest_fsstack import Backup, Built, Sizes, Timed, cache_directory, packed_backup, workloads
+from pytest_fsstack.workloads import RemovalOrder
 
 MiB, GiB = 1 << 20, 1 << 30
 

@@ -19,12 +19,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_fsstack import workloads
-from pytest_fsstack.corpus import Corpus
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.scale import Sizes
-from pytest_fsstack.stack import Built
-from pytest_fsstack.workloads.build import LUA, Source, linux
+from pytest_fsstack import Built, Corpus, Sizes, Timed, workloads
+from pytest_fsstack.workloads import LUA, Source, linux
 
 MiB, GiB = 1 << 20, 1 << 30
 EXT4 = "ext4(mount='noatime,nodiratime,discard')"

@@ -21,11 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import workloads
-from pytest_fsstack.corpus import Corpus
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.scale import Sizes
-from pytest_fsstack.stack import Built
+from pytest_fsstack import Built, Corpus, Sizes, Timed, workloads
 
 STACKS = ("encfs", "ecryptfs")
 MiB = 1 << 20
@@ -59,10 +55,12 @@ class TestStackedEncryption:
         workloads.extract(timed, fsstack, corpus, compression="gzip")
 
     @pytest.mark.benchmark(group="du")
+    @pytest.mark.fsstack_repeat("auto")
     def test_du(self, fsstack: Built, timed: Timed) -> None:
         workloads.du(timed, fsstack)
 
     @pytest.mark.benchmark(group="rsync")
+    @pytest.mark.fsstack_repeat("auto")
     def test_rsync(self, fsstack: Built, timed: Timed, corpus: Corpus, tmp_path: Path) -> None:
         workloads.rsync_dry_run(timed, fsstack, tmp_path / "empty", corpus=corpus)
 

@@ -1,24 +1,57 @@
-"""All tests, as CI runs them: ``python -m tests``. With arguments, one session of pytest with them.
+"""The tests in parts, as CI runs them: ``python -m tests``, and ``python -m tests kernels`` for the rest.
+
+With other arguments, one session of pytest with them.
 
 Guests in emulation keep one CPU busy each, and share nothing: two of their files or classes run at a time, the longest
-first. All others need the machine for themselves.
+first. Tests on real devices wait for the kernel as much as they work.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-LONGEST = Path("tests/kernel/test_scenarios_in_guest.py")
-GUESTS = map(str, dict.fromkeys([LONGEST, *sorted(LONGEST.parent.glob("test_*.py"))]))
-PARTS = (["--ignore=tests/kernel"], [*GUESTS, "-n2", "--dist=loadscope", "--no-loadscope-reorder"])
+from tests import guests
+
+LONGEST = "tests/kernel/test_scenarios_in_guest.py"
+ONE_GUEST = "tests/kernel/test_one_guest.py"
+GUESTS = dict.fromkeys([LONGEST, *sorted(map(str, Path(LONGEST).parent.glob("test_*.py")))])
+
+# Tests that wait for devices leave the processors to those that do not, so all go together.
+TEST = {"all but most guests": [ONE_GUEST, "tests/real", "tests/plugin", "tests/unit", "-n4", "--dist=worksteal"]}
+KERNELS = {"all guests": [*GUESTS, "-n2", "--dist=loadscope", "--no-loadscope-reorder"]}
+
+LEFT_OUT = """\
+Left out: tests/kernel but for one guest, that is each layer, the studies' stacks and several kernels in guests of other
+kernels. They take half an hour on two cores without KVM: tox -e kernels (as root), or python -m tests kernels"""
 
 
 def main(arguments: list[str]) -> int:
     """Returns the highest exit code of pytest."""
-    pytest = [sys.executable, "-m", "pytest", "-ra"]
-    return max(subprocess.call([*pytest, *part]) for part in ([arguments] if arguments else PARTS))
+    if arguments == ["kernels"]:
+        before = guests.contents(guests.ROOT)
+        code = run(KERNELS)
+        print(f"guests: {'failed' if code else guests.note(guests.ROOT, before)}")
+        return code
+    if arguments:
+        return run({"pytest": arguments})
+    code = run(TEST)
+    print(LEFT_OUT)
+    return code
+
+
+def run(parts: dict[str, list[str]]) -> int:
+    """Run each part, also after one that failed, and say how long they took."""
+    took = []
+    codes = []
+    for name, words in parts.items():
+        start = time.monotonic()
+        codes.append(subprocess.call([sys.executable, "-m", "pytest", "-ra", *words]))
+        took.append(f"{name} {time.monotonic() - start:.0f} s{' (failed)' if codes[-1] else ''}")
+    print(f"Tests: {', '.join(took)}")
+    return max(codes)
 
 
 if __name__ == "__main__":

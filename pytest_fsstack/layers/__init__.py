@@ -2,67 +2,58 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.layers.dmcrypt import Dmcrypt, Luks
-from pytest_fsstack.layers.filesystems import (
-    Bcachefs,
-    Btrfs,
-    Exfat,
-    Ext2,
-    Ext3,
-    Ext4,
-    F2fs,
-    Jfs,
-    Nilfs2,
-    Ntfs,
-    Ntfs3g,
-    Reiserfs,
-    Tmpfs,
-    Vfat,
-    Xfs,
+from pytest_fsstack.layers import (
+    dmcrypt,
+    filesystems,
+    integrity,
+    kernel_encryption,
+    lvm,
+    mapper,
+    passthrough,
+    raid,
+    stacked,
+    zfs,
 )
-from pytest_fsstack.layers.integrity import Integrity
-from pytest_fsstack.layers.kernel_encryption import Ecryptfs, Fscrypt
-from pytest_fsstack.layers.lvm import Lvm
-from pytest_fsstack.layers.mapper import Delay, Flakey, Linear
-from pytest_fsstack.layers.passthrough import Bind, Loop, Overlay, Raw
-from pytest_fsstack.layers.raid import Raid
-from pytest_fsstack.layers.stacked import Cryfs, Encfs, Gocryptfs, Securefs
-from pytest_fsstack.layers.zfs import Zfs
-from pytest_fsstack.stack import Layer
+from pytest_fsstack.stack.model import Layer
 
-BUILT_IN: tuple[type[Layer], ...] = (
-    Raw,
-    Luks,
-    Dmcrypt,
-    Integrity,
-    Linear,
-    Lvm,
-    Raid,
-    Delay,
-    Flakey,
-    Ext2,
-    Ext3,
-    Ext4,
-    Xfs,
-    Btrfs,
-    F2fs,
-    Nilfs2,
-    Jfs,
-    Reiserfs,
-    Zfs,
-    Bcachefs,
-    Exfat,
-    Vfat,
-    Ntfs,
-    Ntfs3g,
-    Tmpfs,
-    Gocryptfs,
-    Encfs,
-    Cryfs,
-    Securefs,
-    Ecryptfs,
-    Fscrypt,
-    Bind,
-    Overlay,
-    Loop,
-)
+#: By name, in the order of the docs.
+BUILT_IN: dict[str, type[Layer]] = {
+    layer.name: layer
+    for layer in (
+        passthrough.Raw,
+        dmcrypt.Luks,
+        dmcrypt.Dmcrypt,
+        integrity.Integrity,
+        mapper.Linear,
+        lvm.Lvm,
+        raid.Raid,
+        mapper.Delay,
+        mapper.Flakey,
+        filesystems.Ext2,
+        filesystems.Ext3,
+        filesystems.Ext4,
+        filesystems.Xfs,
+        filesystems.Btrfs,
+        filesystems.F2fs,
+        filesystems.Nilfs2,
+        filesystems.Jfs,
+        filesystems.Reiserfs,
+        zfs.Zfs,
+        filesystems.Bcachefs,
+        filesystems.Exfat,
+        filesystems.Vfat,
+        filesystems.Ntfs,
+        filesystems.Ntfs3g,
+        filesystems.Tmpfs,
+        stacked.Gocryptfs,
+        stacked.Encfs,
+        stacked.Cryfs,
+        stacked.Securefs,
+        kernel_encryption.Ecryptfs,
+        kernel_encryption.Fscrypt,
+        passthrough.PlainDirectory,
+        passthrough.Bind,
+        passthrough.Overlay,
+        passthrough.Loop,
+    )
+}

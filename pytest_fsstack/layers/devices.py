@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import guard, host, loopback, settings
-from pytest_fsstack.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
-from pytest_fsstack.stack import Block, Device, Directory, PlaceType, Site
+from pytest_fsstack.layers import loopback
+from pytest_fsstack.machine import blockdev, commands, directories, guard, journal, mounts, tuning
+from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind, Unproved
+from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.stack.model import Block, Device, Directory, PlaceType, Site
 
 
 @contextlib.contextmanager
@@ -25,7 +28,7 @@ def _sparse_file(directory: Path, size: int) -> Iterator[Block]:
         with loopback.attached(image.fileno()) as block:
             yield block
     # The filesystem now frees the file's blocks: that work must not fall into the next stack's measurement.
-    host.syncfs(directory)
+    commands.syncfs(directory)
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class LoopDevice:
         if space > self.size:
             return f"give --fsstack-size={_gigabytes(space)} or a disk as --fsstack-device"
         return "its file lies where too little is free; name another place with --fsstack-dir"
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
@@ -77,12 +83,15 @@ class RamDevice:
             return f"give --fsstack-size={_gigabytes(space)}, if there is that much memory"
         return "this machine has no more memory available"
 
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
         target = site.mountpoint("ram", 0)
         with (
-            site.journal.entry("mount", target=str(target)),
-            host.mounted("tmpfs", target, "tmpfs", f"size={self.size + 2**20}"),
+            site.journal.entry(mounts.MOUNT, target=str(target)),
+            mounts.mounted("tmpfs", target, "tmpfs", f"size={self.size + 2**20}"),
             _sparse_file(target, self.size) as block,
         ):
             yield block
@@ -96,7 +105,11 @@ class DiskDevice:
     overwrite: bool
     #: Whether all of it is discarded before each stack is built.
     discard: bool = False
+    #: In test ids, if the last part of the path does not tell it from another device of the session.
+    name: str = ""
     gives: ClassVar[PlaceType] = Block
+    #: What `held` holds; a device that it is not called for is identified anew for each stack.
+    _held: list[guard.Held] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def spec(self) -> str:
@@ -104,7 +117,7 @@ class DiskDevice:
 
     @property
     def id(self) -> str:
-        return self.path.name
+        return self.name or _last_parts(self.path, 1)
 
     def needs(self) -> list[Need]:
         blkdiscard = [Tool("blkdiscard", "util-linux")] if self.discard else []
@@ -117,23 +130,57 @@ class DiskDevice:
         return "give a larger --fsstack-device"
 
     @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with guard.held(self.path, overwrite=self.overwrite) as device:
+            device.accept()
+            self._held.append(device)
+            try:
+                yield
+            finally:
+                self._held.remove(device)
+
+    @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Block]:
         notes = []
 
         @contextlib.contextmanager
-        def record(disk: guard.Disk) -> Iterator[None]:
-            with site.journal.entry("disk", **disk.facts()) as note:
+        def record(disk: guard.Disk) -> Iterator[guard.Tell]:
+            with site.journal.entry(DISK, **disk.facts()) as note:
                 notes.append(note)
-                yield
 
-        with guard.claimed(self.path, overwrite=self.overwrite, record=record) as disk:
+                def tell(proof: Mapping[str, str]) -> None:
+                    # The journal is for a kill: where it cannot be written, the label still can.
+                    with contextlib.suppress(OSError):
+                        note.note(**proof)
+
+                yield tell
+
+        with contextlib.ExitStack() as undo:
+            if self._held:
+                device = self._held[0]
+            else:
+                device = undo.enter_context(guard.held(self.path, overwrite=self.overwrite))
+            undo.enter_context(device.claimed(record=record))
             if self.discard:
-                disk.check()
-                host.run("blkdiscard", self.path)
+                device.check()
+                commands.run("blkdiscard", device.path)
                 # Without its label, what a killed session left would need to be given over again.
-                guard.write_label(self.path)
-            # What proves to a later clean-up that nobody has formatted the device since.
-            yield Block(self.path, disk.check, lambda: notes[0].note(signature=guard.signature(self.path)))
+                device.label()
+
+            def written() -> None:
+                device.settle()
+                # What proves to a later clean-up that nobody has formatted the device since.
+                notes[0].note(signature=guard.signature(device.path))
+                opened()
+
+            def opened() -> None:
+                # What proves to it that nobody has mounted the filesystem since.
+                if (now := blockdev.last_mount(device.path)) != notes[0].facts.get("mounted"):
+                    notes[0].note(mounted=now)
+
+            # While the session holds the device, the kernel keeps what was read of it, by udev for example, when a
+            # filesystem is unmounted. The next mount must see what that filesystem wrote past this cache.
+            yield Block(device.path, device.check, written, verify=device.settle, opened=opened)
 
 
 @dataclass(frozen=True)
@@ -141,6 +188,8 @@ class DirectoryDevice:
     """An existing directory, in which each stack gets a fresh subdirectory; nothing is formatted."""
 
     path: Path
+    #: In test ids, if the last part of the path does not tell it from another device of the session.
+    name: str = ""
     gives: ClassVar[PlaceType] = Directory
 
     @property
@@ -149,7 +198,7 @@ class DirectoryDevice:
 
     @property
     def id(self) -> str:
-        return "dir-" + re.sub(r"[^A-Za-z0-9_.:-]+", ".", self.path.name or "root")
+        return f"dir-{self.name or _last_parts(self.path, 1)}"
 
     def needs(self) -> list[Need]:
         return []
@@ -160,14 +209,90 @@ class DirectoryDevice:
     def advice(self, space: int) -> str:
         return "free some, or name a directory on a larger filesystem"
 
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Directory]:
-        path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=self.path))
-        with site.journal.entry("directory", path=str(path)):
-            try:
-                yield Directory(path)
-            finally:
-                shutil.rmtree(path)
+        with directories.lasting(self.path, site.journal) as path:
+            yield Directory(path)
+
+
+def _which_disk(facts: Facts) -> dict[str, Fact]:
+    return guard.identify(Path(journal.text(facts, "path"))).facts()
+
+
+def _unlabelled(facts: Facts) -> bool:
+    path = Path(journal.text(facts, "path"))
+    if facts.get("diskseq") is None:
+        raise Gone("this kernel does not number disks, so nothing proves that this is the one")
+    if not path.exists():
+        raise Unproved("it is not plugged in")
+    now = _which_disk(facts)
+    if now != {name: facts.get(name) for name in now}:
+        raise Gone("it is another disk now, or was plugged in again")
+    return not guard.labelled(path)
+
+
+def _relabelled(facts: Facts) -> str:
+    path = Path(journal.text(facts, "path"))
+    if "digest" in facts and guard.half_emptied(path, facts):
+        return _emptied(path)
+    signature = facts.get("signature")
+    if not signature or guard.signature(path) != signature:
+        # A device without the very signature that we wrote may be in somebody's use, as one with plain dm-crypt on it.
+        raise Gone(
+            "nothing proves that it holds what the session left and no other data; "
+            f"`--fsstack-overwrite={path}` gives it over to testing if nobody needs it"
+        )
+    if not _out_of_reach(signature) and (not facts.get("mounted") or blockdev.last_mount(path) != facts["mounted"]):
+        raise Gone(
+            "it holds what the session left, and maybe files that were put there since: its filesystem was mounted "
+            f"again, or does not record that; `--fsstack-overwrite={path}` gives it over to testing if nobody needs it"
+        )
+    return _emptied(path)
+
+
+def _emptied(path: Path) -> str:
+    with guard.claimed(path, overwrite=True):
+        pass
+    return f"emptied {path} but for its scratch label"
+
+
+def _out_of_reach(signature: Fact) -> bool:
+    """Whether nobody can have put files there: the passphrase was random, and died with the session."""
+    return isinstance(signature, str) and signature.startswith("crypto_LUKS ")
+
+
+DISK = Kind(
+    "disk",
+    _unlabelled,
+    _relabelled,
+    _which_disk,
+    afterwards="disks are numbered anew with each boot, so nothing proves that it is the one",
+    only_asked=True,
+)
+
+
+def _last_parts(path: Path, count: int) -> str:
+    """The end of a path in characters that ``-k`` accepts."""
+    words = path.parts[1:][-count:] or ("root",)
+    return re.sub(r"[^A-Za-z0-9_.:-]+", ".", ".".join(words))
+
+
+def told_apart(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """The devices with ids of their own, as many last parts of their paths as that takes: chains go by the ids."""
+    found = list(dict.fromkeys(devices))
+    count = 1
+    while twice := {device.id for device in found if [each.id for each in found].count(device.id) > 1}:
+        count += 1
+        for index, device in enumerate(found):
+            if device.id in twice and isinstance(device, (DiskDevice, DirectoryDevice)):
+                name = _last_parts(device.path, count)
+                # Characters that are left out may be the whole difference.
+                unlike = "" if count <= len(device.path.parts) else f"-{index + 1}"
+                found[index] = dataclasses.replace(device, name=name + unlike)
+    return tuple(found)
 
 
 def _gigabytes(size: int) -> str:
@@ -177,7 +302,7 @@ def _gigabytes(size: int) -> str:
 
 def _discards(device: Path) -> bool:
     try:
-        return int((settings.queue(device) / "discard_max_bytes").read_text()) > 0
+        return int((tuning.queue(device) / "discard_max_bytes").read_text()) > 0
     except OSError:
         return False
 

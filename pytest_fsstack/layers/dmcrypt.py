@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack.layers.mapper import mapping
-from pytest_fsstack.needs import DMSETUP, DeviceMapper, KernelCipher, Need, Root, Tool
-from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.layers.mapper import MAPPING, mapping
+from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, KernelCipher, Need, Root, Tool
+from pytest_fsstack.stack.model import Block, OptionError, Place, Site, option
+from pytest_fsstack.stack.program import ToolLayer
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
 
@@ -19,11 +20,13 @@ _WORKQUEUES = ("no_read_workqueue", "no_write_workqueue", "same_cpu_crypt", "sub
 
 
 @dataclass(frozen=True)
-class _Crypt(Layer):
+class _Crypt(ToolLayer):
     """What LUKS and plain dm-crypt have in common."""
 
+    leaves: ClassVar = (MAPPING,)
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
+    tool: ClassVar = CRYPTSETUP
 
     cipher: str = option("aes-xts-plain64", "cipher, as `cryptsetup --cipher` takes it, such as aes-cbc-essiv:sha256")
     key_size: int = option(512, "bits of the key; XTS halves it")
@@ -35,13 +38,13 @@ class _Crypt(Layer):
     open: str = option("", "further options of `cryptsetup open`, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("crypt"), DMSETUP, CRYPTSETUP, *_in_kernel(self.cipher)]
+        return [Root("device-mapper"), DeviceMapper("crypt"), DMSETUP, self.program, *_in_kernel(self.cipher)]
 
     def check_options(self) -> None:
         if self.key_size <= 0 or self.key_size % 8:
-            raise OptionError("key_size", f"key_size is a number of bits such as 256 or 512, not {self.key_size}")
+            raise OptionError("key_size", f"key_size must be a number of bits such as 256 or 512 (got {self.key_size})")
         if self.sector_size not in (None, 512, 1024, 2048, 4096):
-            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096, not {self.sector_size}")
+            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
     @property
     def _cipher(self) -> list[str]:
@@ -93,7 +96,7 @@ class Luks(_Crypt):
         pbkdf = ["--pbkdf", "pbkdf2"] if self.type == "luks2" else []
         with site.secret.passphrase() as fd:
             below.overwrite(
-                *("cryptsetup", "--batch-mode", "luksFormat", "--type", self.type),
+                *(self.program.command, "--batch-mode", "luksFormat", "--type", self.type),
                 *(*pbkdf, "--pbkdf-force-iterations", "1000", *self._cipher),
                 *(["--integrity", self.integrity] if self.integrity else []),
                 *([] if self.wipe else ["--integrity-no-wipe"]),
@@ -108,7 +111,7 @@ class Luks(_Crypt):
             with site.secret.passphrase() as fd:
                 journal = [] if self.journal else ["--integrity-no-journal"]
                 words = ["--type", "luks", *journal, *self._opening, "--key-file", f"/proc/self/fd/{fd}"]
-                command = ["cryptsetup", "--batch-mode", "open", *words, str(below.path), name]
+                command = [self.program.command, "--batch-mode", "open", *words, str(below.path), name]
                 # As cryptsetup calls it.
                 integrity = [f"{name}_dif"] if self.integrity else []
                 block = undo.enter_context(mapping(name, site, *command, fds=(fd,), below=integrity))
@@ -133,7 +136,7 @@ class Dmcrypt(_Crypt):
             with site.secret.key(size) as fd:
                 keys = ["--key-file", f"/proc/self/fd/{fd}", "--keyfile-size", str(size)]
                 words = ["--type", "plain", *self._cipher, *self._opening, *keys]
-                command = ["cryptsetup", "--batch-mode", "open", *words, str(below.path), name]
+                command = [self.program.command, "--batch-mode", "open", *words, str(below.path), name]
                 block = undo.enter_context(mapping(name, site, *command, fds=(fd,)))
             yield block
 

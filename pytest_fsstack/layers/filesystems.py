@@ -12,14 +12,17 @@ import fcntl
 import os
 import shlex
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import host
 from pytest_fsstack.layers.stacked import served
-from pytest_fsstack.needs import FUSE, KernelFilesystem, Need, Root, Tool
-from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.journal import Kind
+from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.machine.orphans import DAEMON
+from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.program import ToolLayer
 
 #: Frees what is preallocated to files that are closed, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS
 #: of fs/xfs/libxfs/xfs_fs.h, with its struct xfs_fs_eofblocks: version 1, no flags, all files).
@@ -28,12 +31,12 @@ _XFS_EOFBLOCKS = struct.pack("=IIIII108x", 1, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Filesystem(Layer):
+class Filesystem(ToolLayer):
     """A filesystem of the kernel: mkfs, mount, unmount."""
 
+    leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
     takes: ClassVar = (Block,)
     gives: ClassVar = Directory
-    tool: ClassVar[Tool]
     #: Always passed to mkfs: quiet, overwrite, no discard.
     always: ClassVar[tuple[str, ...]]
     #: What the kernel calls it, where that is not the layer's name.
@@ -45,7 +48,7 @@ class Filesystem(Layer):
     mount: str = option("", "mount options, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem(self.driver or self.name, gone=self.gone), self.tool]
+        return [Root("mounting"), KernelFilesystem(self.driver or self.name, gone=self.gone), self.program]
 
     def mkfs_words(self) -> list[str]:
         """The options for mkfs: ours, then the user's, which win where both speak."""
@@ -61,16 +64,21 @@ class Filesystem(Layer):
         except ValueError as error:
             raise OptionError("mkfs", f"mkfs is not a command line: {error}") from None
 
+    def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
+        """The options for mkfs, with what layers above want."""
+        added = [name for feature in wanted for name in self.provides[feature]]
+        return [*words, "-O", ",".join(added)] if added else words
+
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
-        below.overwrite(self.tool.command, *self.mkfs_words())
+        below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), site.wanted))
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
         with (
-            site.journal.entry("mount", target=str(target)),
-            host.mounted(below.path, target, self.driver or self.name, ",".join(self.mount_words())),
+            site.journal.entry(mounts.MOUNT, target=str(target)),
+            mounts.mounted(below.path, target, self.driver or self.name, ",".join(self.mount_words())),
         ):
             yield Directory(target)
 
@@ -83,20 +91,39 @@ class _Ext(Filesystem):
 
     def mkfs_words(self) -> list[str]:
         # mke2fs obeys the last -E only, so ours and the user's must become one.
-        words = shlex.split(self.mkfs)
-        given: list[str] = []
-        rest: list[str] = []
-        while words:
-            word = words.pop(0)
-            if word == "-E" and words:
-                given += words.pop(0).split(",")
-            elif word.startswith("-E") and len(word) > 2:
-                given += word[2:].split(",")
-            else:
-                rest.append(word)
+        rest, given = _taken_out(shlex.split(self.mkfs), "-E")
         keys = {item.partition("=")[0].removeprefix("no") for item in given}
         ours = [item for item in self.extended if item.partition("=")[0].removeprefix("no") not in keys]
-        return [*self.always, "-E", ",".join([*ours, *given]), *rest]
+        # Which filesystem it makes goes by its own name, which may be mkfs.ext4-1.46.
+        kind = ["-t", self.name] if self.binary else []
+        return [*self.always, *kind, "-E", ",".join([*ours, *given]), *rest]
+
+    def check_wanted(self, feature: str) -> None:
+        super().check_wanted(feature)
+        _, given = _taken_out(self.mkfs_words(), "-O")
+        for name in self.provides[feature]:
+            if f"^{name}" in given:
+                raise OptionError("mkfs", f"mkfs={self.mkfs!r} forbids it: leave ^{name} out")
+
+    def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
+        # mke2fs obeys the last -O only as well.
+        rest, given = _taken_out(words, "-O")
+        added = [name for feature in wanted for name in self.provides[feature] if name not in given]
+        return [*rest, "-O", ",".join([*given, *added])] if added else words
+
+
+def _taken_out(words: list[str], option: str) -> tuple[list[str], list[str]]:
+    """The words without an option that may be repeated, and all its values, which commas separate."""
+    words, rest, values = list(words), [], []
+    while words:
+        word = words.pop(0)
+        if word == option and words:
+            values += words.pop(0).split(",")
+        elif word.startswith(option) and len(word) > len(option):
+            values += word[len(option) :].split(",")
+        else:
+            rest.append(word)
+    return rest, values
 
 
 def _e2fsprogs(command: str) -> Tool:
@@ -126,6 +153,7 @@ class Ext4(_Ext):
     name: ClassVar = "ext4"
     example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
     tool: ClassVar = _e2fsprogs("mkfs.ext4")
+    provides: ClassVar = {"encryption": ("encrypt", "stable_inodes")}
 
 
 @dataclass(frozen=True)
@@ -166,7 +194,7 @@ class Btrfs(Filesystem):
         if self.compress is not None:
             method, _, level = self.compress.partition(":")
             if method not in ("zlib", "lzo", "zstd") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"compress must be zlib, lzo or zstd (or zstd:3), not {self.compress!r}")
+                raise OptionError("compress", f"compress must be zlib, lzo or zstd (or zstd:3) (got {self.compress!r})")
 
     def mount_words(self) -> list[str]:
         # Since Linux 6.2 it discards in the background where the device can.
@@ -184,6 +212,7 @@ class F2fs(Filesystem):
     name: ClassVar = "f2fs"
     example: ClassVar = "f2fs(compress='lz4')"
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
+    provides: ClassVar = {"encryption": ("encrypt",)}
     always: ClassVar = ("-q", "-f", "-t", "0")
 
     compress: str | None = option(
@@ -198,7 +227,7 @@ class F2fs(Filesystem):
             method, _, level = self.compress.partition(":")
             if method not in ("lzo", "lz4", "zstd", "lzo-rle") or (level and not level.isdecimal()):
                 raise OptionError(
-                    "compress", f"compress must be lzo, lz4, zstd or lzo-rle (or zstd:3), not {self.compress!r}"
+                    "compress", f"compress must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got {self.compress!r})"
                 )
 
     def mkfs_words(self) -> list[str]:
@@ -251,7 +280,7 @@ class Reiserfs(Filesystem):
 
 @dataclass(frozen=True)
 class Bcachefs(Filesystem):
-    """The copy-on-write filesystem bcachefs, where kernel and tools have it."""
+    """The copy-on-write filesystem bcachefs, if kernel and tools have it."""
 
     name: ClassVar = "bcachefs"
     example: ClassVar = "bcachefs(compress='zstd:3')"
@@ -265,7 +294,7 @@ class Bcachefs(Filesystem):
         if self.compress is not None:
             method, _, level = self.compress.partition(":")
             if method not in ("lz4", "gzip", "zstd") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"compress must be lz4, gzip or zstd (or zstd:3), not {self.compress!r}")
+                raise OptionError("compress", f"compress must be lz4, gzip or zstd (or zstd:3) (got {self.compress!r})")
 
     def mkfs_words(self) -> list[str]:
         discard = [] if "discard" in self.mkfs else ["--discard=0"]
@@ -300,6 +329,7 @@ class Vfat(Filesystem):
 
 
 _MKNTFS = Tool("mkntfs", "ntfs-3g", {"dnf": "ntfsprogs", "zypper": "ntfsprogs"})
+_NTFS_3G = Tool("ntfs-3g", "ntfs-3g")
 
 
 @dataclass(frozen=True)
@@ -323,11 +353,12 @@ class Ntfs(Filesystem):
 class Ntfs3g(Ntfs):
     """Microsoft's NTFS by the FUSE daemon ntfs-3g, as on systems whose kernel has no driver that writes."""
 
+    leaves: ClassVar = (mounts.MOUNT, DAEMON)
     name: ClassVar = "ntfs3g"
     caches: ClassVar = True
 
     def needs(self) -> list[Need]:
-        tools = [self.tool, Tool("ntfs-3g", "ntfs-3g"), Tool("setpriv", "util-linux")]
+        tools = [self.program, self.beside(_NTFS_3G), Tool("setpriv", "util-linux")]
         return [Root("mounting"), FUSE, KernelFilesystem("fuseblk", "fuse"), *tools]
 
     def mount_words(self) -> list[str]:
@@ -337,7 +368,7 @@ class Ntfs3g(Ntfs):
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
-        words = ["ntfs-3g", "-o", ",".join(self.mount_words()), str(below.path), str(target)]
+        words = [self.beside(_NTFS_3G).command, "-o", ",".join(self.mount_words()), str(below.path), str(target)]
         with served(target, site, *words, on_block=True) as place:
             yield place
 
@@ -346,6 +377,7 @@ class Ntfs3g(Ntfs):
 class Tmpfs(Layer):
     """Memory, whatever is below: what the machine can do without a device."""
 
+    leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
     name: ClassVar = "tmpfs"
     example: ClassVar = "tmpfs(mount='size=2G')"
     volatile: ClassVar = True
@@ -361,7 +393,7 @@ class Tmpfs(Layer):
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
         with (
-            site.journal.entry("mount", target=str(target)),
-            host.mounted("tmpfs", target, "tmpfs", self.mount),
+            site.journal.entry(mounts.MOUNT, target=str(target)),
+            mounts.mounted("tmpfs", target, "tmpfs", self.mount),
         ):
             yield Directory(target)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack.layers.mapper import mapping
-from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root, Tool
-from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.layers.mapper import MAPPING, mapping
+from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
+from pytest_fsstack.stack.model import Block, OptionError, Place, Site, option
+from pytest_fsstack.stack.program import ToolLayer
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
 
@@ -20,7 +21,7 @@ _KEY = 32
 
 
 @dataclass(frozen=True)
-class Integrity(Layer):
+class Integrity(ToolLayer):
     """dm-integrity: a checksum for each sector, so that reading what has decayed fails.
 
     Everything is written once when the stack is set up, which takes as long as filling the device does: reading a
@@ -28,9 +29,11 @@ class Integrity(Layer):
     computes by and by (`--integrity-recalculate`) would be work behind a measurement.
     """
 
+    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "integrity"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
+    tool: ClassVar = INTEGRITYSETUP
 
     integrity: str = option(
         "crc32c", "checksum, as `integritysetup --integrity` takes it: sha256, xxhash64, hmac-sha256"
@@ -48,19 +51,19 @@ class Integrity(Layer):
     open: str = option("", "further options of `integritysetup open`, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("integrity"), DMSETUP, INTEGRITYSETUP]
+        return [Root("device-mapper"), DeviceMapper("integrity"), DMSETUP, self.program]
 
     def check_options(self) -> None:
         if self.tag_size is not None and self.tag_size <= 0:
-            raise OptionError("tag_size", f"tag_size is a number of bytes such as 4 or 32, not {self.tag_size}")
+            raise OptionError("tag_size", f"tag_size must be a number of bytes such as 4 or 32 (got {self.tag_size})")
         if self.sector_size not in (None, 512, 1024, 2048, 4096):
-            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096, not {self.sector_size}")
+            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
         with self._checksum(site) as (words, fds):
             below.overwrite(
-                *("integritysetup", "--batch-mode", "format", "--progress-frequency", "0", *words),
+                *(self.program.command, "--batch-mode", "format", "--progress-frequency", "0", *words),
                 *(["--tag-size", str(self.tag_size)] if self.tag_size else []),
                 *(["--sector-size", str(self.sector_size)] if self.sector_size else []),
                 *([] if self.wipe else ["--no-wipe"]),
@@ -74,7 +77,7 @@ class Integrity(Layer):
         with contextlib.ExitStack() as undo:
             with self._checksum(site) as (words, fds):
                 command = [
-                    "integritysetup",
+                    self.program.command,
                     "--batch-mode",
                     "open",
                     *words,

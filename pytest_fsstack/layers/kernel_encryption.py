@@ -8,16 +8,25 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
-import platform
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import host
-from pytest_fsstack.needs import KernelCipher, KernelFilesystem, Need, Root, Tool, load_module
-from pytest_fsstack.stack import Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine import commands, journal, mounts, processes
+from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
+from pytest_fsstack.machine.needs import (
+    KernelCipher,
+    KernelFilesystem,
+    Lack,
+    Need,
+    Root,
+    Tool,
+    load_module,
+    not_in_kernel,
+)
+from pytest_fsstack.stack.model import Directory, Layer, OptionError, Place, Site, option
 
 KEYCTL = Tool("keyctl", "keyutils")
 XFS_IO = Tool("xfs_io", "xfsprogs")
@@ -42,6 +51,38 @@ def _authentication_token(key: bytes, signature: str) -> bytes:
     return head + session_key + reserved + token
 
 
+# -- after a kill ------------------------------------------------------------------------------------------------------
+
+
+def _real_target(facts: Facts) -> dict[str, Fact]:
+    return {"target": os.path.realpath(journal.text(facts, "target"))}
+
+
+def _key_added(facts: Facts) -> bool:
+    # Its identifier is a hash of the random key, so wherever it is known it is that session's.
+    target, key = journal.text(facts, "target"), journal.text(facts, "key")
+    if not Path(target).is_dir():
+        return False
+    try:
+        return "Absent" not in commands.run("xfs_io", "-c", f"enckey_status {key}", target)
+    except commands.CommandError:
+        return False  # the filesystem that had it is not mounted there any more
+
+
+def _key_removed(facts: Facts) -> str:
+    target = journal.text(facts, "target")
+    if "busy" in commands.run("xfs_io", "-c", f"rm_enckey {journal.text(facts, 'key')}", target):
+        holders = ", ".join(processes.users(Path(target)))
+        raise Unproved(f"its files are still open{f'; in use by: {holders}' if holders else ''}")
+    return f"removed the encryption key of {target}"
+
+
+KEY = Kind("fscrypt key", _key_added, _key_removed, _real_target)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Ecryptfs(Layer):
     """eCryptfs: each file encrypted by the kernel into a file of the directory below, by default with AES-128.
@@ -49,6 +90,7 @@ class Ecryptfs(Layer):
     Encrypted names leave 143 bytes for a name.
     """
 
+    leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "ecryptfs"
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
     takes: ClassVar = (Directory,)
@@ -65,7 +107,9 @@ class Ecryptfs(Layer):
 
     def check_options(self) -> None:
         if not 0 < self.key_bytes <= 64:
-            raise OptionError("key_bytes", f"key_bytes is a number of bytes such as 16 or 32, not {self.key_bytes}")
+            raise OptionError(
+                "key_bytes", f"key_bytes must be a number of bytes such as 16 or 32 (got {self.key_bytes})"
+            )
 
     def create(self, below: Place, site: Site) -> None:
         self._ciphertext(below).mkdir()
@@ -74,22 +118,22 @@ class Ecryptfs(Layer):
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
         keys, words = contextlib.ExitStack(), []
-        with site.journal.entry("mount", target=str(target)), keys:
+        with site.journal.entry(mounts.MOUNT, target=str(target)), keys:
             signatures = []
             for key, signature in self._keys(site):
-                fd = keys.enter_context(host.secret_fd(_authentication_token(key, signature)))
+                fd = keys.enter_context(commands.secret_fd(_authentication_token(key, signature)))
                 signatures.append((signature, fd))
                 words += [signature, f"/proc/self/fd/{fd}"]
             options = ",".join(self._options([signature for signature, _ in signatures]))
             # mount.ecryptfs, where it is installed, would ask questions.
             mount = ["-i", "-t", "ecryptfs", "-o", options, str(self._ciphertext(below)), str(target)]
             session = ["keyctl", "session", "-", "sh", "-euc", _MOUNT, "sh"]
-            host.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
+            commands.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
             keys.close()
             try:
                 yield Directory(target)
             finally:
-                host.unmount(target)
+                mounts.unmount(target)
 
     def _keys(self, site: Site) -> list[tuple[bytes, str]]:
         """For contents and for names: the key, and the public name that files refer to it by."""
@@ -140,24 +184,25 @@ _FOR_NAMES = tuple(dict.fromkeys(name for mode in _MODES.values() for name in mo
 class _FileEncryption:
     """A filesystem of the running kernel that can encrypt files."""
 
-    def missing(self) -> str | None:
+    def missing(self) -> Lack | None:
         for kind in "ext4", "f2fs":
             feature = Path("/sys/fs", kind, "features/encryption")
             if feature.exists() or (load_module(kind) and feature.exists()):
                 return None
-        return f"this kernel ({platform.release()}) has no encryption in ext4 or f2fs: boot a kernel that has it"
+        return not_in_kernel("encryption in ext4 or f2fs")
 
 
 @dataclass(frozen=True)
 class Fscrypt(Layer):
     """fscrypt: a directory of ext4 or f2fs that the filesystem itself encrypts, names included.
 
-    The filesystem below must be made for it: ``ext4(mkfs='-O encrypt,stable_inodes') | fscrypt``, or
-    ``f2fs(mkfs='-O encrypt') | fscrypt``.
+    The filesystem below is made for it by itself. On `dir:/a/directory` it must be already.
     """
 
+    leaves: ClassVar = (KEY,)
     name: ClassVar = "fscrypt"
-    example: ClassVar = "ext4(mkfs='-O encrypt,stable_inodes') | fscrypt"
+    example: ClassVar = "ext4 | fscrypt"
+    wants: ClassVar = ("encryption",)
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
@@ -174,41 +219,40 @@ class Fscrypt(Layer):
     def check_options(self) -> None:
         possible = _MODES[self.contents].names
         if self._names not in possible:
-            raise OptionError("filenames", f"{self.contents} goes with {' or '.join(possible)}, not {self._names}")
+            raise OptionError("filenames", f"{self.contents} goes with {' or '.join(possible)} (got {self._names})")
 
     def create(self, below: Place, site: Site) -> None:
         key = self._identifier(site)
         try:
-            host.run("xfs_io", "-c", f"enckey_status {key}", below.path)
-        except host.CommandError as error:
-            kind = host.run("findmnt", "-n", "-o", "FSTYPE", "-T", below.path).strip()
+            commands.run("xfs_io", "-c", f"enckey_status {key}", below.path)
+        except commands.CommandError as error:
+            kind = commands.run("findmnt", "-n", "-o", "FSTYPE", "-T", below.path).strip()
             raise OSError(
-                f"{below.path} is on {kind} that was not made for encryption; write "
-                "`ext4(mkfs='-O encrypt,stable_inodes') | fscrypt` or `f2fs(mkfs='-O encrypt') | fscrypt` "
-                "(an ext4 that is there already gets it by `tune2fs -O encrypt`)"
+                f"{below.path} is on {kind} that was not made for encryption; `ext4 | fscrypt` and `f2fs | fscrypt` "
+                "make one (an ext4 that is there already gets it by `tune2fs -O encrypt`)"
             ) from error
         directory = self._directory(below)
         directory.mkdir()
         modes = f"-c {_MODES[self.contents].number} -n {_MODES[self._names].number}"
-        host.run("xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), directory)
+        commands.run("xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), directory)
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         key = self._identifier(site)
-        with site.journal.entry("fscrypt key", target=str(below.path), key=key):
+        with site.journal.entry(KEY, target=str(below.path), key=key):
             try:
                 with site.secret.key(64) as fd:
-                    host.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
+                    commands.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
                 yield Directory(self._directory(below))
             finally:
                 self._remove_key(below, key)
 
     def _remove_key(self, below: Place, key: str) -> None:
         # Adding it may have been interrupted before it was there.
-        if "Absent" in host.run("xfs_io", "-c", f"enckey_status {key}", below.path):
+        if "Absent" in commands.run("xfs_io", "-c", f"enckey_status {key}", below.path):
             return
-        if "busy" in host.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
-            holders = ", ".join(host.users(self._directory(below))) or "nobody that shows"
+        if "busy" in commands.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
+            holders = ", ".join(processes.users(self._directory(below))) or "nobody that shows"
             raise OSError(f"{self._directory(below)} can still be read, since it is in use by: {holders}")
 
     @property

@@ -6,17 +6,16 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import host
 from pytest_fsstack.layers import mapper
-from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root, Tool
-from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine import commands, directories, journal
+from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
+from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
 from pytest_fsstack.units import parse_size
 
 _TARGETS = {"linear": "linear", "striped": "striped", "thin": "thin-pool", "snapshot": "snapshot"}
@@ -52,6 +51,45 @@ backup {{
 """
 
 
+DEV = Path("/dev")
+
+
+# -- after a kill ------------------------------------------------------------------------------------------------------
+
+
+def _active_volumes(facts: Facts) -> list[str]:
+    """The mappings of a volume group, hidden ones as well."""
+    group = journal.text(facts, "name")
+    if not group.startswith("fsstack-"):
+        raise Unproved("that is no name that this plugin gives to a volume group")
+    return sorted(mapper.mappings(_of(group)))
+
+
+def _active(facts: Facts) -> bool:
+    return bool(_active_volumes(facts)) or _links(facts).is_dir()
+
+
+def _links(facts: Facts) -> Path:
+    """LVM's links to the volumes, which only udevd removes by itself."""
+    return DEV / journal.text(facts, "name")
+
+
+def _deactivated(facts: Facts) -> str:
+    if volumes := _active_volumes(facts):
+        # Those on which others stand go after them.
+        commands.run("dmsetup", "remove", "--deferred", *volumes, env=commands.mapper_environment())
+    if not commands.wait_until(lambda: not _active_volumes(facts), 2.0):
+        raise Unproved("it goes once nothing uses it any more")
+    _remove_links(_links(facts))
+    return f"removed the logical volumes of {journal.text(facts, 'name')}"
+
+
+GROUP = Kind("vg", _active, _deactivated)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Lvm(Layer):
     """A logical volume of LVM, in a volume group of its own on the device below.
@@ -61,6 +99,7 @@ class Lvm(Layer):
     stands on the snapshot).
     """
 
+    leaves: ClassVar = (GROUP, mapper.MAPPING)
     name: ClassVar = "lvm"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
@@ -72,11 +111,11 @@ class Lvm(Layer):
         None,
         "bytes of a chunk, of a thin pool (65536 and multiples) or of a snapshot (4096 to 524288); by default LVM's",
     )
-    on: str = option("origin", "what the stack stands on where there is a snapshot", choices=("origin", "snapshot"))
+    on: str = option("origin", "what the stack stands on if there is a snapshot", choices=("origin", "snapshot"))
     extents: str = option(
         "",
         "size of the volume, or of the thin pool, as `lvcreate --extents` takes it; by default 100%FREE, or 45%VG "
-        "where a snapshot gets the rest",
+        "if a snapshot gets the rest",
     )
     virtual_size: str = option("", "size of a thin volume, such as 4G; by default 80 % of the device")
     pvcreate: str = option("", "further options of `pvcreate`, verbatim")
@@ -95,15 +134,15 @@ class Lvm(Layer):
             "on": ("snapshot",),
         }
         for name, kinds in belongs.items():
-            if name in self.given and self.kind not in kinds:
+            if name in self.given_options and self.kind not in kinds:
                 wanted = " or ".join(f"kind='{kind}'" for kind in kinds)
                 raise OptionError(name, f"{name} goes with {wanted}")
         if self.stripes is not None and not 1 < self.stripes <= 128:
-            raise OptionError("stripes", f"stripes is a number from 2 to 128, not {self.stripes}")
+            raise OptionError("stripes", f"stripes must be a number from 2 to 128 (got {self.stripes})")
         for name in "stripe_size", "chunk_size":
             size = getattr(self, name)
             if size is not None and (size < 4096 or size % 4096):
-                raise OptionError(name, f"{name} is a number of bytes such as 65536, not {size}")
+                raise OptionError(name, f"{name} must be a number of bytes such as 65536 (got {size})")
         if self.virtual_size:
             try:
                 parse_size(self.virtual_size)
@@ -118,16 +157,16 @@ class Lvm(Layer):
         with (
             self._physical(below, site, site.depth) as volumes,
             _private(volumes, site) as env,
-            site.journal.entry("vg", name=group),
+            site.journal.entry(GROUP, name=group),
             mapper.removed_on_error(_of(group)),
         ):
             for volume in volumes:
                 volume.overwrite("lvm", "pvcreate", "-qffy", *shlex.split(self.pvcreate), env=env)
             # The system's LVM may see the group. It must not activate it by itself.
             words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
-            host.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
+            commands.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
             for words in self._volumes(below, group):
-                host.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
+                commands.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
 
     def _volumes(self, below: Block, group: str) -> list[list[str]]:
         """The options of `lvcreate` for each volume."""
@@ -155,12 +194,14 @@ class Lvm(Layer):
         group = site.name(f"{depth}-lvm")
         with contextlib.ExitStack() as undo:
             volumes = undo.enter_context(self._physical(below, site, depth))
-            undo.enter_context(site.journal.entry("vg", name=group))
-            undo.callback(_remove_links, group)
+            undo.enter_context(site.journal.entry(GROUP, name=group))
+            if commands.mapper_environment():
+                # Without udevd, LVM does not hear that the kernel took the volumes.
+                undo.callback(_remove_links, DEV / group)
             with _private(volumes, site) as env:
                 # It brings those with it that it stands on, hidden ones and the snapshot.
                 words = ["lvm", "lvchange", "-qy", "--activate", "y", f"{group}/lv"]
-                found = undo.enter_context(mapper.held(_of(group), lambda: host.run(*words, env=env)))
+                found = undo.enter_context(mapper.held(_of(group), lambda: commands.run(*words, env=env)))
             name = f"{_prefix(group)}{'snap' if self.on == 'snapshot' else 'lv'}"
             if name not in found:
                 raise OSError(f"LVM activated {', '.join(found) or 'nothing'}, and not {name}")
@@ -182,18 +223,21 @@ class Lvm(Layer):
 @contextlib.contextmanager
 def _private(volumes: Sequence[Block], site: Site) -> Iterator[Mapping[str, str]]:
     """The environment of an LVM that knows these physical volumes, and has everything to itself."""
-    with tempfile.TemporaryDirectory(prefix="lvm-", dir=site.directory) as directory:
+    with directories.scratch(site.directory, "lvm-") as directory:
         paths = [re.escape(os.path.realpath(volume.path)) for volume in volumes]
         accepted = ", ".join(f'"a|^{path}$|"' for path in paths)
-        Path(directory, "lvm.conf").write_text(_CONFIGURATION.format(accepted=accepted, directory=directory))
-        private = {"LVM_SYSTEM_DIR": directory, "LVM_SUPPRESS_FD_WARNINGS": "1"}
-        yield {**host.mapper_environment(), **private}
+        # A string as LVM's parser reads it (libdm/libdm-config.c): these two stand for themselves after a backslash.
+        quoted = re.sub(r'(["\\])', r"\\\1", str(directory))
+        (directory / "lvm.conf").write_text(_CONFIGURATION.format(accepted=accepted, directory=quoted))
+        private = {"LVM_SYSTEM_DIR": str(directory), "LVM_SUPPRESS_FD_WARNINGS": "1"}
+        yield {**commands.mapper_environment(), **private}
 
 
-def _remove_links(group: str) -> None:
-    """Remove the links in /dev as udevd would, where there is none; LVM does not hear that the kernel took the rest."""
-    if host.mapper_environment():
-        shutil.rmtree(Path("/dev", group), ignore_errors=True)
+def _remove_links(links: Path) -> None:
+    """Remove a group's links to its volumes, as udevd does; it may be faster."""
+    if links.is_dir():
+        with contextlib.suppress(FileNotFoundError):
+            directories.remove(links)
 
 
 def _prefix(group: str) -> str:

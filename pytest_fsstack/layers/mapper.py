@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import shlex
@@ -17,14 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import host
-from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root
-from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine import blockdev, commands, journal, processes
+from pytest_fsstack.machine.journal import Facts, Kind
+from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
+from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
 from pytest_fsstack.units import parse_size
 
 #: Bytes; all that the device-mapper counts is in these.
 SECTOR = 512
-_BLKFLSBUF = 0x1261  # linux/fs.h
+
+SYS = Path("/sys")
 
 
 # -- mappings ----------------------------------------------------------------------------------------------------------
@@ -34,11 +35,11 @@ _BLKFLSBUF = 0x1261  # linux/fs.h
 def held(ours: Callable[[str], bool], make: Callable[[], object]) -> Iterator[dict[str, Path]]:
     """Hold what mappings `make` makes, of the names that are `ours`: yields their /dev/dm-N by name, and removes them.
 
-    The journal must have them already. Raises `host.CommandError`, and OSError where somebody else still uses one.
+    The journal must have them already. Raises `commands.CommandError`, and OSError where somebody else still uses one.
     """
     with removed_on_error(ours), contextlib.ExitStack() as opening:
         make()
-        found = _mappings(ours)
+        found = mappings(ours)
         for device in found.values():
             opening.callback(os.close, os.open(device, os.O_RDONLY | os.O_CLOEXEC))
         _remove(found)
@@ -56,7 +57,7 @@ def removed_on_error(ours: Callable[[str], bool]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if left := _mappings(ours):
+        if left := mappings(ours):
             _remove(left)
             _wait_for_the_end(left)
         raise
@@ -64,16 +65,16 @@ def removed_on_error(ours: Callable[[str], bool]) -> Iterator[None]:
 
 def _remove(mappings: Mapping[str, Path]) -> None:
     """Each goes once it has no user left: those that nobody uses at once, and then those that they stood on."""
-    host.run("dmsetup", "remove", "--deferred", *mappings, env=host.mapper_environment())
+    commands.run("dmsetup", "remove", "--deferred", *mappings, env=commands.mapper_environment())
 
 
 def _wait_for_the_end(mappings: Mapping[str, Path]) -> None:
     def left() -> dict[str, Path]:
         return {name: device for name, device in mappings.items() if _name(device) in (name, _ENDING)}
 
-    if not host.wait_until(lambda: not left(), 15.0):
+    if not commands.wait_until(lambda: not left(), 15.0):
         for name, device in left().items():
-            holders = ", ".join(host.users(device)) or "nobody that shows"
+            holders = ", ".join(processes.users(device)) or "nobody that shows"
             raise OSError(f"{device} ({name}) is still in use by: {holders}")
 
 
@@ -83,16 +84,29 @@ _ENDING = ""
 def _name(device: Path) -> str | None:
     """The name of the mapping that is /dev/dm-N now: `_ENDING` while the kernel takes one apart, None without one."""
     try:
-        return Path("/sys/block", device.name, "dm/name").read_text().strip()
+        return (SYS / "block" / device.name / "dm/name").read_text().strip()
     except OSError as error:
         # drivers/md/dm-sysfs.c: what is below is still in use then. The file goes after that.
         return _ENDING if error.errno == errno.EINVAL else None
 
 
-def _mappings(ours: Callable[[str], bool]) -> dict[str, Path]:
+def mappings(ours: Callable[[str], bool]) -> dict[str, Path]:
     """The /dev/dm-N of each mapping whose name is ours."""
-    devices = [Path("/dev", shown.name) for shown in Path("/sys/block").glob("dm-*")]
+    devices = [Path("/dev", shown.name) for shown in (SYS / "block").glob("dm-*")]
     return {name: device for device in devices if (name := _name(device)) and ours(name)}
+
+
+def _left(facts: Facts) -> bool:
+    return bool(mappings(journal.text(facts, "name").__eq__))
+
+
+def _removed(facts: Facts) -> str:
+    name = journal.text(facts, "name")
+    commands.run("dmsetup", "remove", name, env=commands.mapper_environment())
+    return f"removed the device-mapper device {name}"
+
+
+MAPPING = Kind("dm", _left, _removed)
 
 
 def block(name: str, device: Path, written: Callable[[], object] = lambda: None) -> Block:
@@ -118,8 +132,8 @@ def mapping(
     with contextlib.ExitStack() as undo:
         names = [*below, name]
         for each in names:
-            undo.enter_context(site.journal.entry("dm", name=each))
-        run = functools.partial(host.run, *create, fds=fds, env=host.mapper_environment())
+            undo.enter_context(site.journal.entry(MAPPING, name=each))
+        run = functools.partial(commands.run, *create, fds=fds, env=commands.mapper_environment())
         found = undo.enter_context(held(names.__contains__, run))
         if name not in found:
             raise FileNotFoundError(errno.ENOENT, f"{create[0]} made no such mapping", name)
@@ -141,8 +155,10 @@ def slices(name: str, site: Site, below: Block, extents: Sequence[tuple[int, int
     concise = ";".join(f"{each},,,rw,{text}" for each, text in tables.items())
     with contextlib.ExitStack() as undo:
         for each in tables:
-            undo.enter_context(site.journal.entry("dm", name=each))
-        create = functools.partial(host.run, "dmsetup", "create", "--concise", concise, env=host.mapper_environment())
+            undo.enter_context(site.journal.entry(MAPPING, name=each))
+        create = functools.partial(
+            commands.run, "dmsetup", "create", "--concise", concise, env=commands.mapper_environment()
+        )
         found = undo.enter_context(held(tables.__contains__, create))
         yield [block(each, found[each], _seen_on(below)) for each in tables]
 
@@ -151,11 +167,8 @@ def _seen_on(below: Block) -> Callable[[], None]:
     """What tells `below` that it was written to: by way of a mapping, which its own page cache knows nothing of."""
 
     def written() -> None:
-        fd = os.open(below.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.ioctl(fd, _BLKFLSBUF)
-        finally:
-            os.close(fd)
+        with blockdev.opened(below.path, below.number) as fd:
+            blockdev.forget_cache(fd)
         below.written()
 
     return written
@@ -173,6 +186,7 @@ def sectors(place: Block) -> int:
 class Linear(Layer):
     """dm-linear: the device below, or a part of it. What the device-mapper costs by itself."""
 
+    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "linear"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
@@ -190,7 +204,7 @@ class Linear(Layer):
             except ValueError as error:
                 raise OptionError(name, str(error)) from None
             if size % SECTOR or (name == "size" and not size):
-                raise OptionError(name, f"{name} is a multiple of 512 bytes, unlike {text}")
+                raise OptionError(name, f"{name} must be a multiple of 512 bytes (got {text})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
@@ -211,6 +225,7 @@ class Linear(Layer):
 class Delay(Layer):
     """dm-delay: every request waits. A slow device made of a fast one, and a difference of known size to find."""
 
+    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "delay"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
@@ -225,7 +240,7 @@ class Delay(Layer):
     def check_options(self) -> None:
         for name in "read", "write", "flush":
             if (getattr(self, name) or 0) < 0:
-                raise OptionError(name, f"{name} is a number of milliseconds, not {getattr(self, name)}")
+                raise OptionError(name, f"{name} must be a number of milliseconds (got {getattr(self, name)})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
@@ -248,6 +263,7 @@ class Flakey(Layer):
     is down all requests fail, unless an option says what happens instead.
     """
 
+    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "flakey"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
@@ -264,7 +280,7 @@ class Flakey(Layer):
     def check_options(self) -> None:
         for name in "up", "down":
             if getattr(self, name) < 0:
-                raise OptionError(name, f"{name} is a number of seconds, not {getattr(self, name)}")
+                raise OptionError(name, f"{name} must be a number of seconds (got {getattr(self, name)})")
         if not self.up + self.down:
             raise OptionError("down", "up and down cannot both be 0")
         if self.drop_writes and self.error_writes:

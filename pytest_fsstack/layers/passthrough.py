@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import host, loopback
-from pytest_fsstack.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
-from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.layers import loopback
+from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
+from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
 from pytest_fsstack.units import parse_size
 
 
@@ -30,9 +31,26 @@ class Raw(Layer):
 
 
 @dataclass(frozen=True)
+class PlainDirectory(Layer):
+    """A new directory in the directory below: the baseline of stacked encryption, without root."""
+
+    name: ClassVar = "directory"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    def create(self, below: Place, site: Site) -> None:
+        (below.path / self.name).mkdir()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        yield Directory(below.path / self.name)
+
+
+@dataclass(frozen=True)
 class Bind(Layer):
     """A bind mount of a directory: what one more mount costs that does nothing."""
 
+    leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "bind"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
@@ -46,24 +64,29 @@ class Bind(Layer):
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
-        with site.journal.entry("mount", target=str(target)):
-            host.run("mount", "--bind", below.path / "bind", target)
+        with site.journal.entry(mounts.MOUNT, target=str(target)):
+            commands.run("mount", "--bind", below.path / "bind", target)
             try:
                 yield Directory(target)
             finally:
-                host.unmount(target)
+                mounts.unmount(target)
 
 
 @dataclass(frozen=True)
 class Overlay(Layer):
     """An overlay mount, as containers have it: what is written goes to an upper directory in the directory below."""
 
+    leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "overlay"
     example: ClassVar = "ext4 | overlay(lower='/usr')"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
-    lower: str = option("", "the directory that shows through, or several with colons between; by default an empty one")
+    lower: str = option(
+        "",
+        "the directory that shows through, or several with colons between; by default an empty one",
+        directories=True,
+    )
     mount: str = option("", "further mount options, verbatim, such as metacopy=on")
 
     def needs(self) -> list[Need]:
@@ -72,29 +95,27 @@ class Overlay(Layer):
     def check_options(self) -> None:
         for path in filter(None, self.lower.split(":")):
             if not Path(path).is_absolute():
-                raise OptionError("lower", f"lower must be absolute, unlike {path}")
+                raise OptionError("lower", f"lower must be absolute (got {path})")
 
     def create(self, below: Place, site: Site) -> None:
         for name in "lower", "upper", "work":
-            self._part(below, name).mkdir(parents=True)
+            (below.path / "overlay" / name).mkdir(parents=True)
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
+        # Relative, because what is above may hold commas and colons, which kernels and tools unescape in several ways.
         options = [
-            f"lowerdir={self.lower or self._part(below, 'lower')}",
-            f"upperdir={self._part(below, 'upper')}",
-            f"workdir={self._part(below, 'work')}",
+            f"lowerdir={self.lower or 'lower'}",
+            "upperdir=upper",
+            "workdir=work",
             *([self.mount] if self.mount else []),
         ]
         with (
-            site.journal.entry("mount", target=str(target)),
-            host.mounted("overlay", target, "overlay", ",".join(options)),
+            site.journal.entry(mounts.MOUNT, target=str(target)),
+            mounts.mounted("overlay", target, "overlay", ",".join(options), cwd=below.path / "overlay"),
         ):
             yield Directory(target)
-
-    def _part(self, below: Place, name: str) -> Path:
-        return below.path / "overlay" / name
 
 
 @dataclass(frozen=True)
@@ -107,7 +128,7 @@ class Loop(Layer):
     gives: ClassVar = Block
 
     size: str = option("", "size of the sparse file, such as 2G; by default 90 % of what is free")
-    direct_io: bool = option(True, "bypass the page cache of the filesystem below, where that can")
+    direct_io: bool = option(True, "bypass the page cache of the filesystem below, if it can")
 
     def needs(self) -> list[Need]:
         return [Root("attaching a loop device"), LOOP_DEVICES]

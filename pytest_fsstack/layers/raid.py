@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import host
-from pytest_fsstack.layers.mapper import SECTOR, mapping, sectors, slices
-from pytest_fsstack.needs import DMSETUP, DeviceMapper, Need, Root
-from pytest_fsstack.stack import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.layers.mapper import MAPPING, SECTOR, mapping, sectors, slices
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
+from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
 
 #: What dm-raid calls each level, how many devices it needs, and how many devices' worth of copies or parity it keeps.
 _LEVELS = {0: ("raid0", 2, 0), 1: ("raid1", 2, 0), 5: ("raid5_ls", 3, 1), 6: ("raid6_zr", 4, 2), 10: ("raid10", 4, 0)}
@@ -31,6 +31,7 @@ class Raid(Layer):
     that, is synchronised when the stack is set up, which takes as long as writing all of it.
     """
 
+    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "raid"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
@@ -44,17 +45,17 @@ class Raid(Layer):
 
     def check_options(self) -> None:
         if self.level not in _LEVELS:
-            raise OptionError("level", f"level must be 0, 1, 5, 6 or 10, not {self.level}")
+            raise OptionError("level", f"level must be 0, 1, 5, 6 or 10 (got {self.level})")
         least = _LEVELS[self.level][1]
         if self._count < least or self._count > 253:
-            raise OptionError("devices", f"level {self.level} has {least} to 253 devices, not {self.devices}")
+            raise OptionError("devices", f"level {self.level} takes {least} to 253 devices (got {self.devices})")
         if self.level == 10 and self._count % 2:
-            raise OptionError("devices", f"level 10 has devices in pairs, not {self.devices}")
+            raise OptionError("devices", f"level 10 takes devices in pairs (got {self.devices})")
         if self.chunk_size is not None:
             if self.level == 1:
                 raise OptionError("chunk_size", "level 1 has no chunks")
             if self.chunk_size < 4096 or self.chunk_size & (self.chunk_size - 1):
-                raise OptionError("chunk_size", f"chunk_size is a power of 2 from 4096 on, not {self.chunk_size}")
+                raise OptionError("chunk_size", f"chunk_size must be a power of 2 from 4096 on (got {self.chunk_size})")
 
     @property
     def _count(self) -> int:
@@ -125,11 +126,11 @@ class Raid(Layer):
 def _wait_for_synchronisation(name: str, array: Block) -> None:
     # Documentation/admin-guide/device-mapper/dm-raid.rst: start, length, "raid", type, devices, health, ratio, action.
     def synchronised() -> bool:
-        ratio, action = host.run("dmsetup", "status", name).split()[6:8]
+        ratio, action = commands.run("dmsetup", "status", name).split()[6:8]
         done, whole = map(int, ratio.split("/"))
         if action == "frozen":
             raise OSError(f"{array.path} will not be synchronised: {ratio} sectors, {action}")
         return done == whole and action == "idle"
 
-    if not host.wait_until(synchronised, 24 * 3600.0):
+    if not commands.wait_until(synchronised, 24 * 3600.0):
         raise OSError(f"{array.path} was not synchronised within a day")

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import host
-from pytest_fsstack.needs import FUSE, Need, Tool
-from pytest_fsstack.stack import Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine import commands, mounts, processes
+from pytest_fsstack.machine.needs import FUSE, Need, Tool
+from pytest_fsstack.machine.orphans import DAEMON
+from pytest_fsstack.stack.model import Directory, OptionError, Place, Site, option
+from pytest_fsstack.stack.program import ToolLayer
 
 FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
 
@@ -34,35 +36,38 @@ def served(
     mount namespace, and waits for the daemon's consent: a daemon that is that process itself would wait for ever, and
     with it every sync of the machine (seen on Linux 6.18).
     """
-    with site.journal.entry("mount", target=str(target)):
-        daemon = host.start(*argv, stdin=stdin, fds=fds, env=env)
-        with site.journal.entry("daemon", pid=daemon.pid, target=str(target)):
-            last = host.outlive(daemon.pid) if on_block else None
+    with site.journal.entry(mounts.MOUNT, target=str(target)):
+        daemon = processes.start(*argv, stdin=stdin, fds=fds, env=env)
+        with site.journal.entry(DAEMON, pid=daemon.pid, target=str(target)):
+            last = processes.outlive(daemon.pid) if on_block else None
+            stood = False
             try:
-                if not host.wait_until(lambda: host.mount_options(target) or not daemon.alive, patience):
-                    raise host.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
+                if not commands.wait_until(lambda: mounts.at(target) or not daemon.alive, patience):
+                    raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
                 if not daemon.alive:
                     raise daemon.error()
+                stood = True
                 yield Directory(target)
             finally:
-                if host.mount_options(target):
-                    host.unmount(target)
-                    daemon.stop()
-                else:
-                    daemon.stop(patience=0)
+                gone = not mounts.at(target)
+                if not gone:
+                    mounts.unmount(target)
+                daemon.stop(patience=10.0 if stood else 0)
                 if last:
                     last.stop(patience=0)
+                if gone and stood:
+                    raise mounts.unmounted_by_others(daemon.argv)
 
 
 @dataclass(frozen=True)
-class _Fuse(Layer):
+class _Fuse(ToolLayer):
+    leaves: ClassVar = (mounts.MOUNT, DAEMON)
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
     caches: ClassVar = True
-    tool: ClassVar[Tool]
 
     def needs(self) -> list[Need]:
-        return [FUSE, FUSERMOUNT, self.tool, Tool("setpriv", "util-linux")]
+        return [FUSE, FUSERMOUNT, self.program, Tool("setpriv", "util-linux")]
 
     def ciphertext(self, below: Place) -> Path:
         return below.path / f"{self.name}.ciphertext"
@@ -98,7 +103,7 @@ class Gocryptfs(_Fuse):
         flags = [f"-{name}" for name in ("aessiv", "xchacha", "plaintextnames") if getattr(self, name)]
         with site.secret.passphrase() as fd:
             words = [*flags, *shlex.split(self.init), "-passfile", f"/proc/self/fd/{fd}"]
-            host.run("gocryptfs", "-q", "-init", "-scryptn", "10", *words, *self._source(below), fds=(fd,))
+            commands.run(self.program.command, "-q", "-init", "-scryptn", "10", *words, *self._source(below), fds=(fd,))
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
@@ -106,7 +111,7 @@ class Gocryptfs(_Fuse):
         with contextlib.ExitStack() as undo:
             with site.secret.passphrase() as fd:
                 words = [*shlex.split(self.mount), "-passfile", f"/proc/self/fd/{fd}"]
-                command = ["gocryptfs", "-q", "-fg", *words, *self._source(below), str(target)]
+                command = [self.program.command, "-q", "-fg", *words, *self._source(below), str(target)]
                 directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
             yield directory
 
@@ -137,7 +142,7 @@ class Encfs(_Fuse):
         with contextlib.ExitStack() as undo:
             with site.secret.passphrase() as fd:
                 words = [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount)]
-                command = ["encfs", *words, str(self.ciphertext(below)), str(target)]
+                command = [self.program.command, *words, str(self.ciphertext(below)), str(target)]
                 directory = undo.enter_context(served(target, site, *command, stdin=fd))
             yield directory
 
@@ -177,7 +182,14 @@ class Cryfs(_Fuse):
         }
         given = (("--cipher", self.cipher), ("--blocksize", self.blocksize))
         words = [word for name, value in given if value is not None for word in (name, str(value))]
-        command = ["cryfs", "-f", *words, *shlex.split(self.mount), str(self.ciphertext(below)), str(target)]
+        command = [
+            self.program.command,
+            "-f",
+            *words,
+            *shlex.split(self.mount),
+            str(self.ciphertext(below)),
+            str(target),
+        ]
         with contextlib.ExitStack() as undo:
             with site.secret.passphrase() as fd:
                 daemon = served(target, site, *command, stdin=fd, env=environment, patience=300.0)
@@ -202,15 +214,15 @@ class Securefs(_Fuse):
 
     def check_options(self) -> None:
         if self.format is not None and self.format not in range(1, 5):
-            raise OptionError("format", f"format must be 1, 2, 3 or 4, not {self.format}")
+            raise OptionError("format", f"format must be 1, 2, 3 or 4 (got {self.format})")
 
     def create(self, below: Place, site: Site) -> None:
         self.ciphertext(below).mkdir()
         given = (("--format", self.format), ("--block-size", self.block_size))
         words = [word for name, value in given if value is not None for word in (name, str(value))]
         with site.secret.passphrase() as fd:
-            host.run(
-                *("securefs", "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1000", *words),
+            commands.run(
+                *(self.program.command, "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1000", *words),
                 *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.ciphertext(below))),
                 fds=(fd,),
             )
@@ -221,6 +233,6 @@ class Securefs(_Fuse):
         with contextlib.ExitStack() as undo:
             with site.secret.passphrase() as fd:
                 words = [*shlex.split(self.mount), "--keyfile", f"/proc/self/fd/{fd}"]
-                command = ["securefs", "mount", *words, str(self.ciphertext(below)), str(target)]
+                command = [self.program.command, "mount", *words, str(self.ciphertext(below)), str(target)]
                 directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
             yield directory

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack import host
-from pytest_fsstack.needs import FUSE, KernelFilesystem, Need, Root, Tool
-from pytest_fsstack.stack import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine import commands, directories, journal, mounts, processes
+from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.machine.orphans import DAEMON
+from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
 #: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
@@ -23,15 +24,41 @@ def _in_kernel() -> bool:
     return KernelFilesystem("zfs").missing() is None
 
 
+# -- after a kill ------------------------------------------------------------------------------------------------------
+
+
+def _imported(facts: Facts) -> bool:
+    name = journal.text(facts, "name")
+    if not name.startswith("fsstack-"):
+        raise Unproved("that is no name that this plugin gives to a pool")
+    try:
+        return name in commands.run("zpool", "list", "-H", "-o", "name").split()
+    except commands.CommandError:
+        return False  # without ZFS, or with a daemon of its own that died with the session
+
+
+def _exported(facts: Facts) -> str:
+    name = journal.text(facts, "name")
+    commands.run("zpool", "export", "-f", name)
+    return f"exported the ZFS pool {name}"
+
+
+POOL = Kind("zpool", _imported, _exported)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Zfs(Layer):
     """ZFS: a pool of its own on the device, with one filesystem.
 
-    By OpenZFS where the kernel has its module, else by the FUSE daemon zfs-fuse, which is started for each stack, apart
+    By OpenZFS if the kernel has its module, else by the FUSE daemon zfs-fuse, which is started for each stack, apart
     from one that the system may run: the pools of the system are neither seen nor touched. The list of mounts in the
     reports says which it was (`zfs` or `fuse.zfs`).
     """
 
+    leaves: ClassVar = (POOL, mounts.MOUNT, DAEMON)
     name: ClassVar = "zfs"
     example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"
     takes: ClassVar = (Block,)
@@ -62,7 +89,7 @@ class Zfs(Layer):
         assert isinstance(below, Block)
         pool = site.name(self.name)
         compress = ["-O", f"compression={self.compress}"] if self.compress else []
-        with site.journal.entry("zpool", name=pool), self._driver(site):
+        with site.journal.entry(POOL, name=pool), self._driver(site):
             # Neither at its creation nor at an import may it mount itself: where depends on the stack.
             words = ["-f", "-o", "cachefile=none", "-O", "canmount=noauto", "-O", "mountpoint=none"]
             below.overwrite("zpool", "create", *words, *compress, *shlex.split(self.mkfs), pool)
@@ -72,24 +99,24 @@ class Zfs(Layer):
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target, pool = site.mountpoint(self.name, depth), site.name(self.name)
         with (
-            site.journal.entry("zpool", name=pool),
+            site.journal.entry(POOL, name=pool),
             self._driver(site),
-            site.journal.entry("mount", target=str(target)),
+            site.journal.entry(mounts.MOUNT, target=str(target)),
             _only(below.path, site) as directory,
         ):
-            host.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
+            commands.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
             try:
-                host.run("zfs", "set", f"mountpoint={target}", pool)
-                host.run("zfs", "mount", *(["-o", self.mount] if self.mount else []), pool)
+                commands.run("zfs", "set", f"mountpoint={target}", pool)
+                commands.run("zfs", "mount", *(["-o", self.mount] if self.mount else []), pool)
                 try:
                     yield Directory(target)
                 finally:
-                    host.unmount(target)
+                    mounts.unmount(target)
                     # zfs-fuse mounts at the next import what has a mount point, whatever `canmount` says.
-                    host.run("zfs", "set", "mountpoint=none", pool)
+                    commands.run("zfs", "set", "mountpoint=none", pool)
             except BaseException:
                 # What went wrong first says why the pool is busy.
-                with contextlib.suppress(host.CommandError):
+                with contextlib.suppress(commands.CommandError):
                     _export(pool)
                 raise
             _export(pool)
@@ -97,9 +124,10 @@ class Zfs(Layer):
     def sync(self, place: Place) -> None:
         """Write everything out. FUSE does not pass syncfs on, but a new property is there only after all before it."""
         super().sync(place)
-        kind, pool, _ = (host.mount_options(place.path) or "- - -").split(" ", 2)
+        mount = mounts.at(place.path)
+        kind, pool = (mount.kind, mount.source) if mount else ("-", "-")
         if kind.startswith("fuse"):
-            host.run("zfs", "set", "fsstack:synced=yes", pool)
+            commands.run("zfs", "set", "fsstack:synced=yes", pool)
 
     @contextlib.contextmanager
     def _driver(self, site: Site) -> Iterator[None]:
@@ -110,11 +138,11 @@ class Zfs(Layer):
         with contextlib.ExitStack() as undo:
             for state in _STATE:
                 undo.enter_context(_hidden(state))
-            daemon = host.start("zfs-fuse", "--no-daemon", "--no-kstat-mount", *shlex.split(self.daemon))
-            with site.journal.entry("daemon", pid=daemon.pid):
+            daemon = processes.start("zfs-fuse", "--no-daemon", "--no-kstat-mount", *shlex.split(self.daemon))
+            with site.journal.entry(DAEMON, pid=daemon.pid):
                 try:
-                    if not host.wait_until(lambda: _answers() or not daemon.alive, 30.0):
-                        raise host.CommandError(daemon.argv, None, "", "no answer within 30 s")
+                    if not commands.wait_until(lambda: _answers() or not daemon.alive, 30.0):
+                        raise commands.CommandError(daemon.argv, None, "", "no answer within 30 s")
                     if not daemon.alive:
                         raise daemon.error()
                     yield
@@ -128,8 +156,8 @@ def _answers() -> bool:
     if not (_STATE[0] / "zfs_socket").exists():
         return False
     try:
-        host.run("zpool", "list", timeout=10.0)
-    except host.CommandError:
+        commands.run("zpool", "list", timeout=10.0)
+    except commands.CommandError:
         return False
     return True
 
@@ -137,12 +165,12 @@ def _answers() -> bool:
 @contextlib.contextmanager
 def _hidden(directory: Path) -> Iterator[None]:
     """An empty directory in its place, for this session only."""
-    if not host.private_mounts():
+    if not mounts.private_namespace():
         raise OSError(f"{directory} of the system's zfs-fuse cannot be hidden: this session has no mounts of its own")
     made = not directory.exists()
     directory.mkdir(exist_ok=True)
     try:
-        with host.mounted("tmpfs", directory.resolve(), "tmpfs", "mode=700"):
+        with mounts.mounted("tmpfs", directory.resolve(), "tmpfs", "mode=700"):
             yield
     finally:
         if made:
@@ -162,20 +190,20 @@ def _only(device: Path, site: Site) -> Iterator[Path]:
             (directory / path.name).symlink_to(path)
         yield directory
     finally:
-        shutil.rmtree(directory)
+        directories.remove(directory)
 
 
 def _export(pool: str) -> None:
     # For a moment after an unmount it may still be busy.
-    problems: list[host.CommandError] = []
+    problems: list[commands.CommandError] = []
 
     def exported() -> bool:
         try:
-            host.run("zpool", "export", pool)
-        except host.CommandError as error:
+            commands.run("zpool", "export", pool)
+        except commands.CommandError as error:
             problems.append(error)
             return False
         return True
 
-    if not host.wait_until(exported, 5.0):
+    if not commands.wait_until(exported, 5.0):
         raise problems[-1]

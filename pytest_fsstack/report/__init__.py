@@ -1,16 +1,52 @@
-"""Results in, text out. To add a report: write its function in a file of this package and name it below."""
+"""Results in, text out. To add a report: write its `report` in a module of this package and name it below."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from pytest_fsstack.report import csvfile, html, jsonfile, markdown, tablesfile
-from pytest_fsstack.results import Results
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import Results
+
+
+def _report(module: str, function: str = "report") -> Callable[[Results], str]:
+    """A function of a module, which is imported when it is called: most sessions write one report or none."""
+
+    def report(results: Results) -> str:
+        text: str = getattr(import_module(f"{__name__}.{module}"), function)(results)
+        return text
+
+    return report
+
+
+class Picture:
+    """A report that needs a library of an extra; `missing` says which, before anything is measured."""
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+
+    def __call__(self, results: Results) -> str:
+        return _report("vega", self._function)(results)
+
+    def missing(self) -> str:
+        """What to install; empty if nothing."""
+        found: str = import_module(f"{__name__}.vega").missing()
+        return found
+
 
 BUILT_IN: dict[str, Callable[[Results], str]] = {
-    "json": jsonfile.report,
-    "markdown": markdown.report,
-    "csv": csvfile.report,
-    "tables": tablesfile.report,
-    "html": html.report,
+    "json": _report("jsonfile"),
+    "markdown": _report("markdown"),
+    "csv": _report("csvfile"),
+    "tables": _report("tables"),
+    "html": _report("html"),
+    "heatmap": Picture("heat_maps"),
+    "forest": Picture("forests"),
+    "bencher": _report("stores", "bencher"),
+    "github-benchmark": _report("stores", "github_benchmark"),
+    "otava": _report("stores", "otava"),
+    "openmetrics": _report("openmetrics"),
+    "lava": _report("consoles", "lava"),
+    "ktap": _report("consoles", "ktap"),
 }

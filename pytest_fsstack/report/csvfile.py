@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 
-from pytest_fsstack.results import Results
+from pytest_fsstack.judging.results import Results
 
 COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value")
 
@@ -16,12 +17,17 @@ def report(results: Results) -> str:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(COLUMNS)
     for chain in results.chains:
-        for (step, arm), samples in chain.samples.items():
-            for index, sample in sorted(samples.items()):
+        # By step and stack, so that results that were saved and read give the same file.
+        for step, stack in itertools.product(chain.steps, chain.stacks):
+            for index, sample in sorted(chain.of(step, stack).items()):
                 for name, value in sample.values.items():
                     unit = sample.metrics[name].unit
                     # repr is the shortest text that reads back as the same number.
-                    lines.writerow(
-                        [chain.id, chain.device, step, arm, chain.reference(arm), name, unit, index + 1, repr(value)]
-                    )
+                    words = map(escaped, (chain.id, chain.device, step, stack, chain.reference(stack), name, unit))
+                    lines.writerow([*words, index + 1, repr(value)])
     return text.getvalue()
+
+
+def escaped(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: names of tests and units are whatever somebody wrote."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from pytest_fsstack.report.published import Entry, Grid, grids
-from pytest_fsstack.report.table import DETAILS, LEGEND, Cell, Table, View, heading
-from pytest_fsstack.results import Chain, Results
+from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.report.shapes import grids
+
+COLOURS = "Bold: better than what it is compared with; ▲: worse; beyond the noise of the rounds, and by more than 1 %."
 
 
 def report(results: Results) -> str:
@@ -14,52 +16,41 @@ def report(results: Results) -> str:
     return "\n".join(_chain(results, chain) for chain in results.chains)
 
 
-def _chain(results: Results, chain: Chain) -> str:
+def _chain(results: Results, chain: ChainResults) -> str:
     view = View(chain)
-    tables = [view.table(metric) for metric in view.metrics(DETAILS)]
+    shown = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(DETAILS))]
     lines = [f"## {_plain(chain.id)} on {_plain(chain.device)}", ""]
     lines += [f"- {name}: {_plain(text)}" for name, text in heading(results, chain).items()]
-    lines += [f"- stack {_plain(arm.id)}: `{arm.spec}`" for arm in chain.arms.values()]
-    for grid in grids(view, results.shapes):
-        lines += ["", f"### {_plain(grid.title)}", "", _grid(grid)]
-    for table in tables:
-        lines += ["", f"### {_plain(table.metric)}", "", _table(table)]
-    if any(table.judged for table in tables):
+    lines += [f"- stack {_plain(stack.id)}: `{stack.described}`" for stack in chain.stacks.values()]
+    for grid in shown:
+        lines += ["", f"### {_plain(grid.title)}", "", _table(grid)]
+    if any(grid.judged for grid in shown):
         lines += ["", LEGEND]
+    if any(grid.coloured for grid in shown):
+        lines += ["", COLOURS]
     notes = [f"- [{number}] {_plain(note)}" for number, note in enumerate(view.notes, 1)]
-    notes += [f"- ? {_plain(text)}" for text in view.undecided] + [f"- {_plain(text)}" for text in chain.remarks]
+    notes += [f"- {_plain(text)}" for text in view.remarks]
     return "\n".join([*lines, *([""] if notes else []), *notes, ""])
 
 
-def _table(table: Table) -> str:
+def _table(grid: Grid) -> str:
     from tabulate import tabulate
 
-    rows = [[_plain(arm), *map(_cell, cells)] for arm, cells in table.rows.items()]
-    headers = ["stack", *map(_plain, table.steps)]
+    rows = [[_cell(cell) for cell in row] for row in grid.rows]
+    # Above the rows stands what the table is about; its first header is that of the labels.
+    first = "stack" if grid.headers[0] == grid.title else grid.headers[0]
+    headers = [_plain(header) for header in (first, *grid.headers[1:])]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
 
 
-def _grid(grid: Grid) -> str:
-    from tabulate import tabulate
-
-    rows = [[_entry(entry) for entry in row] for row in grid.rows]
-    return tabulate(rows, [_plain(header) for header in grid.headers], tablefmt="github", disable_numparse=True)
-
-
-def _entry(entry: Entry) -> str:
-    """Good is bold, bad is marked, because Markdown has no colours."""
-    text = _plain(entry.text).replace("\n", " / ")
-    return {True: f"**{text}**", False: f"{text} ▲"}.get(entry.good, text)  # type: ignore[arg-type]
-
-
 def _cell(cell: Cell) -> str:
-    if not cell.figure:
-        return f"- {cell.mark}".rstrip()
-    figure = f"{cell.figure} ({cell.rate})" if cell.rate else cell.figure
-    overhead = f"{cell.overhead} ({cell.interval})" if cell.interval else cell.overhead
-    sign = f"**{cell.sign}**" if cell.outcome == "fail" else cell.sign
-    words = " ".join(word for word in (overhead, sign, cell.mark) if word)
-    return f"{figure}, {words}" if words else figure
+    """Markdown has no colours: what is good, or a broken budget, is bold, and what is bad is marked."""
+    text, beside = (_plain(part).replace("\n", joint) for part, joint in ((cell.text, " / "), (cell.beside, " ")))
+    if cell.outcome == "fail":
+        beside = f"**{beside}**"
+    elif cell.good is not None:
+        text = f"**{text}**" if cell.good else f"{text} ▲"
+    return f"{text}, {beside}" if beside and cell.text != "-" else f"{text} {beside}".rstrip()
 
 
 def _plain(text: str) -> str:

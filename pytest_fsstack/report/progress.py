@@ -3,8 +3,45 @@
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Callable, Iterable
 
 import pytest
+
+from pytest_fsstack.judging.plan import Left
+
+
+def in_round(chain: str, device: str, number: int, most: int, now: str, confirming_since: int | None = None) -> str:
+    """Where a chain is: its round, and what runs now; `confirming_since` is the round after which fresh ones began."""
+    name = chain.partition("::")[2] or chain
+    rounds = f"round {max(1, number)} of at most {most}"
+    if confirming_since is not None:
+        rounds = f"fresh round {number - confirming_since} of at most {most} (to confirm)"
+    return f"{name} on {device}: {rounds}{f': {now}' if now else ' done'}"
+
+
+class Pace:
+    """How long the runs of a chain's stacks took, and so how long those will take that are left."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._start, self._runs = clock, clock(), 0
+
+    def add(self, runs: int) -> None:
+        """Note that so many stacks have run once."""
+        self._runs += runs
+
+    def left(self, runs: Iterable[Left]) -> str:
+        """The time left, as far as it is more than a minute: ``about 3 min left, at most 12``."""
+        counts = list(runs)
+        minutes = (self._clock() - self._start) / max(1, self._runs) / 60
+        most = minutes * sum(each.most for each in counts)
+        known = [each.expected for each in counts if each.expected is not None]
+        if most < 1 or not self._runs:
+            return ""
+        if len(known) < len(counts):
+            return f"at most {most:.0f} min left"
+        likely = f"about {minutes * sum(known):.0f} min left"
+        return likely if sum(known) == sum(each.most for each in counts) else f"{likely}, at most {most:.0f}"
 
 
 class Progress:

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from pytest_fsstack.report.published import Entry, Grid, grids
-from pytest_fsstack.report.table import DETAILS, LEGEND, Cell, Table, View, heading
-from pytest_fsstack.results import Chain, Results
-from pytest_fsstack.verdict import Outcome
+from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.report.model import CONTRADICTS, DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.report.shapes import grids
 
-_COLOURS: dict[Outcome, str] = {"pass": "\x1b[32m", "fail": "\x1b[31m", "inconclusive": "\x1b[33m"}
+_COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
 _RESET = "\x1b[0m"
 
 
@@ -27,93 +26,68 @@ def write(reporter: pytest.TerminalReporter, results: Results, verbosity: int = 
             reporter.write_line(line)
 
 
-def lines(results: Results, chain: Chain, *, width: int = 160, coloured: bool = False, verbosity: int = 0) -> list[str]:
+def lines(
+    results: Results, chain: ChainResults, *, width: int = 160, coloured: bool = False, verbosity: int = 0
+) -> list[str]:
     """The chain's section: what the figures depend on, the tables, the notes.
 
-    `width` is in columns: where the stacks do not fit beside all steps, each step gets a table of its own.
+    `width` is in columns: if not all columns fit, a table is shown in parts.
     """
     view = View(chain)
-    tables = [view.table(metric) for metric in view.metrics(DETAILS if verbosity > 0 else ())]
     found = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
-    for grid in grids(view, results.shapes):
+    if verbosity > 0:
+        found += [f"{'repeated':<9} {each.describe(step)}" for step, each in chain.repeated.items()]
+    details = DETAILS if verbosity > 0 else ()
+    shown = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(details))]
+    for grid in shown:
         found += ["", *_grid(grid, width, coloured)]
-    for table in tables:
-        wide = _wide(table, coloured)
-        found += ["", *(wide if _fits(wide, width) else _narrow(table, coloured))]
-    if any(table.judged for table in tables):
+    if any(grid.judged for grid in shown):
         found += ["", LEGEND]
     notes = [f"[{number}] {note}" for number, note in enumerate(view.notes, 1)]
-    notes += [f"? {text}" for text in view.undecided] + [f"* {text}" for text in chain.remarks]
+    notes += [text if text.startswith(("? ", f"{CONTRADICTS} ")) else f"* {text}" for text in view.remarks]
     return [*found, *([""] if notes else []), *notes]
-
-
-def _wide(table: Table, coloured: bool) -> list[str]:
-    """A row a stack, a column a step; two lines a cell where there is that much to say."""
-    columns = [_column([cells[index] for cells in table.rows.values()], coloured) for index in range(len(table.steps))]
-    rows = [[arm, *(column[index] for column in columns)] for index, arm in enumerate(table.rows)]
-    return _tabulated(rows, [table.metric, *table.steps])
-
-
-def _narrow(table: Table, coloured: bool) -> list[str]:
-    """For each step a table with a row a stack."""
-    found: list[str] = []
-    for index, step in enumerate(table.steps):
-        rows = []
-        for arm, cells in table.rows.items():
-            cell = cells[index]
-            said = (cell.overhead, cell.interval, f"{cell.sign} {cell.mark}".strip())
-            outcome = cell.outcome if coloured else None
-            rows.append([arm, cell.figure or "-", cell.rate, *(_coloured(text, outcome) for text in said)])
-        filled = [column for column in range(6) if any(row[column] for row in rows)]
-        headers = [f"{step}: {table.metric}", "median", "rate", "overhead", "interval", "verdict"]
-        found += [*([""] if found else []), *_tabulated(_chosen(rows, filled), [headers[column] for column in filled])]
-    return found
 
 
 def _grid(grid: Grid, width: int, coloured: bool) -> list[str]:
     """A table as it is published; in parts below each other, with its labels repeated, where it is too wide."""
-    rows = [[_shown(entry, coloured) for entry in row] for row in grid.rows]
+    columns = [_column([row[index] for row in grid.rows], coloured) for index in range(len(grid.headers))]
+    rows = [list(row) for row in zip(*columns)]
+    # A table of one metric has its name in its corner.
+    title = [] if grid.headers[0] == grid.title else [f"{grid.title}:"]
     found: list[str] = []
     labels, start = range(grid.labels), grid.labels
     while start < len(grid.headers):
         end = len(grid.headers)
         while True:
-            columns = [*labels, *range(start, end)]
-            part = _tabulated(_chosen(rows, columns), [grid.headers[column] for column in columns])
+            chosen = [*labels, *range(start, end)]
+            part = _tabulated(_columns_of(rows, chosen), [grid.headers[index] for index in chosen])
             if _fits(part, width) or end == start + 1:
                 break
             end -= 1
-        found += [*([""] if found else [f"{grid.title}:"]), *part]
+        found += [*([""] if found else title), *part]
         start = end
     return found
 
 
-def _shown(entry: Entry, coloured: bool) -> str:
-    if entry.good is None or not coloured:
-        return entry.text
-    outcome: Outcome = "pass" if entry.good else "fail"
-    return "\n".join(_coloured(line, outcome) for line in entry.text.split("\n"))
-
-
 def _column(cells: list[Cell], coloured: bool) -> list[str]:
-    """Texts of one step's cells, whose two halves line up."""
-    left = max((len(text) for cell in cells for text in (cell.figure, cell.rate)), default=0)
+    """Texts of one column's cells; where something stands beside them, it lines up."""
+    left = max((len(text) for cell in cells if cell.beside for text, _ in cell.lines), default=0)
     texts = []
     for cell in cells:
-        right = " ".join(word for word in (cell.overhead, cell.sign, cell.mark) if word)
-        pairs = [(cell.figure or "-", right), (cell.rate, cell.interval)]
-        outcome = cell.outcome if coloured else None
-        texts.append(
-            "\n".join(f"{first:<{left}}  {_coloured(second, outcome)}" for first, second in pairs if first or second)
-        )
+        tone = cell.tone if coloured else ""
+        if cell.beside:
+            lines = [f"{text:<{left}}  {_coloured(beside, tone)}" for text, beside in cell.lines]
+        else:
+            lines = [_coloured(text, tone) for text, _ in cell.lines]
+        texts.append("\n".join(lines))
     return texts
 
 
-def _coloured(text: str, outcome: Outcome | None) -> str:
-    return f"{_COLOURS[outcome]}{text}{_RESET}" if outcome and text else text
+def _coloured(text: str, tone: str) -> str:
+    return f"{_COLOURS[tone]}{text}{_RESET}" if tone and text else text
 
 
-def _chosen(rows: Iterable[list[str]], columns: list[int]) -> list[list[str]]:
+def _columns_of(rows: Iterable[list[str]], columns: list[int]) -> list[list[str]]:
     return [[row[column] for column in columns] for row in rows]
 
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_fsstack.corpus import noise
-from pytest_fsstack.extents import extents, fragments
+from pytest_fsstack.data.noise import noise
+from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import some, walk
+from pytest_fsstack.workloads.checks import walk
+from pytest_fsstack.workloads.extents import extents, fragments
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 _BLOCK = 4096
 #: Files begin with 4 KiB to 2 MiB, and grow by 4 to 128 KiB, each power of two as often as the next.
@@ -211,6 +212,6 @@ def _verify(top: Path, sizes: dict[int, int], base: bytes) -> None:
         if not path.is_file() or path.read_bytes() != _content(base, file, 0, sizes[file]):
             altered.append(_path(file))
     if altered:
-        wrong.append(f"missing or other content than was written: {some(altered)}")
+        wrong.append(f"missing or other content than was written: {first_names(altered)}")
     if wrong:
         raise AssertionError(f"age: after a remount, {'; '.join(wrong)}")

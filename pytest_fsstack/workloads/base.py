@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from pytest_fsstack.needs import Need, require
+from pytest_fsstack.machine.needs import Need, require
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import Built
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
 def workload(*needs: Need) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Declare what a workload needs: a test that calls it is skipped where that is missing, and the doctor knows."""
+    """Declare what a workload needs: a test that calls it is skipped where that is missing, and the doctor knows.
+
+    What it is called with is noted in the results, for comparisons with other runs.
+    """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        signature = functools.cache(functools.partial(inspect.signature, function))
+
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             __tracebackhide__ = True
             require(*needs)
+            _note(function.__name__, signature(), args, kwargs)
             return function(*args, **kwargs)
 
         checked.needs = needs  # type: ignore[attr-defined]
@@ -31,3 +42,31 @@ def workload(*needs: Need) -> Callable[[Callable[_Arguments, _Result]], Callable
 def needs_of(function: Callable[..., Any]) -> tuple[Need, ...]:
     """What was declared of a function; nothing where it was not decorated."""
     return getattr(function, "needs", ())
+
+
+def _note(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:
+        return  # the call itself says so, better
+    bound.apply_defaults()
+    timed = next((value for value in bound.arguments.values() if isinstance(value, Timed)), None)
+    if timed is not None:
+        options = {key: value for key, value in bound.arguments.items() if not isinstance(value, (Timed, Built))}
+        timed.working(name, {key: _plain(value) for key, value in options.items()})
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON takes it, and as it is in each run: of a path its name, of an object its plain fields."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {key: inner for key, inner in fields.items() if inner is None or isinstance(inner, (str, int, float))}
+    return type(value).__name__

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pytest_fsstack import host, needs
-from pytest_fsstack.needs import Tool
+from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.direct import DirectIO, device_size, differing, spoil
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 #: When ``dd`` itself makes sure that what it wrote has arrived: at its end (fsync, fdatasync), or after each block
 #: (sync, dsync); fdatasync and dsync leave out metadata that is not needed to read it back.
@@ -45,7 +45,7 @@ def dd_write(
     where `size` is no multiple of `block`, or more than the payload or the device has, or `sync` is unknown.
     """
     if sync not in get_args(Sync):
-        raise ValueError(f"dd_write: sync is one of {', '.join(filter(None, get_args(Sync)))}, not {sync!r}")
+        raise ValueError(f"dd_write: sync must be one of {', '.join(filter(None, get_args(Sync)))} (got {sync!r})")
     source = _source(fsstack, size, block, payload, "dd_write")
     if direct:
         needs.require(DirectIO(fsstack.path))
@@ -131,7 +131,7 @@ def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
         fsstack.check()
     elif not _lacks(target, size) and differing(target, source, size, block) is None:
         return
-    host.run(
+    commands.run(
         "dd", f"if={source}", f"of={target}", "bs=1M", f"count={size}", "iflag=count_bytes,fullblock", "conv=fsync"
     )
 

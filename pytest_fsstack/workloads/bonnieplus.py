@@ -7,13 +7,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.measure import Better, Metric
-from pytest_fsstack.needs import Tool
+from pytest_fsstack.judging.sample import Better, Metric
+from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 _MEBIBYTE = 1 << 20
 #: bonnie++ counts files in these.

@@ -9,19 +9,20 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pytest_fsstack import corpus, host, needs, resident
-from pytest_fsstack.needs import Need, Tool
+from pytest_fsstack.data import corpus
+from pytest_fsstack.data.archive import compressor
+from pytest_fsstack.machine import commands, directories, needs, resident
+from pytest_fsstack.machine.needs import Lack, LackKind, Need, Tool
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 _CC = Tool("gcc", "gcc")
 _MAKE = Tool("make", "make")
@@ -43,7 +44,7 @@ class PyPI:
     def path(self) -> Path:
         return corpus.cache_directory() / self.file
 
-    def missing(self) -> str | None:
+    def missing(self) -> Lack | None:
         """Get it where the cache lacks it; the reason, and the way to get it by hand, where that fails."""
         if self._intact():
             return None
@@ -53,15 +54,16 @@ class PyPI:
         # What it takes to look into a source distribution may well come as wheels.
         options = ("--no-deps", "--no-binary", self.project)
         by_hand = f"pip download {' '.join(options)} -d {kept} {wanted}"
-        with tempfile.TemporaryDirectory(dir=kept) as directory:
-            words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", directory, wanted]
+        with directories.scratch(kept) as directory:
+            words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(directory), wanted]
             done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-            got = Path(directory, self.file)
+            got = directory / self.file
             if done.returncode or not got.is_file():
                 said = (done.stderr.strip() or f"pip got no {self.file}").splitlines()[-1]
-                return f"needs the source of {self.project} from PyPI ({said}): {by_hand}"
+                return Lack(LackKind.OTHER, f"needs the source of {self.project} from PyPI ({said})", by_hand)
             if (found := _sha256(got)) != self.sha256:
-                return f"needs {self.file} with SHA-256 {self.sha256}, and PyPI gave {found}: {by_hand}"
+                what = f"needs {self.file} with SHA-256 {self.sha256}, and PyPI gave {found}"
+                return Lack(LackKind.OTHER, what, by_hand)
             got.replace(self.path())
         return None
 
@@ -79,8 +81,8 @@ class LocalFile:
     def path(self) -> Path:
         return self.file
 
-    def missing(self) -> str | None:
-        return None if self.file.exists() else f"needs {self.file}: {self.how}"
+    def missing(self) -> Lack | None:
+        return None if self.file.exists() else Lack(LackKind.OTHER, f"needs {self.file}", self.how)
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,14 @@ class Header:
     header: str
     package: str
 
-    def missing(self) -> str | None:
+    def missing(self) -> Lack | None:
         if _CC.missing():
             return None
         words = ["gcc", "-fsyntax-only", "-include", self.header, "-x", "c", "/dev/null"]
         try:
-            host.run(*words)
-        except host.CommandError:
-            return f"needs the C header {self.header}: {needs.install_command([self.package])}"
+            commands.run(*words)
+        except commands.CommandError:
+            return needs.not_installed(f"needs the C header {self.header}", self.package)
         return None
 
 
@@ -214,9 +216,9 @@ def compile_source(
         raise FileExistsError(f"compile_source: {product} is there already: nothing would be left to build")
     for words in source.configure:
         # `env -C`, because each runs in the top directory.
-        host.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=_DAY)
+        commands.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=_DAY)
     for program in ("cc1", "as", "collect2", "ld"):
-        resident.keep(host.run("gcc", f"-print-prog-name={program}").strip())
+        resident.keep(commands.run("gcc", f"-print-prog-name={program}").strip())
     count = jobs or len(os.sched_getaffinity(0))
     with timed(cold=cold):
         timed.run("make", "-s", f"-j{count}", *source.targets, cwd=top, env=_ENVIRONMENT)
@@ -251,11 +253,11 @@ def _unpack(source: Source, directory: Path) -> None:
     archive = source.archive.path()
     part = [source.top]
     if archive.is_dir():
-        archive, part = corpus.given(archive, corpus.cache_directory()).tar, []
-    elif tool := corpus.compressor(archive):
+        archive, part = corpus.users_corpus(archive, corpus.cache_directory()).tar, []
+    elif tool := compressor(archive):
         needs.require(tool)
     directory.mkdir()
-    host.run("tar", "--no-same-owner", "-xf", archive, "-C", directory, *part, timeout=_DAY)
+    commands.run("tar", "--no-same-owner", "-xf", archive, "-C", directory, *part, timeout=_DAY)
 
 
 def _verify(product: Path, source: Source) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.corpus import Corpus, digest
+from pytest_fsstack.data.archive import Corpus, digest
+from pytest_fsstack.units import first_names
 
 if TYPE_CHECKING:
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.stack.build import Built
 
 
 _CHECKED_BLOCKS = 64
@@ -86,9 +86,9 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
         except OSError as error:
             missing.append(f"{path} ({error.strerror})")
     if missing:
-        wrong.append(f"cannot be read: {some(missing)}")
+        wrong.append(f"cannot be read: {first_names(missing)}")
     if altered:
-        wrong.append(f"other content than in the archive: {some(altered)}")
+        wrong.append(f"other content than in the archive: {first_names(altered)}")
     if wrong:
         raise AssertionError(f"{step}: after a remount, {'; '.join(wrong)}")
 
@@ -118,11 +118,5 @@ def verify_gone(top: Path, step: str, when: str = "") -> None:
     if not os.path.lexists(top):
         return
     left = [os.path.relpath(path, top) for path in top.rglob("*")] if top.is_dir() else []
-    holds = f" and holds {some(sorted(left))}" if left else ""
+    holds = f" and holds {first_names(sorted(left))}" if left else ""
     raise AssertionError(f"{step}: {top.name} is still there{when}{holds}")
-
-
-def some(names: Sequence[str]) -> str:
-    """The first three, and how many more."""
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

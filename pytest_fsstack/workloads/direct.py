@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_fsstack.machine.needs import Lack, LackKind
+
 #: A multiple of every logical block size that disks and filesystems have for direct I/O.
 ALIGNMENT = 4096
 _CHECKED_BLOCKS = 64
@@ -23,7 +25,7 @@ class DirectIO:
 
     path: Path
 
-    def missing(self) -> str | None:
+    def missing(self) -> Lack | None:
         # Some filesystems refuse the flag when a file is opened, others only the first transfer.
         try:
             if self.path.is_block_device():
@@ -32,7 +34,8 @@ class DirectIO:
                 with _probed(self.path / _PROBE) as probe:
                     read_direct(probe, 0, ALIGNMENT)
         except OSError as error:
-            return f"this stack cannot do direct I/O ({error.strerror}): measure it with direct=False"
+            what = f"this stack cannot do direct I/O ({error.strerror})"
+            return Lack(LackKind.OTHER, what, "measure it with direct=False")
         return None
 
 

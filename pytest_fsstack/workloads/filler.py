@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 _BLOCK = 1 << 20
 _CHECKED_BLOCKS = 64

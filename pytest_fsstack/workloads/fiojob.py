@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_fsstack import host, needs
-from pytest_fsstack.measure import Metric
-from pytest_fsstack.needs import Tool
+from pytest_fsstack.judging.sample import Metric
+from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.direct import DirectIO, device_size, spoil
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 #: How fio goes over the file: in order or at random, reading, writing, or half and half.
 Pattern = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
@@ -238,8 +238,8 @@ def _words(target: Path, job: Mapping[str, str | int]) -> list[str]:
 
 def _untimed(target: Path, job: Mapping[str, str | int], otherwise: str) -> None:
     try:
-        said = host.run(*_words(target, job), timeout=86_400.0)
-    except host.CommandError as error:
+        said = commands.run(*_words(target, job), timeout=86_400.0)
+    except commands.CommandError as error:
         raise AssertionError(f"fio: {otherwise}: {error.stderr}") from error
     _jobs(_document(said))
 

@@ -14,18 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_fsstack import backup as archive_program
-from pytest_fsstack import host, needs
-from pytest_fsstack.backup import Backup, describe, sample
-from pytest_fsstack.corpus import compressor
-from pytest_fsstack.needs import Tool
+from pytest_fsstack.data import backup as archive_program
+from pytest_fsstack.data.archive import compressor
+from pytest_fsstack.data.backup import Backup, describe, sample
+from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, some, verify_gone
+from pytest_fsstack.workloads.checks import existing, verify_gone
 from pytest_fsstack.workloads.latency import Latencies, remove
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Completed, Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Completed, Timed
+    from pytest_fsstack.stack.build import Built
 
 RemovalOrder = Literal["pool-first", "links-first", "rm"]
 
@@ -47,11 +48,11 @@ def extract_backup(
 ) -> None:
     """Unpack the backup with ``tar -x`` into the new directory `into` of the stack.
 
-    Where `archive` is given (`pytest_fsstack.corpus.packed_backup`), it is read into the page cache before the clock
-    starts; a compressed one is decompressed by a process of its own, as in the published study, where it was read
-    through lzop. Without one, a process of its own generates what ``tar`` reads. The CPU seconds of either are the
-    metric ``source_seconds``; they are in ``machine_seconds``, but in no other figure. Generating takes some 20 µs a
-    link, and so holds up a stack that makes links faster than that: decompressing takes 1.5 µs.
+    Where `archive` is given (`corpus.packed_backup`), it is read into the page cache before the clock starts; a
+    compressed one is decompressed by a process of its own, as in the published study, where it was read through
+    lzop. Without one, a process of its own generates what ``tar`` reads. The CPU seconds of either are the metric
+    ``source_seconds``; they are in ``machine_seconds``, but in no other figure. Generating takes some 20 µs a link,
+    and so holds up a stack that makes links faster than that: decompressing takes 1.5 µs.
 
     Afterwards the names are counted, and of a sample are compared: the content, how many names a file has, and that
     links are the files that they are to link to. Where links failed, as by a filesystem's limit for names of one file,
@@ -68,7 +69,7 @@ def extract_backup(
             done = timed.run("tar", "--no-same-owner", "-xf", "-", "-C", top, stdin=source.descriptor, check=False)
     failures = _failed_links(done)
     if source.returncode:
-        raise host.CommandError(source.argv, source.returncode, "")
+        raise commands.CommandError(source.argv, source.returncode, "")
     if source.argv:
         timed.record("source_seconds", source.seconds, unit="s", better="lower", resolution=1e-3)
     if remount:
@@ -146,7 +147,7 @@ def _source(backup: Backup, archive: Path | None) -> Iterator[_Source]:
         with contextlib.suppress(OSError):
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         if archive and tool:
-            source.argv = (host.which(tool.command) or tool.command, "-dc", os.fspath(archive))
+            source.argv = (commands.which(tool.command) or tool.command, "-dc", os.fspath(archive))
         else:
             # -I: beside this program lie modules of the plugin, which it must not take for those of the library.
             source.argv = (sys.executable, "-I", "-S", archive_program.__file__, describe(backup))
@@ -175,9 +176,9 @@ def _failed_links(done: Completed) -> collections.Counter[str]:
         if match := re.search(r": Cannot hard link to .*: ([^:]+)$", line):
             failures[match[1]] += 1
         elif not line.endswith("Exiting with failure status due to previous errors"):
-            raise host.CommandError(done.argv, done.returncode, line)
+            raise commands.CommandError(done.argv, done.returncode, line)
     if not failures:
-        raise host.CommandError(done.argv, done.returncode, done.stderr)
+        raise commands.CommandError(done.argv, done.returncode, done.stderr)
     return failures
 
 
@@ -201,7 +202,7 @@ def _verify(top: Path, backup: Backup, failed: int) -> None:
         if found != expected:
             wrong.append(f"{found:,} names in {part} instead of {expected:,}")
     for problem, paths in (*_wrong_files(top, backup, failed).items(), *_wrong_names(top, backup, failed).items()):
-        wrong.append(f"{problem}: {some(paths)}")
+        wrong.append(f"{problem}: {first_names(paths)}")
     if wrong:
         raise AssertionError(f"extract_backup: {'; '.join(wrong)}")
 

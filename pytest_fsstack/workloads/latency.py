@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from pytest_fsstack.corpus import Corpus, noise
+from pytest_fsstack.data.archive import Corpus
+from pytest_fsstack.data.noise import noise
+from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, some, verify_gone, walk
+from pytest_fsstack.workloads.checks import existing, verify_gone, walk
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 _Item = TypeVar("_Item")
 
@@ -84,16 +83,14 @@ class Latencies:
 
         The curve is kept as ``operations_over_time``. Raises `ValueError` where there was no operation.
         """
-        import numpy
-
-        ordered = numpy.sort(numpy.frombuffer(self._durations, dtype=numpy.int64))
+        ordered = sorted(self._durations)
         for name, share in _SHARES.items():
             timed.record(name, percentile(ordered, share) / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
-        timed.record("longest_stall", int(ordered[-1]) / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
+        timed.record("longest_stall", ordered[-1] / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
         timed.keep("operations_over_time", self.curve())
 
 
-def percentile(ordered: Sequence[int] | NDArray[numpy.int64], per_mille: int) -> int:
+def percentile(ordered: Sequence[int], per_mille: int) -> int:
     """The least of the ascending figures that so many per mille of them do not exceed (nearest rank, no interpolation).
 
     Raises `ValueError` where there are none.
@@ -101,7 +98,7 @@ def percentile(ordered: Sequence[int] | NDArray[numpy.int64], per_mille: int) ->
     if not len(ordered):
         raise ValueError("there is no percentile of nothing")
     # In whole numbers: 0.999 is not a float, and would be off by one at some counts.
-    return int(ordered[max(0, -(-len(ordered) * per_mille // 1000) - 1)])
+    return ordered[max(0, -(-len(ordered) * per_mille // 1000) - 1)]
 
 
 def remove(latencies: Latencies, top: Path, order: Order = "listed") -> None:
@@ -240,6 +237,6 @@ def _verify_created(top: Path, base: bytes, count: int, per_directory: int) -> N
         if not path.is_file() or path.read_bytes() != content:
             altered.append(f"{path.parent.name}/{name}")
     if altered:
-        wrong.append(f"missing or other content than was written: {some(altered)}")
+        wrong.append(f"missing or other content than was written: {first_names(altered)}")
     if wrong:
         raise AssertionError(f"create_files: after a remount, {'; '.join(wrong)}")

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.corpus import noise
+from pytest_fsstack.data.noise import noise
+from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import some
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 
 @workload()
@@ -102,4 +102,4 @@ def _verify(top: Path, sizes: Sequence[int], count: int) -> None:
             if not path.is_file() or path.read_bytes() != _content(size, index):
                 wrong.append(f"{size}/{index}")
     if wrong:
-        raise AssertionError(f"small_file_space: after a remount, missing or other content: {some(wrong)}")
+        raise AssertionError(f"small_file_space: after a remount, missing or other content: {first_names(wrong)}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.needs import Tool
+from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import verify_file
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 
 @workload(Tool("dd", "coreutils"))

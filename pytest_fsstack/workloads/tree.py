@@ -6,15 +6,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack import needs
-from pytest_fsstack.corpus import Corpus, cache_directory, compressed, compressor
-from pytest_fsstack.needs import Tool
+from pytest_fsstack.data.archive import Corpus, compressor
+from pytest_fsstack.data.corpus import cache_directory, compressed
+from pytest_fsstack.machine import needs
+from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, some, verify_gone, verify_tree, walk
+from pytest_fsstack.workloads.checks import existing, verify_gone, verify_tree, walk
 
 if TYPE_CHECKING:
-    from pytest_fsstack.measure import Timed
-    from pytest_fsstack.stack import Built
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
 
 #: How far ``du`` and a walk a moment later may lie apart, as a ratio: zfs and btrfs settle what a file takes only when
 #: they commit, and xfs gives preallocated blocks back when it likes.
@@ -66,7 +68,7 @@ def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "t
 def unzip(
     timed: Timed, fsstack: Built, corpus: Corpus, archive: Path, *, into: str = "tree", overwrite: bool = False
 ) -> None:
-    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.corpus.zipped` makes of it.
+    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.data.corpus.zipped` makes of it.
 
     Into the new directory `into`; or, to `overwrite`, over what an earlier step has left there: unzip removes each file
     and makes it anew. The archive is read into the page cache before the clock starts, inflating it is part of the
@@ -115,7 +117,7 @@ def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus,
         done = timed.run("rsync", "-an", "--stats", f"{top}/", f"{target}/")
     _verify_rsync(done.stdout, corpus)
     if left := sorted(path.name for path in target.iterdir()):
-        raise AssertionError(f"rsync: a dry run wrote to its target: {some(left)}")
+        raise AssertionError(f"rsync: a dry run wrote to its target: {first_names(left)}")
 
 
 @workload(Tool("rm", "coreutils"))

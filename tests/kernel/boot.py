@@ -22,9 +22,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_fsstack.host import search_path
-from pytest_fsstack.hosts import vm
-from pytest_fsstack.hosts.kernels import Kernel
+from pytest_fsstack.kernels import vm
+from pytest_fsstack.kernels.images import Kernel
+from pytest_fsstack.machine.commands import search_path
 
 # The commands that are not on every Debian, and the packages that hold them.
 TOOLS = {

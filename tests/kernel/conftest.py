@@ -13,15 +13,15 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.stack import Stack
+from pytest_fsstack.stack.model import Stack
 from tests.kernel import boot
+from tests.sessions import FEW_PLUGINS
 
-#: Loading every plugin that is installed takes longer than the tests: each file of theirs is read over 9p.
-PLUGINS = ("pytest_benchmark.plugin", "pytest_fsstack.plugin")
-ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+#: Each file of a plugin is read over 9p.
+ENVIRONMENT = {**FEW_PLUGINS, "PYTHONDONTWRITEBYTECODE": "1"}
 
 DISK_SIZE = 384 << 20  # enough for the smallest xfs with a LUKS header below it; tests read all of it
-TIMEOUT = 1200.0
+TIMEOUT = 2400.0
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
         results = here / "results.xml"
         # Neither the project's conftest files nor its ini: they are about tests on the host.
         alone = ("-c", "/dev/null", f"--rootdir={file.parent}", "--noconftest", "-p", "no:cacheprovider")
-        plugins = [word for plugin in PLUGINS for word in ("-p", plugin)]
-        argv = [sys.executable, "-m", "pytest", *alone, *plugins, f"--junitxml={results}", "--durations=0", "-vv"]
+        argv = [sys.executable, "-m", "pytest", *alone, f"--junitxml={results}", "--durations=0", "-vv"]
         done = boot.run(
             vmlinuz,
             [*argv, *arguments, str(file)],
@@ -83,12 +82,11 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
 
 def names_in(module: ModuleType) -> list[str]:
     """The tests of a file of the guest's as pytest names them there."""
-    known = {layer.name: layer for layer in BUILT_IN}
     names = []
     for name, function in vars(module).items():
         if name.startswith("test_"):
             marks = [mark for mark in getattr(function, "pytestmark", []) if mark.name == "fsstack"]
-            names += [f"{name}[{Stack.parse(text, known).id}]" for mark in marks for text in mark.args] or [name]
+            names += [f"{name}[{Stack.parse(text, BUILT_IN).id}]" for mark in marks for text in mark.args] or [name]
     return names
 
 

@@ -14,8 +14,9 @@ import pytest
 from tests.kernel import boot
 from tests.kernel.conftest import Guest, names_in
 from tests.kernel.guest import inside_filesystems
+from tests.kernel.guest.common import DISK
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 #: Has ntfs3 and bcachefs.
 NEWER = "linux-image-6.12-amd64"
@@ -24,7 +25,7 @@ ONLY_NEWER = [name for name in names_in(inside_filesystems) if "ntfs" in name or
 
 @pytest.fixture(scope="session")
 def guest(run_in_guest: Callable[..., Guest]) -> Guest:
-    return run_in_guest(Path(inside_filesystems.__file__), f"--fsstack-device={inside_filesystems.DISK}")
+    return run_in_guest(Path(inside_filesystems.__file__), f"--fsstack-device={DISK}")
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,7 @@ def newer_guest(run_in_guest: Callable[..., Guest]) -> Guest:
         vmlinuz = boot.kernel(boot.cache_directory(), NEWER)
     except boot.GuestError as error:
         pytest.skip(f"no kernel of the package {NEWER}: {error}")
-    arguments = (f"--fsstack-device={inside_filesystems.DISK}", "-k", "ntfs or bcachefs")
+    arguments = (f"--fsstack-device={DISK}", "-k", "ntfs or bcachefs")
     return run_in_guest(Path(inside_filesystems.__file__), *arguments, vmlinuz=vmlinuz)
 
 

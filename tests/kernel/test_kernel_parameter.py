@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import shutil
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
@@ -14,21 +16,28 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack import host, needs
-from pytest_fsstack.hosts import vm
-from pytest_fsstack.hosts.kernels import resolve
+from pytest_fsstack.kernels import vm
+from pytest_fsstack.kernels.images import resolve
 from pytest_fsstack.layers.dmcrypt import Luks
+from pytest_fsstack.machine import commands, needs
 from tests.kernel import boot
 from tests.kernel.test_filesystems_in_guest import NEWER
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 TEST = """
+import itertools
 import pytest
+
+rounds = itertools.count(1)
 
 @pytest.mark.fsstack("ext4", "luks | ext4")
 @pytest.mark.benchmark(group="write")
-def test_write(fsstack, timed):
+def test_write(fsstack, timed, request):
+    if fsstack.stack.id == "ext4":
+        kernel = request.config.workerinput["fsstack"]["kernel"]
+        # A file for each: what guests append to the same one, they write over one another. The host dates it.
+        open(request.config.rootpath / f"turn {next(rounds)} {kernel}", "x").close()
     # Cold would read every program anew from the host, which takes longest of all in a guest.
     with timed(bytes=1 << 20, cold=False):
         (fsstack.path / "file").write_bytes(bytes(1 << 20))
@@ -42,6 +51,10 @@ def test_panic(fsstack, timed, request):
         with open("/proc/sysrq-trigger", "w") as trigger:
             trigger.write("c")
 """
+
+
+#: With it, the kernels have another order in each round.
+SEED = 3
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +141,7 @@ def comparison(older: Path, newer: Path, tmp_path_factory: pytest.TempPathFactor
         prepare(directory, panics=kernels[1]),
         directory,
         *(f"--fsstack-kernel={text}" for text in texts),
-        *("--fsstack-rounds=2", "-v", "--fsstack-json=out.json", "--junitxml=out.xml"),
+        *("--fsstack-rounds=3", f"--fsstack-seed={SEED}", "-v", "--fsstack-json=out.json", "--junitxml=out.xml"),
     )
     return Comparison(directory, kernels, done.returncode, done.stdout + done.stderr)
 
@@ -144,11 +157,21 @@ def test_two_kernels_and_the_running_one_are_compared_in_one_session(comparison:
     # Whether the running kernel has dm-crypt is another question.
     for arm in arms if needs.missing(Luks().needs()) == [] else arms[:-1]:
         assert chain["stacks"][arm]["mounts"][0].startswith("ext4 /dev/")
-        assert chain["steps"][0]["stacks"][arm]["rounds"] == [1, 2]
+        assert chain["steps"][0]["stacks"][arm]["rounds"] == [1, 2, 3]
         assert re.search(rf"PASSED test_it.py::test_write\[{re.escape(arm)}\]", said)
         # The table; each stack is compared with itself on the first kernel.
         compared = "baseline" if arm.endswith(f":{older}") else r"[-+]?\d[\d.]* %|x\d"
         assert re.search(rf"^{re.escape(arm)} .*({compared})", said, re.MULTILINE), said
+
+
+def test_guests_take_turns_round_by_round_in_an_order_drawn_from_the_seed(comparison: Comparison) -> None:
+    files = sorted(comparison.directory.glob("turn *"), key=lambda file: file.stat().st_ctime_ns)
+    turns = [file.name.removeprefix("turn ") for file in files]
+    drawn = [
+        random.Random(f"{SEED} test_it.py::test_write 0 {number}").sample(comparison.kernels, 3) for number in (1, 2, 3)
+    ]
+    assert turns == [f"{number} {kernel}" for number, order in enumerate(drawn, 1) for kernel in order]
+    assert len({tuple(order) for order in drawn}) == 3
 
 
 def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_others(comparison: Comparison) -> None:
@@ -163,14 +186,26 @@ def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_oth
     assert guests(comparison.directory) == []
 
 
+def without_a_root(image: Path, directory: Path) -> Path:
+    """The same kernel with a module that cannot be loaded, so that it finds no root filesystem and panics."""
+    home = image.parents[1]
+    shutil.copytree(home / "lib/modules", directory / "lib/modules", copy_function=os.symlink)
+    (module,) = directory.rglob("9p.ko")
+    module.unlink()
+    module.touch()
+    (directory / "boot").mkdir()
+    return Path(shutil.copy(image, directory / "boot"))
+
+
 def test_a_guest_that_does_not_boot_fails_its_tests_and_keeps_the_others_results(
     command: list[str], older: Path, tmp_path: Path
 ) -> None:
-    name = resolve(str(older), tmp_path).name
+    broken = without_a_root(older, tmp_path / "broken")
+    name = resolve(str(broken), tmp_path).name
     done = run(
         command,
         tmp_path,
-        *(f"--fsstack-kernel={older}", "--fsstack-vm-memory=64M", "--fsstack-kernel=host", "--fsstack-rounds=1"),
+        *(f"--fsstack-kernel={broken}", "--fsstack-kernel=host", "--fsstack-rounds=1"),
         *("-k", "write", "--junitxml=out.xml"),
     )
     assert done.returncode == 1, done.stdout + done.stderr
@@ -192,8 +227,8 @@ def test_the_doctor_asks_a_guest(command: list[str], older: Path, tmp_path: Path
         *("--fsstack-doctor", f"--fsstack-kernel={older}", "--fsstack-stacks=luks | ext4"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"everything is there that the selected stacks (luks+ext4) need on {name}" in done.stdout
-    row = next(line.split() for line in done.stdout.splitlines() if line.split()[:2] == ["layer", "luks"])
+    assert f"all requirements of the selected stacks (luks+ext4) are met on {name}" in done.stdout
+    row = next(line.split() for line in done.stdout.splitlines() if line.split()[:2] == ["stack", "luks+ext4"])
     assert row[2:4] == ["yes" if here else "no", "yes"]
     assert guests(tmp_path) == []
 
@@ -206,9 +241,12 @@ def test_auto_is_kvm_where_a_guest_boots_on_it(older: Path, tmp_path: Path, monk
     answer = vm.accelerate("auto", kernel, seconds)
     machine = vm.Machine(kernel, tmp_path, "1G", 1, kvm=True)
     with vm.Guest(machine, ["true"], disk_size=1 << 20, env={}) as guest:
-        guest.communicate(seconds)
+        _, _, in_time = guest.communicate(seconds)
         assert answer is guest.ended
+        hangs = not in_time
     assert guests(tmp_path) == []
+    if not answer and not hangs:
+        pytest.skip("a guest goes down on KVM here at once, so it may be tried each time")
     monkeypatch.setattr(vm, "_boots_on_kvm", lambda kernel, seconds: pytest.fail("it was tried again"))
     assert vm.accelerate("auto", kernel, seconds) is answer
 
@@ -217,8 +255,8 @@ def test_sigkill_leaves_no_guest(command: list[str], older: Path, tmp_path: Path
     words = [*command, f"--fsstack-kernel={older}"]
     env, null = boot.pytest_environment(), subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=tmp_path, stdout=null, stderr=null, env=env)
-    assert host.wait_until(lambda: guests(tmp_path), 60)
+    assert commands.wait_until(lambda: guests(tmp_path), 60)
     time.sleep(2)
     process.kill()
     process.wait()
-    assert host.wait_until(lambda: not guests(tmp_path), 10)
+    assert commands.wait_until(lambda: not guests(tmp_path), 10)

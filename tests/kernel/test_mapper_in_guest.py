@@ -12,13 +12,14 @@ import pytest
 
 from tests.kernel.conftest import Guest, names_in
 from tests.kernel.guest import inside_mapper
+from tests.kernel.guest.common import DISK
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 
 @pytest.fixture(scope="session")
 def guest(run_in_guest: Callable[..., Guest]) -> Guest:
-    return run_in_guest(Path(inside_mapper.__file__), f"--fsstack-device={inside_mapper.DISK}")
+    return run_in_guest(Path(inside_mapper.__file__), f"--fsstack-device={DISK}")
 
 
 @pytest.mark.parametrize("name", names_in(inside_mapper))

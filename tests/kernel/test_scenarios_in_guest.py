@@ -31,7 +31,7 @@ def run(directory: Path, wanted: str) -> Chains:
     except boot.Missing as missing:
         pytest.skip(str(missing))
     if reason := LUA.archive.missing():  # a guest has no network
-        pytest.skip(reason)
+        pytest.skip(str(reason))
     found = directory / "found.json"
     guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-size=512M")
     words = ["-p", "no:cacheprovider", "--fsstack-scale=smoke", f"--fsstack-json={found}", "-k", wanted, *guest]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from pytest_fsstack.needs import Tool
-from pytest_fsstack.stack import Directory, Layer, option
+from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.stack.model import Directory, Layer, option
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Broken(Plain):
     name: ClassVar = "broken"
 
     def create(self, below, site):
-        from pytest_fsstack import host
+        from pytest_fsstack.machine import commands
 
-        host.run("ls", "/no/such/file")
+        commands.run("ls", "/no/such/file")
 
 
 def pytest_fsstack_layers():

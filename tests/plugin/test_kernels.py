@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 
 import pytest
 
+from pytest_fsstack.history import read
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.series import series as saved_series
+from pytest_fsstack.judging.trend import choose, trends
+from pytest_fsstack.judging.verdict import Looks
 from tests.plugin.conftest import LAYERS, Project
 
 pytest.importorskip("xdist", reason="needs pytest-xdist: pip install pytest-fsstack[kernel]")
 
-# Two names for the running kernel; `slow` costs twice as much, as a test may ask for by the name of its kernel.
+pytestmark = pytest.mark.plugins("xdist")
+
+# Two names for the running kernel; `slow` costs eight times as much, as a test may ask for by the name of its kernel.
 TWO = (
     LAYERS
     + """
 def pytest_cmdline_main(config):
-    from pytest_fsstack.hosts import controller
-    from pytest_fsstack.hosts.kernels import Kernel
+    from pytest_fsstack.kernels import controller
+    from pytest_fsstack.kernels.images import Kernel
 
     controller.resolve = lambda text, cache: Kernel(text)
 
@@ -38,7 +49,7 @@ class TestFirst:
     def test_step(self, fsstack, timed, kernel, log):
         log(f"first {kernel}")
         with timed(cold=False):
-            end = random.Random().gauss(0.15, 0.002) * (2 if kernel == "slow" and fsstack.stack.id == "crypt" else 1)
+            end = random.Random().gauss(0.05, 0.002) * (8 if kernel == "slow" and fsstack.stack.id == "crypt" else 1)
             import time
             time.sleep(end)
         if kernel == "dying":
@@ -52,6 +63,10 @@ class TestSecond:
         with timed(cold=False):
             pass
 """
+
+
+#: With a control.
+STACKS = ("plain", "crypt", "control")
 
 
 @pytest.fixture
@@ -87,16 +102,150 @@ def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
         ]
     )
     data = json.loads((kernels.pytester.path / "out.json").read_text())
+    # Of the machine that both kernels share.
+    assert all(each["load"] >= 0 for each in data["chains"][0]["conditions"])
+    assert len(data["chains"][0]["conditions"]) == 6
     assert list(data["chains"][0]["stacks"]) == ["plain:old", "plain:new", "crypt:old", "crypt:new"]
+    import jsonschema
+
+    jsonschema.Draft202012Validator(saved.schema()).validate(data)
+    # What each kernel told of itself, beside this machine.
+    assert {name: "versions" in own for name, own in data["environment"]["kernels"].items()} == {
+        "old": True,
+        "new": True,
+    }
+    assert data["environment"]["devices"][0]["spec"].startswith("dir:")
+    assert "kernel" not in data["session"]["labels"]
+    stack = data["chains"][0]["stacks"]["crypt:new"]
+    assert (stack["name"], stack["kernel"], stack["reference"]) == ("crypt", "new", "crypt:old")
+    series = {
+        each.name for each in saved_series(saved.load(data)) if each.stack == "crypt" and each.metric == "seconds"
+    }
+    name = "test_it.py::TestFirst::step::crypt::seconds"
+    assert {each for each in series if "First" in each} == {name, f"{name}::overhead", f"{name}::kernel_overhead"}
     names = {record["name"] for record in json.loads((kernels.pytester.path / "b.json").read_text())["benchmarks"]}
     assert names == {f"test_step[{stack}:{kernel}]" for stack in ("plain", "crypt") for kernel in ("old", "new")}
 
 
-def test_workers_take_turns_chain_by_chain(kernels: Project) -> None:
-    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=8)
-    turns = list(dict.fromkeys(" ".join(line.split()[:2]) for line in kernels.log))
-    assert turns == ["first old", "first new", "second new", "second old"]
-    assert [" ".join(line.split()[:2]) for line in kernels.log] == [turn for turn in turns for _ in range(12)]
+def test_a_history_of_several_kernels_has_one_line_a_session(kernels: Project) -> None:
+    history = kernels.pytester.mkdir("history")
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=new", f"--fsstack-history={history}")
+    for _ in range(2):
+        result = run(kernels, *words, "-k", "First")
+        assert result.ret == pytest.ExitCode.OK
+        result.stdout.fnmatch_lines(["fsstack: added to the history *"])
+    (file,) = history.iterdir()
+    runs, problems = read(file)
+    assert problems == []
+    assert [list(found.chains[0].stacks) for found in runs] == [
+        ["plain:old", "plain:new", "crypt:old", "crypt:new"]
+    ] * 2
+    chosen = choose(runs)
+    assert chosen.left_out == {}
+    found = {each.place.within: len(each.points) for each in trends(chosen.runs) if each.place.stack == "crypt"}
+    assert {"step on crypt old": 2, "step on crypt new": 2}.items() <= found.items()
+
+
+def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(kernels: Project) -> None:
+    then = ChainResults("test_it.py::TestSecond", "loop", "plain:old", Looks.fixed(1), 1, steps=["step"])
+    for kernel in ("old", "new"):
+        for name in ("plain", "crypt"):
+            then.stacks[f"{name}:{kernel}"] = StackInfo(f"{name}:{kernel}", name, kernel=kernel)
+            then.against[f"{name}:{kernel}"] = f"plain:{kernel}"
+    then.orders.append(list(then.stacks))
+    for stack in then.stacks:
+        then.add("step", stack, Sample({"seconds": 0.01}))
+    (kernels.pytester.path / "then.json").write_text(saved.dumps(Results({}, [then])))
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=new", "-k", "Second", "--fsstack-compare=then.json")
+    result = kernels.run("--fsstack-rounds=1", *words)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines_random(
+        [f"TestSecond step on {stack} {kernel} *" for stack in ("plain", "crypt") for kernel in ("old", "new")]
+    )
+    result.stdout.fnmatch_lines(["[*] one run each: what differs from run to run is not in it"])
+    # Between kernels nothing was compared then.
+    result.stdout.fnmatch_lines(["[*] only now: TestSecond step on crypt new over the first kernel"])
+    result.stdout.no_fnmatch_line("[*] only then*")
+
+
+def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
+    kernels.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain")
+        class TestRead:
+            @pytest.mark.fsstack_repeat("auto")
+            def test_read(self, fsstack, timed, kernel, log):
+                log(kernel)
+                with timed(cold=False):
+                    pass
+    """)
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "-v", "--fsstack-json=out.json")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round (auto)"])
+    assert sorted(kernels.log) == ["new plain"] * 18 + ["old plain"] * 18
+    (step,) = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]["steps"]
+    assert {name: found["repetitions"] for name, found in step["stacks"].items()} == {
+        "plain:old": [3] * 6,
+        "plain:new": [3] * 6,
+    }
+
+
+def test_each_kernel_has_its_own_control(kernels: Project) -> None:
+    kernels.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        def test_step(fsstack, timed, kernel, log):
+            log(kernel)
+            with timed(cold=False):
+                pass
+            strange = kernel == "new" and fsstack.stack.id == "control"
+            timed.record("cost", 40 if strange else 10)
+    """)
+    result = kernels.run(
+        "--fsstack-kernel=old",
+        "--fsstack-kernel=new",
+        "--fsstack-control",
+        "--fsstack-budget=*: cost 10%",
+        "--fsstack-max-regression=9000%",
+        "--fsstack-rounds=8",
+        "--fsstack-json=out.json",
+    )
+    # Those of the tests, and of the regressions: none is about a control.
+    result.assert_outcomes(passed=6)
+    assert Counter(kernels.log) == {f"{kernel} {stack}": 8 for kernel in ("old", "new") for stack in STACKS}
+    between, within = json.loads((kernels.pytester.path / "out.json").read_text())["chains"]
+    assert between["controls"] == within["controls"] == ["control:old", "control:new"]
+    assert not [remark for remark in between["remarks"] if remark.startswith("doubt")]
+    (remark,) = [remark for remark in within["remarks"] if remark.startswith("doubt")]
+    assert "the baseline plain:new differs from itself, run a second time as control:new" in remark
+
+
+def turns(kernels: Project) -> list[str]:
+    """The chain and the kernel of each turn; a turn is one line a stack."""
+    lines = [line.rsplit(" ", 1) for line in kernels.log]
+    both = [sorted(stack for _, stack in lines[index : index + 2]) for index in range(0, len(lines), 2)]
+    assert both == [["crypt", "plain"]] * (len(lines) // 2)
+    assert [turn for turn, _ in lines[::2]] == [turn for turn, _ in lines[1::2]]
+    return [turn for turn, _ in lines[::2]]
+
+
+def drawn(seed: int, chain: str, rounds: int) -> list[str]:
+    """The kernels' turns as the seed has them."""
+    return [
+        kernel
+        for number in range(1, rounds + 1)
+        for kernel in random.Random(f"{seed} {chain} 0 {number}").sample(["old", "new"], 2)
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_take_turns_round_by_round_in_an_order_drawn_from_the_seed(kernels: Project, seed: int) -> None:
+    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", f"--fsstack-seed={seed}").assert_outcomes(passed=8)
+    first, second = drawn(seed, "test_it.py::TestFirst", 6), drawn(seed, "test_it.py::TestSecond", 6)
+    assert turns(kernels) == [f"first {kernel}" for kernel in first] + [f"second {kernel}" for kernel in second]
+    assert drawn(1, "test_it.py::TestFirst", 6) != drawn(2, "test_it.py::TestFirst", 6)
 
 
 def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> None:
@@ -111,6 +260,10 @@ def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> Non
             with timed(cold=False):
                 pass
 
+        def test_without_stacks(request):
+            with open(request.config.rootpath / "other", "a") as file:
+                print(request.config.workerinput["fsstack"]["kernel"], file=file)
+
         @pytest.mark.fsstack("plain", "crypt")
         @pytest.mark.benchmark
         def test_second(fsstack, timed, kernel, log):
@@ -119,9 +272,79 @@ def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> Non
                 pass
         """
     )
-    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=8)
-    turns = list(dict.fromkeys(" ".join(line.split()[:2]) for line in kernels.log))
-    assert turns == ["first old", "first new", "second new", "second old"]
+    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=10)
+    first, second = drawn(1, "test_it.py::test_first", 6), drawn(1, "test_it.py::test_second", 6)
+    assert turns(kernels) == [f"first {kernel}" for kernel in first] + [f"second {kernel}" for kernel in second]
+    assert sorted((kernels.pytester.path / "other").read_text().split()) == ["new", "old"]
+
+
+FAILING = """
+import pytest
+
+@pytest.fixture(scope="module")
+def module(request, kernel):
+    yield
+    with open(request.config.rootpath / "torn down", "a") as file:
+        print(kernel, file=file)
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.benchmark
+def test_step(module, fsstack, timed, kernel, log, request):
+    log(f"first {kernel}")
+    count = request.config.stash.setdefault("count", 0) + 1
+    request.config.stash["count"] = count
+    with timed(cold=False):
+        pass
+    if kernel == "new" and count == 5:
+        END
+
+@pytest.fixture(scope="module")
+def kernel(request):
+    return request.config.workerinput["fsstack"]["kernel"]
+
+def test_other():
+    pass
+"""
+
+
+def test_a_failure_in_a_round_ends_a_session_that_is_to_end_with_the_first(kernels: Project) -> None:
+    kernels.write(FAILING.replace("END", "assert False, 'in round 3'"))
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "-x", "--fsstack-json=out.json")
+    assert result.ret != pytest.ExitCode.OK
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(["*AssertionError: in round 3*", "*stopping after 1 failures*"])
+    assert sorted((kernels.pytester.path / "torn down").read_text().split()) == ["new", "old"]
+    chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
+    samples = {name: len(found["rounds"]) for name, found in chain["steps"][0]["stacks"].items()}
+    assert samples["plain:old"] == samples["crypt:old"] == 3
+    assert {samples["plain:new"], samples["crypt:new"]} == {2, 3} or set(samples.values()) == {3}
+
+
+def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Project) -> None:
+    kernels.write(FAILING.replace("END", "__import__('os')._exit(1)"))
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] == 3
+    assert outcomes["failed" if "failed" in outcomes else "errors"] == 3
+    result.stdout.fnmatch_lines(["*kernel new: the worker in it went down*"])
+    chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
+    samples = {name: found["rounds"] for name, found in chain["steps"][0]["stacks"].items()}
+    assert samples["plain:old"] == samples["crypt:old"] == [1, 2, 3, 4, 5, 6]
+    assert samples["plain:new"] == samples["crypt:new"] == [1, 2]
+
+
+def test_an_interrupt_keeps_the_rounds_so_far(kernels: Project) -> None:
+    kernels.write(
+        FAILING.replace("END", "os.kill(os.getppid(), signal.SIGINT); time.sleep(600)").replace(
+            "import pytest", "import os, signal, time\nimport pytest", 1
+        )
+    )
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
+    samples = {name: found["rounds"][:2] for name, found in chain["steps"][0]["stacks"].items()}
+    assert samples == {f"{stack}:{kernel}": [1, 2] for stack in ("plain", "crypt") for kernel in ("old", "new")}
 
 
 def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
@@ -129,7 +352,7 @@ def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
         kernels,
         "--fsstack-kernel=old",
         "--fsstack-kernel=slow",
-        "--fsstack-max-regression=40%",
+        "--fsstack-max-regression=150%",
         "--junitxml=j.xml",
         "-k",
         "First",
@@ -137,8 +360,8 @@ def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "*step on crypt:slow costs more than its budget allows over crypt:old:*",
-            "*fail *seconds: overhead *budget 40 %, 6 rounds*",
+            "*crypt:slow: seconds * over crypt:old, budget *",
+            "*fail:*seconds: overhead *budget 150 %, 6 rounds, of these boots*",
             "FAILED test_it.py::TestFirst::step on crypt:slow against crypt:old*",
         ]
     )
@@ -147,6 +370,38 @@ def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
     assert [case.get("name") for case in cases if case.find("failure") is not None] == [
         "step on crypt:slow against crypt:old"
     ]
+
+
+def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_baseline(kernels: Project) -> None:
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-budget=crypt: 900%", "--fsstack-json=out.json")
+    result = run(kernels, *words, "-k", "First")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(
+        [
+            "overhead *over the same stack on the first kernel*",
+            "crypt:old *baseline*",
+            "*TestFirst (in each kernel) on *",
+            "overhead *over plain on the same kernel in the same round*",
+            "plain:old *baseline*",
+            "plain:slow *baseline*",
+        ]
+    )
+    across, within = json.loads((kernels.pytester.path / "out.json").read_text())["chains"]
+    assert across["against"] == {
+        f"{stack}:{on}": f"{stack}:old" for stack in ("plain", "crypt") for on in ("old", "slow")
+    }
+    assert within["against"] == {
+        f"{stack}:{on}": f"plain:{on}" for stack in ("plain", "crypt") for on in ("old", "slow")
+    }
+    stacks = within["steps"][0]["stacks"]
+    assert {name: found["verdict"] for name, found in stacks.items()} == {
+        "plain:old": None,
+        "plain:slow": None,
+        "crypt:old": "pass",
+        "crypt:slow": "pass",
+    }
+    slow = stacks["crypt:slow"]["metrics"]["seconds"]["overhead"]["estimate"]
+    assert slow > stacks["crypt:old"]["metrics"]["seconds"]["overhead"]["estimate"] + 1
 
 
 def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(kernels: Project) -> None:
@@ -158,9 +413,28 @@ def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(ke
     result.stdout.fnmatch_lines(["*kernel dying: the worker in it went down*", "plain:old *baseline*"])
 
 
+def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) -> None:
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-max-regression=150%", "-k", "First")
+    result = run(kernels, *words, "--fsstack-errors=session")
+    result.assert_outcomes(passed=5, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "TestFirst on dir:*: round 1 of at most 6 done",
+            "TestFirst on dir:*: round 6 of at most 6 done; 1 pass, 1 fail",
+            "TestFirst on dir:*: fresh round 6 of at most 6 (to confirm) done; 1 pass, 1 fail",
+            "*fail:*seconds: overhead *; confirmed by 6 fresh rounds: *",
+        ]
+    )
+    # Only the suspect runs again, on both kernels.
+    assert Counter(kernels.log) == {
+        **{f"first {kernel} plain": 6 for kernel in ("old", "slow")},
+        **{f"first {kernel} crypt": 12 for kernel in ("old", "slow")},
+    }
+
+
 def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
     kernels.pytester.makeini("[pytest]\nconsole_output_style = count")
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=dying", "--fsstack-max-regression=40%", "-v")
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=dying", "--fsstack-max-regression=150%", "-v")
     shown = re.findall(r"\[ *(\d+)/(\d+)\]", run(kernels, *words).stdout.str())
     assert len(shown) >= 8
     assert all(int(done) <= int(total) for done, total in shown)
@@ -170,11 +444,18 @@ def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
 def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
     result = run(
         kernels,
-        *("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-boots=2", "--fsstack-max-regression=40%"),
+        *("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-boots=2", "--fsstack-max-regression=150%"),
         "-k",
         "First",
+        "-rs",
     )
-    result.stdout.fnmatch_lines(["*old (baseline), slow, 2 boots each*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*old (baseline), slow, 2 boots each*",
+            "*each of 2 boots of a kernel counts as one figure*",
+            "SKIPPED*2 against 2 boots are figures without a verdict: at alpha 0.05 it takes 3 of each*",
+        ]
+    )
     result.assert_outcomes(passed=8, skipped=2)
 
 
@@ -182,8 +463,11 @@ def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
     ("arguments", "message"),
     [
         (["--fsstack-kernel=a", "--fsstack-kernel=a"], "*two kernels are called a*"),
-        (["--fsstack-kernel=a", "--fsstack-boots=0"], "*--fsstack-boots: give a number from 1 on, not 0*"),
-        (["--fsstack-kernel=a", "--fsstack-max-regression=lots"], "*'lots' is not a percentage such as 5%*"),
+        (["--fsstack-kernel=a", "--fsstack-boots=0"], "--fsstack-boots: must be a whole number from 1 on (got 0)"),
+        (
+            ["--fsstack-kernel=a", "--fsstack-max-regression=lots"],
+            "--fsstack-max-regression: must be a percentage such as 5% (got 'lots')",
+        ),
         (["--fsstack-kernel=a", "-n2"], "*leave -n and --tx out*"),
         (["--fsstack-kernel=a", "-p", "no:xdist"], "*needs pytest-xdist*pip install pytest-fsstack?kernel?*"),
     ],

@@ -112,16 +112,19 @@ def test_an_unknown_table_is_a_mistake_that_names_those_there_are(project: Proje
         (["--fsstack-device=dir:/no/such"], "*there is no directory /no/such*"),
         (["--fsstack-overwrite=/dev/sdz9"], "*names no device of this session; add --fsstack-device=/dev/sdz9*"),
         (["--fsstack-budget=lots"], "*'lots' is not a budget; write 'luks[*]: 30%'*"),
-        (["--fsstack-rounds=0"], "*give a number of rounds, 1 or more, not 0*"),
-        (["--fsstack-alpha=0.5"], "*an error rate lies between 0 and 0.5*"),
-        (["--fsstack-report=pdf=x"], "*'pdf=x' is not NAME=FILE; names are: csv, html, json, markdown, tables*"),
+        (["--fsstack-rounds=0"], "--fsstack-rounds: must be a whole number from 1 on (got 0)"),
+        (["--fsstack-alpha=0.5"], "--fsstack-alpha: an error rate must be between 0 and 0.5*(got 0.5)"),
+        (
+            ["--fsstack-report=pdf=x"],
+            "*'pdf=x' is not NAME=FILE; names are: bencher, csv, forest, github-benchmark, heatmap, *",
+        ),
         (["--fsstack-json=/no/such/dir/x"], "*there is no directory /no/such/dir*"),
         (["--fsstack-dir=/no/such/dir"], "*there is no directory /no/such/dir*"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
         (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' is not a size*"),
-        (["--fsstack-readahead=1"], "*--fsstack-readahead: 1 is not a multiple of *K, a page*"),
-        (["--fsstack-scheduler=none"], "*--fsstack-scheduler is for block devices; dir:* is a directory*"),
-        (["--fsstack-discard"], "*--fsstack-discard is for block devices; dir:* is a directory*"),
+        (["--fsstack-readahead=1"], "*--fsstack-readahead: must be a multiple of *K, a page (got 1)"),
+        (["--fsstack-scheduler=none"], "*--fsstack-scheduler: it is for block devices; dir:* is a directory*"),
+        (["--fsstack-discard"], "*--fsstack-discard: it is for block devices; dir:* is a directory*"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
@@ -144,11 +147,14 @@ def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
         ),
         ("fsstack('plain', baselin='plain')", ["*the marker fsstack has no argument 'baselin'*"]),
         ("fsstack('plain', baseline='ext4')", ["*the baseline 'ext4' is none of the stacks: plain*"]),
-        ("fsstack(3)", ["*takes stacks as text, not 3*"]),
+        ("fsstack(3)", ["*takes stacks as text*(got 3)"]),
         ("fsstack()", ["*there are no stacks to run it on*"]),
         ("fsstack('plain')\n@pytest.mark.fsstack_budget(overhead=-2)", ["*a budget of -200 % is impossible*"]),
-        ("fsstack('plain')\n@pytest.mark.fsstack_budget()", ["*either overhead=0.30*or limit=*"]),
-        ("fsstack('plain')\n@pytest.mark.fsstack_budget(0.3, metrik='x')", ["*unexpected keyword argument 'metrik'*"]),
+        ("fsstack('plain')\n@pytest.mark.fsstack_budget()", ["*either overhead='30%'*or limit=*"]),
+        (
+            "fsstack('plain')\n@pytest.mark.fsstack_budget(0.3, metrik='x')",
+            ["*fsstack_budget: it has no argument 'metrik'; did you mean metric=[?]"],
+        ),
     ],
 )
 def test_a_mistake_in_a_marker_is_one_message_and_exit_code_4(
@@ -165,7 +171,7 @@ def test_a_mistake_in_a_marker_is_one_message_and_exit_code_4(
 SIZED = """
 import pytest
 from dataclasses import dataclass
-from pytest_fsstack.scale import Sizes
+from pytest_fsstack.data.scale import Sizes
 
 @dataclass(frozen=True)
 class Sized(Sizes):
@@ -221,8 +227,8 @@ def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
 def test_without_any_stacks_a_test_says_where_they_come_from(project: Project) -> None:
     project.write(UNMARKED)
     result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: test_it.py::test_it: *uses fsstack, but there are no stacks*"])
+    assert result.parseoutcomes() == {"errors": 1}
+    result.stdout.fnmatch_lines(["uses fsstack, but there are no stacks*"])
 
 
 def test_overwrite_is_only_heard_on_the_command_line_itself(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,13 +278,26 @@ def test_a_session_that_does_not_use_stacks_shows_nothing_of_the_plugin(pytester
     result.stdout.no_fnmatch_line("fsstack:*")
 
 
-def test_every_option_has_the_prefix_and_a_help_text(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--help")
-    result.stdout.fnmatch_lines(["storage stacks (fsstack):", "*--fsstack-device=DEVICE*"])
-
-
 def test_markers_are_described(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--markers")
     result.stdout.fnmatch_lines(
         ["@pytest.mark.fsstack(*stacks, baseline=None, below=None)*", "@pytest.mark.fsstack_budget(*"]
     )
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("lod>2", "'lod>2' is no rule; write 'load>2'*"),
+        ("load>2, throttled", "this machine does not show what the rule throttled is about"),
+    ],
+)
+def test_rules_by_which_rounds_are_discarded_are_checked_first(project: Project, rules: str, message: str) -> None:
+    conftest = project.pytester.path / "conftest.py"
+    conftest.write_text(
+        conftest.read_text() + "\nfrom pytest_fsstack.machine import load\nload.read = lambda: load.Reading(1.0, 0.5)\n"
+    )
+    project.write("")
+    result = project.run(f"--fsstack-discard-rounds={rules}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --fsstack-discard-rounds: {message}"])

@@ -40,20 +40,23 @@ def outcomes(result: pytest.RunResult) -> dict[str, str]:
 
 def test_pass_fail_and_inconclusive(project: Project) -> None:
     project.write(NOISY)
-    result = project.run("-v", "-rs")
+    result = project.run("-v", "-rfs")
     assert outcomes(result) == {"plain": "PASSED", "same": "PASSED", "dear": "FAILED", "near": "SKIPPED"}
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    # All three looks were needed, because of the one that stays undecided.
-    assert project.log.count("ran plain") == 30
+    # The one that stays undecided is given up in the middle of the plan, or runs to its end.
+    assert project.log.count("ran plain") in range(40, 81, 8)
     result.stdout.fnmatch_lines(
         [
-            "*step on dear costs more than its budget allows over plain:*",
-            "*fail*cost: overhead 49.? % (96.7 % interval *), budget 10 %, 30 rounds*",
+            "dear: cost +??.? % (*%) over plain, budget 10 %",
+            "  again:   pytest 'test_it.py::TestCost::test_step[[]dear[]]' --fsstack-device=dir:* --fsstack-seed=1",
+            "  step:    step, * rounds; the order of the stacks is that of --fsstack-seed=1",
+            "*fail:*cost: overhead ??.? % (90.0 % interval *), budget 10 %, *rounds*",
             "*cost (coins), in the order of the rounds*",
             "*plain *",
             "*dear *",
-            "*in at most 5 % of sessions*--fsstack-seed=*",
-            "SKIPPED*inconclusive: cost: overhead * budget 10 %, 30 rounds; *",
+            "*in at most 5 % of sessions*",
+            "FAILED * - Failed: dear: *",
+            "SKIPPED*inconclusive: cost: overhead * budget 10 %, * rounds*; *",
         ]
     )
     assert "Traceback" not in result.stdout.str()
@@ -63,7 +66,7 @@ def test_pass_fail_and_inconclusive(project: Project) -> None:
 def test_it_stops_as_soon_as_every_budget_is_decided(project: Project) -> None:
     project.write(NOISY)
     project.run("-k", "dear or same")
-    assert project.log.count("ran plain") == 10
+    assert project.log.count("ran plain") == 8
 
 
 def test_strict_fails_what_is_undecided(project: Project) -> None:
@@ -99,11 +102,11 @@ def test_absolute_limits_hold_for_the_baseline_too(project: Project) -> None:
     project.write(NOISY)
     result = project.run("--fsstack-budget=cost <= 90", "--fsstack-budget=cost 90%", "-k", "plain or dear")
     result.assert_outcomes(failed=2, deselected=2)
-    result.stdout.fnmatch_lines(["*fail*cost: median * coins, budget at most 90 coins, 10 rounds*"])
+    result.stdout.fnmatch_lines(["*fail:*cost: median of these 8 rounds * coins, budget at most 90 coins*"])
 
 
 def test_patterns_give_stacks_their_own_budgets(project: Project) -> None:
-    project.write(NOISY.replace("overhead=0.10", "overhead={'dea*': 0.7, '*': 0.001}"))
+    project.write(NOISY.replace("overhead=0.10", "overhead={'*': 0.001, 'dea*': 0.7}"))
     project.run("-k", "dear or near").assert_outcomes(passed=1, failed=1, deselected=2)
 
 
@@ -125,9 +128,9 @@ def test_an_unknown_metric_fails_and_names_those_there_are(project: Project) -> 
 
 def test_a_failing_baseline_leaves_nothing_to_compare_with(project: Project) -> None:
     project.write(NOISY.replace("with timed", "assert fsstack.stack.id != 'plain'\n        with timed"))
-    result = project.run("-rs", "-k", "plain or same")
-    result.assert_outcomes(failed=1, skipped=1, deselected=2)
-    result.stdout.fnmatch_lines(["SKIPPED*nothing to compare with: baseline plain: failed in round 1*"])
+    result = project.run("-k", "plain or same")
+    result.assert_outcomes(failed=2, deselected=2)
+    result.stdout.fnmatch_lines(["*same: cost: nothing to compare with: baseline plain: failed in round 1*"])
 
 
 def test_xfail_is_obeyed(project: Project) -> None:
@@ -141,9 +144,9 @@ def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project
     (record,) = json.loads((project.pytester.path / "bench.json").read_text())["benchmarks"]
     assert record["group"] == "g"
     assert record["fullname"] == "test_it.py::TestCost::test_step[dear]"
-    assert record["stats"]["rounds"] == 10
+    assert record["stats"]["rounds"] == 8
     assert record["extra_info"]["verdict"] == "fail"
-    assert len(record["extra_info"]["metrics"]["cost"]["samples"]) == 10
+    assert len(record["extra_info"]["metrics"]["cost"]["samples"]) == 8
     program = Path(sys.executable).with_name("pytest-benchmark")
     compare = project.pytester.run(program, "--storage=store", "compare")
     compare.stdout.fnmatch_lines(["*test_step?dear?*"])
@@ -160,7 +163,7 @@ def test_junit_gets_the_figures_as_properties(project: Project) -> None:
     assert 0.4 < float(found["fsstack_cost_estimate"] or 0) < 0.6
     failure = case.find("failure")
     assert failure is not None
-    assert "costs more than its budget" in (failure.get("message") or "")
+    assert ": cost +" in (failure.get("message") or "")
 
 
 def test_json_holds_every_sample_in_order_and_the_environment(project: Project) -> None:
@@ -169,7 +172,7 @@ def test_json_holds_every_sample_in_order_and_the_environment(project: Project) 
     data = json.loads((project.pytester.path / "out.json").read_text())
     (chain,) = data["chains"]
     assert chain["seed"] == 5
-    assert len(chain["orders"]) == 10
+    assert len(chain["orders"]) == 8
     assert data["environment"]["kernel"]
 
 

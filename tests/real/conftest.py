@@ -7,17 +7,18 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard, host
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("needs root: it makes loop devices and mounts")
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine import commands, mounts, needs
+from pytest_fsstack.machine.guard import holding
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.stack.build import Built, build
+from pytest_fsstack.stack.model import Device, Site, Stack
 
 
 def run(*argv: str | os.PathLike[str], stdin: str = "") -> str:
@@ -25,6 +26,14 @@ def run(*argv: str | os.PathLike[str], stdin: str = "") -> str:
     done = subprocess.run(argv, input=stdin, capture_output=True, text=True)
     assert done.returncode == 0, f"{argv}: {done.stderr}"
     return done.stdout.strip()
+
+
+def built(text: str, device: Device, site: Site) -> AbstractContextManager[Built]:
+    """The stack on the device; what the machine lacks for it skips the test."""
+    stack = Stack.parse(text, BUILT_IN)
+    if reasons := needs.missing([*device.needs(), *stack.needs()]):
+        pytest.skip("; ".join(reasons))
+    return build(stack, device, site)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,18 @@ class Loop:
             while data := file.read(1 << 20):
                 digest.update(data)
         return digest.hexdigest()
+
+    def free(self, seconds: float = 20.0) -> bool:
+        """Whether nobody mounts it: what SIGKILL leaves is unmounted by the kernel, which writes, in its own time."""
+
+        def claimed() -> bool:
+            try:
+                os.close(os.open(self.path, os.O_RDONLY | os.O_EXCL))
+            except OSError:
+                return True
+            return False
+
+        return commands.wait_until(lambda: not claimed(), seconds)
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
@@ -72,13 +93,50 @@ def _attached(loop: Path) -> bool:
     return Path("/sys/block", loop.name, "loop/backing_file").exists()
 
 
+def _attach(image: Path, *options: str) -> Path:
+    """A loop device that nobody is given who asks for a free one, not even while a test has detached it."""
+    said = ""
+    for number in range(_FIRST, _FIRST + 64):
+        path = Path(f"/dev/loop{number}")
+        if _attached(path):
+            continue
+        done = subprocess.run(["losetup", *options, path, image], capture_output=True, text=True)
+        if done.returncode == 0:
+            return path
+        said = done.stderr
+    raise OSError(f"no loop device from {_FIRST} on could be attached to {image}: {said}")
+
+
+#: The kernel gives the lowest one that is free. Tests beside this one have numbers of their own.
+_FIRST = 64 + 64 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
 LoopDevice = Callable[..., Loop]
+
+
+@pytest.fixture
+def site_directory(tmp_path: Path) -> Path:
+    """Below it stacks are mounted. A file of tests may have another one."""
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def site(tmp_path: Path, site_directory: Path) -> Iterator[Site]:
+    """For stacks that a test builds itself, of which nothing may be left."""
+    mounts.private_namespace()
+    journal = Journal(tmp_path / "journal")
+    site_directory.mkdir()
+    yield Site(site_directory, journal)
+    journal.close()
+    assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
+    assert mounts.below(tmp_path) == []
+    for mountpoint in site_directory.iterdir():
+        mountpoint.rmdir()
 
 
 @pytest.fixture
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The guard's lock files in a directory of the test's own, since they are never removed."""
-    monkeypatch.setattr(guard, "_LOCKS", tmp_path / "lock")
+    monkeypatch.setattr(holding, "LOCKS", tmp_path / "lock")
     return tmp_path / "lock"
 
 
@@ -92,7 +150,7 @@ def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
         if on is None:
             with image.open("wb") as file:
                 file.truncate(size)
-        path = Path(run("losetup", "-f", "--show", *options, image))
+        path = _attach(image, *options)
         made.append(path)
         return Loop(path, image)
 
@@ -101,7 +159,7 @@ def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
         subprocess.run(["partx", "-d", path], capture_output=True)
         subprocess.run(["losetup", "-d", path], capture_output=True)
     # A process that made itself a mount namespace meanwhile keeps what was mounted then.
-    assert host.wait_until(lambda: not any(map(_attached, made)), 20.0), f"still attached, one of {made}"
+    assert commands.wait_until(lambda: not any(map(_attached, made)), 20.0), f"still attached, one of {made}"
 
 
 @pytest.fixture

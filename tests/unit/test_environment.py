@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import environment
-from pytest_fsstack.corpus import Corpus
+from pytest_fsstack.data.archive import Corpus
 from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice
-from pytest_fsstack.needs import Root, Tool
-from pytest_fsstack.stack import Device
+from pytest_fsstack.machine import identity
+from pytest_fsstack.machine.needs import Root, Tool
+from pytest_fsstack.stack.model import Device
 
 CRYPTO = """\
 name         : xts(aes)
@@ -86,8 +87,14 @@ def test_a_loop_device_is_told_with_what_holds_its_file(tmp_path: Path) -> None:
     (found,) = environment.record([LoopDevice(2**30)], directory=tmp_path)["devices"]
     assert found["size"] == 2**30
     assert found["filesystem"]
-    assert found["direct_io"] in (True, False)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    try:
+        os.close(os.open(tmp_path / "file", os.O_RDWR | os.O_DIRECT))
+    except OSError:
+        assert found["direct_io"] is False
+    else:
+        assert found["direct_io"] is True
 
 
 def test_a_directory_has_the_filesystem_of_the_innermost_mount() -> None:
@@ -119,6 +126,16 @@ def test_versions_of_the_tools_that_are_named(tools: Path) -> None:
     assert "mute" not in versions
 
 
+def test_a_tool_is_asked_in_the_same_way_whatever_its_path(tools: Path) -> None:
+    for name in "gocryptfs", "mkfs.ext4-1.46", "mkfs.vfat":
+        script(tools / name, 'echo "$1 2.4"')
+    paths = [str(tools / name) for name in ("gocryptfs", "mkfs.ext4-1.46", "mkfs.vfat")]
+    versions = environment.record(tools=[*paths, "mkfs.ext4-1.46"])["versions"]
+    assert versions[paths[0]] == "-version 2.4"
+    assert versions[paths[1]] == versions["mkfs.ext4-1.46"] == "-V 2.4"
+    assert paths[2] not in versions, "what it answers is no version"
+
+
 def test_a_tool_that_hangs_is_left_out(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_PATIENCE", 0.3)
     script(tools / "hangs", "exec sleep 60")
@@ -131,3 +148,14 @@ def test_a_tool_that_hangs_is_left_out(tools: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_tools_are_those_of_the_needs() -> None:
     assert environment.tools_of([Root("mounting"), Tool("a", "p"), Tool("b", "p"), Tool("a", "p")]) == ["a", "b"]
+
+
+def test_the_machine_and_its_disks_are_told_by_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serial = "S4EVNX0N123456"
+    (tmp_path / "device").mkdir()
+    (tmp_path / "device" / "serial").write_text(f"{serial}  \n")
+    found = environment._serial_hash(tmp_path)
+    assert found == identity.hashed(serial)
+    assert serial not in json.dumps(found)
+    assert environment._serial_hash(tmp_path / "nothing") is None
+    assert environment.record().get("machine_id") == identity.machine_id()

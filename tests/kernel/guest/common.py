@@ -8,15 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard, host, journal
-from pytest_fsstack.stack import Built
+from pytest_fsstack.machine import commands, guard, mounts
+from pytest_fsstack.stack.build import Built
 
 DISK = Path("/dev/vda")
 HERE = Path(__file__).parent
@@ -45,9 +44,27 @@ def mounted() -> set[str]:
     return found
 
 
+def keys() -> list[str]:
+    """The keys that eCryptfs could use, of any keyring."""
+    return [line for line in Path("/proc/keys").read_text().splitlines() if line.split()[7] == "user"]
+
+
+def mounted_ecryptfs() -> list[str]:
+    found = []
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        with contextlib.suppress(OSError):  # processes end while one looks
+            found += [line for line in table.read_text().splitlines() if " - ecryptfs " in line]
+    return found
+
+
+def nothing_is_left(seconds: float) -> bool:
+    # The kernel collects the keys that nobody refers to in its own time.
+    return commands.wait_until(lambda: not (mounted() or mounted_ecryptfs() or keys()), seconds)
+
+
 def dissolves(seconds: float) -> bool:
     """Whether within that time no mapping and no mount of one is left."""
-    return host.wait_until(lambda: not any(Path("/sys/block").glob("dm-*")) and not mounted(), seconds)
+    return commands.wait_until(lambda: not any(Path("/sys/block").glob("dm-*")) and not mounted(), seconds)
 
 
 def on_the_disk(text: bytes) -> bool:
@@ -73,7 +90,7 @@ def nothing_stays_behind() -> Iterator[None]:
     assert dissolves(0), "the teardown did not wait for the end of the mappings"
     assert mappings() == []
     # Names of mappings are links that udevd removes in its own time.
-    assert host.wait_until(lambda: mapper_nodes() == {"control"}, 5), mapper_nodes()
+    assert commands.wait_until(lambda: mapper_nodes() == {"control"}, 5), mapper_nodes()
     assert guard.labelled(DISK)
 
 
@@ -108,7 +125,7 @@ def forked(code: Callable[[], int], said: Path) -> int:
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
-        host.private_mounts.cache_clear()  # a namespace of its own, as a new process would make
+        mounts.private_namespace.cache_clear()  # a namespace of its own, as a new process would make
         result = code()
     except BaseException:
         traceback.print_exc()
@@ -120,8 +137,7 @@ def forked(code: Callable[[], int], said: Path) -> int:
 def session(*arguments: str) -> list[str]:
     """The command of a pytest session of its own."""
     alone = ("-c", os.devnull, f"--rootdir={HERE}", "--noconftest", "-p", "no:cacheprovider")
-    plugins = ("-p", "pytest_benchmark.plugin", "-p", "pytest_fsstack.plugin")
-    return [sys.executable, "-m", "pytest", *alone, *plugins, *arguments]
+    return [sys.executable, "-m", "pytest", *alone, *arguments]
 
 
 def started(said: Path, *arguments: str) -> int:
@@ -138,7 +154,7 @@ def ended(pid: int, seconds: float = 300.0) -> int:
         status.extend([code] if done else [])
         return bool(done)
 
-    if not host.wait_until(over, seconds):
+    if not commands.wait_until(over, seconds):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         pytest.fail(f"process {pid} took longer than {seconds:g} s")
@@ -162,33 +178,8 @@ def udevd() -> list[Path]:
 def without_udevd() -> Iterator[None]:
     command = (udevd()[0] / "cmdline").read_bytes().split(b"\0")[:-1]
     subprocess.run(["udevadm", "control", "--exit"], check=True)
-    assert host.wait_until(lambda: not udevd(), 30)
+    assert commands.wait_until(lambda: not udevd(), 30)
     assert Path("/run/udev/control").exists(), "a socket that nobody listens to should be there, to see it told apart"
     yield
     subprocess.run(command, check=True)
     subprocess.run(["udevadm", "control", "--ping"], check=True)
-
-
-def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapped: int) -> None:
-    """Kill a session while its stack of so many mappings stands: all of it goes, and a clean-up empties the disk."""
-    standing, output = directory / "standing", directory / "output"
-    patch.setenv("STANDING", str(standing))
-    chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
-    pid = started(output, f"--fsstack-device={DISK}", *chosen, str(HERE / "inside_standing.py"))
-    try:
-        assert host.wait_until(standing.exists, 120), output.read_text()
-        assert len(mappings()) == mapped, mappings()
-        assert mounted()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    killed = time.monotonic()
-    assert dissolves(10), (mappings(), mounted())
-    print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
-
-    code = ended(started(output, "--fsstack-cleanup"))
-    said = output.read_text()
-    assert code == 0, said
-    assert f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said
-    assert "left alone" not in said
-    assert journal.cleanup(journal.default_directory()) == []

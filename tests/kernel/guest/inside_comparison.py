@@ -1,6 +1,6 @@
 """A comparison that a session inside the guest runs.
 
-Without budgets: for a verdict, scipy would be loaded over 9p for a minute.
+Without budgets: what is compared is the kernels.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.stack import Built
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import Built
 
 SIZE = 4 << 20
 

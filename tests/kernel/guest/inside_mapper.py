@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -16,22 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import host, journal, needs, workloads
-from pytest_fsstack.measure import Timed
-from pytest_fsstack.stack import Built
+from pytest_fsstack import workloads
+from pytest_fsstack.layers import mapper
+from pytest_fsstack.machine import commands, journal, needs
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import Built
 from pytest_fsstack.workloads import needs_of
 from pytest_fsstack.workloads.direct import differing
 from tests.kernel.guest.common import (
     DISK,
-    HERE,
     check_round_trip,
-    check_sigkill,
     ended,
     forked,
     mapper_nodes,
     mappings,
     nothing_stays_behind,  # noqa: F401 - a fixture for all tests
-    started,
     without_udevd,  # noqa: F401 - a fixture
     write,
 )
@@ -90,7 +88,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tools, told = tmp_path_factory.mktemp("tools"), tmp_path_factory.mktemp("told") / "told"
     for tool in ("cryptsetup", "dmsetup", "wipefs", "mkfs.ext4", "mount"):
         wrapper = tools / tool
-        wrapper.write_text(f'#!/bin/sh\n{{ echo "$0 $*"; env; }} >>{told}\nexec {host.which(tool)} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\n{{ echo "$0 $*"; env; }} >>{told}\nexec {commands.which(tool)} "$@"\n')
         wrapper.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
@@ -121,45 +119,18 @@ def test_two_mappings_hide_the_plaintext_and_show_their_secrets_nowhere(told: Pa
 # -- other processes ---------------------------------------------------------------------------------------------------
 
 
-def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
-    found, output = tmp_path / "found.json", tmp_path / "output"
-    options = (f"--fsstack-device={DISK}", "--fsstack-rounds=2", f"--fsstack-json={found}")
-    code = ended(started(output, *options, str(HERE / "inside_comparison.py")))
-    said = output.read_text()
-    assert code == 0, said
-    assert "2 rounds are too few for a verdict" in said
-    assert "4 passed" in said
-
-    (chain,) = json.loads(found.read_text())["chains"]
-    assert [sorted(order) for order in chain["orders"]] == [["ext4", "luks+ext4"]] * 2
-    assert [step["name"] for step in chain["steps"]] == ["write", "read"]
-    for step in chain["steps"]:
-        for stack in ("ext4", "luks+ext4"):
-            assert step["stacks"][stack]["verdict"] is None
-            metrics = step["stacks"][stack]["metrics"]
-            assert len(metrics["seconds"]["samples"]) == 2
-            # The bytes of the disk at the bottom, not those of the mapping as well.
-            moved = metrics["written_bytes" if step["name"] == "write" else "read_bytes"]["samples"]
-            assert all(4 << 20 <= figure < 8 << 20 for figure in moved), (stack, step["name"], moved)
-    assert "/dev/mapper/" in chain["stacks"]["luks+ext4"]["mounts"][0]
-
-
-def test_nothing_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_sigkill(tmp_path, monkeypatch, mapped=1)
-
-
 def test_a_mapping_of_a_session_that_was_killed_before_it_held_it_is_cleaned_up(tmp_path: Path) -> None:
     name, journals = "fsstack-1-luks", tmp_path / "journals"
 
     def code() -> int:
-        with journal.Journal(journals).entry("dm", name=name):
+        with journal.Journal(journals).entry(mapper.MAPPING, name=name):
             subprocess.run(["dmsetup", "create", name, "--table", "0 2048 zero"], check=True)
             os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
     assert ended(forked(code, tmp_path / "output")) == -signal.SIGKILL, (tmp_path / "output").read_text()
     assert mapper_nodes() == {"control", name}
-    (line,) = journal.cleanup(journals)
+    (line,) = journal.cleanup(journals, {"dm": mapper.MAPPING}).undone
     assert line.startswith(f"removed the device-mapper device {name} ")
 
 

@@ -5,49 +5,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard, host
-from pytest_fsstack.stack import Built
-from tests.kernel.guest.common import DISK, HERE, mounted, on_the_disk, session
+from pytest_fsstack.machine import guard, mounts
+from pytest_fsstack.stack.build import Built
+from tests.kernel.guest.common import DISK, keys, mounted, mounted_ecryptfs, nothing_is_left, on_the_disk
 
 ENCRYPTED = (
     "ext4 | ecryptfs",
     "ext4 | ecryptfs(cipher='twofish', key_bytes=32, mount='ecryptfs_xattr')",
     "btrfs | ecryptfs",
-    "xts = ext4(mkfs='-O encrypt,stable_inodes') | fscrypt",
-    "hctr2 = ext4(mkfs='-O encrypt,stable_inodes') | fscrypt(filenames='AES-256-HCTR2')",
-    "essiv = ext4(mkfs='-O encrypt,stable_inodes') | fscrypt(contents='AES-128-CBC')",
-    "adiantum = ext4(mkfs='-O encrypt,stable_inodes') | fscrypt(contents='Adiantum', policy='-f 0x4')",
-    "f2fs = f2fs(mkfs='-O encrypt') | fscrypt",
-    "both = ext4(mkfs='-O encrypt,stable_inodes') | fscrypt | ecryptfs",
+    "xts = ext4 | fscrypt",
+    "hctr2 = ext4 | fscrypt(filenames='AES-256-HCTR2')",
+    "essiv = ext4 | fscrypt(contents='AES-128-CBC')",
+    "adiantum = ext4 | fscrypt(contents='Adiantum', policy='-f 0x4')",
+    "f2fs = f2fs | fscrypt",
+    "both = ext4 | fscrypt | ecryptfs",
 )
 NAME = "a-name-that-nobody-must-find"
-
-
-def keys() -> list[str]:
-    """The keys that eCryptfs could use, of any keyring."""
-    return [line for line in Path("/proc/keys").read_text().splitlines() if line.split()[7] == "user"]
-
-
-def mounted_ecryptfs() -> list[str]:
-    found = []
-    for table in Path("/proc").glob("[0-9]*/mountinfo"):
-        with contextlib.suppress(OSError):  # processes end while one looks
-            found += [line for line in table.read_text().splitlines() if " - ecryptfs " in line]
-    return found
-
-
-def nothing_is_left(seconds: float) -> bool:
-    # The kernel collects the keys that nobody refers to in its own time.
-    return host.wait_until(lambda: not (mounted() or mounted_ecryptfs() or keys()), seconds)
 
 
 @pytest.fixture(autouse=True, scope="class")
@@ -94,9 +74,9 @@ def test_ecryptfs_leaves_names_and_plain_files_if_told_so(fsstack: Built) -> Non
 @pytest.mark.fsstack("ext4 | ecryptfs")
 def test_ecryptfs_keeps_its_keys_in_no_keyring_while_it_is_mounted(fsstack: Built) -> None:
     assert mounted_ecryptfs()
-    options = host.mount_options(fsstack.path)
-    assert options is not None
-    signature = options.partition("ecryptfs_sig=")[2][:16]
+    mount = mounts.at(fsstack.path)
+    assert mount is not None
+    signature = mount.super_options.partition("ecryptfs_sig=")[2][:16]
     assert len(signature) == 16
     for keyring in "@u", "@us", "@s":
         listed = subprocess.run(["keyctl", "list", keyring], capture_output=True, text=True)
@@ -105,23 +85,3 @@ def test_ecryptfs_keeps_its_keys_in_no_keyring_while_it_is_mounted(fsstack: Buil
     data = write(fsstack)
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
     assert (fsstack.path / NAME).read_bytes() == data
-
-
-def test_nothing_of_ecryptfs_stands_after_sigkill(tmp_path: Path) -> None:
-    standing = tmp_path / "standing"
-    argv = session(f"--fsstack-device={DISK}", "--fsstack-stacks=ext4 | ecryptfs", f"{HERE}/inside_standing.py")
-    with (tmp_path / "said").open("w+b") as said:
-        process = subprocess.Popen(argv, stdout=said, stderr=said, env={**os.environ, "STANDING": str(standing)})
-        try:
-            assert host.wait_until(lambda: standing.exists() or process.poll() is not None, 120)
-            said.seek(0)
-            assert process.poll() is None, said.read().decode()
-            assert mounted()
-            assert mounted_ecryptfs()
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    assert nothing_is_left(10), (mounted(), mounted_ecryptfs(), keys())
-    cleaned = subprocess.run(session("--fsstack-cleanup"), capture_output=True, text=True)
-    assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
-    assert "left alone" not in cleaned.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.stack import Built
+from pytest_fsstack.stack.build import Built
 
 
 @pytest.mark.fsstack("luks | ext4")

@@ -1,0 +1,119 @@
+"""How often is a gate wrong on this machine? Real sessions on a loop device, of which the truth is known.
+
+    python -m benchmarks gate [sessions]
+
+Two stacks that are the same, ext4, with a budget of 5 %. In half of the sessions they do the same work; in the others
+the second one does 1.05 x 1.10 = 1.155 times as much, which is 10 % more than its budget allows. The work is a number
+of small files, each written through to the device, so that the time is in proportion to it. Beside the verdict stands
+what pytest-benchmark's ``--benchmark-compare-fail`` and asv's rule say of the same samples. Needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from benchmarks import rules
+from benchmarks.pairs import pytest_command
+
+SESSIONS = 60
+BUDGET = 0.05
+FILES = 200
+#: The work of the second stack, in the work of the first.
+WORK = {"the same work": 1.0, "10 % above the budget": (1 + BUDGET) * 1.10}
+
+TEST = """
+import os
+import pytest
+
+@pytest.mark.fsstack("ext4", "second = ext4")
+@pytest.mark.benchmark
+def test_write(fsstack, timed):
+    files = round({files} * ({work} if fsstack.stack.id == "second" else 1))
+    with timed():
+        for number in range(files):
+            fd = os.open(fsstack.path / str(number), os.O_CREAT | os.O_WRONLY | os.O_DSYNC)
+            os.write(fd, bytes(4096))
+            os.close(fd)
+"""
+
+
+class SessionError(Exception):
+    """A session measured nothing: its output."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session: its verdict (pass, fail, inconclusive), how many rounds it took, and its samples in seconds."""
+
+    verdict: str
+    baseline: list[float]
+    second: list[float]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.second)
+
+
+def sessions(count: int, work: float, directory: Path) -> Iterator[Session]:
+    """Run so many sessions, with a seed each. Raises `SessionError`."""
+    (directory / "test_gate.py").write_text(TEST.format(files=FILES, work=work))
+    for seed in range(1, count + 1):
+        options = (f"--fsstack-seed={seed}", f"--fsstack-budget=second: {BUDGET:.0%}", "--fsstack-size=64M")
+        command = pytest_command(*options, "--fsstack-json=out.json", "test_gate.py")
+        env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
+        try:
+            (chain,) = json.loads((directory / "out.json").read_text())["chains"]
+            stacks = chain["steps"][0]["stacks"]
+            samples = [stacks[name]["metrics"]["seconds"]["samples"] for name in ("ext4", "second")]
+        except (OSError, LookupError, ValueError) as error:
+            raise SessionError(f"{error}: {done.stdout}{done.stderr}") from None
+        (directory / "out.json").unlink()
+        yield Session(stacks["second"]["verdict"], *samples)
+
+
+def rows(count: int) -> list[list[str]]:
+    """A row for each truth."""
+    found = []
+    known = {name: rule for name, rule in rules.known().items() if name in ("compare-fail mean", "asv")}
+    for name, work in WORK.items():
+        with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as directory:
+            ran = list(sessions(count, work, Path(directory)))
+        verdicts = [session.verdict for session in ran]
+        row = [name, str(count), *(str(verdicts.count(verdict)) for verdict in ("fail", "inconclusive", "pass"))]
+        row.append(f"{statistics.fmean(session.rounds for session in ran):.1f}")
+        row.append(f"{100 * statistics.fmean(_cv(session.baseline) for session in ran):.0f} %")
+        row += [str(sum(rule(each.baseline, each.second, BUDGET) for each in ran)) for rule in known.values()]
+        found.append(row)
+    return found
+
+
+def _cv(samples: list[float]) -> float:
+    return statistics.stdev(samples) / statistics.fmean(samples)
+
+
+HEADERS = [
+    *("truth", "sessions", "fail", "inconclusive", "pass", "rounds", "CV of the baseline"),
+    *("compare-fail mean: slower", "asv: slower"),
+]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table as Markdown. Returns 1 if a session measured nothing."""
+    try:
+        found = rows(int(arguments[0]) if arguments else SESSIONS)
+    except SessionError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(tabulate(found, HEADERS, tablefmt="github", disable_numparse=True))
+    return 0

@@ -1,0 +1,103 @@
+"""This run against earlier ones: how often is a stack called slower that is not, and what is found?
+
+    python -m benchmarks over-time [sessions] [seed]
+
+Runs of 30 rounds with a stack whose true overhead is known, compared by the plugin's own `past.compare` with a limit of
+5 %. What differs from run to run is log-normal, 2 %, for all rounds of a run alike; run times have a CV of 5 %, with
+outliers and drift. Beside it, two runs are compared by the same exact test on their rounds, as if those were
+independent.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from math import exp, log, log1p
+
+from tabulate import tabulate
+
+from benchmarks.verdict import BUDGET, MACHINES, above
+from pytest_fsstack.judging import runs
+from pytest_fsstack.judging.past import compare
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+
+#: Runs now, and earlier ones.
+SIDES = ((1, 5), (1, 10), (3, 3), (5, 5), (8, 8))
+ROUNDS_OF_TWO_RUNS = (10, 30, 100)
+HEADERS = ["compared", "false fails", "finds 5 %", "finds 10 %"]
+
+_ROUNDS = 30
+_RUN_EFFECT, _CV = 0.02, 0.05
+_TROUBLE = MACHINES["outliers, drift 20 % per 60 runs"]
+#: What the stack cost over its reference in the earlier runs.
+_THEN = 0.30
+
+
+def rounds(rng: random.Random, truth: float, number: int) -> list[tuple[float, float]]:
+    """The times of the baseline and of the stack in each round of a run."""
+    noise = _TROUBLE(rng, log1p(_CV**2) ** 0.5, 2 * number)
+    effect = rng.gauss(0, log1p(_RUN_EFFECT**2) ** 0.5)
+    found = []
+    for index in range(number):
+        base, stack = rng.sample(noise[2 * index : 2 * index + 2], 2)
+        found.append((exp(base), exp(stack + effect) * (1 + truth)))
+    return found
+
+
+def run(rng: random.Random, truth: float) -> Results:
+    """The results of a session on one machine."""
+    chain = ChainResults("t.py::T", "loop", "ext4", Looks.fixed(_ROUNDS), 0, steps=["write"])
+    chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "luks")}
+    for times in rounds(rng, truth, _ROUNDS):
+        chain.orders.append(["ext4", "luks"])
+        for name, seconds in zip(chain.stacks, times, strict=True):
+            chain.add("write", name, Sample({"seconds": seconds}))
+    return Results({"machine_id": "0" * 32}, [chain])
+
+
+def runs_fail(rng: random.Random, now: int, then: int, more: float) -> bool:
+    """Whether so many runs, in which the stack costs `more` than in the earlier ones, are called slower."""
+    sides = [[run(rng, truth) for _ in range(number)] for number, truth in ((now, _more(more)), (then, _THEN))]
+    (change,) = compare(*sides, limit=BUDGET).compared
+    return change.outcome == "fail"
+
+
+def rounds_fail(rng: random.Random, number: int, more: float) -> bool:
+    """Whether one run is called slower than another by their rounds."""
+    sides = [[log(stack / base) for base, stack in rounds(rng, truth, number)] for truth in (_more(more), _THEN)]
+    verdict = runs.judge(sides[0], sides[1], BUDGET, Looks().alpha)
+    return verdict is not None and verdict.outcome == "fail"
+
+
+def _more(more: float) -> float:
+    return (1 + _THEN) * (1 + more) - 1
+
+
+def rows(sessions: int, seed: int) -> Iterator[list[str]]:
+    """A row for each number of runs, and for the rounds of two runs."""
+    for now, then in SIDES:
+        rng = random.Random(f"{seed} {now} {then}")
+        shares = [_share(runs_fail(rng, now, then, above(share)) for _ in range(sessions)) for share in (0, 0.05, 0.10)]
+        yield [f"{now} against {then} earlier runs" if now == 1 else f"{now} against {then} runs", *shares]
+    for number in ROUNDS_OF_TWO_RUNS:
+        rng = random.Random(f"{seed} rounds {number}")
+        shares = [_share(rounds_fail(rng, number, above(share)) for _ in range(sessions)) for share in (0, 0.05, 0.10)]
+        yield [f"the rounds of two runs, {number} each", *shares]
+
+
+def _share(found: Iterator[bool]) -> str:
+    outcomes = list(found)
+    return f"{100 * sum(outcomes) / len(outcomes):.1f} %"
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table as Markdown, for so many sessions a cell and from a seed."""
+    sessions, seed = (*map(int, arguments), *(1000, 1)[len(arguments) :])
+    print(tabulate(rows(sessions, seed), HEADERS, tablefmt="github", disable_numparse=True), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,65 @@
+"""What `--fsstack-cleanup` does, and each session at its start: undo what sessions that were killed have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.layers import devices
+from pytest_fsstack.machine import directories, journal, mounts, orphans, tuning
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_fsstack.machine.journal import Kind
+    from pytest_fsstack.stack.model import Device, Layer
+
+#: What is left by the session itself and by devices, whatever layers there are.
+_ALWAYS = (orphans.PROCESSES, mounts.MOUNT, directories.DIRECTORY, tuning.SETTING, devices.DISK)
+
+
+def kinds(layers: Iterable[type[Layer]]) -> Mapping[str, Kind]:
+    """The kinds of things that can be undone, by name. Raises ValueError if two have the same name."""
+    found: dict[str, Kind] = {}
+    for kind in (*_ALWAYS, *(kind for layer in layers for kind in layer.leaves)):
+        if found.setdefault(kind.name, kind) != kind:
+            raise ValueError(
+                f"two kinds of leftovers are called {kind.name!r}, by {found[kind.name].module} and {kind.module}"
+            )
+    return found
+
+
+def _known_kinds(config: pytest.Config) -> Mapping[str, Kind]:
+    return kinds(layer for layers in config.hook.pytest_fsstack_layers() for layer in layers)
+
+
+def cleanup(config: pytest.Config) -> int:
+    """Undo what sessions that were killed have left behind, and print it; returns the exit code."""
+    said = journal.cleanup(journal.default_directory(), _known_kinds(config))
+    for line in [*said.undone, *said.left] or ["nothing was left behind"]:
+        print(line)
+    return 0
+
+
+def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
+    """Undo what can be undone without asking, which is what is proved to be a dead session's; in a line, or nothing."""
+    try:
+        said = journal.cleanup(journal.default_directory(), _known_kinds(config), asked=False)
+    except (OSError, ValueError) as error:
+        return f"could not clean up after sessions that were killed: {error}"
+    said.undone += [
+        line
+        for device in places
+        if isinstance(device, devices.DirectoryDevice)
+        for line in directories.remove_stale(device.path)
+    ]
+    # They are in this session's way.
+    disks = tuple(
+        f"left alone: {devices.DISK.name} {device.path.resolve()} of "
+        for device in places
+        if isinstance(device, devices.DiskDevice)
+    )
+    told = [line for line in said.left if line.startswith(disks)]
+    others = len(said.left) - len(told)
+    left = [f"{others} left alone: --fsstack-cleanup says why"] if others else []
+    return "; ".join([*said.undone, *told, *left])

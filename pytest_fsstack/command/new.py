@@ -1,0 +1,250 @@
+"""Files to start from: a workload, a layer or a scenario, each with a test that passes as it is."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+from string import Template
+
+from pytest_fsstack.command import CommandLineError
+
+WORKLOAD = Template('''\
+"""The workload $name: what it does, and a test that runs it on two stacks.
+
+    pytest test_$name.py --fsstack-device=dir:.      in a directory, without root
+    sudo pytest test_$name.py                        on a loop device
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack import Built, Timed, Tool, workload
+
+SIZE = 1 << 20
+
+
+# What is named here is looked for before a test runs, and shown by `fsstack doctor`: Tool("command", "package").
+@workload(Tool("cp", "coreutils"))
+def $name(timed: Timed, fsstack: Built, *, size: int = SIZE) -> None:
+    """Say in a line what is timed. Then how it is checked that the work was done."""
+    # Before the timed block: make what it needs. fsstack.path is the mounted stack.
+    source, target = fsstack.path / "source", fsstack.path / "target"
+    source.write_bytes(bytes(range(256)) * (size // 256))
+
+    # The timed block, one a test. It starts with cold caches, and ends when all is written to the device.
+    with timed(bytes=size):
+        timed.run("cp", source, target)
+
+    # After it: see that the work was done, from the device and not from a cache.
+    fsstack.remount()
+    assert target.read_bytes() == source.read_bytes(), "$name: the copy differs"
+    # A figure of your own, if the time and the rate are not what you want to know:
+    # timed.record("copies", 1, better="higher")
+
+
+# The first stack is the baseline. below= goes between if the device is a block device.
+@pytest.mark.fsstack("directory", "same = directory", below="ext4")
+class Test$Class:
+    # What a stack may cost over the baseline. Without a budget it is measured and shown, and nothing is judged.
+    # @pytest.mark.fsstack_budget("30%")
+    def test_$name(self, fsstack: Built, timed: Timed) -> None:
+        $name(timed, fsstack)
+''')
+
+LAYER = Template('''\
+"""The layer $name. As it is, it adds a directory that it makes anew for each round, and needs no root."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pytest_fsstack import Directory, Layer, Need, Place, Site, option
+
+
+@dataclass(frozen=True)
+class $Class(Layer):
+    """Say in a line what it is: `fsstack stacks` and the docs show it."""
+
+    name: ClassVar = "$name"
+    # Block or Directory: what it can stand on, and what it is for the layer above.
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    # Its options, as in "$name(subdirectory='x')"; their types are checked.
+    subdirectory: str = option("$name", "the directory below that holds what is written")
+
+    def needs(self) -> list[Need]:
+        # What is missing is skipped, with the way to get it: Root("mounting"), Tool("bindfs", "bindfs"), FUSE,
+        # KernelFilesystem("overlay"), DeviceMapper("crypt"), all from pytest_fsstack.
+        return []
+
+    def create(self, below: Place, site: Site) -> None:
+        # Once a round, on a fresh place. Commands by run("tool", "word"); a block device only by below.overwrite(...).
+        (below.path / self.subdirectory).mkdir()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        # Again for each remount: mount, yield the place, unmount. For a FUSE daemon in the foreground:
+        #     target = site.mountpoint(self.name, depth)
+        #     with served(target, site, "bindfs", "-f", str(below.path / self.subdirectory), str(target)) as place:
+        #         yield place
+        # A secret goes to tools by a descriptor: with site.secret.passphrase() as fd: ...
+        yield Directory(below.path / self.subdirectory)
+''')
+
+LAYER_TEST = Template('''\
+"""What the layer $name does and costs.
+
+    pytest test_$name.py --fsstack-device=dir:.      in a directory, without root
+    sudo pytest test_$name.py                        on a loop device
+    fsstack stacks explain 'ext4 | $name'            the commands that it runs
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack import Built, Timed, workloads
+
+
+# The first stack is the baseline. below= goes between if the device is a block device.
+@pytest.mark.fsstack("directory", "$name", below="ext4")
+class Test$Class:
+    # What it may cost over the baseline. Without a budget it is measured and shown, and nothing is judged.
+    # @pytest.mark.fsstack_budget("30%")
+    def test_write(self, fsstack: Built, timed: Timed) -> None:
+        workloads.stream_write(timed, fsstack, size=1 << 20)
+
+
+# Without a baseline: an ordinary test on the stack.
+@pytest.mark.fsstack("$name", below="ext4")
+def test_what_was_written_is_there_after_a_remount(fsstack: Built) -> None:
+    (fsstack.path / "file").write_text("text")
+    fsstack.remount()
+    assert (fsstack.path / "file").read_text() == "text"
+''')
+
+CONFTEST = Template('''\
+"""Layers of this project for pytest-fsstack; this file must be at its root."""
+
+from $module import $Class
+
+
+def pytest_fsstack_layers():
+    return [$Class]
+''')
+
+SCENARIO = Template('''\
+"""$title: the question that this answers, in a line.
+
+    pytest test_$name.py --fsstack-device=dir:. --fsstack-scale=smoke     in a directory, without root, in seconds
+    sudo pytest test_$name.py --fsstack-device=/dev/sdX                   on a disk, which is overwritten
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_fsstack import Built, Corpus, Sizes, Timed, workloads
+
+# The first is the baseline. On a block device: ("ext4", "luks | ext4", "mine = luks(cipher='...') | xfs").
+STACKS = ("directory", "same = directory")
+MiB = 1 << 20
+
+
+@dataclass(frozen=True)
+class $Class(Sizes):
+    """`space` is what the device must have, in bytes; then the sizes of the steps."""
+
+    stream: int
+
+
+# A class is a chain: its steps run in this order on each stack, round by round.
+@pytest.mark.fsstack(*STACKS, below="ext4")
+@pytest.mark.fsstack_sizes(
+    smoke=$Class(space=64 * MiB, stream=1 * MiB),
+    small=$Class(space=512 * MiB, stream=100 * MiB),
+    paper=$Class(space=4096 * MiB, stream=1024 * MiB),
+)
+@pytest.mark.fsstack_table("times")  # times, advantage, change, matrix, summary: docs/writing-tests.md
+class Test$Class:
+    # What a stack may cost over the baseline, by stack: {"*": "30%", "luks*": "50%"}.
+    # @pytest.mark.fsstack_budget("30%")
+    def test_stream_write(self, fsstack: Built, timed: Timed, sizes: $Class) -> None:
+        workloads.stream_write(timed, fsstack, size=sizes.stream)
+
+    def test_extract(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
+        workloads.extract(timed, fsstack, corpus)
+
+    # A step that only reads may run several times in a round.
+    @pytest.mark.fsstack_repeat("auto")
+    def test_du(self, fsstack: Built, timed: Timed) -> None:
+        workloads.du(timed, fsstack)
+
+    def test_delete(self, fsstack: Built, timed: Timed, corpus: Corpus) -> None:
+        workloads.delete(timed, fsstack, corpus=corpus)
+''')
+
+KINDS = ("workload", "layer", "scenario")
+
+
+def new(words: list[str]) -> int:
+    """Write the files of a kind and name into the current directory. Raises `CommandLineError`."""
+    if len(words) != 2 or words[0] not in KINDS:
+        raise CommandLineError(f"new: write {', '.join(KINDS[:-1])} or {KINDS[-1]}, and a name in small letters")
+    kind, name = words
+    # pytest-fsstack's own names in the test, and Python's.
+    if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
+        raise CommandLineError(f"new: {name!r} is no name for a {kind}: use small letters, digits and underscores")
+    if kind == "layer":
+        from pytest_fsstack.layers import BUILT_IN
+
+        if name in BUILT_IN:
+            raise CommandLineError(f"new: there is a layer {name!r} already")
+    if kind == "workload":
+        from pytest_fsstack import workloads
+
+        if name in workloads.BUILT_IN:
+            raise CommandLineError(f"new: there is a workload {name!r} already")
+    files, advice = _files(kind, name)
+    if there := [str(path) for path in files if path.exists()]:
+        raise CommandLineError(f"new: {there[0]} is there already")
+    for path, text in files.items():
+        try:
+            path.write_text(text)
+        except OSError as error:
+            raise CommandLineError(f"new: {path}: {error.strerror}") from None
+        print(f"wrote {path}")
+    scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
+    print(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
+    return 0
+
+
+def _files(kind: str, name: str) -> tuple[dict[Path, str], str]:
+    """The files with their texts, and what remains to be done by hand."""
+    words = {
+        "name": name,
+        "title": name.replace("_", " ").capitalize(),
+        "Class": "".join(part.capitalize() for part in name.split("_")) or "Mine",
+        "module": f"{name}_layer",
+    }
+    test = Path(f"test_{name}.py")
+    if kind == "workload":
+        return {test: WORKLOAD.substitute(words)}, ""
+    if kind == "scenario":
+        return {test: SCENARIO.substitute(words)}, ""
+    files = {Path(f"{name}_layer.py"): LAYER.substitute(words), test: LAYER_TEST.substitute(words)}
+    conftest = Path("conftest.py")
+    if not conftest.exists():
+        return {**files, conftest: CONFTEST.substitute(words)}, ""
+    advice = (
+        f"in conftest.py, write `from {name}_layer import {words['Class']}`, and let its function "
+        f"pytest_fsstack_layers return [{words['Class']}]; then "
+    )
+    return files, advice

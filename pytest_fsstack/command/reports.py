@@ -1,0 +1,105 @@
+"""Reports of a session that has ended, from its saved JSON, by the writers that sessions use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.command.words import Parser
+from pytest_fsstack.judging import saved
+from pytest_fsstack.report.files import ReportError, ReportFile, check_all
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_fsstack.judging.results import Results
+
+#: The report that is printed if none is named.
+PRINTED = "markdown"
+
+
+def report(words: list[str]) -> int:
+    """Write the reports; returns 1 if one could not be written. Raises `CommandLineError`."""
+    from pytest_fsstack.command.sessions import ask
+
+    problems: list[CommandLineError] = []
+
+    def made(config: pytest.Config) -> int:
+        try:
+            return _report(words, config)
+        except CommandLineError as error:
+            # pytest would show it as an error of its own.
+            problems.append(error)
+            return 0
+
+    code = ask(made)
+    if problems:
+        raise problems[0]
+    return code
+
+
+def _report(words: list[str], config: pytest.Config) -> int:
+    writers = {name: writer for found in config.hook.pytest_fsstack_reports() for name, writer in found.items()}
+    parser = Parser("report")
+    parser.add_argument("run", metavar="RUN.json")
+    for name in writers:
+        parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
+    given = vars(parser.parse_args(words))
+    results = _read(given["run"])
+    shapes = {name: shape for found in config.hook.pytest_fsstack_tables() for name, shape in found.items()}
+    results.shapes = _Shapes(shapes)
+    if not results.chains:
+        raise CommandLineError(f"{given['run']}: nothing was measured in that session")
+    chosen = {name: file for name in writers if (file := given[f"to {name}"]) is not None}
+    if not chosen:
+        return _done(PRINTED, lambda: print(writers[PRINTED](results), end=""))
+    files = [ReportFile(name, Path(file).absolute()) for name, file in chosen.items()]
+    for file in files:
+        if not file.path.parent.is_dir():
+            raise CommandLineError(f"report: --{file.report}: there is no directory {file.path.parent}")
+    try:
+        check_all(files)
+    except ReportError as error:
+        raise CommandLineError(f"report: {error}") from None
+    return max(_done(file.report, partial(_write, file, writers[file.report], results)) for file in files)
+
+
+def _write(file: ReportFile, writer: Callable[[Results], str], results: Results) -> None:
+    file.write(writer(results))
+    if not file.is_stream():
+        print(f"wrote {file.report} to {file.shown}")
+
+
+def _done(name: str, write: Callable[[], object]) -> int:
+    """The exit code of writing a report; what goes wrong with one does not keep others from being written."""
+    try:
+        write()
+    except ReportError as error:
+        print(f"fsstack: {error}", file=sys.stderr)
+    except Exception as error:
+        # Whatever another project's report raises.
+        print(f"fsstack: {name} not written: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+    else:
+        return 0
+    return 1
+
+
+class _Shapes(dict[str, Any]):
+    """The tables by name. One that is not known is of a plugin that is not here."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise ReportError(f"there is no table {name!r}: the plugin that has it is not here")
+
+
+def _read(name: str) -> Results:
+    """The results in a file. Raises `CommandLineError`."""
+    try:
+        return saved.loads(Path(name).read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise CommandLineError(f"{name}: {error.strerror}") from None
+    except saved.FormatError as error:
+        raise CommandLineError(f"{name}: {error}") from None

@@ -1,0 +1,73 @@
+"""The layers that there are, and what a stack of them would run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.command.sessions import ask
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_fsstack.stack.model import Layer
+
+
+def stacks(words: list[str]) -> int:
+    """List the layers."""
+    return ask(_list, words)
+
+
+def explain(words: list[str]) -> int:
+    """Show the commands of a stack, which is the first word. Raises `CommandLineError`."""
+    if not words or words[0].startswith("-"):
+        raise CommandLineError("stacks explain: name a stack first, such as 'luks | ext4'")
+    return ask(lambda config: _explain(words[0], config), words[1:])
+
+
+def _known_layers(config: pytest.Config) -> dict[str, type[Layer]]:
+    return {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
+
+
+def _list(config: pytest.Config) -> int:
+    from tabulate import tabulate
+
+    from pytest_fsstack.machine import needs
+
+    rows: list[list[str]] = []
+    for name, layer in _known_layers(config).items():
+        wanted = layer().needs()
+        lacks = needs.lacking(wanted)
+        takes = " or ".join(kind.kind for kind in layer.takes)
+        words = ", ".join(dict.fromkeys(filter(None, map(needs.in_words, wanted))))
+        first, *more = [(lack.what, lack.remedy) for lack in lacks] or [("", "")]
+        rows.append([name, takes, layer.gives.kind, words, "no" if lacks else "yes", *first])
+        rows += [["", "", "", "", "", *each] for each in more]
+    titles = ["layer", "stands on a", "gives a", "needs", "runs here", "missing", "how to get it"]
+    print(tabulate(rows, titles, disable_numparse=True))
+    print("\nfsstack stacks explain 'luks | ext4' shows the commands of a stack; docs/layers.md has all options")
+    return 0
+
+
+def _explain(text: str, config: pytest.Config) -> int:
+    import sys
+
+    import pytest
+
+    from pytest_fsstack.command.explain import explained
+    from pytest_fsstack.settings import read_settings
+    from pytest_fsstack.stack.model import Stack
+
+    known = _known_layers(config)
+    names = frozenset(name for found in config.hook.pytest_fsstack_reports() for name in found)
+    device = read_settings(config, known, names).devices[0]
+    try:
+        stack = Stack.parse(text, known)
+        stack.check_device(device, known, text)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    found = explained(stack, device)
+    print("\n".join(found.lines))
+    if found.problem:
+        print(f"fsstack: the rest cannot be shown: {found.problem}", file=sys.stderr)
+    return int(bool(found.problem))

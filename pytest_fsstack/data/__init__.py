@@ -1,0 +1,1 @@
+"""What workloads read: corpora, archives, noise, and how big."""

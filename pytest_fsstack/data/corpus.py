@@ -1,0 +1,290 @@
+"""The data that workloads use: generated from a seed, or given by the user.
+
+A corpus is an archive and what must be there once it is extracted. All of it lies in a cache that sessions share, so
+that a second session starts at once; the caller says where (`cache_directory` is the usual place).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from pytest_fsstack.data.archive import (
+    COMPRESSORS,
+    ZSTD,
+    Corpus,
+    CorpusError,
+    compress,
+    compressor,
+    pack,
+    path_of,
+    scan,
+    write_zip,
+)
+from pytest_fsstack.data.backup import Backup, write_tar
+from pytest_fsstack.data.noise import FORMAT, noise
+from pytest_fsstack.data.source_tree import write_tree
+from pytest_fsstack.machine import commands
+
+SEED = 1
+FILES = 5_000
+SIZE = 80_000_000
+
+
+def cache_directory() -> Path:
+    """``$XDG_CACHE_HOME/pytest-fsstack``, or the same below ``~/.cache``; not created.
+
+    For a user without a home, as a number without an entry in passwd is in a container, a place below ``/tmp``.
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification has relative paths ignored.
+    if named.is_absolute():
+        return named / "pytest-fsstack"
+    try:
+        return Path.home() / ".cache/pytest-fsstack"
+    except RuntimeError:
+        return Path(tempfile.gettempdir(), f"pytest-fsstack-cache-{os.geteuid()}")
+
+
+def generated(
+    cache: Path, seed: int = SEED, *, files: int = FILES, size: int = SIZE, directories: int | None = None
+) -> Corpus:
+    """A tree shaped like the source of a program, the same bytes for the same arguments everywhere.
+
+    `files` regular files of log-normal sizes, `size` bytes in all, in nested directories: one for every 15 files, or
+    as many as `directories` says. The text compresses about as source code does. The archive is uncompressed, so that
+    extracting it measures the stack and not gzip. It holds neither links nor odd names, so that every filesystem can
+    take it. Raises `CorpusError`, and `ValueError` for more directories than files, or fewer than two.
+    """
+    count = 1 + max(1, files // 15) if directories is None else directories
+    if directories is not None and not 2 <= directories <= files:
+        raise ValueError(f"generated: {files} files cannot lie in {directories} directories")
+    shape = f"{files}" if directories is None else f"{files}-in-{directories}"
+    tar = cache / f"generated-{FORMAT}-{seed}-{shape}-{size}.tar"
+    return _cached(f"generated, seed {seed}", tar, lambda out: write_tree(out, seed, files, size, count))
+
+
+def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
+    """The corpus with its archive compressed by ``gzip``, ``bzip2``, ``xz`` or ``zstd``, kept in the cache.
+
+    One that is compressed already stays what it is. Raises `CorpusError`.
+    """
+    if compressor(corpus.tar):
+        return corpus
+    needed = next((known for known in COMPRESSORS.values() if known.command == tool), None)
+    if needed is None:
+        raise CorpusError(f"{tool!r} is none of {', '.join(known.command for known in COMPRESSORS.values())}")
+    if reason := needed.missing():
+        raise CorpusError(f"corpus {corpus.name}: {reason}")
+    status = corpus.tar.stat()
+    target = cache / f"compressed-{FORMAT}-{_key(str(corpus.tar), status.st_size, status.st_mtime_ns)}.tar.{tool}"
+    with _explained(corpus.tar):
+        if not target.is_file():
+            with _replacing(target) as out:
+                subprocess.run([str(commands.which(tool)), "-c", str(corpus.tar)], stdout=out, check=True)
+    return dataclasses.replace(corpus, tar=target)
+
+
+def users_corpus(path: Path, cache: Path) -> Corpus:
+    """The user's own archive (.tar, .gz, .bz2, .xz or .zst) or directory.
+
+    An archive is used as it is: extracting it includes decompressing it, on every stack alike. It is read once to know
+    what it holds, and again only when its path, size or time of modification has changed. A directory is packed into
+    an uncompressed archive in the cache, again whenever a path, type, size or time in it has changed.
+
+    Raises `CorpusError`: nothing there, not a tar archive, damaged, empty, no tool to decompress it, members with
+    absolute paths or ``..``.
+    """
+    with _explained(path):
+        real = path.resolve(strict=True)
+        status = real.stat()
+        if stat.S_ISDIR(status.st_mode):
+            if cache.resolve().is_relative_to(real):
+                raise CorpusError(f"corpus {path}: holds the cache {cache}; set XDG_CACHE_HOME to another place")
+            tar = cache / f"packed-{_fingerprint(real)}.tar"
+            return _cached(real.name or str(real), tar, lambda out: pack(real, out))
+        if not stat.S_ISREG(status.st_mode):
+            raise CorpusError(f"corpus {path}: neither an archive nor a directory")
+        tool = compressor(real)
+        if tool and (reason := tool.missing()):
+            raise CorpusError(f"corpus {path}: {reason}")
+        key = _key(str(real), status.st_size, status.st_mtime_ns)
+        manifest = cache / f"read-{FORMAT}-{key}.json"
+        if (corpus := _recalled(manifest, real)) is None:
+            corpus = scan(path.name, real)
+            _remember(manifest, corpus)
+        return corpus
+
+
+def payload(cache: Path, size: int, seed: int) -> Path:
+    """A file of `size` bytes that no layer can compress or deduplicate, the same for the same seed everywhere.
+
+    Raises `CorpusError`.
+    """
+    path = cache / f"payload-{FORMAT}-{seed}-{size}.bin"
+    with _explained(path):
+        if not path.is_file() or path.stat().st_size != size:
+            with _replacing(path) as out:
+                for index, start in enumerate(range(0, size, 1 << 20)):
+                    out.write(noise(min(1 << 20, size - start), "payload", seed, index))
+    return path
+
+
+def zipped(corpus: Corpus, cache: Path) -> Path:
+    """A corpus as a zip archive, deflated, for ``unzip``; kept in the cache.
+
+    Raises `CorpusError`: it holds hard links, or names that are not text, which no zip archive can hold.
+    """
+    status = corpus.tar.stat()
+    path = cache / f"zipped-{FORMAT}-{_key(str(corpus.tar.resolve()), status.st_size, status.st_mtime_ns)}.zip"
+    with _explained(path):
+        if not path.is_file():
+            with _replacing(path) as out:
+                write_zip(corpus, out)
+    return path
+
+
+def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> Path:
+    """The archive that a description of a backup gives, as a file in the cache.
+
+    The one of the published study has 490 GiB; `compressed`, with zstd, what it holds of zeros and of names of links
+    takes half a gigabyte. It is made at about 20 µs a link and 1 s a GB. Raises `CorpusError`.
+    """
+    path = cache / f"backup-{FORMAT}-{_key(backup)}.tar{'.zst' if compressed else ''}"
+    with _explained(path):
+        if not path.is_file():
+            if compressed and (reason := ZSTD.missing()):
+                raise CorpusError(f"corpus {path}: {reason}")
+            with _replacing(path) as out:
+                if compressed:
+                    compress(out, lambda pipe: write_tar(backup, pipe))
+                else:
+                    write_tar(backup, out)
+    return path
+
+
+# The cache
+
+
+def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
+    """The archive as the cache has it, made where it is missing or not what its manifest says."""
+    manifest = tar.with_suffix(".json")
+    with _explained(tar):
+        if (corpus := _recalled(manifest, tar)) is None:
+            with _replacing(tar) as out:
+                make(out)
+            corpus = scan(name, tar)
+            _remember(manifest, corpus)
+    return corpus
+
+
+def _recalled(manifest: Path, tar: Path) -> Corpus | None:
+    try:
+        known = json.loads(manifest.read_text())
+        size = known.pop("tar_size")
+        corpus = Corpus(tar=tar, **known)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return corpus if tar.is_file() and tar.stat().st_size == size else None
+
+
+def _remember(manifest: Path, corpus: Corpus) -> None:
+    facts: dict[str, Any] = {**vars(corpus), "sample": dict(corpus.sample), "tar_size": corpus.tar.stat().st_size}
+    del facts["tar"]
+    with _replacing(manifest) as out:
+        out.write(json.dumps(facts, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is complete, whoever else writes the same one.
+
+    Until then it has no name, so that nothing of it stays if this process is killed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(path.parent)
+    name = path.parent / f".{path.name}.{os.urandom(4).hex()}"
+    with _nameless(name) as out:
+        try:
+            yield out
+            out.flush()
+            # Else the kernel writes it back in the middle of the first measurement.
+            os.fsync(out.fileno())
+            if not os.fstat(out.fileno()).st_nlink:
+                # Only with a directory's descriptor does Python follow the link to the file.
+                os.link(path_of(out), name, src_dir_fd=out.fileno(), follow_symlinks=True)
+            name.replace(path)
+        except BaseException:
+            name.unlink(missing_ok=True)
+            raise
+
+
+def _nameless(name: Path) -> IO[bytes]:
+    """A new file without a name; if the filesystem cannot have one, under `name` and locked as long as it is open."""
+    try:
+        return os.fdopen(os.open(name.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "w+b")
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise
+    out = name.open("x+b")
+    with contextlib.suppress(OSError):  # without locks, age alone tells
+        fcntl.flock(out.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return out
+
+
+#: Seconds after which an unfinished file in the cache that nobody has locked is of a process that was killed.
+_STALE = 3600.0
+
+
+def _remove_stale(cache: Path) -> None:
+    for path in cache.glob(".*"):
+        with contextlib.suppress(OSError):  # somebody has it, or has removed it
+            if path.is_file() and time.time() - path.lstat().st_mtime > _STALE:
+                with path.open("rb") as file:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        elsewhere = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
+        raise CorpusError(f"corpus {path}: {error.strerror or error}{elsewhere}") from error
+
+
+def _key(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+# A directory that exists
+
+
+def _fingerprint(top: Path) -> str:
+    """What changes when a tree does, from its metadata alone."""
+    seen = hashlib.sha256(repr((FORMAT, os.fspath(top))).encode())
+    pending = [""]
+    while pending:
+        directory = pending.pop()
+        with os.scandir(top / directory) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            path = os.path.join(directory, entry.name)
+            status = entry.stat(follow_symlinks=False)
+            seen.update(repr((path, status.st_mode, status.st_size, status.st_mtime_ns)).encode())
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+    return seen.hexdigest()[:16]

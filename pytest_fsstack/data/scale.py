@@ -1,0 +1,51 @@
+"""How big the steps of a scenario are: sizes as data, one set for each scale, checked against the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_fsstack.stack.model import Device
+from pytest_fsstack.units import format_size
+
+#: Seconds a step, for a test of the scenario itself; minutes, in proportion; the published sizes.
+SCALES = ("smoke", "small", "paper")
+DEFAULT = "small"
+#: Files and bytes of the generated corpus. Those of *paper* are linux-3.0's.
+CORPUS = {"smoke": (150, 1_500_000), "small": (5_000, 80_000_000), "paper": (36_700, 400_000_000)}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a scenario at one scale. A scenario adds fields of its own in a subclass.
+
+    `space` is what the device must have, in bytes, with what filesystems need for themselves.
+    """
+
+    space: int
+
+
+_Sizes = TypeVar("_Sizes", bound=Sizes)
+
+
+def sizes_at(scales: Mapping[str, _Sizes], scale: str) -> _Sizes:
+    """The sizes at a scale. Raises `ValueError` where the marker names others than `SCALES`."""
+    if set(scales) != set(SCALES) or not all(isinstance(sizes, Sizes) for sizes in scales.values()):
+        raise ValueError(f"it takes sizes for each of {', '.join(SCALES)}, such as smoke=Sizes(space=1 << 30)")
+    return scales[scale]
+
+
+def why_too_large(sizes: Sizes, scale: str, device: Device, directory: Path) -> str | None:
+    """Why these sizes cannot fit the device, and what to do; None where they can.
+
+    `directory` is where the session keeps the files of its loop devices. Raises OSError.
+    """
+    room = device.room(directory)
+    if room >= sizes.space:
+        return None
+    return (
+        f"at --fsstack-scale={scale} it needs a device of {format_size(sizes.space)}, and {device.spec} offers "
+        f"{format_size(room)}: {device.advice(sizes.space)}, or take a smaller --fsstack-scale"
+    )

@@ -1,0 +1,181 @@
+"""Every run of a machine in a file of JSON Lines, to which ``--fsstack-history`` adds one.
+
+A line is the results of one session, as `judging.saved` writes them. Several sessions may add at the same time, and a
+line that a power cut left half written costs no other line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.report.files import ReportFile
+
+#: How many bytes are read at once while the beginning of the last line is looked for.
+_BLOCK = 1 << 16
+
+
+class History(NamedTuple):
+    """The runs of a file in the order in which they were added, and a sentence for each line that is none."""
+
+    runs: list[Results]
+    problems: list[str]
+
+
+def file_of(directory: Path, machine: str | None) -> Path:
+    """Where the runs of a machine are; all those that cannot be told apart share a file."""
+    return directory / f"{machine or 'unknown-machine'}.jsonl"
+
+
+def aside_of(path: Path) -> Path:
+    """Where the bytes of lines are kept that a power cut left half written."""
+    return path.with_suffix(".torn")
+
+
+def append(path: Path, line: str) -> int:
+    """Add a line, which is on the disk when this returns. Raises `OSError`, and then nothing was added.
+
+    If the last line is not whole, its bytes are moved to the file of `aside_of`; returns how many these were.
+    """
+    with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
+        size = os.fstat(descriptor).st_size
+        start = _start_of_last_line(descriptor, size)
+        last = os.pread(descriptor, size - start, start)
+        torn = last if last and not _is_whole(last) else b""
+        if torn:
+            _set_aside(path, torn)
+            os.ftruncate(descriptor, start)
+            size = start
+        # Only the end of the line may be what is missing.
+        lead = b"\n" if last and not torn and not last.endswith(b"\n") else b""
+        content = lead + line.encode("ascii") + b"\n"
+        try:
+            if os.write(descriptor, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+        if size == 0:
+            _sync_directory(path.parent)
+    return len(torn)
+
+
+def read(path: Path) -> History:
+    """The runs in a file; what is no run is told and left out. Raises `OSError`."""
+    with _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        *lines, rest = file.read().split(b"\n")
+    found = History([], [])
+    for number, line in enumerate([*lines, rest] if rest else lines, start=1):
+        try:
+            found.runs.append(saved.loads(line.decode("utf-8")))
+        except ValueError as error:
+            cut = rest and number > len(lines)
+            what = "was cut off" if cut else f"is no run: {error}"
+            found.problems.append(f"{path.name}: line {number} is left out: it {what}")
+    return found
+
+
+class Pruned(NamedTuple):
+    """How many runs were kept and removed, and how many bytes of lines that are no runs were set aside."""
+
+    kept: int
+    removed: int
+    torn: int
+
+
+def prune(path: Path, before: str) -> Pruned:
+    """Remove the runs that began before a time in UTC by ISO 8601, and lines that are none.
+
+    Raises `OSError`, or `ReportError` if the new file cannot be written; then the old one stays as it was.
+    The other lines stay as they are, those of a newer version too, and runs of which no time is known. Another file
+    takes the place of the old one once it is whole; who waits to add a line adds it there.
+    """
+    with _locked(path, os.O_RDONLY, fcntl.LOCK_EX) as descriptor:
+        with open(descriptor, "rb", closefd=False) as file:
+            lines = [line for line in file.read().split(b"\n") if line]
+        whole = [line for line in lines if _is_whole(line)]
+        torn = b"\n".join(line for line in lines if not _is_whole(line))
+        kept = [line for line in whole if (_start(line) or before) >= before]
+        if len(kept) < len(lines):
+            if torn:
+                _set_aside(path, torn)
+            ReportFile("history", path).write("".join(f"{line.decode()}\n" for line in kept))
+            _sync_directory(path.parent)
+    return Pruned(len(kept), len(whole) - len(kept), len(torn))
+
+
+def _start(line: bytes) -> str | None:
+    found = json.loads(line).get("session")
+    start = found.get("start") if isinstance(found, dict) else None
+    return start if isinstance(start, str) else None
+
+
+@contextlib.contextmanager
+def _locked(path: Path, flags: int, lock: int) -> Iterator[int]:
+    """A descriptor of the file that has that name while it is locked; another may have taken its place meanwhile."""
+    while True:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, lock)
+            if _is_still(path, descriptor):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _start_of_last_line(descriptor: int, size: int) -> int:
+    """Where the last line begins, be it ended or not; 0 if there is only one or none."""
+    # The end of the last line is not the end of the one before it.
+    end = size - 1
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether it is a JSON object; no beginning of one is one, nor are blocks of zeros that a power cut may leave."""
+    try:
+        return isinstance(json.loads(line.decode("utf-8")), dict)
+    except ValueError:
+        return False
+
+
+def _set_aside(path: Path, torn: bytes) -> None:
+    descriptor = os.open(aside_of(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(torn if torn.endswith(b"\n") else torn + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """So that the name of a new file is on the disk as well."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""From samples to verdicts. Pure: it knows neither the machine nor pytest."""

@@ -1,0 +1,55 @@
+"""The control: the baseline a second time under another name, which must not differ from it (A/A)."""
+
+from __future__ import annotations
+
+from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.units import OverheadUnit
+
+
+def doubts(chain: ChainResults) -> list[str]:
+    """What the controls of a chain say against its verdicts, for people; nothing if they are like their baselines."""
+    return [text for control in chain.controls if (text := _doubt(chain, control))]
+
+
+def _doubt(chain: ChainResults, control: str) -> str:
+    found = _compared(chain, control)
+    baseline = chain.reference(control)
+    if not found:
+        reason = next((note for (_, stack), note in chain.notes.items() if stack == control), "nothing was measured")
+        return f"the control cannot be compared with the baseline {baseline}: {reason}"
+    differing = [
+        f"{step}{'' if metric == 'seconds' else f' ({metric})'} {_with_interval(estimate)}"
+        for (step, metric), estimate in found.items()
+        if estimate.low > 0 or estimate.high < 0
+    ]
+    if not differing:
+        return ""
+    few = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+    which = "it does" if len(found) == 1 else f"each of {len(found)} comparisons does"
+    chance = f"{which} so by chance in at most {(1 - chain.looks.confidence) * 100:.3g} % of sessions"
+    return (
+        f"doubt the verdicts of this chain: the baseline {baseline} differs from itself, run a second time as "
+        f"{control}: {few}; {chance}"
+    )
+
+
+def _compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estimate]:
+    """The control's overhead by step and metric: what budgets over the baseline are about, or else the time."""
+    found = {}
+    for step in chain.steps:
+        judged = [
+            each.budget.metric
+            for (of, _), judgements in chain.judgements.items()
+            for each in judgements
+            if of == step and each.budget.overhead is not None
+        ]
+        for metric in dict.fromkeys(judged or ["seconds"]):
+            if estimate := chain.estimate(step, control, metric):
+                found[step, metric] = estimate
+    return found
+
+
+def _with_interval(estimate: Estimate) -> str:
+    unit = OverheadUnit.fitting([estimate.overhead])
+    return f"{unit.signed(estimate.overhead)} {unit.interval(estimate.low, estimate.high)}"

@@ -1,0 +1,134 @@
+"""What a reader of a chain must know of its noise, in at most three lines."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from math import expm1, log, sqrt
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.judging.conditions import unrest
+from pytest_fsstack.judging.verdict import percent
+from pytest_fsstack.units import first_names
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import ChainResults
+
+#: Fewest rounds from which anything is said.
+_LEAST = 8
+# One-sided and two-sided 1 % points of the normal distribution.
+_ONE_SIDED, _TWO_SIDED = 2.326, 2.576
+#: Of z: the last look's boundary of the default plan (2.17), and what leaves one miss in ten.
+_FINDS = 2.17 + 1.28
+#: Of these many robust standard deviations (1.4826 times the median deviation) an outlier is away from the median.
+_FAR = 5.0
+
+
+def notices(chain: ChainResults) -> list[str]:
+    """What the machine and the stacks did during a chain, for people, the worst first; of wall times only."""
+    found = []
+    changed = [
+        f"{step} on {stack}"
+        for step in chain.steps
+        for stack in chain.stacks
+        if stack != chain.reference(stack) and changes(list(chain.log_ratios(step, stack, "seconds").values()))
+    ]
+    if changed:
+        found.append(
+            f"the overhead changed during the session ({first_names(changed)}): its rounds are not independent, so its "
+            "verdict is less certain than stated"
+        )
+    found += of_the_machine(chain)
+    strange = [
+        f"{step} on {stack}"
+        for step in chain.steps
+        for stack in chain.stacks
+        if outliers(chain.series(step, stack, "seconds")) or bimodal(chain.series(step, stack, "seconds"))
+    ]
+    if strange:
+        found.append(
+            f"some rounds took far longer, or of two different times ({first_names(strange)}): the overhead is that "
+            "of a typical round"
+        )
+    noise = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
+    if noise and any(chain.judgements.values()):
+        found.append(
+            f"the baseline's time varies by {percent(noise)}, so what is less than about "
+            f"{percent(visible(noise, chain.looks.most))} above a budget is often missed in {chain.looks.most} rounds"
+        )
+    return found[:3]
+
+
+def of_the_machine(chain: ChainResults) -> list[str]:
+    """What else the machine did during a chain, in at most one line."""
+    busy = unrest(chain.conditions)
+    # Of kernels, no rounds are discarded.
+    hint = "" if chain.against else "; --fsstack-discard-rounds leaves such rounds out"
+    return [f"the machine was not at rest: {busy}{hint}"] if busy else []
+
+
+def changes(d: Sequence[float]) -> bool:
+    """Whether log-ratios, in the order of their rounds, show a trend or follow each other, in ranks (p < 1 % each).
+
+    The trend is Spearman's rank correlation with the round, the correlation of successive rounds is Bartels' rank
+    version of von Neumann's ratio (Journal of the American Statistical Association 77 (1982) 40), both by their normal
+    approximations.
+    """
+    n = len(d)
+    if n < _LEAST or len(set(d)) < n:
+        return False
+    order = sorted(range(n), key=d.__getitem__)
+    ranks = [0] * n
+    for rank, index in enumerate(order):
+        ranks[index] = rank
+    apart = sum((rank - index) ** 2 for index, rank in enumerate(ranks))
+    trend = (1 - 6 * apart / (n * (n * n - 1))) * sqrt(n - 1)
+    middle = (n - 1) / 2
+    ratio = sum((one - other) ** 2 for one, other in pairwise(ranks)) / sum((r - middle) ** 2 for r in ranks)
+    variance = 4 * (n - 2) * (5 * n * n - 2 * n - 9) / (5 * n * (n + 1) * (n - 1) ** 2)
+    return abs(trend) > _TWO_SIDED or (2 - ratio) / sqrt(variance) > _ONE_SIDED
+
+
+def outliers(series: Sequence[float]) -> int:
+    """How many figures are far from the others, by the median deviation of their logarithms."""
+    logs = _logs(series)
+    if len(logs) < _LEAST:
+        return 0
+    centre = statistics.median(logs)
+    deviation = 1.4826 * statistics.median(abs(value - centre) for value in logs)
+    return sum(abs(value - centre) > _FAR * deviation for value in logs) if deviation else 0
+
+
+def bimodal(series: Sequence[float]) -> bool:
+    """Whether the figures fall into two groups of at least a quarter each, with a gap as wide as both are together."""
+    logs = sorted(_logs(series))
+    if len(logs) < 2 * _LEAST:
+        return False
+    for split in range(len(logs) // 4, len(logs) - len(logs) // 4 + 1):
+        low, high = logs[:split], logs[split:]
+        if high[0] - low[-1] > low[-1] - low[0] + high[-1] - high[0]:
+            return True
+    return False
+
+
+def spread(series: Sequence[float]) -> float:
+    """The coefficient of variation of a typical round, from the quartiles of the logarithms; 0 for too few rounds."""
+    logs = _logs(series)
+    if len(logs) < _LEAST:
+        return 0.0
+    low, _, high = statistics.quantiles(logs, n=4)
+    # The quartiles of a normal distribution are 1.349 standard deviations apart.
+    return expm1((high - low) / 1.349)
+
+
+def visible(noise: float, rounds: int) -> float:
+    """The excess over a budget that is found nine times of ten in that many rounds of both stacks, at that noise.
+
+    A round's log-ratio has the noise of two runs; the Wilcoxon test is 0.955 as efficient as that of the mean.
+    """
+    return expm1(_FINDS * sqrt(2) * log(1 + noise) / sqrt(0.955 * rounds))
+
+
+def _logs(series: Sequence[float]) -> list[float]:
+    return [log(value) for value in series if value > 0]

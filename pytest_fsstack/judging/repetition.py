@@ -1,0 +1,163 @@
+"""Steps that only read may be repeated in a round: how often, and what is the sample then.
+
+A repetition costs less than a round, in which the stack is built anew, and removes only what differs from repetition
+to repetition. With c the costs and v the variances of the two, the precision that a second buys is best at
+sqrt(c_build / c_repetition * v_within / v_build) repetitions (Kalibera & Jones, Rigorous benchmarking in reasonable
+time, ISMM 2013). All stacks of a step are repeated equally often, so that exchanging the two runs of a pair still
+changes nothing but a sign; and a number that was chosen from the rounds of one block holds only for later ones, whose
+signs do not depend on it (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+
+Wish = int | Literal["auto"]
+
+#: Of "auto" before anything is known, and where nothing can be chosen.
+FIRST = 3
+#: Of "auto". More hardly help: what differs from build to build remains, and rounds are judged by eights.
+MOST = 5
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How often a step ran in each round, and why.
+
+    `variance` is the share of the variance of its time that is between repetitions of one round, `cost` the share that
+    one repetition has in the time of a round with one; both are None if too little was seen.
+    """
+
+    count: int
+    auto: bool
+    variance: float | None = None
+    cost: float | None = None
+
+    def describe(self, step: str) -> str:
+        """One line, for people."""
+        auto = (
+            f" (auto; {FIRST} times at first)" if self.auto and self.count != FIRST else " (auto)" if self.auto else ""
+        )
+        text = f"{step} runs {self.count} time{'s' if self.count > 1 else ''} in a round{auto}"
+        if self.variance is None or self.cost is None:
+            return text
+        return (
+            f"{text}: {self.variance * 100:.0f} % of the variance of its time is between repetitions, and one takes "
+            f"{self.cost * 100:.0f} % of the time of a round"
+        )
+
+
+def combined(samples: Sequence[Sample]) -> Sample:
+    """The sample of a round from those of its repetitions: the median of each metric.
+
+    What was kept is that of the repetition whose time is nearest to the median, the first of several. If one of them
+    did not do the work, the round did not.
+    """
+    if len(samples) == 1:
+        return samples[0]
+    names = dict.fromkeys(name for sample in samples for name in sample.values)
+    values = {name: statistics.median(each.values[name] for each in samples if name in each.values) for name in names}
+    typical = min(samples, key=lambda sample: abs(sample["seconds"] - values["seconds"]))
+    metrics = {name: metric for sample in samples for name, metric in sample.metrics.items()}
+    incomplete = next((sample.incomplete for sample in samples if sample.incomplete), "")
+    return Sample(values, metrics, typical.kept, incomplete, len(samples), typical.work)
+
+
+def best(build: float, repetition: float, between: float, within: float) -> int:
+    """The best number of repetitions, an odd one from 1 to `MOST`: one that takes far longer has no part in its median.
+
+    `build` and `repetition` are what a round costs without repetitions of this step, and one of them, in seconds;
+    `between` and `within` the variance from round to round, and from repetition to repetition of a round.
+    """
+    if not within:
+        return 1
+    if not between or not repetition:
+        return MOST
+    # The nearest odd number.
+    return min(MOST, 1 + 2 * round((math.sqrt(build / repetition * within / between) - 1) / 2))
+
+
+def variances(logs: Mapping[str, Mapping[int, Sequence[float]]], baseline: str) -> tuple[float, float] | None:
+    """The variances of log seconds from round to round and within rounds; None if no stack can be compared.
+
+    `logs` are those of the repetitions, by stack and round. From round to round it is that of a stack relative to the
+    baseline in the same round, as verdicts see it, so that a drift of the machine is not in it. Both are those of
+    typical rounds: of a repetition that takes far longer, nothing is in the median.
+    """
+    near = [abs(one - other) for of in logs.values() for found in of.values() for one, other in combinations(found, 2)]
+    if not near:
+        return None
+    within, base, found = _variance(near), logs.get(baseline, {}), []
+    for stack, of in logs.items():
+        common = sorted(of.keys() & base.keys())
+        if stack == baseline or len(common) < 2:
+            continue
+        ratios = [statistics.median(of[number]) - statistics.median(base[number]) for number in common]
+        noise = statistics.fmean(_of_median(len(each[number])) for number in common for each in (of, base)) * within
+        found.append(_variance([abs(one - other) for one, other in combinations(ratios, 2)]) / 2 - noise)
+    return (max(0.0, statistics.fmean(found)), within) if found else None
+
+
+def _variance(differences: Sequence[float]) -> float:
+    """The variance of figures from the sizes of their differences, half of which are within 0.954 deviations."""
+    return (statistics.median(differences) / 0.954) ** 2
+
+
+def _of_median(count: int) -> float:
+    """The variance of the median of so many normal figures, in that of one; within 3 % for odd numbers."""
+    return math.pi / (2 * count + math.pi - 2)
+
+
+class Repeated:
+    """A step of a chain that is repeated in each round, while the chain runs.
+
+    `fixed`: "auto" cannot be chosen, because it must be the same in places that know nothing of each other.
+    """
+
+    def __init__(self, wish: Wish, looks: Looks, *, fixed: bool = False) -> None:
+        self.wish = wish
+        # In a plan of one block all rounds are judged together, and none may depend on another's figures.
+        self._open = wish == "auto" and not fixed and len(looks.rounds) > 1
+        judged = looks.most >= looks.minimum_rounds
+        self.count = wish if isinstance(wish, int) else FIRST if judged else 1
+        self._logs: dict[str, dict[int, list[float]]] = {}
+        self._repetitions: list[float] = []
+        self._rounds: list[float] = []
+        self._running = 0.0
+
+    def add(self, stack: str, number: int, samples: Sequence[Sample], took: float) -> None:
+        """Take in the repetitions of a step on a stack in a round, which took so many seconds with all their setup."""
+        seconds = [sample["seconds"] for sample in samples]
+        if len(seconds) == self.count and min(seconds) > 0:
+            self._logs.setdefault(stack, {})[number] = [math.log(each) for each in seconds]
+            self._repetitions.append(took / len(seconds))
+            self._running = took
+
+    def end(self, took: float) -> None:
+        """Take in how many seconds a stack took in a round, with the repetitions that were added last."""
+        if self._running:
+            self._rounds.append(max(0.0, took - self._running))
+            self._running = 0.0
+
+    def settle(self, baseline: str) -> Repetition:
+        """Choose the number for the rounds to come, if it is "auto" and the first block is over."""
+        found = variances(self._logs, baseline)
+        if found is None or not self._rounds:
+            self._open = False
+            return Repetition(self.count, self.wish == "auto")
+        (between, within), build = found, statistics.fmean(self._rounds)
+        repetition = statistics.fmean(self._repetitions)
+        if self._open:
+            self.count, self._open = best(build, repetition, between, within), False
+        total, cost = between + within, build + repetition
+        return Repetition(
+            self.count, self.wish == "auto", within / total if total else 0.0, repetition / cost if cost else 0.0
+        )

@@ -1,0 +1,571 @@
+"""Samples of a chain by step, stack and round; what is made of them."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from pytest_fsstack.judging import runs, verdict
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.conditions import Conditions, Discarded
+from pytest_fsstack.judging.repetition import Repetition
+from pytest_fsstack.judging.sample import Metric, Sample
+from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
+from pytest_fsstack.units import OverheadUnit, format_quantity
+
+#: Rounds are numbered from a multiple of this on in each boot of a kernel.
+ROUNDS_OF_A_BOOT = 10_000
+#: What the id of a chain ends with whose stacks are compared with the baseline on their own kernel, and not with
+#: themselves on the first one.
+IN_EACH_KERNEL = " (in each kernel)"
+
+
+@dataclass(frozen=True)
+class StackInfo:
+    """One stack of a chain: its id, its text, and the mounts as the kernel reported them in the first round.
+
+    `tools` are the executables that the text names, with what each says of its version; empty if it does not say it.
+    """
+
+    id: str
+    spec: str
+    mounts: list[str] = field(default_factory=list)
+    #: The kernel that its id ends with, where kernels are compared.
+    kernel: str = ""
+    tools: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def described(self) -> str:
+        """The text, and the versions of the executables that it names."""
+        told = [f"{path}: {version or 'it does not tell its version'}" for path, version in self.tools.items()]
+        return "; ".join([self.spec, *told])
+
+    @property
+    def name(self) -> str:
+        """The id without the kernel."""
+        return self.id.removesuffix(f":{self.kernel}") if self.kernel else self.id
+
+
+class Unjudged(Enum):
+    """Why there is no verdict on a budget."""
+
+    NOT_MEASURED = "nothing was measured"
+    NOT_DONE = "the stack did not do the work"
+    NO_METRIC = "nothing records the metric"
+    NO_BASELINE = "there is nothing to compare with"
+    FEW_BOOTS = "it takes more boots"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A budget and the verdict on it; `verdict` is None if nothing could be compared, and `unjudged` says why."""
+
+    budget: Budget
+    verdict: Verdict | None
+    text: str
+    unjudged: Unjudged | None = None
+    #: What fresh rounds say of a failure, where it has to be confirmed.
+    confirmed: Verdict | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.verdict is None:
+            return "inconclusive"
+        if self.verdict.outcome == "fail" and self.confirmed is not None:
+            return self.confirmed.outcome
+        return self.verdict.outcome
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """Fresh rounds of the stacks that seem to break a budget: from which round on (from 0), and at which level.
+
+    `starts` are those of stacks that have one of their own, because each kernel confirms its own budgets.
+    """
+
+    start: int
+    level: float
+    starts: Mapping[str, int] = field(default_factory=dict)
+
+    def start_of(self, stack: str) -> int:
+        """The first fresh round of a stack, from 0."""
+        return self.starts.get(stack, self.start)
+
+
+@dataclass
+class ChainResults:
+    """The results of one chain on one device. `samples` are kept by (step, stack id), then by round from 0."""
+
+    id: str
+    device: str
+    baseline: str
+    looks: Looks
+    seed: int
+    steps: list[str] = field(default_factory=list)
+    stacks: dict[str, StackInfo] = field(default_factory=dict)
+    samples: dict[tuple[str, str], dict[int, Sample]] = field(default_factory=dict)
+    judgements: dict[tuple[str, str], list[Judgement]] = field(default_factory=dict)
+    #: Why a step has no samples on a stack, or not all: one line.
+    notes: dict[tuple[str, str], str] = field(default_factory=dict)
+    #: The order of the stacks in each round.
+    orders: list[list[str]] = field(default_factory=list)
+    #: What the machine did around each round, as far as it was watched.
+    conditions: list[Conditions] = field(default_factory=list)
+    #: Rounds that count for nothing, in whose place others were run.
+    discarded: list[Discarded] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+    #: What each step was asked to do, as far as its timed block and its workloads tell.
+    work: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: The tables that its scenario is published as: the name of each, and its options.
+    tables: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    #: What a reader should know, from the scenario itself.
+    remarks: list[str] = field(default_factory=list)
+    #: The steps that ran several times in a round.
+    repeated: dict[str, Repetition] = field(default_factory=dict)
+    #: The stacks that are the baseline a second time: one, or one on each kernel.
+    controls: list[str] = field(default_factory=list)
+    #: The kernel it ran on, where kernels are compared.
+    kernel: str = ""
+    #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
+    against: dict[str, str] = field(default_factory=dict)
+    #: How often each kernel was booted. Rounds of one boot are not independent: with several, each boot counts once.
+    boots: int = 1
+    #: Whether a stack and what it is compared with ran in the same boot; else boots of both sides are no pairs.
+    paired: bool = True
+    #: Where failures have to be confirmed, and there were any.
+    confirmation: Confirmation | None = None
+
+    def reference(self, stack: str) -> str:
+        """The stack that a stack is compared with."""
+        return self.against.get(stack, self.baseline)
+
+    @property
+    def rounds(self) -> int:
+        return len(self.orders)
+
+    def _run(self, stack: str) -> int | None:
+        """Rounds so far without those that confirm, in terms of the plan; of several boots each is one."""
+        planned = self.confirmation.start_of(stack) if self.confirmation else self.rounds
+        return planned if self.boots == 1 else None
+
+    def _planned(self, ratios: dict[int, float], stack: str) -> dict[int, float]:
+        if self.confirmation is None:
+            return ratios
+        return {number: ratio for number, ratio in ratios.items() if number < self.confirmation.start_of(stack)}
+
+    def _confirm(self, ratios: dict[int, float], stack: str, overhead: float) -> Verdict | None:
+        """What the fresh rounds say; None if there are none."""
+        if self.confirmation is None:
+            return None
+        start, looks = self.confirmation.start_of(stack), Looks(self.looks.rounds, self.confirmation.level)
+        # Rounds that others needed after these are none of the plan.
+        fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.most}
+        return verdict.judge(fresh, overhead, looks, min(self.rounds - start, looks.most)) if fresh else None
+
+    def of(self, step: str, stack: str) -> dict[int, Sample]:
+        """The samples of a step on a stack by round; empty where there are none."""
+        return self.samples.get((step, stack), {})
+
+    def add(self, step: str, stack: str, sample: Sample) -> None:
+        """Keep a sample of the round that is running."""
+        self.samples.setdefault((step, stack), {})[len(self.orders) - 1] = sample
+        if sample.work:
+            self.work.setdefault(step, sample.work)
+        if sample.incomplete:
+            self.notes[step, stack] = f"did not do the work: {sample.incomplete}"
+
+    def discard(self, rule: str, conditions: Conditions) -> None:
+        """Take the last round out, for all stacks alike; the next one takes its place."""
+        place = self.rounds - 1
+        found = {key: samples.pop(place) for key, samples in self.samples.items() if place in samples}
+        self.samples = {key: samples for key, samples in self.samples.items() if samples}
+        self.discarded.append(Discarded(place, rule, self.orders.pop(), conditions, found))
+
+    def incomplete(self, step: str, stack: str) -> str:
+        """Why the stack did not do the work in some round of a step; empty where it did."""
+        # Work that was not done is no matter of noise: a round that was discarded for that shows it as well.
+        others = [each.samples[step, stack] for each in self.discarded if (step, stack) in each.samples]
+        samples = [*self.of(step, stack).values(), *others]
+        return next((sample.incomplete for sample in samples if sample.incomplete), "")
+
+    def series(self, step: str, stack: str, metric: str) -> list[float]:
+        """The metric's figures in the order of the rounds."""
+        return [sample.values[metric] for _, sample in sorted(self.of(step, stack).items()) if metric in sample.values]
+
+    def metric(self, step: str, stack: str, name: str) -> Metric | None:
+        return next((sample.metrics[name] for sample in self.of(step, stack).values() if name in sample.values), None)
+
+    def metrics(self, step: str) -> dict[str, Metric]:
+        """What was measured in a step, on any stack."""
+        # By stack and round, so that results that were saved and read list them in the same order.
+        return {
+            name: sample.metrics[name]
+            for stack in self.stacks
+            for _, sample in sorted(self.of(step, stack).items())
+            for name in sample.values
+        }
+
+    def median(self, step: str, stack: str, metric: str = "seconds") -> float | None:
+        series = self.series(step, stack, metric)
+        return statistics.median(series) if series else None
+
+    def log_ratios(self, step: str, stack: str, name: str) -> dict[int, float]:
+        """log(stack) - log(baseline) of every round in which both were measured, oriented so that more is worse.
+
+        With several boots it is the median of each boot's rounds, and the boots are numbered.
+        """
+        metric = self.metric(step, stack, name)
+        ours, base = self.of(step, stack), self.of(step, self.reference(stack))
+        rounds = [
+            index for index in sorted(ours) if name in _comparable(ours[index]) and name in _comparable(base.get(index))
+        ]
+        pairs = [(ours[index].values[name], base[index].values[name]) for index in rounds]
+        # A ratio needs two figures above zero, or a resolution that stands for zero.
+        if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
+            return {}
+        found = verdict.log_ratios(*zip(*pairs), better=metric.better, resolution=metric.resolution)
+        ratios = dict(zip(rounds, found))
+        if self.boots == 1:
+            return ratios
+        boots: dict[int, list[float]] = {}
+        for index, ratio in ratios.items():
+            boots.setdefault(index // ROUNDS_OF_A_BOOT, []).append(ratio)
+        return dict(enumerate(statistics.median(found) for found in boots.values()))
+
+    def _boots(self, step: str, stack: str, name: str) -> tuple[list[float], list[float]] | None:
+        """A figure of each boot of a stack, and of what it is compared with; None if nothing compares.
+
+        It is the median of the logarithms, oriented so that more is worse, of the rounds that all of these boots have:
+        so a drift of the machine is the same in each.
+        """
+        metric, sides = self.metric(step, stack, name), (stack, self.reference(stack))
+        boots: tuple[dict[int, dict[int, float]], ...] = ({}, {})
+        for side, found in zip(sides, boots):
+            for number, sample in sorted(self.of(step, side).items()):
+                if name in _comparable(sample):
+                    boot, index = divmod(number, ROUNDS_OF_A_BOOT)
+                    found.setdefault(boot, {})[index] = sample.values[name]
+        every = [rounds for found in boots for rounds in found.values()]
+        if metric is None or not all(boots) or not (shared := set(every[0]).intersection(*every)):
+            return None
+        if not metric.resolution and min(rounds[index] for rounds in every for index in shared) <= 0:
+            return None
+
+        def figure(rounds: dict[int, float]) -> float:
+            values = [rounds[index] for index in shared]
+            ones = [1.0] * len(values)
+            return statistics.median(
+                verdict.log_ratios(values, ones, better=metric.better, resolution=metric.resolution)
+            )
+
+        ours, theirs = ([figure(rounds) for rounds in found.values()] for found in boots)
+        return ours, theirs
+
+    def estimate(self, step: str, stack: str, metric: str = "seconds") -> Estimate | None:
+        """The overhead over the baseline with its interval; None for the baseline itself and where nothing compares."""
+        if stack == self.reference(stack):
+            return None
+        if not self.paired:
+            sides = self._boots(step, stack, metric)
+            return runs.estimate(*sides, self.looks.alpha) if sides else None
+        ratios = self.log_ratios(step, stack, metric)
+        if not ratios:
+            return None
+        for judged in self.judgements.get((step, stack), []):
+            if judged.verdict and judged.budget.metric == metric and judged.budget.overhead is not None:
+                # What the verdict says: later rounds, which other budgets needed, do not change it.
+                return judged.verdict.estimate
+        planned = self._planned(ratios, stack)
+        return verdict.estimate(planned, self._looks_of(stack)) if planned else None
+
+    def _looks_of(self, stack: str) -> Looks:
+        """The plan of a stack: one without a budget runs a single block, whatever the figures are.
+
+        A control runs for as long as any other stack does.
+        """
+        has_budgets = any(
+            found for (_, judged), found in self.judgements.items() if judged == stack or stack in self.controls
+        )
+        if has_budgets or len(self.looks.rounds) == 1:
+            return self.looks
+        return Looks.fixed(self.looks.rounds[0], self.looks.alpha)
+
+    def judge(self, step: str, stack: str, budget: Budget) -> Judgement:
+        """The verdict on one budget so far."""
+        if not self.of(step, stack):
+            return Judgement(budget, None, f"{budget.metric}: nothing was measured", Unjudged.NOT_MEASURED)
+        if reason := self.incomplete(step, stack):
+            text = f"{budget.metric}: {stack} did not do the work: {reason}"
+            return Judgement(budget, None, text, Unjudged.NOT_DONE)
+        metric = self.metric(step, stack, budget.metric)
+        if metric is None:
+            measured = ", ".join(self.metrics(step))
+            text = f"{step} has no metric {budget.metric!r} here; it has: {measured}"
+            return Judgement(budget, None, text, Unjudged.NO_METRIC)
+        if budget.limit is not None:
+            series = self.series(step, stack, budget.metric)
+            rounds = [index for index, sample in sorted(self.of(step, stack).items()) if budget.metric in sample.values]
+            found = verdict.log_ratios(
+                series,
+                [budget.limit] * len(series),
+                better=metric.better,
+                # A figure of zero is far below any limit, but has no logarithm.
+                resolution=metric.resolution or budget.limit * 1e-9,
+            )
+            ratios = dict(zip(rounds, found))
+            planned = self._planned(ratios, stack)
+            if not planned:
+                return Judgement(budget, None, f"{budget.metric}: nothing was measured", Unjudged.NOT_MEASURED)
+            judged = verdict.judge(planned, 0.0, self.looks, self._run(stack))
+            bound = "at most" if metric.better == "lower" else "at least"
+            text = (
+                f"{budget.metric}: median of these {judged.estimate.rounds} rounds "
+                f"{format_quantity(statistics.median(series), metric.unit)}, "
+                f"budget {bound} {format_quantity(budget.limit, metric.unit)}"
+            )
+            return Judgement(budget, judged, text)
+        assert budget.overhead is not None
+        if not self.paired:
+            return self._judge_boots(step, stack, budget)
+        ratios = self.log_ratios(step, stack, budget.metric)
+        if not (planned := self._planned(ratios, stack)):
+            base = self.reference(stack)
+            note = self.notes.get((step, base), "it was not measured")
+            text = f"{budget.metric}: nothing to compare with: baseline {base}: {note}"
+            return Judgement(budget, None, text, Unjudged.NO_BASELINE)
+        judged = verdict.judge(planned, budget.overhead, self.looks, self._run(stack))
+        text = f"{budget.metric}: {verdict.describe(judged)}"
+        confirmed = self._confirm(ratios, stack, budget.overhead) if judged.outcome == "fail" else None
+        if confirmed is None:
+            return Judgement(budget, judged, text)
+        said = {"fail": "confirmed", "pass": "refuted", "inconclusive": "not confirmed"}[confirmed.outcome]
+        again = f"{said} by {confirmed.estimate.rounds} fresh rounds: {verdict.percent(confirmed.estimate.overhead)}"
+        return Judgement(budget, judged, f"{text}; {again}", confirmed=confirmed)
+
+    def _judge_boots(self, step: str, stack: str, budget: Budget) -> Judgement:
+        """The verdict on an overhead over a stack in other boots."""
+        sides = self._boots(step, stack, budget.metric)
+        if sides is None:
+            text = f"{budget.metric}: nothing to compare with: no round was measured in all boots of both kernels"
+            return Judgement(budget, None, text, Unjudged.NO_BASELINE)
+        judged = runs.judge(*sides, budget.overhead or 0.0, self.looks.alpha)
+        if judged is None:
+            number, alpha = f"{len(sides[0])} against {len(sides[1])} boots", self.looks.alpha
+            text = (
+                f"{budget.metric}: {number} are figures without a verdict: at alpha {alpha:.3g} it takes "
+                f"{runs.fewest(alpha)} of each (--fsstack-boots)"
+            )
+            return Judgement(budget, None, text, Unjudged.FEW_BOOTS)
+        return Judgement(budget, judged, f"{budget.metric}: {verdict.describe(judged)}")
+
+    def expected(self, step: str, stack: str) -> str:
+        """Why the outcome of a step was expected to be a failure; empty if it was not, or if more is broken."""
+        outcome, judgements = self.worst(step, stack), self.judgements.get((step, stack), [])
+        reasons = [each.budget.xfail or "" for each in judgements if each.outcome == outcome]
+        # One that is not broken, although it should be, is worth a word; one that is, and should not be, is a failure.
+        found = any(reasons) if outcome == "pass" else outcome == "fail" and all(reasons)
+        return "; ".join(dict.fromkeys(filter(None, reasons))) if found and not self.incomplete(step, stack) else ""
+
+    def worst(self, step: str, stack: str) -> Outcome | None:
+        """The outcome of a step on a stack over all its budgets; None where it has no budget."""
+        return worst(judgement.outcome for judgement in self.judgements.get((step, stack), []))
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The worst of some outcomes; None if there are none."""
+    found = set(outcomes)
+    order: tuple[Outcome, ...] = ("fail", "inconclusive", "pass")
+    return next((outcome for outcome in order if outcome in found), None)
+
+
+def _comparable(sample: Sample | None) -> Mapping[str, float]:
+    """A sample's figures, unless the stack did not do the work."""
+    return sample.values if sample and not sample.incomplete else {}
+
+
+@dataclass
+class Results:
+    """All chains of a session, and the environment that they were measured in."""
+
+    environment: dict[str, Any] = field(default_factory=dict)
+    chains: list[ChainResults] = field(default_factory=list)
+    #: Why the session ended before all of its tests; empty if it did not.
+    interrupted: str = ""
+    #: When the session began and when it was over, in UTC by ISO 8601; empty if that is not known.
+    start: str = ""
+    stop: str = ""
+    #: The size of steps that was chosen; empty if that is not known.
+    scale: str = ""
+    #: What the run is told apart by: commit, branch, kernel and others.
+    labels: dict[str, str] = field(default_factory=dict)
+    #: How the tables that a chain names are made, by name.
+    shapes: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
+
+    @property
+    def judged(self) -> int:
+        """How many budgets were judged, whether they are decided or not."""
+        return sum(
+            each.verdict is not None for chain in self.chains for found in chain.judgements.values() for each in found
+        )
+
+    @property
+    def comparisons(self) -> int:
+        """How many stacks were compared with a baseline in at least one step."""
+        return sum(
+            chain.estimate(step, stack) is not None
+            for chain in self.chains
+            for step, stack in chain.samples
+            if stack not in chain.controls
+        )
+
+
+def describe_failure(chain: ChainResults, step: str, stack: str, again: str = "") -> str:
+    """For people: the broken budget with its figures in the first line, then what to do next, then the samples.
+
+    `again` is the command that runs this test alone, if there is one.
+    """
+    judgements = chain.judgements[step, stack]
+    order = sorted(judgements, key=lambda each: each.outcome != worst(other.outcome for other in judgements))
+    lines = [_first_line(chain, step, stack, order[0])]
+    lines += ["", *(["  again:   " + again] if again else [])]
+    lines.append(f"  step:    {step}, {chain.rounds} rounds; {_replay(chain)}")
+    lines += [f"  {each.outcome + ':':<8} {each.text}" for each in judgements]
+    for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
+        lines += ["", *_sample_lines(chain, step, stack, name)]
+    lines += ["", _promise(chain, judgements)]
+    return "\n".join(lines)
+
+
+def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
+    rate = f"in at most {chain.looks.alpha * 100:g} % of sessions."
+    if chain.confirmation:
+        return f"Budgets that are kept: any of this session's is called broken {rate}"
+    if all(each.budget.overhead is None for each in judgements if each.outcome == "fail"):
+        return "A limit is compared with these rounds only: it has no error rate, because the machine is in it."
+    return f"A budget that is kept is called broken {rate}"
+
+
+#: Columns that are shown of the first line of a failure at least, 80 with what pytest writes before it.
+COLUMNS = 80 - len("Failed: ")
+#: Characters that are left of a name at least.
+_SHORT = 8
+
+
+def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+    """One budget with its figures in 80 columns, if its metric's name allows: the middle of long names is left out."""
+    reference = chain.reference(stack)
+
+    def line(width: int) -> str:
+        return f"{_shortened(stack, width)}: {_in_short(chain, step, stack, judgement, _shortened(reference, width))}"
+
+    longest = max(len(stack), len(reference), _SHORT)
+    widths = range(longest, _SHORT - 1, -1)
+    return next((found for width in widths if len(found := line(width)) <= COLUMNS), line(_SHORT))
+
+
+def _shortened(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}\N{HORIZONTAL ELLIPSIS}{name[len(name) - tail :]}"
+
+
+def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:
+    """For people, in a line: the worst verdict on the budgets of a step on a stack, and the figures of that budget."""
+    outcome = chain.worst(step, stack)
+    for each in chain.judgements.get((step, stack), []):
+        if each.outcome == outcome:
+            return f"{outcome}: {_in_short(chain, step, stack, each, chain.reference(stack))}"
+    return ""
+
+
+def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, reference: str) -> str:
+    """One budget with its figures, for what shows only the first line of a failure."""
+    budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
+    if judgement.verdict is None or metric is None:
+        return judgement.text
+    if budget.limit is not None:
+        median, limit = chain.median(step, stack, budget.metric), format_quantity(budget.limit, metric.unit)
+        bound = "at most" if metric.better == "lower" else "at least"
+        return f"{budget.metric} {format_quantity(median or 0.0, metric.unit)}, budget {bound} {limit}"
+    found, overhead = judgement.verdict.estimate, budget.overhead or 0.0
+    unit = OverheadUnit.fitting([found.overhead])
+    return (
+        f"{budget.metric} {unit.signed(found.overhead)} {unit.interval(found.low, found.high)} "
+        f"over {reference}, budget {unit.limit(overhead)}"
+    )
+
+
+_FLAGS = ("--fsstack-strict", "--fsstack-discard", "--fsstack-control", "--fsstack-compare-anyway")
+_OF_THE_SESSION = tuple(
+    f"--fsstack-{name}"
+    for name in (
+        "seed=",
+        "json=",
+        "report=",
+        "label=",
+        "compare=",
+        "compare-anyway",
+        "accept=",
+        "exit=",
+        "console=",
+        "ci=",
+    )
+)
+
+
+def command_again(nodeid: str, arguments: Iterable[str], seed: int) -> str:
+    """The command that runs one test alone, in the same order of stacks, with the session's own options.
+
+    `arguments` are those of the session; reports are left out, because they are those of the whole session.
+
+    >>> command_again("t.py::test_x[xfs]", ["-v", "--fsstack-device=/dev/sdb1", "--fsstack-json=all.json"], 7)
+    "pytest 't.py::test_x[xfs]' --fsstack-device=/dev/sdb1 --fsstack-seed=7"
+    """
+    words: list[str] = []
+    given = iter(arguments)
+    for word in given:
+        if not word.startswith("--fsstack-"):
+            continue
+        if "=" not in word and word not in _FLAGS:
+            # Its value is the next word.
+            word = f"{word}={next(given, '')}"
+        if not word.startswith(_OF_THE_SESSION):
+            words.append(word)
+    return shlex.join(["pytest", nodeid, *words, f"--fsstack-seed={seed}"])
+
+
+def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
+    """One line: the numbers of the budgets that are not decided, and what would settle them."""
+    parts = []
+    for judgement in chain.judgements[step, stack]:
+        if judgement.outcome == "inconclusive":
+            parts.append(judgement.text + _hint(judgement))
+    return f"inconclusive: {' | '.join(parts)}"
+
+
+def _hint(judgement: Judgement) -> str:
+    if judgement.verdict is None:
+        return ""
+    if judgement.budget.limit is not None:
+        return "; it is too close to the limit to tell in so many rounds"
+    return f"; {verdict.advice(judgement.confirmed or judgement.verdict)}"
+
+
+def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list[str]:
+    metric = chain.metric(step, stack, name)
+    unit = f" ({metric.unit})" if metric and metric.unit else ""
+    reference = chain.reference(stack)
+    width = max(len(stack), len(reference))
+    lines = [f"  {name}{unit}, in the order of the rounds"]
+    for shown in dict.fromkeys((reference, stack)):
+        lines.append(f"  {shown:<{width}}  {' '.join(f'{value:.4g}' for value in chain.series(step, shown, name))}")
+    return lines
+
+
+def _replay(chain: ChainResults) -> str:
+    return f"the order of the stacks is that of --fsstack-seed={chain.seed}"

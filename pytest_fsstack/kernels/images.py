@@ -1,0 +1,123 @@
+"""From what the user names to a kernel that boots: an image, a build tree, a package, a directory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fsstack.machine import commands, directories
+
+HOST = "host"
+
+
+class KernelError(Exception):
+    """What was named is no kernel that can be booted; the message says what is."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and what it is called in test ids. `image` is None for the running one, `tree` a build tree's top."""
+
+    name: str
+    image: Path | None = None
+    tree: Path | None = None
+
+    @property
+    def in_vm(self) -> bool:
+        return self.image is not None
+
+    def arguments(self) -> list[str]:
+        """How virtme-run is told of it; it looks for the modules beside the image, or in the tree."""
+        if self.tree is not None:
+            return ["--kdir", str(self.tree), "--mods", "auto"]
+        return ["--kimg", str(self.image), "--mods", "auto"]
+
+
+def resolve(text: str, cache: Path) -> Kernel:
+    """The kernel that `text` names: ``host``, a vmlinuz or bzImage, a .deb or .rpm, a build tree or a directory.
+
+    Packages are unpacked to `cache`, never installed. Raises `KernelError`.
+    """
+    if text == HOST:
+        return Kernel(f"host-{_safe(platform.release())}")
+    path = Path(text).absolute()
+    if not path.exists():
+        raise KernelError(f"there is no {text}; name a vmlinuz, a kernel build tree, a .deb or .rpm, or `host`")
+    if path.is_dir():
+        return _in_directory(path)
+    if path.suffix in (".deb", ".rpm"):
+        return _in_directory(_unpacked(path, cache))
+    return Kernel(_release(path), path)
+
+
+def _in_directory(directory: Path) -> Kernel:
+    if (directory / "arch/x86/boot/bzImage").exists():
+        image = (directory / "arch/x86/boot/bzImage").resolve()
+        return Kernel(_release(image), image, directory)
+    images = sorted(
+        path for pattern in ("vmlinuz*", "boot/vmlinuz*", "lib/modules/*/vmlinuz") for path in directory.glob(pattern)
+    )
+    if not images:
+        raise KernelError(f"{directory} holds no kernel: neither arch/x86/boot/bzImage nor boot/vmlinuz-*")
+    if len(images) > 1:
+        raise KernelError(f"{directory} holds several kernels; name one: {', '.join(map(str, images))}")
+    return Kernel(_release(images[0]), images[0])
+
+
+def _release(image: Path) -> str:
+    """The release as the image itself says it (Documentation/arch/x86/boot.rst: header field kernel_version)."""
+    with image.open("rb") as file:
+        head = file.read(0x8000)
+    if head[0x202:0x206] != b"HdrS"[:4] and b"HdrS" not in head[:0x400]:
+        raise KernelError(f"{image} is not a kernel image for this machine (x86 bzImage)")
+    offset = int.from_bytes(head[0x20E:0x210], "little") + 0x200
+    version = head[offset : offset + 256].split(b"\0")[0].decode(errors="replace")
+    return _safe(version.split(" ")[0] or image.name.removeprefix("vmlinuz-"))
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
+
+
+def _unpacked(package: Path, cache: Path) -> Path:
+    """The files of a package, spread out in the cache, with the index of modules that its installation would make."""
+    status = package.stat()
+    key = hashlib.sha256(f"{package.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
+    home = cache / "kernels" / f"{package.stem}-{key}"
+    if home.exists():
+        return home
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with directories.scratch(home.parent, ".unpack-") as scratch:
+        root = scratch / "root"
+        root.mkdir()
+        try:
+            if package.suffix == ".deb":
+                commands.run("dpkg", "-x", package, root)
+            else:
+                commands.run("sh", "-c", 'rpm2cpio "$1" | (cd "$2" && cpio -idm --quiet)', "sh", package, root)
+            # A merged /usr hides the modules from where virtme-ng looks beside the image.
+            if (root / "usr/lib/modules").is_dir() and not (root / "lib").exists():
+                (root / "lib").symlink_to("usr/lib")
+            _place_image(root)
+            for modules in (root / "lib/modules").glob("*"):
+                commands.run("depmod", "-b", root, modules.name)
+        except commands.CommandError as error:
+            raise KernelError(f"cannot unpack {package}: {error}") from None
+        root.chmod(0o755)
+        with contextlib.suppress(OSError):  # another session was first, and its files are as good
+            os.rename(root, home)
+    return home
+
+
+def _place_image(root: Path) -> None:
+    """Fedora's packages keep the image among the modules."""
+    if not any(root.glob("boot/vmlinuz*")):
+        for image in root.glob("lib/modules/*/vmlinuz"):
+            (root / "boot").mkdir(exist_ok=True)
+            shutil.move(image, root / "boot" / f"vmlinuz-{image.parent.name}")

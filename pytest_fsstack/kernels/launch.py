@@ -1,0 +1,126 @@
+"""What xdist starts in place of a Python: boots a guest, and lets xdist talk to a Python in there.
+
+    python -m pytest_fsstack.kernels.launch DESCRIPTION -u -c ...
+
+Where the guest does not boot, a Python of the host stands in for it, whose tests all fail with what the guest's console
+said: so the other kernels' results are kept, and the reports come by the same way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fsstack.kernels import vm
+from pytest_fsstack.kernels.images import Kernel
+from pytest_fsstack.options import GUEST_DOWN
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the controller asks for, in a JSON file. `log` is where the reason goes if the guest dies."""
+
+    name: str
+    image: str
+    tree: str | None
+    directory: str
+    memory: str
+    cpus: int
+    kvm: bool
+    disk_size: int
+    boot_seconds: float
+    silent_seconds: float
+    log: str
+
+    @property
+    def machine(self) -> vm.Machine:
+        kernel = Kernel(self.name, Path(self.image), Path(self.tree) if self.tree else None)
+        return vm.Machine(kernel, Path(self.directory), self.memory, self.cpus, self.kvm)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(self.__dict__))
+
+    @classmethod
+    def read(cls, path: Path) -> Description:
+        return cls(**json.loads(path.read_text()))
+
+
+def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
+    """Pass bytes both ways until the guest's command ends; what went wrong, or None. Silence is ended."""
+    process = guest.process
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    ours, theirs, errors = sys.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
+    watched = {ours, theirs, errors}
+    heard = time.monotonic()
+    while theirs in watched:
+        ready, _, _ = select.select(list(watched), [], [], 1.0)
+        for fd in ready:
+            data = os.read(fd, 1 << 16)
+            if not data:
+                watched.discard(fd)
+                if fd == ours:
+                    process.stdin.close()
+            elif fd == ours:
+                heard = time.monotonic()
+                process.stdin.write(data)
+                process.stdin.flush()
+            else:
+                heard = time.monotonic() if fd == theirs else heard
+                _write(1 if fd == theirs else 2, data)
+        if time.monotonic() - heard > silent_seconds:
+            guest.kill()
+            return f"was silent for {silent_seconds:g} s, and was ended"
+    process.wait()
+    return None if guest.ended else f"went down (virtme-run: exit code {process.returncode})"
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def stand_in(argv: list[str], reason: str) -> None:
+    """Become a Python of the host that says why there is no guest."""
+    os.execve(argv[0], argv, {**os.environ, GUEST_DOWN: reason})
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    # The guest dies with this process, so this one must die with the session.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    description = Description.read(Path(sys.argv[1]))
+    argv = [sys.executable, *sys.argv[2:]]
+    log = Path(description.log)
+    if log.exists():
+        stand_in(argv, log.read_text())
+    try:
+        env = vm.guest_environment()
+        guest = vm.Guest(description.machine, argv, disk_size=description.disk_size, env=env, talks=True)
+    except OSError as error:
+        stand_in(argv, f"kernel {description.name}: cannot be started: {error}")
+    if not guest.booted(description.boot_seconds):
+        ended = guest.process.poll()
+        late = f"did not boot within {description.boot_seconds:g} s"
+        outcome = late if ended is None else f"went down before it had booted (virtme-run: exit code {ended})"
+        guest.kill()
+        _, said, _ = guest.communicate(10.0)
+        stand_in(argv, guest.story(outcome, said))
+    if problem := talk(guest, description.silent_seconds):
+        log.write_text(guest.story(problem))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What another kernel can build: a guest of it is asked, in which pytest starts as for the doctor, and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_fsstack.kernels import vm
+from pytest_fsstack.machine.needs import Lack, LackKind
+from pytest_fsstack.options import PROBED
+
+#: At the start of the line with the answer: a conftest may write to stdout too.
+_MARK = "fsstack-answer: "
+
+#: What is missing, by the kind and the name of what needs it.
+Answer = Mapping[tuple[str, str], Sequence[Lack]]
+
+
+class ProbeError(Exception):
+    """A guest did not answer; the message says why."""
+
+
+def ask(
+    machine: vm.Machine,
+    arguments: Sequence[str],
+    *,
+    disk_size: int,
+    boot_seconds: float = 300.0,
+    answer_seconds: float = 300.0,
+) -> Answer:
+    """Boot a guest, and run pytest in it with the arguments of this session. Raises `ProbeError`."""
+    name = machine.kernel.name
+    argv = [sys.executable, "-m", "pytest", *arguments]
+    try:
+        with vm.Guest(machine, argv, disk_size=disk_size, env={**vm.guest_environment(), PROBED: name}) as guest:
+            if not guest.booted(boot_seconds):
+                guest.kill()
+                _, said, _ = guest.communicate(10.0)
+                raise ProbeError(guest.story(f"did not boot within {boot_seconds:g} s", said))
+            stdout, stderr, in_time = guest.communicate(answer_seconds)
+            if not in_time:
+                raise ProbeError(guest.story(f"did not answer within {answer_seconds:g} s", stderr))
+            if not guest.ended:
+                raise ProbeError(guest.story("went down", stderr))
+    except OSError as error:
+        raise ProbeError(f"kernel {name}: cannot be started: {error}") from None
+    found = answer_in(stdout)
+    if found is None:
+        said = "\n".join([*stdout.splitlines(), *stderr.splitlines()][-10:])
+        raise ProbeError(f"kernel {name}: pytest did not answer in its guest; it said:\n{said}")
+    return found
+
+
+def answer_text(found: Iterable[tuple[str, str, Sequence[Lack]]]) -> str:
+    """The answer as the guest writes it: kind, name and what is missing of each."""
+    entries = [[kind, name, [_as_list(lack) for lack in lacks]] for kind, name, lacks in found]
+    return _MARK + json.dumps(entries)
+
+
+def _as_list(lack: Lack) -> list[str]:
+    return [lack.kind.value, lack.what, lack.remedy, lack.package]
+
+
+def answer_in(stdout: str) -> Answer | None:
+    """The answer in what a guest wrote; None if there is none."""
+    line = next((line for line in stdout.splitlines() if line.startswith(_MARK)), None)
+    if line is None:
+        return None
+    return {
+        (kind, name): [Lack(LackKind(lack), *texts) for lack, *texts in lacks]
+        for kind, name, lacks in json.loads(line.removeprefix(_MARK))
+    }
+
+
+def probed() -> bool:
+    """Whether this process runs in a guest that is asked."""
+    return PROBED in os.environ

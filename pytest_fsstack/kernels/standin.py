@@ -1,0 +1,27 @@
+"""A worker without its kernel, which reports why."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack.protocol import Phase, Protocol, nothing
+
+
+class StandIn:
+    """The pytest plugin of a worker without its kernel: each test fails with the reason."""
+
+    def __init__(self, config: pytest.Config, reason: str) -> None:
+        self.reason = reason
+        self.protocol = Protocol(config, lambda item, nextitem: None)
+        config.pluginmanager.register(self.protocol, "fsstack-protocol")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        def fail() -> None:
+            pytest.fail(self.reason, pytrace=False)
+
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self.protocol.report(item, [Phase("setup", fail), Phase("teardown", nothing)]):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True

@@ -1,0 +1,224 @@
+"""A pytest-xdist scheduler by which workers take turns, round by round, so that only one measures at a time."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+_Worker = TypeVar("_Worker")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one worker has of a chain: its tests, by their indices.
+
+    If the chain is `measured`, the worker runs a round of it when it is given the first test, and reports the tests in
+    a last turn. If it is not, the tests are run in one turn.
+    """
+
+    chain: str
+    tests: tuple[int, ...]
+    measured: bool
+
+
+class Conductor(Protocol):
+    """Knows what the turns are for. Nodes are xdist's controllers of workers."""
+
+    def parts(self, node: Any, names: Sequence[str]) -> Sequence[Part] | None:
+        """What the tests that a worker has collected are; None if it only stands in for one that went down."""
+
+    def next_round(self, chain: str, nodes: Sequence[Any]) -> Sequence[Any]:
+        """Those of the workers that take part in a further round of a measured chain; none if there is none."""
+
+    def line_up(self, chain: str, number: int, nodes: Sequence[Any]) -> Sequence[Any]:
+        """The order of the workers in a round, numbered from 1; in that of the reports, number 0."""
+
+    def begin(self, node: Any, chain: str, number: int, tests: int) -> None:
+        """Called before a worker gets a turn of so many tests."""
+
+    def end(self, node: Any, chain: str, number: int) -> None:
+        """Called after a worker has ended its turn."""
+
+    def lost(self, node: Any) -> None:
+        """Called when a worker has gone down before its last turn."""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A round of a chain on a worker, or with number 0 its reports."""
+
+    node: Any
+    chain: str
+    number: int
+
+
+def drawn(seed: int, chain: str, number: int, workers: Sequence[_Worker]) -> list[_Worker]:
+    """The workers in the order of a round, drawn anew for each: a drift of the machine favours none of them."""
+    return random.Random(f"{seed} {chain} {number}").sample(workers, len(workers))
+
+
+class TurnScheduling:
+    """Give turns to workers, one at a time.
+
+    A worker runs a test only once it knows the next one. So each turn sends along the first test of that worker's next
+    turn, which waits until then.
+
+    `worker_count` is how many must have collected before the first turn.
+    """
+
+    def __init__(self, worker_count: int, conductor: Conductor) -> None:
+        self._count, self._conductor = worker_count, conductor
+        self._collections: dict[Any, list[str]] = {}
+        self._parts: dict[Any, dict[str, Part]] = {}
+        #: What each worker was sent and has not run yet.
+        self._pending: dict[Any, list[int]] = {}
+        self._unreported: dict[Any, set[int]] = {}
+        #: Workers that went down, and which of their tests were not reported.
+        self._lost: list[tuple[Any, set[str]]] = []
+        self._stand_ins: deque[tuple[Any, list[int]]] = deque()
+        self._chains: list[str] = []
+        self._turns: Iterator[_Turn] | None = None
+        self._over = False
+        self._turn: _Turn | None = None
+        #: How many tests may be left of those that were sent when the turn is over.
+        self._left = 0
+
+    @property
+    def nodes(self) -> list[Any]:
+        return list(self._pending)
+
+    @property
+    def collection_is_completed(self) -> bool:
+        return len(self._collections) >= self._count
+
+    @property
+    def has_pending(self) -> bool:
+        return any(self._pending.values())
+
+    @property
+    def tests_finished(self) -> bool:
+        return self._over and not (self._lost or self._stand_ins or self.has_pending)
+
+    def add_node(self, node: Any) -> None:
+        self._pending[node] = []
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        self._collections[node] = list(collection)
+        parts = self._conductor.parts(node, collection)
+        if parts is not None:
+            self._parts[node] = {part.chain: part for part in parts}
+            self._unreported[node] = set(range(len(collection)))
+            return
+        dead = next((entry for entry in self._lost if _same(entry[0], node)), None)
+        if dead is not None:
+            self._lost.remove(dead)
+        rest = [index for index, name in enumerate(collection) if dead is None or name in dead[1]]
+        self._unreported[node] = set(rest)
+        self._stand_ins.append((node, rest))
+
+    def schedule(self) -> None:
+        """Begin; or go on, when a stand-in has collected."""
+        if self._turns is None:
+            self._chains = list(dict.fromkeys(chain for parts in self._parts.values() for chain in parts))
+            self._turns = self._all_turns()
+            for node, parts in self._parts.items():
+                if not parts and node in self._pending:
+                    node.shutdown()
+        self._advance()
+
+    def _all_turns(self) -> Iterator[_Turn]:
+        for chain in self._chains:
+            number = 0
+            while self._is_measured(chain) and (nodes := self._conductor.next_round(chain, self._able(chain))):
+                number += 1
+                for node in self._conductor.line_up(chain, number, nodes):
+                    yield _Turn(node, chain, number)
+            for node in self._conductor.line_up(chain, 0, self._able(chain)):
+                yield _Turn(node, chain, 0)
+
+    def _is_measured(self, chain: str) -> bool:
+        return any(parts[chain].measured for parts in self._parts.values() if chain in parts)
+
+    def _able(self, chain: str) -> list[Any]:
+        return [node for node, parts in self._parts.items() if chain in parts and self._is_able(node)]
+
+    def _is_able(self, node: Any) -> bool:
+        # A session that ends early shuts workers down that have turns left.
+        return node in self._pending and not node.shutting_down
+
+    def _advance(self) -> None:
+        while self._turn is None and self._turns is not None:
+            if self._stand_ins:
+                self._begin_stand_in(*self._stand_ins.popleft())
+                continue
+            turn = next(self._turns, None)
+            if turn is None:
+                self._over = True
+                return
+            if self._is_able(turn.node):
+                self._begin(turn)
+
+    def _begin(self, turn: _Turn) -> None:
+        node, part = turn.node, self._parts[turn.node][turn.chain]
+        tests = part.tests[:1] if turn.number else part.tests
+        along = part.tests[:1] if turn.number else self._first_test_after(node, turn.chain)
+        # The worker must know what it is for before it can start.
+        self._conductor.begin(node, turn.chain, turn.number, len(tests))
+        self._send(turn, [*tests[len(self._pending[node]) :], *along], left=len(along))
+
+    def _begin_stand_in(self, node: Any, tests: list[int]) -> None:
+        if not tests:
+            node.shutdown()
+        elif self._is_able(node):
+            self._send(_Turn(node, "", 0), tests, left=0)
+
+    def _send(self, turn: _Turn, tests: list[int], left: int) -> None:
+        self._turn, self._left = turn, left
+        self._pending[turn.node] += tests
+        if tests:
+            turn.node.send_runtest_some(tests)
+        if not left:
+            turn.node.shutdown()
+
+    def _first_test_after(self, node: Any, chain: str) -> tuple[int, ...]:
+        parts = self._parts[node]
+        later = self._chains[self._chains.index(chain) + 1 :]
+        return next((parts[other].tests[:1] for other in later if other in parts), ())
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        self._pending[node].remove(item_index)
+        turn = self._turn
+        if turn is None or node is not turn.node:
+            return
+        if not turn.number:
+            self._unreported[node].discard(item_index)
+        if len(self._pending[node]) <= self._left:
+            self._turn = None
+            if turn.chain:
+                self._conductor.end(node, turn.chain, turn.number)
+            self._advance()
+
+    def remove_node(self, node: Any) -> str | None:
+        del self._pending[node]
+        rest = self._unreported.pop(node, set())
+        if self._turn is not None and self._turn.node is node:
+            self._turn = None
+        if rest:
+            self._lost.append((node, {self._collections[node][index] for index in rest}))
+            self._conductor.lost(node)
+        self._advance()
+        return None
+
+    def mark_test_pending(self, item: str) -> None:
+        raise NotImplementedError("tests are tied to their kernel")
+
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
+        raise NotImplementedError("tests are tied to their kernel")
+
+
+def _same(dead: Any, node: Any) -> bool:
+    """Whether two workers are of the same kernel and boot."""
+    return bool(dead.gateway.spec.fsstack == node.gateway.spec.fsstack)

@@ -1,0 +1,306 @@
+"""A machine of its own for a command: virtme-ng boots a kernel on the host's own root.
+
+The guest's `/` is the host's, read-only, with layers in memory over the usual top directories; only the working
+directory is shared for writing. /dev/vda is a blank disk of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from pytest_fsstack.kernels.images import Kernel
+from pytest_fsstack.machine import blockdev, commands, needs
+from pytest_fsstack.machine.needs import Lack, LackKind, Need, Root, Tool
+
+#: What the guest may write to without the host noticing. virtme-ng mounts an empty tmpfs on those that are `HIDDEN`.
+OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
+HIDDEN = ("/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/tmp")
+
+#: Written to the guest's console, at a level that nothing hides: proof of how far it came.
+STARTED = "fsstack: command started"
+ENDED = "fsstack: command ended"
+
+#: The command travels through QEMU's firmware configuration: the kernel's command line has no room for it.
+_COMMAND = "opt/fsstack/command"
+
+DISK = blockdev.GUEST_DISK
+
+
+@dataclass(frozen=True)
+class VirtmeRun:
+    """virtme-ng's command."""
+
+    def missing(self) -> Lack | None:
+        try:
+            virtme_run()
+        except FileNotFoundError:
+            return Lack(LackKind.OTHER, "needs virtme-run", "pip install pytest-fsstack[kernel]")
+        return None
+
+
+NEEDS: tuple[Need, ...] = (
+    Root("booting a kernel"),
+    Tool("qemu-system-x86_64", "qemu-system-x86", {"dnf": "qemu-system-x86-core", "pacman": "qemu-system-x86"}),
+    Tool("udevadm", "udev", {"dnf": "systemd-udev", "pacman": "systemd", "zypper": "udev"}),
+    Tool("depmod", "kmod"),
+    Tool("busybox", "busybox-static", {"dnf": "busybox", "pacman": "busybox", "zypper": "busybox-static"}),
+    Tool("file", "file"),
+    Tool("setpriv", "util-linux"),
+    VirtmeRun(),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a guest gets: kernel, memory as QEMU writes it (2G), CPUs, KVM or emulation, the writable directory."""
+
+    kernel: Kernel
+    directory: Path
+    memory: str = "2G"
+    cpus: int = 2
+    kvm: bool = False
+
+    def argv(self, *, disk: int, console: int, command: int) -> list[str]:
+        """The command that boots it: descriptors of its disk image, its console's log, and the script that it runs.
+
+        virtme-run rather than vng, which passes its arguments through a shell and closes the descriptors.
+        """
+        start = f"modprobe qemu_fw_cfg; exec /bin/sh /sys/firmware/qemu_fw_cfg/by_name/{_COMMAND}/raw"
+        return [
+            *_leash(),
+            virtme_run(),
+            *self.kernel.arguments(),
+            *([] if self.kvm else ["--disable-kvm"]),
+            *("--memory", self.memory, "--cpus", str(self.cpus)),
+            *(f"--overlay-rwdir={path}" for path in OVERLAID if Path(path).is_dir()),
+            f"--rwdir={self.directory}",
+            *("--script-sh", start, "--kopt", "loglevel=7"),
+            *("-q=-fw_cfg", f"-q=name={_COMMAND},file=/proc/self/fd/{command}"),
+            *("-q=-set", f"-q=chardev.console.path=/proc/self/fd/{console}"),  # else /dev/null
+            # A probed raw image refuses a LUKS1 magic written at block 0.
+            *("-q=-drive", f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio"),
+        ]
+
+
+def environment() -> dict[str, str]:
+    """The environment of virtme-run itself; /var/tmp is covered by the leash, and so are its temporary files."""
+    return {**os.environ, "PATH": commands.search_path(), "TMPDIR": "/var/tmp"}
+
+
+def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdin: bool) -> str:
+    """What the guest's shell runs: the command in its directory and environment, between two marks on the console."""
+    words = [f"{name}={value}" for name, value in env.items()]
+    return "\n".join(
+        (
+            f"echo '<0>{STARTED}' >/dev/kmsg",
+            f"cd {shlex.quote(str(directory))} && env -i {shlex.join([*words, *argv])}{'' if stdin else ' </dev/null'}",
+            "status=$?",
+            f"echo '<0>{ENDED}' >/dev/kmsg",
+            "exit $status",
+            "",
+        )
+    )
+
+
+def guest_environment(passed: Iterable[str] = ("PYTEST_", "PYTHON", "XDG_CACHE_HOME", "VIRTUAL_ENV")) -> dict[str, str]:
+    """What a command in the guest gets: a PATH, a home, a temporary directory in memory, and what concerns Python."""
+    return {
+        **{name: value for name, value in os.environ.items() if name.startswith(tuple(passed))},
+        "PATH": commands.search_path(),
+        "HOME": _home(),
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/var/tmp",  # a tmpfs; /tmp is an overlay
+    }
+
+
+def _home() -> str:
+    """The root directory for a user without a home, as a number without an entry in passwd is in a container."""
+    try:
+        return str(Path.home())
+    except RuntimeError:
+        return "/"
+
+
+def virtme_run() -> str:
+    """The path of virtme-run: beside this Python, or on the search path. Raises FileNotFoundError."""
+    found = shutil.which("virtme-run", path=str(Path(sys.executable).parent)) or commands.which("virtme-run")
+    if found is None:
+        raise FileNotFoundError("needs virtme-run: pip install pytest-fsstack[kernel]")
+    return found
+
+
+def hidden(path: Path) -> bool:
+    """Whether the guest has something of its own in place of this path."""
+    return any(path.is_relative_to(place) for place in HIDDEN)
+
+
+def why_no_guest(directory: Path) -> str | None:
+    """Why no guest can work in this directory here; None where one can."""
+    if reasons := needs.missing(NEEDS):
+        return "; ".join(reasons)
+    return f"a guest does not see {directory}; work in another directory" if hidden(directory) else None
+
+
+def _leash() -> list[str]:
+    """Makes the whole tree of processes die with its parent, and its temporary files with it.
+
+    A PID namespace does not survive its first process, nor a mount namespace its last. Slave propagation pins no mount
+    of the host.
+    """
+    return [
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("unshare", "--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--"),
+        *("sh", "-c", 'mount -t tmpfs fsstack /var/tmp && exec "$@"', "sh"),
+    ]
+
+
+class Guest:
+    """A machine that runs one command, with its console's log and its disk in files without a name.
+
+    The command gets `env` and nothing else; it reads nothing unless it `talks`, by `process`. Raises OSError.
+    """
+
+    def __init__(
+        self, machine: Machine, argv: Sequence[str], *, disk_size: int, env: Mapping[str, str], talks: bool = False
+    ) -> None:
+        self.machine = machine
+        with contextlib.ExitStack() as files:
+            # Not in /tmp: a tmpfs has no room, and may refuse O_DIRECT.
+            disk = files.enter_context(tempfile.TemporaryFile(dir="/var/tmp"))
+            command = files.enter_context(tempfile.TemporaryFile())
+            self._console: BinaryIO = files.enter_context(tempfile.TemporaryFile())
+            disk.truncate(disk_size)
+            command.write(script(argv, machine.directory, env, stdin=talks).encode())
+            command.flush()
+            # QEMU opens them again.
+            fds = {"disk": disk.fileno(), "console": self._console.fileno(), "command": command.fileno()}
+            self.process = subprocess.Popen(
+                machine.argv(**fds),
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                # Pipes: QEMU truncates files, and each of its ports writes at an offset of its own.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=list(fds.values()),
+                env=environment(),
+            )
+            self._files = files.pop_all()
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        for pipe in self.process.stdin, self.process.stdout, self.process.stderr:
+            if pipe is not None:
+                pipe.close()
+        self._files.close()
+
+    @property
+    def console(self) -> str:
+        """What its kernel has said so far."""
+        size = os.fstat(self._console.fileno()).st_size
+        return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
+
+    @property
+    def ended(self) -> bool:
+        """Whether its command has come to an end, and not the machine below it."""
+        return ENDED in self.console
+
+    def booted(self, seconds: float) -> bool:
+        """Wait until its command starts; False where it has ended or the time is over."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if STARTED in self.console:
+                return True
+            time.sleep(0.1)
+        return STARTED in self.console
+
+    def communicate(self, seconds: float) -> tuple[str, str, bool]:
+        """What its command wrote to stdout and stderr, and whether all was over in time; if not, it is killed."""
+        try:
+            said, in_time = self.process.communicate(timeout=seconds), True
+        except subprocess.TimeoutExpired:
+            self.kill()
+            said, in_time = self.process.communicate(), False
+        return said[0].decode(errors="replace"), said[1].decode(errors="replace"), in_time
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def story(self, outcome: str, stderr: str = "") -> str:
+        """What a reader wants of a failure: the panic if there was one, the last words, what QEMU said."""
+        console = self.console
+        panic = [line for line in console.splitlines() if "Kernel panic" in line or "BUG:" in line]
+        tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
+        qemu = ["--- QEMU's last lines", *stderr.splitlines()[-10:]] if stderr.strip() else []
+        first = f"kernel {self.machine.kernel.name}: {outcome}"
+        return "\n".join([first, *panic[:1], "--- the console's last lines", *tail, *qemu])
+
+
+#: Seconds after which a guest that hung on KVM is no reason any more not to try again: the machine may have been busy.
+TRY_AGAIN = 86400.0
+
+
+def accelerate(wish: str, kernel: Kernel, seconds: float = 40.0) -> bool:
+    """Whether guests run on KVM: as wished (``kvm``, ``tcg``), or, for ``auto``, if one that tries boots in time.
+
+    A device /dev/kvm says little: there are machines on which guests then hang. That it works is known until the host's
+    kernel or QEMU is another one, that guests hang for a day.
+    """
+    if wish != "auto":
+        return wish == "kvm"
+    known = known_to_accelerate()
+    if known is not None:
+        return known
+    boots = _boots_on_kvm(kernel, seconds)
+    if boots is not None:
+        answer = _answer()
+        answer.parent.mkdir(parents=True, exist_ok=True)
+        fresh = answer.with_name(f"{answer.name}.{os.getpid()}")
+        fresh.write_text("kvm" if boots else "tcg")
+        fresh.replace(answer)
+    return boots is True
+
+
+def known_to_accelerate() -> bool | None:
+    """Whether guests run on KVM, as far as it is known without booting one; else None."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    with contextlib.suppress(FileNotFoundError, commands.CommandError):
+        answer = _answer()
+        text, age = answer.read_text(), time.time() - answer.stat().st_mtime
+        if text == "kvm" or (text == "tcg" and 0 <= age < TRY_AGAIN):
+            return text == "kvm"
+    return None
+
+
+def _answer() -> Path:
+    """The file that keeps what a trial showed. Raises `commands.CommandError`."""
+    import hashlib
+    import platform
+
+    from pytest_fsstack.data.corpus import cache_directory
+
+    versions = f"{platform.release()} {commands.run('qemu-system-x86_64', '--version')}"
+    return cache_directory() / f"kvm-{hashlib.sha256(versions.encode()).hexdigest()[:16]}"
+
+
+def _boots_on_kvm(kernel: Kernel, seconds: float) -> bool | None:
+    """Whether it does, or hangs; None where it goes down, which may be about the kernel and costs no time."""
+    with Guest(Machine(kernel, Path.cwd(), "1G", 1, kvm=True), ["true"], disk_size=1 << 20, env={}) as guest:
+        _, _, in_time = guest.communicate(seconds)
+        if guest.ended:
+            return True
+        return None if in_time else False

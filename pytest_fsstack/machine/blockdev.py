@@ -1,0 +1,186 @@
+"""What a block device is: its number, size, serial and the like; where sysfs has it; what a loop device stands on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+SYS = Path("/sys")
+
+#: What a guest's own disk is called in it.
+GUEST_DISK = "/dev/vda"
+
+_EXT_MAGIC = 0xEF53
+
+_BLKFLSBUF = 0x1261  # linux/fs.h
+_LOOP_GET_STATUS64 = 0x4C05  # linux/loop.h
+#: struct loop_info64: device, inode, rdevice, offset, sizelimit, number, encryption type and key size, flags, names.
+LOOP_INFO = struct.Struct("=QQQQQIIII64s64s32sQQ")
+
+
+# -- numbers and sysfs -------------------------------------------------------------------------------------------------
+
+
+def major_minor(device: int) -> str:
+    """``major:minor`` of a device number such as st_rdev, as /sys/dev/block names it."""
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def number(path: str | os.PathLike[str] | int) -> str | None:
+    """``major:minor`` of a block device, by its path or a descriptor; None for anything else. Raises OSError."""
+    status = os.stat(path)
+    return major_minor(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
+
+
+def number_of_name(text: str) -> str | None:
+    """The device that the kernel shows as a path, which may lead nowhere in our own mount namespace."""
+    if not text.startswith("/"):
+        return None
+    try:
+        return number(text)
+    except OSError:
+        name = text.removesuffix(" (deleted)")
+        found = SYS / "class/block" / name.rpartition("/")[2] / "dev"
+        return read(found) if name.startswith("/dev/") and found.exists() else None
+
+
+def read(path: Path) -> str:
+    # A command's name, or a file's behind a loop device, is any bytes.
+    return os.fsdecode(path.read_bytes()).strip()
+
+
+def sysfs(device: str) -> Path:
+    """The directory of a device, by ``major:minor``. Raises OSError."""
+    return (SYS / "dev/block" / device).resolve(strict=True)
+
+
+def whole(directory: Path) -> Path:
+    """The directory of the disk that a partition is on; of a whole disk, its own."""
+    return directory.parent if (directory / "partition").exists() else directory
+
+
+def partitions(disk: Path) -> list[Path]:
+    return sorted(child.parent for child in disk.glob("*/partition"))
+
+
+def node(directory: Path) -> str:
+    # The kernel writes the slash in names such as cciss/c0d0 as an exclamation mark.
+    return f"/dev/{directory.name.replace('!', '/')}"
+
+
+# -- identity ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells a device from every other, and from itself after it was plugged in again."""
+
+    #: ``major:minor``
+    number: str
+    #: In bytes.
+    size: int
+    #: Grows with each medium that the kernel sees, so that no two disks share it before the next boot; None before
+    #: Linux 5.15.
+    diskseq: int | None
+    #: The sector at which a partition begins; 0 for a whole disk.
+    start: int = 0
+    #: The serial number or the like of the disk, or the UUID of a mapping; None if it has none.
+    serial: str | None = None
+    #: What a loop device stands on: device, inode, offset and limit in bytes.
+    backing: str | None = None
+
+
+def identify(path: Path) -> Identity | None:
+    """The identity of the block device at `path`; None if it is something else. Raises OSError."""
+    device = number(path)
+    if device is None:
+        return None
+    directory = sysfs(device)
+    disk = whole(directory)
+    size = int(read(directory / "size")) * 512
+    start, diskseq = directory / "start", disk / "diskseq"
+    return Identity(
+        number=device,
+        size=size,
+        diskseq=int(read(diskseq)) if diskseq.exists() else None,
+        start=int(read(start)) if disk != directory else 0,
+        serial=_serial(disk),
+        backing=_loop_file(path, device) if size and (directory / "loop").exists() else None,
+    )
+
+
+def _serial(disk: Path) -> str | None:
+    # virtio, NVMe, SCSI, MMC, device-mapper.
+    for name in "serial", "wwid", "device/serial", "device/wwid", "device/cid", "dm/uuid":
+        with contextlib.suppress(OSError):  # some drivers show the file and have nothing to say
+            if found := read(disk / name):
+                return found
+    return None
+
+
+def _loop_file(path: Path, device: str) -> str:
+    with opened(path, device) as fd:
+        found = backing(fd)
+    return f"{major_minor(found.device)} {found.inode} {found.offset} {found.limit}"
+
+
+@contextlib.contextmanager
+def opened(path: Path, device: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of the device of this number, even if its path leads elsewhere by now. Raises OSError."""
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        if (found := number(fd)) != device:
+            raise OSError(errno.ENODEV, f"{path} is the device {found} now, and not {device}")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def forget_cache(fd: int) -> None:
+    """Write out and drop what the kernel caches of a device, so that what is read next is what is on the medium."""
+    os.fsync(fd)
+    fcntl.ioctl(fd, _BLKFLSBUF)
+
+
+# -- loop devices ------------------------------------------------------------------------------------------------------
+
+
+def last_mount(path: Path) -> str | None:
+    """When the ext2, 3 or 4 on a device was last mounted for writing, and how often; None for anything else.
+
+    It is what is on the medium: a mapping of the device has a cache of its own. Raises OSError.
+    """
+    with mmap.mmap(-1, 4096) as block:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            os.preadv(fd, [block], 0)
+        finally:
+            os.close(fd)
+        # struct ext4_super_block of fs/ext4/ext4.h, at 1024: s_mtime, s_wtime, s_mnt_count, s_max_mnt_count, s_magic.
+        seconds, count, magic = struct.unpack_from("<I4xH2xH", block, 1024 + 44)
+    return f"{count} times, at {seconds}" if magic == _EXT_MAGIC else None
+
+
+class Backing(NamedTuple):
+    """The file behind a loop device: where it is, and the device that it is if it is one. Offset and limit in bytes."""
+
+    device: int
+    inode: int
+    rdevice: int
+    offset: int
+    limit: int
+
+
+def backing(loop: int) -> Backing:
+    """What the loop device behind a descriptor stands on. Raises OSError (ENXIO if it is detached)."""
+    info = LOOP_INFO.unpack(fcntl.ioctl(loop, _LOOP_GET_STATUS64, bytes(LOOP_INFO.size)))
+    return Backing(*info[:5])

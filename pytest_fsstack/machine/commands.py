@@ -1,0 +1,286 @@
+"""Run the system's tools on this machine: the only module that knows `sh`.
+
+Nothing secret may stand in `argv`: `sh` and the error below repeat it. Secrets go through `secret_fd`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+import resource
+import select
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_fsstack.machine import signals
+
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_PR_SET_PDEATHSIG = 1
+
+#: Seconds that a command may take unless its caller says otherwise: --fsstack-timeout.
+limit = 600.0
+
+#: Seconds after which a command that was killed counts as one that the kernel does not let go.
+_DEATH = 10.0
+
+
+class CommandError(Exception):
+    """A command failed: what ran, how it ended, what it said on stderr.
+
+    `returncode` is None where the command did not end by itself.
+    """
+
+    def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str, how: str = "") -> None:
+        self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr.strip()
+        how = how or f"exit code {returncode}"
+        super().__init__(f"`{shlex.join(self.argv)}` failed ({how}){': ' + self.stderr if self.stderr else ''}")
+
+
+def search_path() -> str:
+    """PATH and the directories of administration tools, which an ordinary user's PATH lacks."""
+    path = os.environ.get("PATH", os.defpath)
+    return os.pathsep.join([path, *(directory for directory in _SBIN if directory not in path.split(os.pathsep))])
+
+
+def which(tool: str) -> str | None:
+    """The path of an installed tool, or None."""
+    path = search_path()
+    # With cold caches, a search costs milliseconds. What is missing may be installed meanwhile.
+    found = _found.get((tool, path)) or shutil.which(tool, path=path)
+    if found:
+        _found[tool, path] = found
+    return found
+
+
+_found: dict[tuple[str, str], str] = {}
+
+
+@functools.cache
+def _sh() -> Any:
+    import logging
+
+    import sh
+
+    # At DEBUG and INFO it logs what is written to a command's stdin, and every argv.
+    logging.getLogger("sh").setLevel(logging.WARNING)
+    return sh
+
+
+@dataclass
+class Process:
+    """A process that was started here, held by a descriptor: its number may be somebody else's once it has ended."""
+
+    argv: tuple[str, ...]
+    running: Any
+    #: None if it had ended before it could be had.
+    pidfd: int | None
+
+    @property
+    def alive(self) -> bool:
+        return self.pidfd is not None and not select.select([self.pidfd], [], [], 0)[0]
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it still runs."""
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def ended(self) -> tuple[int, str, str]:
+        """Wait for its end; its exit code, stdout and stderr."""
+        # Waiting on the process object and not on the command: the latter raises for a signal.
+        process = self.running.process
+        code = process.wait()
+        return code, process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def started(
+    *argv: str | os.PathLike[str],
+    stdin: int | None = None,
+    fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    outlives: bool = False,
+) -> Iterator[Process]:
+    """Start a command, which the kernel kills if this process dies unless it `outlives` that; until the block's end
+    it can be signalled.
+
+    It has a session of its own: Ctrl-C at a terminal, and the end of the terminal, do not reach it. It leaves no core
+    dump, which might hold a key. Raises `CommandError` if it is not installed.
+    """
+    words = [os.fspath(word) for word in argv]
+    path = which(words[0])
+    if path is None:
+        raise CommandError(words, None, "", "not installed")
+    parent, prctl, set_limit = os.getpid(), _libc().prctl, resource.setrlimit
+
+    def prepare() -> None:
+        # One byte: with none, a core dump that is piped to a program would not be held back (core(5)).
+        set_limit(resource.RLIMIT_CORE, (1, 1))
+        if not outlives:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    with contextlib.ExitStack() as undo:
+        source = undo.enter_context(os.fdopen(os.dup(stdin), "rb")) if stdin is not None else None
+        running = _sh().Command(path)(
+            *words[1:],
+            _in=source,
+            _bg=True,
+            _bg_exc=False,
+            _new_session=True,
+            _preexec_fn=prepare,
+            _tty_out=False,
+            _return_cmd=True,
+            _pass_fds=list(fds),
+            _cwd=cwd,
+            _env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
+        )
+        process = Process(tuple(words), running, _descriptor(running.pid))
+        undo.callback(process.close)
+        yield process
+
+
+def _descriptor(child: int) -> int | None:
+    """A descriptor of a child; None if it has ended, and its end was noticed, already."""
+    try:
+        pidfd = os.pidfd_open(child)
+    except ProcessLookupError:
+        return None
+    try:
+        # Fails for what is no child, as a process that has got the number meanwhile.
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def run(
+    *argv: str | os.PathLike[str],
+    stdin: int | None = None,
+    fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> str:
+    """Run a command to its end and return what it wrote to stdout.
+
+    `stdin` is a file descriptor to read from (by default there is nothing to read), `fds` are passed on under their
+    own numbers, `cwd` is where it starts, `timeout` is in seconds (by default, `limit`). Raises `CommandError`, also
+    for a command that hangs in the kernel so that not even SIGKILL ends it: it is left behind.
+    """
+    seconds = limit if timeout is None else timeout
+    with signals.shielded(), started(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd) as process:
+        try:
+            how = ""
+            if process.pidfd is not None and not signals.wait(process.pidfd, seconds):
+                name = signals.received() if signals.cut_short() else None
+                how = f"killed because of {name.name}" if name else f"no answer within {seconds:g} s, killed"
+        except BaseException:
+            # Raised by a handler that is not ours. What the command is about to make must be there when it is undone.
+            if process.pidfd is not None and not select.select([process.pidfd], [], [], 10.0)[0]:
+                process.send(signal.SIGKILL)
+            raise
+        if how:
+            process.send(signal.SIGKILL)
+            if process.pidfd is not None and not select.select([process.pidfd], [], [], _DEATH)[0]:
+                signals.progress()
+                raise CommandError(process.argv, None, "", f"{how}, which did not end it: it hangs in the kernel")
+        code, stdout, stderr = process.ended()
+        signals.progress()
+    if how:
+        raise CommandError(process.argv, None, "", how)
+    if code:
+        raise CommandError(process.argv, code, stderr or stdout)
+    return stdout
+
+
+def wait_until(condition: Any, seconds: float) -> bool:
+    """Poll a condition for at most that long; whether it came true."""
+    deadline = time.monotonic() + seconds
+    pause = 0.001
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.5)
+    return True
+
+
+@contextlib.contextmanager
+def secret_fd(secret: bytes) -> Iterator[int]:
+    """A descriptor to read a secret from, for `fds=` (as /proc/self/fd/N) or `stdin=`; it never has a name on disk."""
+    fd = os.memfd_create("fsstack", 0)
+    try:
+        os.write(fd, secret)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        # A daemon that has read it may keep it open.
+        os.pwrite(fd, bytes(len(secret)), 0)
+        os.ftruncate(fd, 0)
+        os.close(fd)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def syncfs(path: str | os.PathLike[str]) -> None:
+    """Write out everything of the filesystem that holds `path` (syncfs(2)). Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc().syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), os.fspath(path))
+    finally:
+        os.close(fd)
+
+
+def map_file(path: str | os.PathLike[str]) -> None:
+    """Load a file into memory, and keep it there to the end of this process (mmap(2)). Raises OSError.
+
+    Not by Python's mmap, which keeps a descriptor for each.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = ctypes.c_size_t(os.fstat(fd).st_size)
+        load = _libc().mmap
+        load.restype = ctypes.c_void_p
+        place = load(None, size, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, ctypes.c_longlong(0))
+        if place == ctypes.c_void_p(-1).value:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), os.fspath(path))
+    finally:
+        os.close(fd)
+
+
+def mapper_environment() -> dict[str, str]:
+    """For device-mapper's tools: without a running udevd they would wait for it for ever."""
+    import socket
+
+    # Its socket outlives it, so that there is one proves nothing.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        try:
+            control.connect("/run/udev/control")
+        except OSError:
+            return {"DM_DISABLE_UDEV": "1"}
+    return {}

@@ -1,0 +1,387 @@
+"""Who uses a block device, in whole or in part, now."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fsstack.machine import blockdev, commands, mounts
+from pytest_fsstack.machine.blockdev import node, partitions, read, whole
+from pytest_fsstack.machine.guard.disk import Disk, Refused, identify, or_refused
+
+PROC = Path("/proc")
+
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_ns.h
+
+#: udev opens a device for a moment whenever somebody has closed it after writing.
+PATIENCE = 2.0
+
+
+def check_idle(path: Path) -> None:
+    """Raise `Refused` unless `path` is a block device that nothing uses, in whole or in part.
+
+    Used means: mounted in any mount namespace, swap, a member of a device mapper, md or btrfs device, behind a loop
+    device, open in a process, held by the kernel, under the root filesystem, or read-only. A check that cannot be made
+    counts as a reason to refuse.
+    """
+    check_unused(identify(path))
+
+
+def check_unused(disk: Disk, ours: frozenset[int] = frozenset(), patience: float = PATIENCE) -> None:
+    """`ours` are the descriptors of this process that are no reason to refuse; others get `patience` to close it."""
+    with or_refused(disk.named):
+        for look in _LOOKS:
+            if found := look(disk):
+                raise Refused(disk.named, found)
+        if not commands.wait_until(lambda: not _busy(disk, ours), patience) and (found := _busy(disk, ours)):
+            raise Refused(disk.named, found)
+
+
+def _overlapping(disk: Disk) -> dict[str, tuple[str, Path]]:
+    """All devices with bytes in common with this one, by number: how to speak of each, and where sysfs has it."""
+    own = disk.sysfs
+    found = {disk.number: ("it", own)}
+    on = whole(own)
+    if on == own:
+        for part in partitions(own):
+            found[read(part / "dev")] = (f"its partition {node(part)}", part)
+        return found
+    found[read(on / "dev")] = (f"the disk {node(on)} that it is on", on)
+    start, end = _extent(own)
+    for part in partitions(on):
+        other_start, other_end = _extent(part)
+        if part != own and other_start < end and start < other_end:
+            found[read(part / "dev")] = (f"the partition {node(part)}, which it overlaps,", part)
+    return found
+
+
+def _extent(part: Path) -> tuple[int, int]:
+    start = int(read(part / "start"))
+    return start, start + int(read(part / "size"))
+
+
+def _out_of_sight(disk: Disk) -> str | None:
+    namespace = PROC / "self/ns/pid"
+    if os.path.lexists(namespace) and os.readlink(namespace) != _INITIAL_PID_NAMESPACE:
+        return "the processes that may use it are out of sight in this container; run outside it, or with --pid=host"
+    return None
+
+
+def _read_only(disk: Disk) -> str | None:
+    if read(disk.sysfs / "ro") != "0":
+        return "it is read-only; `blockdev --setrw` makes it writable, unless the medium itself is locked"
+    return None
+
+
+def _under_root(disk: Disk) -> str | None:
+    todo = [
+        number
+        for process in ("self", "1")
+        for mount in _mounts(PROC / process)
+        if mount.target == "/" and (number := mount.device)
+    ]
+    seen: set[str] = set()
+    while todo:
+        number = todo.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        sysfs = blockdev.sysfs(number)
+        todo += [read(slave / "dev") for slave in (sysfs / "slaves").glob("*")]
+        todo.append(read(whole(sysfs) / "dev"))
+    return "the root filesystem is on it; name another device" if disk.number in seen else None
+
+
+def _mounted(disk: Disk) -> str | None:
+    devices = _overlapping(disk)
+    seen: set[tuple[str, ...]] = set()
+
+    def look(thread: Path) -> str | None:
+        view = _view(thread)
+        if view in seen:
+            return None
+        for mount in _mounts(thread):
+            if mount.device in devices:
+                subject, _ = devices[mount.device]
+                return f"{subject} is mounted on {mount.target} (seen by {_who(thread)}); unmount it first"
+        seen.add(view)
+        return None
+
+    return _first(look)
+
+
+def _view(thread: Path) -> tuple[str, ...]:
+    """What two threads share that see the same mounts."""
+    try:
+        # A chroot hides mounts, so the root directory counts as well as the namespace.
+        return os.readlink(thread / "ns/mnt"), os.readlink(thread / "root")
+    except PermissionError:
+        return (thread.name,)
+
+
+def _in_btrfs(disk: Disk) -> str | None:
+    # mountinfo names only one of the devices of a btrfs.
+    devices = _overlapping(disk)
+    for member in (blockdev.SYS / "fs/btrfs").glob("*/devices/*/dev"):
+        with contextlib.suppress(FileNotFoundError):  # unmounted meanwhile
+            if (number := read(member)) in devices:
+                filesystem = member.parts[-4]
+                return f"{devices[number][0]} is part of the mounted btrfs {filesystem}; unmount that first"
+    return None
+
+
+def _swapped(disk: Disk) -> str | None:
+    devices = _overlapping(disk)
+    for line in (PROC / "swaps").read_bytes().split(b"\n")[1:]:
+        if not line:
+            continue
+        source = mounts.unescape(line.split(maxsplit=1)[0])
+        if (number := blockdev.number_of_name(source)) in devices and number:
+            return f"{devices[number][0]} is swap space; `swapoff {source}` first"
+    return None
+
+
+def _held(disk: Disk) -> str | None:
+    for subject, sysfs in _overlapping(disk).values():
+        for holder in sorted((sysfs / "holders").iterdir()):
+            name = holder / "dm/name"
+            shown = f"the device-mapper device {read(name)}" if name.exists() else node(holder)
+            return f"{subject} is part of {shown}; take that down first"
+    return None
+
+
+def _behind_loop(disk: Disk) -> str | None:
+    devices = _overlapping(disk)
+    for file in sorted((blockdev.SYS / "block").glob("loop*/loop/backing_file")):
+        with contextlib.suppress(FileNotFoundError):  # detached meanwhile
+            if (number := _behind(file)) in devices and number:
+                loop = node(file.parents[1])
+                return f"{devices[number][0]} is behind the loop device {loop}; `losetup -d {loop}` first"
+    return None
+
+
+def _behind(backing_file: Path) -> str | None:
+    """The device that a loop device stands on, if it does: the name may lead elsewhere by now, so the kernel says."""
+    directory = backing_file.parents[1]
+    try:
+        with blockdev.opened(Path(node(directory)), read(directory / "dev")) as fd:
+            found = blockdev.backing(fd)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # detached meanwhile
+            return None
+        # Its node is not in this /dev. The name is what is left.
+        return blockdev.number_of_name(read(backing_file))
+    # drivers/block/loop.c: for a file it is the device of its filesystem.
+    return None if found.rdevice == found.device else blockdev.major_minor(found.rdevice)
+
+
+_LOOKS: tuple[Callable[[Disk], str | None], ...] = (
+    _out_of_sight,
+    _read_only,
+    _under_root,
+    _mounted,
+    _in_btrfs,
+    _swapped,
+    _held,
+    _behind_loop,
+)
+
+
+def _busy(disk: Disk, ours: frozenset[int] = frozenset()) -> str | None:
+    """What may be over in a moment, and what shows in no other place."""
+    return _opened(disk, ours) or _mapped(disk) or _exclusive(disk)
+
+
+def _opened(disk: Disk, ours: frozenset[int]) -> str | None:
+    devices = _overlapping(disk)
+    on = read(whole(disk.sysfs) / "dev")
+    tables: dict[str, Path] = {}
+
+    def look(thread: Path) -> str | None:
+        # Most threads share the descriptors of the first one of their process.
+        first = tables.setdefault(_process(thread), thread)
+        if first != thread and _same_descriptors(first, thread):
+            return None
+        mine = _process(thread) == str(os.getpid())
+        with os.scandir(thread / "fd") as links:
+            for link in links:
+                if mine and int(link.name) in ours:
+                    continue
+                try:
+                    number = _number_behind(link.path)
+                except PermissionError:
+                    # Some sandboxes hide the files of init even from root. It is not one to hold a disk open.
+                    if _process(thread) == "1" and os.geteuid() == 0:
+                        return None
+                    raise
+                if number is None or number not in devices:
+                    continue
+                # Monitoring tools read the whole disk; only who writes to it can touch another partition.
+                if number == on != disk.number and not _writable(thread / "fdinfo" / link.name):
+                    continue
+                return f"{devices[number][0]} is open in {_who(thread)}; end that first"
+        return None
+
+    return _first(look)
+
+
+#: From asm/unistd.h of each architecture, and linux/kcmp.h.
+_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272, "riscv64": 272}, 2
+
+
+def _same_descriptors(one: Path, other: Path) -> bool:
+    """Whether two threads share their table of descriptors (kcmp(2)); False if the kernel does not say."""
+    call = _KCMP.get(os.uname().machine)
+    return call is not None and _libc().syscall(call, int(one.name), int(other.name), _KCMP_FILES, 0, 0) == 0
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+def _mapped(disk: Disk) -> str | None:
+    """A mapping of the device into memory, which needs no descriptor and can be written to as well."""
+    devices = _overlapping(disk)
+    seen: dict[tuple[bytes, bytes, bytes], str | None] = {}
+    looked: set[str] = set()
+
+    def look(thread: Path) -> str | None:
+        if _process(thread) in looked:  # threads share their memory
+            return None
+        try:
+            lines = (thread / "maps").read_bytes().split(b"\n")
+        except PermissionError:
+            if _process(thread) == "1" and os.geteuid() == 0:
+                return None
+            raise
+        for line in filter(None, lines):
+            where, *fields = line.split(maxsplit=5)
+            if len(fields) < 5 or not fields[4].startswith(b"/"):  # no file
+                continue
+            key = fields[2], fields[3], fields[4]
+            if key not in seen:
+                seen[key] = _number_mapped(PROC / _process(thread), os.fsdecode(where), os.fsdecode(fields[4]))
+            if (number := seen[key]) in devices and number:
+                return f"{devices[number][0]} is mapped into the memory of {_who(thread)}; end that first"
+        looked.add(_process(thread))
+        return None
+
+    return _first(look)
+
+
+def _number_mapped(process: Path, where: str, name: str) -> str | None:
+    # fs/proc/base.c writes these addresses without leading zeros, fs/proc/task_mmu.c with them.
+    link = process / "map_files" / "-".join(f"{int(address, 16):x}" for address in where.split("-"))
+    try:
+        return blockdev.number(link)
+    except OSError:  # unmapped meanwhile, or a name that leads nowhere here
+        return blockdev.number_of_name(name)
+
+
+def _number_behind(link: str) -> str | None:
+    try:
+        target = os.readlink(link)
+    except FileNotFoundError:  # closed meanwhile
+        return None
+    if not target.startswith("/"):  # a pipe, a socket
+        return None
+    try:
+        return blockdev.number(link)
+    except OSError:
+        # A file on a dead network mount, or on somebody's private FUSE mount: device nodes do not work on either.
+        return blockdev.number_of_name(target)
+
+
+def _writable(fdinfo: Path) -> bool:
+    try:
+        text = fdinfo.read_text()
+    except FileNotFoundError:  # closed meanwhile
+        return False
+    flags = next(line.split()[1] for line in text.splitlines() if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _exclusive(disk: Disk) -> str | None:
+    # Reading is enough to collide with any other exclusive user, and does not wake udev at the end.
+    try:
+        os.close(os.open(disk.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return (
+            "it is in use by the kernel (a filesystem on several devices, an external journal, a mount out of sight); "
+            "end that first"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class _Mount:
+    target: str
+    device: str | None
+
+
+def _mounts(thread: Path) -> Iterator[_Mount]:
+    for mount in mounts.table(thread):
+        # btrfs and others have several devices or none, and so an anonymous number.
+        number = blockdev.number_of_name(mount.source) if mount.device.startswith("0:") else mount.device
+        yield _Mount(mount.target, number)
+
+
+def _first(look: Callable[[Path], str | None]) -> str | None:
+    """The first answer of any thread. Raises OSError if one stays that cannot be looked into."""
+    for process in sorted(PROC.iterdir()):
+        if not process.name.isdigit():
+            continue
+        # A process whose first thread has ended lives on in the others.
+        for thread in _threads(process):
+            try:
+                found = look(thread)
+            except OSError:
+                # One that is ending lets go of its namespaces before it shows as ended.
+                if not commands.wait_until(functools.partial(_ended, thread), PATIENCE):
+                    raise
+                continue
+            if found:
+                return found
+    return None
+
+
+def _threads(process: Path) -> list[Path]:
+    """The main thread first."""
+    try:
+        return sorted((process / "task").iterdir(), key=lambda thread: int(thread.name))
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return []
+
+
+def _process(thread: Path) -> str:
+    """The number of a thread's process."""
+    return thread.parent.parent.name
+
+
+def _ended(thread: Path) -> bool:
+    """Whether a thread is gone or a zombie, which has neither files nor mounts."""
+    try:
+        text = (thread / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return text.rpartition(")")[2].split()[0] in {"Z", "X"}
+
+
+def _who(thread: Path) -> str:
+    return named(PROC / _process(thread))
+
+
+def named(process: Path) -> str:
+    try:
+        return f"process {process.name} ({read(process / 'comm')})"
+    except OSError:
+        return f"process {process.name}"

@@ -1,0 +1,486 @@
+"""What a session has set up on this machine, so that another can undo it after SIGKILL.
+
+Each thing is written down before it is made, and struck out once it is gone. What is not proved by a journal to have
+been made by a dead session, and to be still the same thing, is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_fsstack.machine import signals
+
+_PROC = Path("/proc")
+
+Fact = str | int | None
+Facts = Mapping[str, Fact]
+
+
+def default_directory() -> Path:
+    """Where this user's journals are."""
+    if os.geteuid() == 0:
+        return Path("/run/pytest-fsstack")
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "pytest-fsstack"
+    import tempfile
+
+    return Path(tempfile.gettempdir()) / f"pytest-fsstack-{os.geteuid()}"
+
+
+# -- kinds of things ---------------------------------------------------------------------------------------------------
+
+
+class Unproved(Exception):  # noqa: N818 - a finding
+    """Something is there, but nothing proves that it is what the entry speaks of."""
+
+
+class Gone(Exception):  # noqa: N818 - a finding
+    """What is there now is not what the entry speaks of, which nobody can find any more."""
+
+
+def no_facts(facts: Facts) -> dict[str, Fact]:
+    """For a thing that its name alone tells from all others."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of thing is found again, and undone: stands beside the code that makes it.
+
+    A layer names those that it may leave (`Layer.leaves`), by which the clean-up knows them.
+    """
+
+    #: What it is, in a word or two. No other kind may have the name.
+    name: str
+    #: Whether it is still there. Raises `Unproved`, `Gone`.
+    present: Callable[[Facts], bool]
+    #: Undo it, and say what was done. Called only if it is present. Raises `Unproved`, or what its tools raise.
+    undo: Callable[[Facts], str]
+    #: The facts that follow from those given, by which it is told from another thing of its name later.
+    identify: Callable[[Facts], dict[str, Fact]] = no_facts
+    #: Whether it is still there after a reboot.
+    outlives_boot: bool = False
+    #: Why it is left alone after a reboot, if it is not simply gone.
+    afterwards: str = ""
+    #: Whether it is undone before all others, because they may be in use by it.
+    first: bool = False
+    #: Whether it is left for a clean-up that the user asks for: what can hold the user's data by now.
+    only_asked: bool = False
+
+    @property
+    def module(self) -> str:
+        """Where it comes from."""
+        return self.undo.__module__
+
+
+def text(facts: Facts, name: str) -> str:
+    """A fact that is text. Raises `Unproved` if the journal does not have it."""
+    value = facts.get(name)
+    if not isinstance(value, str):
+        raise Unproved(f"the journal does not say its {name}")
+    return value
+
+
+def whole_number(facts: Facts, name: str) -> int:
+    """A fact that is a number. Raises `Unproved` if the journal does not have it."""
+    value = facts.get(name)
+    if not isinstance(value, int):
+        raise Unproved(f"the journal does not say its {name}")
+    return value
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class Journal:
+    """The journal of this session: a file of JSON lines, there from the first entry until `close`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path: Path | None = None
+        self._fd = -1
+        self._entries = 0
+        self._open: dict[int, Note] = {}
+
+    @contextlib.contextmanager
+    def entry(self, kind: Kind, **facts: Fact) -> Iterator[Note]:
+        """Write down what is about to be made; around its making and its undoing.
+
+        What can be known of the thing already is added: when a process started, which directory or disk it is. The
+        entry is struck out at the end. If an error passes and the thing is still there, it is undone as after a kill;
+        if that fails as well, the entry stays. Raises OSError if the journal cannot be written.
+        """
+        facts = {**facts, **kind.identify(facts)}
+        self._entries += 1
+        number = self._entries
+        self._write({"entry": number, "kind": kind.name, "module": kind.module, "facts": facts})
+        note = self._open[number] = Note(self, number, kind, facts)
+        try:
+            yield note
+        except BaseException:
+            # The error may be anybody's, and the undo may have worked all the same. But a tool that was killed, by a
+            # signal or a time limit, may have made the thing just before, and then nobody has undone it.
+            if not _still_there(kind, note.facts) or _undone(kind, note.facts):
+                self._done(number)
+            raise
+        self._done(number)
+
+    def close(self) -> list[str]:
+        """Delete the journal, if all that it holds was undone; else, what was not."""
+        if self._path is None:
+            return []
+        os.close(self._fd)
+        left = [str(note) for note in self._open.values()]
+        if not left:
+            self._path.unlink()
+        self._path = None
+        self._open.clear()
+        return left
+
+    def _done(self, number: int) -> None:
+        self._write({"done": number})
+        del self._open[number]
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        if self._path is None:
+            self._path, self._fd = _create(self._directory)
+        # One write is there whole or not at all after SIGKILL. A power cut undoes all that matters here by itself.
+        _append(self._fd, line)
+
+
+class Note:
+    """An entry that stands, for the facts that are known only once the thing is made."""
+
+    def __init__(self, journal: Journal, number: int, kind: Kind, facts: dict[str, Fact]) -> None:
+        self._journal, self._number, self._kind, self.facts = journal, number, kind, facts
+
+    def __str__(self) -> str:
+        return _named(self._kind.name, self.facts)
+
+    def note(self, **facts: Fact) -> None:
+        """Add facts to the entry, and what follows from them. Raises OSError."""
+        # What was told apart once stays what it was, whatever has its name now.
+        known = self._kind.identify({**self.facts, **facts})
+        facts = {**facts, **{name: value for name, value in known.items() if name not in self.facts}}
+        self.facts.update(facts)
+        self._journal._write({"note": self._number, "facts": facts})
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None where it has ended. A zombie has."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the command may hold blanks and parentheses
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def _create(directory: Path) -> tuple[Path, int]:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_own(directory)
+    path = directory / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
+    # It gets its name with its first line in it: a journal without a session would look like a dead one's.
+    unfinished = path.with_suffix(".new")
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    session = Owner(os.getpid(), start_time(os.getpid()), _boot(), _pid_namespace())
+    _append(fd, {"session": vars(session)})
+    unfinished.rename(path)
+    return path, fd
+
+
+def _append(fd: int, content: Mapping[str, object]) -> None:
+    line = json.dumps(content).encode() + b"\n"
+    if os.write(fd, line) != len(line):
+        raise OSError(errno.ENOSPC, "the journal cannot be written")
+
+
+def _check_own(directory: Path) -> None:
+    """Whoever can write a journal can have anything unmounted and removed."""
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{directory} must be a directory that only its owner, this user, can write to")
+
+
+def _boot() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _pid_namespace() -> str:
+    link = _PROC / "self/ns/pid"
+    return os.readlink(link) if os.path.lexists(link) else ""
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who wrote a journal."""
+
+    pid: int
+    #: As /proc/pid/stat has it: a later process may have the same number.
+    start: int | None
+    boot: str
+    #: Process numbers mean something only within one.
+    pid_namespace: str
+
+    @property
+    def this_boot(self) -> bool:
+        return self.boot == _boot()
+
+    @property
+    def alive(self) -> bool | None:
+        """None where that cannot be told from here."""
+        if not self.this_boot:
+            return False
+        if self.pid_namespace != _pid_namespace():
+            return None
+        return start_time(self.pid) == self.start
+
+    def __str__(self) -> str:
+        return f"the session of process {self.pid}{'' if self.this_boot else ', before the last boot'}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that a session made, or was about to make."""
+
+    number: int
+    kind: str
+    facts: Facts
+    #: What knows the kind.
+    module: str = ""
+
+    def __str__(self) -> str:
+        return _named(self.kind, self.facts)
+
+
+def _named(kind: str, facts: Facts) -> str:
+    what = facts.get("target") or facts.get("path") or facts.get("name")
+    return f"{kind} {what or dict(facts)}"
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """The journal of a dead session, and what of it was not struck out."""
+
+    path: Path
+    session: Owner
+    entries: tuple[Entry, ...]
+
+
+def leftovers(directory: Path) -> list[Leftover]:
+    """The journals of sessions that have ended without closing them.
+
+    Journals that cannot be read are not among them. Raises PermissionError where others can write to the directory.
+    """
+    return [found for found in _journals(directory) if isinstance(found, Leftover) and found.session.alive is False]
+
+
+def _journals(directory: Path) -> Iterator[Leftover | str]:
+    """Each journal, or why it cannot be read."""
+    if not directory.exists():
+        return
+    _check_own(directory)
+    for path in sorted(directory.glob("*.jsonl")):
+        try:
+            yield _parse(path)
+        except FileNotFoundError:  # closed meanwhile
+            continue
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            yield f"left alone: {path} is not a journal of this version ({error}); delete it if none is in use"
+
+
+def _parse(path: Path) -> Leftover:
+    *lines, torn = path.read_bytes().split(b"\n")
+    del torn  # what it announces was not begun
+    session = _session(json.loads(lines[0])["session"])
+    entries: dict[int, Entry] = {}
+    for line in map(json.loads, lines[1:]):
+        if "entry" in line:
+            entries[line["entry"]] = Entry(
+                _typed(line["entry"], int),
+                _typed(line["kind"], str),
+                _facts(line["facts"]),
+                _typed(line["module"], str),
+            )
+        elif "note" in line:
+            old = entries[line["note"]]
+            entries[old.number] = dataclasses.replace(old, facts={**old.facts, **_facts(line["facts"])})
+        else:
+            del entries[line["done"]]
+    return Leftover(path, session, tuple(entries.values()))
+
+
+def _session(found: Mapping[str, object]) -> Owner:
+    start = found["start"]
+    return Owner(
+        pid=_typed(found["pid"], int),
+        start=None if start is None else _typed(start, int),
+        boot=_typed(found["boot"], str),
+        pid_namespace=_typed(found["pid_namespace"], str),
+    )
+
+
+def _facts(found: object) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+    for name, fact in _typed(found, dict).items():
+        if fact is not None and not isinstance(fact, (str, int)):
+            raise TypeError(f"{name} is {fact!r}")
+        facts[name] = fact
+    return facts
+
+
+_T = TypeVar("_T")
+
+
+def _typed(value: object, kind: type[_T]) -> _T:
+    """What is trusted later must be what a session writes. Raises TypeError."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} where {kind.__name__} belongs")
+    return value
+
+
+# -- undoing -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Said:
+    """What a clean-up did, and what it left alone and why: a line each."""
+
+    undone: list[str] = dataclasses.field(default_factory=list)
+    left: list[str] = dataclasses.field(default_factory=list)
+
+
+def cleanup(directory: Path, kinds: Mapping[str, Kind], *, asked: bool = True) -> Said:
+    """Undo what dead sessions have left, newest first.
+
+    `kinds` are those that are known, by name: what is of another is left alone. A journal is deleted once nothing of it
+    is left that a later clean-up could undo, if the user has `asked` for this one and so reads why. Else a journal with
+    such a reason stays, and nothing is done while another process cleans up. Raises PermissionError if others can write
+    to the directory.
+    """
+    said = Said()
+    with _alone(directory, wait=asked) as alone:
+        if not alone:
+            return said
+        _remove_unfinished(directory)
+        for found in _journals(directory):
+            if isinstance(found, str):
+                said.left.append(found)
+            elif found.session.alive is None:
+                said.left.append(
+                    f"left alone: {found.session} may be alive in another pid namespace; run the cleanup in that"
+                )
+            elif found.session.alive is False:
+                _clean(found, kinds, said, asked)
+    return said
+
+
+@contextlib.contextmanager
+def _alone(directory: Path, wait: bool) -> Iterator[bool]:
+    """Keep other clean-ups out; whether none was there. No file that would stay: the directory itself is locked."""
+    if not directory.exists():
+        yield False
+        return
+    _check_own(directory)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(fd)
+
+
+#: Seconds after which a journal that still has no name will never have one: it gets it within a millisecond.
+_UNFINISHED = 60.0
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Remove journals of sessions that were killed before they had written the first line, and so made nothing."""
+    for path in directory.glob("*.new"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.lstat().st_mtime > _UNFINISHED:
+                path.unlink()
+
+
+def _in_use(directory: Path) -> set[str]:
+    """The things of sessions that may be alive."""
+    found = [journal for journal in _journals(directory) if isinstance(journal, Leftover)]
+    return {str(entry) for journal in found if journal.session.alive is not False for entry in journal.entries}
+
+
+def _clean(journal: Leftover, kinds: Mapping[str, Kind], said: Said, asked: bool) -> None:
+    kept = False
+    for entry in sorted(journal.entries, key=lambda entry: (not _is_first(entry, kinds), -entry.number)):
+        try:
+            # Looked up for each, because a session may have begun meanwhile.
+            if str(entry) in _in_use(journal.path.parent):
+                raise Unproved("a session that is alive has one of that name")
+            if done := _undo(entry, journal.session.this_boot, kinds, asked):
+                said.undone.append(f"{done} (of {journal.session})")
+        except Gone as gone:
+            kept = kept or not asked
+            said.left.append(f"left alone: {entry} of {journal.session}: {gone}")
+        except Exception as error:  # whatever a tool or a third party's kind raises, the rest is to be undone
+            kept = True
+            said.left.append(f"left alone: {entry} of {journal.session}: {error}")
+    if not kept:
+        journal.path.unlink(missing_ok=True)
+
+
+def _is_first(entry: Entry, kinds: Mapping[str, Kind]) -> bool:
+    return entry.kind in kinds and kinds[entry.kind].first
+
+
+def _undo(entry: Entry, this_boot: bool, kinds: Mapping[str, Kind], asked: bool) -> str | None:
+    kind = kinds.get(entry.kind)
+    if kind is None:
+        raise Unproved(
+            f"nothing here knows this kind of thing; it was made by {entry.module}, so run the clean-up where the "
+            "plugin or conftest is loaded that has the layer"
+        )
+    if not this_boot and not kind.outlives_boot:
+        if kind.afterwards:
+            raise Gone(kind.afterwards)
+        return None
+    if not kind.present(entry.facts):
+        return None
+    if kind.only_asked and not asked:
+        raise Unproved("somebody may have put files there since; --fsstack-cleanup empties it if nobody has")
+    return kind.undo(entry.facts)
+
+
+def _still_there(kind: Kind, facts: Facts) -> bool:
+    try:
+        return kind.present(facts)
+    except Gone:
+        return False
+    except Exception:  # whatever it was, nothing proves that the thing is gone
+        return True
+
+
+def _undone(kind: Kind, facts: Facts) -> bool:
+    """Try to undo what an error has left. What cannot be undone stays in the journal, for the next session to tell."""
+    if kind.only_asked:
+        return False
+    with signals.during(signals.State.UNDOING):
+        try:
+            kind.undo(facts)
+        except Exception:  # whatever it was: the error that passes was first, and is the cause
+            return False
+        return not _still_there(kind, facts)

@@ -1,0 +1,108 @@
+"""What else the machine does: load, pressure, stolen time, throttling and CPU frequency, as the kernel shows them."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: How long pressure is watched before a round, in seconds. The kernel counts it in microseconds.
+WINDOW = 1.0
+
+RESOURCES = ("cpu", "io", "memory")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the counters show at one moment; None and nothing is what the machine does not have."""
+
+    #: Of a clock that never goes back, in seconds.
+    time: float
+    #: Average number of tasks that ran or waited, over the last minute.
+    load: float | None = None
+    #: Time of all CPUs, and what of it a hypervisor gave to others, in clock ticks.
+    ticks: int = 0
+    stolen: int | None = None
+    #: For how long some task waited for a resource, in microseconds.
+    pressure: Mapping[str, int] = field(default_factory=dict)
+    #: How often CPUs were slowed down because they were too hot.
+    throttled: int | None = None
+    #: Mean of all CPUs, in MHz.
+    frequency: float | None = None
+
+
+def read(root: Path = Path("/"), clock: float | None = None) -> Reading:
+    """Read all that there is. Raises nothing: what cannot be read is left out."""
+    stat = re.search(r"^cpu +([\d ]+)$", _text(root / "proc/stat"), re.MULTILINE)
+    # Without the last two, which are guests' time, and counted as user time already.
+    ticks = [int(word) for word in stat[1].split()[:8]] if stat else []
+    load = re.match(r"[\d.]+", _text(root / "proc/loadavg"))
+    pressure = {name: re.search(r"^some .*total=(\d+)", _text(root / "proc/pressure" / name)) for name in RESOURCES}
+    cpus = root / "sys/devices/system/cpu"
+    counts = _numbers(cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
+    kilohertz = _numbers(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    return Reading(
+        time.monotonic() if clock is None else clock,
+        load=float(load[0]) if load else None,
+        ticks=sum(ticks),
+        stolen=ticks[7] if len(ticks) == 8 else None,
+        pressure={name: int(found[1]) for name, found in pressure.items() if found},
+        throttled=sum(counts) if counts else None,
+        frequency=sum(kilohertz) / len(kilohertz) / 1000 if kilohertz else None,
+    )
+
+
+def conditions(first: Reading, start: Reading, end: Reading) -> dict[str, float]:
+    """The conditions of a round, by name, as `judging.conditions` has them.
+
+    It was watched from `first` to `start`, and ran from then to `end`. Pressure is that before the round, because
+    during it the stacks' own is in it, which has a name of its own; stolen time and throttling are those of both.
+    """
+    found: dict[str, float] = {"cpus": os.cpu_count() or 1}
+    if first.load is not None:
+        found["load"] = first.load
+    if first.stolen is not None and end.stolen is not None and end.ticks > first.ticks:
+        found["steal"] = (end.stolen - first.stolen) / (end.ticks - first.ticks)
+    if first.throttled is not None and end.throttled is not None:
+        found["throttled"] = end.throttled - first.throttled
+    if start.frequency is not None and end.frequency is not None:
+        found["frequency"] = (start.frequency + end.frequency) / 2
+    for name, before in first.pressure.items() if start.time - first.time >= WINDOW / 2 else ():
+        if name in start.pressure:
+            found[f"psi_{name}"] = (start.pressure[name] - before) / 1e6 / (start.time - first.time)
+    for name, before in start.pressure.items() if end.time > start.time else ():
+        if name in end.pressure:
+            found[f"psi_{name}_during"] = (end.pressure[name] - before) / 1e6 / (end.time - start.time)
+    return found
+
+
+def watch(before: bool) -> tuple[Reading, Reading]:
+    """What the counters show before a round; with `before`, at both ends of a pause in which only others work."""
+    first = read()
+    if not before:
+        return first, first
+    time.sleep(WINDOW)
+    return first, read()
+
+
+def lacking(names: Iterable[str], reading: Reading) -> str:
+    """What a rule is about, of the names of `judging.conditions`, that this machine does not show; empty if nothing."""
+    known = {f"psi_{name}" for name in reading.pressure}
+    known |= {name for name, value in (("load", reading.load), ("steal", reading.stolen)) if value is not None}
+    known |= {"throttled"} if reading.throttled is not None else set()
+    return next((name for name in names if name not in known), "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _numbers(paths: Iterable[Path]) -> list[int]:
+    texts = [_text(path).strip() for path in paths]
+    return [int(text) for text in texts if text.isdecimal()]

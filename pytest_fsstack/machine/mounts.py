@@ -1,0 +1,195 @@
+"""What is mounted, mounting and unmounting: the only module that reads mountinfo.
+
+Whoever may mount anything, which with FUSE is every user, chooses bytes that stand in that table. So it is read as
+bytes, and names become text as Python's file names do (`os.fsdecode`): every name that a file can have comes through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fsstack.machine import commands, journal, processes, signals
+from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
+
+_CLONE_NEWNS = 0x20000
+_MS_REC, _MS_SLAVE = 0x4000, 0x80000
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A line of mountinfo (proc_pid_mountinfo(5))."""
+
+    #: ``major:minor`` of the filesystem, which for many is an anonymous number (``0:N``).
+    device: str
+    #: What of the filesystem is mounted, as a path in it.
+    root: str
+    #: Where, as a path below the root directory of the process whose table it is.
+    target: str
+    #: Of this mount, such as ``rw,noatime``.
+    options: str
+    kind: str
+    source: str
+    #: Of the filesystem.
+    super_options: str
+
+    def __str__(self) -> str:
+        """``type source options``, for people."""
+        options = dict.fromkeys([*self.options.split(","), *self.super_options.split(",")])
+        return f"{self.kind} {self.source} {','.join(options)}"
+
+
+def parse(table: bytes) -> list[Mount]:
+    """The mounts of a mountinfo table, those that hide others after them. Raises ValueError if it is no such table."""
+    found = []
+    # Only at what the kernel escapes in names: they may hold all else that Python takes for a blank or an end of line.
+    for line in table.split(b"\n"):
+        if not line:
+            continue
+        fields = line.split(b" ")
+        try:
+            # Optional fields end with a hyphen.
+            _, _, device, root, target, options, *rest = fields
+            kind, source, super_options = rest[rest.index(b"-") + 1 :]
+        except ValueError:
+            raise ValueError(f"not a line of mountinfo: {line!r}") from None
+        found.append(Mount(*map(unescape, (device, root, target, options, kind, source, super_options))))
+    return found
+
+
+def unescape(text: bytes) -> str:
+    """A name as the kernel's tables write it, with blanks and the like as octal numbers."""
+    return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda octal: bytes([int(octal[1], 8)]), text))
+
+
+def table(process: Path | None = None) -> list[Mount]:
+    """What a process (a directory of /proc) sees mounted; by default, this one. Raises OSError."""
+    return parse(((process or PROC / "self") / "mountinfo").read_bytes())
+
+
+def at(path: str | os.PathLike[str]) -> Mount | None:
+    """The mount at exactly `path`, of several the one on top, or None."""
+    return next((mount for mount in reversed(table()) if mount.target == os.fspath(path)), None)
+
+
+def below(path: str | os.PathLike[str]) -> list[str]:
+    """Where something is mounted at or below a directory, which is named as the kernel does: without links."""
+    directory = os.fspath(path)
+    return [mount.target for mount in table() if mount.target == directory or mount.target.startswith(directory + "/")]
+
+
+def holding(path: Path) -> Mount | None:
+    """The mount that a file or directory is on."""
+    real, found = path.resolve(), None
+    for mount in table():
+        # Of two at the same place, the later one hides the earlier.
+        if real.is_relative_to(mount.target) and (found is None or len(mount.target) >= len(found.target)):
+            found = mount
+    return found
+
+
+@functools.cache
+def private_namespace() -> bool:
+    """Give this process a mount namespace of its own, once; False if it may not have one (no CAP_SYS_ADMIN).
+
+    Whatever is mounted afterwards vanishes with the process, even after SIGKILL. Propagation is *slave*: mounts of the
+    host still arrive, and can still be unmounted there, which *private* would prevent.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNS) != 0:
+        return False
+    if libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot make the mounts of this session private: {os.strerror(number)}")
+    return True
+
+
+@contextlib.contextmanager
+def mounted(
+    source: str | os.PathLike[str], target: Path, kind: str = "", options: str = "", cwd: Path | None = None
+) -> Iterator[Path]:
+    """Mount, and unmount afterwards. Relative paths in the options begin at `cwd`. Raises `CommandError`."""
+    words = [*(["-t", kind] if kind else []), *(["-o", options] if options else [])]
+    commands.run("mount", *words, source, target, cwd=cwd)
+    try:
+        yield target
+    finally:
+        unmount(target)
+
+
+def unmount(target: Path, patience: float = 10.0) -> None:
+    """Unmount; if it is in use, say by whom and raise `CommandError`.
+
+    It is tried again for `patience` seconds, also if somebody uses it: whoever looks at all files of the machine holds
+    one for a moment, and FUSE lets go of a file some time after its last close. Then it is detached, so that it
+    vanishes with its last user, and the error says so. It is an error as well if somebody else has unmounted it: what
+    was written or read there since went elsewhere.
+    """
+    # Also while it is built: what an error ends there has to be undone, however often somebody hurries.
+    with signals.during(signals.State.UNDOING):
+        _unmount(target, patience)
+
+
+def _unmount(target: Path, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            commands.run("umount", target)
+            return
+        except commands.CommandError as error:
+            if at(target) is None:
+                if tries == 1:
+                    raise unmounted_by_others(error.argv) from None
+                return
+            if time.monotonic() > deadline:
+                holders = ", ".join(processes.users(target)) or "nobody that shows"
+                commands.run("umount", "-l", target)
+                text = f"{error.stderr}; in use by: {holders}; detached: it is unmounted once they have ended"
+                raise commands.CommandError(error.argv, error.returncode, text) from None
+        time.sleep(0.05)
+
+
+def unmounted_by_others(argv: Sequence[str]) -> commands.CommandError:
+    """What is wrong if a mount is gone before its time."""
+    what_to_do = "what ran since did not run on it; find what unmounts it in the middle of a test"
+    return commands.CommandError(argv, None, what_to_do, "it is not mounted any more")
+
+
+# -- after a kill ------------------------------------------------------------------------------------------------------
+
+
+def _real_target(facts: Facts) -> dict[str, Fact]:
+    return {"target": os.path.realpath(journal.text(facts, "target"))}
+
+
+def _is_mounted(facts: Facts) -> bool:
+    return at(journal.text(facts, "target")) is not None
+
+
+def _unmounted(facts: Facts) -> str:
+    target = Path(journal.text(facts, "target"))
+    try:
+        while mount := at(target):
+            # Without root, only FUSE's own tool may, and `umount` fails on one whose daemon is dead.
+            if os.geteuid() != 0 and mount.kind.startswith("fuse"):
+                commands.run("fusermount3" if commands.which("fusermount3") else "fusermount", "-u", target)
+            else:
+                commands.run("umount", target)
+    except commands.CommandError as error:
+        holders = ", ".join(processes.users(target))
+        raise Unproved(f"{error.stderr}{f'; in use by: {holders}' if holders else ''}") from error
+    return f"unmounted {target}"
+
+
+MOUNT = Kind("mount", _is_mounted, _unmounted, _real_target)

@@ -1,0 +1,135 @@
+"""Processes of a session that was killed, and their end.
+
+Most end with their session, by the parent-death signal. What a test or a tool started in the background does not, and
+keeps the session's mounts and disk in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.journal import Fact, Facts, Journal, Kind, Unproved, start_time
+
+PROC = Path("/proc")
+
+#: In the environment of every process that descends from a session: a number that no other session has.
+VARIABLE = "PYTEST_FSSTACK_SESSION"
+
+
+def end(pid: int, start: int | None) -> bool:
+    """End a process that started at that time, politely at first; whether it was there. Raises `Unproved`."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # From here on the number cannot be given to another process unnoticed.
+        for number, milliseconds in (signal.SIGTERM, 2000), (signal.SIGKILL, 2000):
+            if start_time(pid) != start:
+                return False
+            signal.pidfd_send_signal(fd, number)
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            if poll.poll(milliseconds):
+                return True
+        raise Unproved(f"process {pid} survived SIGKILL")
+    except ProcessLookupError:
+        return True  # it ended in between, as it should
+    finally:
+        os.close(fd)
+
+
+# -- one that the journal names ----------------------------------------------------------------------------------------
+
+
+def _started(facts: Facts) -> dict[str, Fact]:
+    return {"start": start_time(journal.whole_number(facts, "pid"))} if "pid" in facts else {}
+
+
+def _running(facts: Facts) -> bool:
+    # Without its number it was never seen to run; the parent-death signal has ended it if it did.
+    if facts.get("start") is None:
+        return False
+    return start_time(journal.whole_number(facts, "pid")) == facts["start"]
+
+
+def _end(facts: Facts) -> str:
+    pid = journal.whole_number(facts, "pid")
+    ended = end(pid, journal.whole_number(facts, "start"))
+    return f"ended process {pid}" if ended else f"process {pid} has just ended"
+
+
+DAEMON = Kind("daemon", _running, _end, _started)
+
+
+# -- all that descend from a session -----------------------------------------------------------------------------------
+
+
+def _descendants(facts: Facts) -> dict[int, int]:
+    """The processes that carry a session's mark, and those that see the mounts of one that does, with their start."""
+    marked = f"{VARIABLE}={journal.text(facts, 'mark')}".encode()
+    namespaces: dict[int, str] = {}
+    found: set[int] = set()
+    for process in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # processes end while one looks, and others' are not ours to see
+            pid = int(process.name)
+            namespaces[pid] = os.readlink(process / "ns/mnt")
+            if marked in (process / "environ").read_bytes().split(b"\0"):
+                found.add(pid)
+    outside = {namespaces.get(1), namespaces.get(os.getpid()), os.readlink(PROC / "self/ns/mnt")}
+    # Numbers of namespaces are used again; that one of the session's processes is in it proves whose it is.
+    theirs = {namespaces[pid] for pid in found} - outside
+    found |= {pid for pid, namespace in namespaces.items() if namespace in theirs}
+    starts = ((pid, start_time(pid)) for pid in found)
+    return {pid: start for pid, start in starts if start is not None}
+
+
+def _ancestry() -> Iterable[int]:
+    """This process and those that it descends from."""
+    pid = os.getpid()
+    while pid > 0:
+        yield pid
+        try:
+            text = (PROC / str(pid) / "stat").read_text(errors="replace")
+        except OSError:
+            return
+        pid = int(text.rpartition(")")[2].split()[1])
+
+
+def _any(facts: Facts) -> bool:
+    return bool(_descendants(facts))
+
+
+def _end_all(facts: Facts) -> str:
+    ended: list[str] = []
+    # One may start another meanwhile.
+    while found := _descendants(facts):
+        if own := found.keys() & set(_ancestry()):
+            raise Unproved(f"this very command was started by it (process {min(own)}); run the clean-up from elsewhere")
+        ended += [str(pid) for pid, start in sorted(found.items()) if end(pid, start)]
+    return f"ended {'process' if len(ended) == 1 else 'processes'} {', '.join(ended)}"
+
+
+#: What else is left is in use by these, and goes after them.
+PROCESSES = Kind("processes", _any, _end_all, first=True)
+
+
+@contextlib.contextmanager
+def marked(book: Journal) -> Iterator[None]:
+    """Mark what this process starts meanwhile as its own, so that it can be found after a kill."""
+    before = os.environ.get(VARIABLE)
+    mark = os.environ[VARIABLE] = os.urandom(16).hex()
+    try:
+        with book.entry(PROCESSES, mark=mark):
+            yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

@@ -1,0 +1,151 @@
+"""Processes: servers that stay, who uses a mount, and what none of them may give away."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pytest_fsstack.machine import commands, watcher
+from pytest_fsstack.machine.commands import CommandError, Process
+
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
+_PROC = Path("/proc")
+
+
+class Daemon:
+    """A server process that stays in the foreground, and that the kernel kills when this process dies."""
+
+    def __init__(self, process: Process, undo: ExitStack) -> None:
+        self.argv, self._process, self._undo = process.argv, process, undo
+        self.pid: int = process.running.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    def error(self, how: str = "") -> CommandError:
+        """Why it is not there any more."""
+        code, _, stderr = self._process.ended()
+        return CommandError(self.argv, code, stderr, how or f"it ended at once, exit code {code}")
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Wait until it has ended by itself, as it does when it is unmounted; kill it after `patience` seconds.
+
+        Raises `CommandError` if not even that ends it.
+        """
+        for number, seconds in (0, patience), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0):
+            if number:
+                self._process.send(number)
+            if commands.wait_until(lambda: not self.alive, seconds):
+                self._process.ended()
+                self._undo.close()
+                _own.discard(self.pid)
+                return
+        raise CommandError(self.argv, None, "", f"process {self.pid} survived SIGKILL")
+
+    def kill(self) -> None:
+        """End it at once, if nothing that it still does matters any more. Raises `CommandError`."""
+        self._process.send(signal.SIGKILL)
+        self.stop(patience=2.0)
+
+
+#: The numbers of the daemons that run.
+_own: set[int] = set()
+
+
+def start(
+    *argv: str | os.PathLike[str],
+    stdin: int | None = None,
+    fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+) -> Daemon:
+    """Start a server in its foreground mode. Call it from the main thread. Raises `CommandError`.
+
+    The parent-death signal fires when the *thread* that started the server ends, and a server that forks itself away
+    loses it: hence the foreground mode.
+    """
+    return _daemon(*argv, stdin=stdin, fds=fds, env=env)
+
+
+def outlive(pid: int) -> Daemon:
+    """Start a process that ends after that one has, and that nothing else ends: it keeps the mount namespace alive."""
+    return _daemon("tail", f"--pid={pid}", "-f", "/dev/null", outlives=True)
+
+
+def _daemon(
+    *argv: str | os.PathLike[str],
+    stdin: int | None = None,
+    fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+    outlives: bool = False,
+) -> Daemon:
+    with ExitStack() as undo:
+        process = undo.enter_context(commands.started(*argv, stdin=stdin, fds=fds, env=env, outlives=outlives))
+        daemon = Daemon(process, undo.pop_all())
+    _own.add(daemon.pid)
+    return daemon
+
+
+def users(target: Path) -> list[str]:
+    """The processes with a working directory or an open file at or below `target`, as ``pid (command) file``.
+
+    The daemons of this session are not among them: one that serves a mount is no user of it, though it may have a file
+    there open for a moment, as go-fuse does to see whether the kernel polls.
+    """
+    prefix, found = os.fspath(target), []
+    for process in _PROC.glob("[0-9]*"):
+        if int(process.name) in _own:
+            continue
+        with contextlib.suppress(OSError):  # processes end while one looks
+            for link in [process / "cwd", *(process / "fd").iterdir()]:
+                name = os.readlink(link)
+                if name == prefix or name.startswith(prefix + "/"):
+                    found.append(f"{process.name} ({(process / 'comm').read_text(errors='replace').strip()}) {name}")
+                    break
+    return found
+
+
+@contextlib.contextmanager
+def undumpable() -> Iterator[None]:
+    """Let a crash of this process leave no core dump, in which a key might be (PR_SET_DUMPABLE)."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    before = prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
+    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        yield
+    finally:
+        if before == 1:
+            prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def watched(variable: str) -> Iterator[None]:
+    """Have all processes killed that carry this process's value of an environment variable, if this process dies.
+
+    That is what `watcher` does, in a process of its own without that variable.
+    """
+    pidfd = os.pidfd_open(os.getpid())
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", watcher.__file__, str(pidfd), f"{variable}={os.environ[variable]}"],
+            env={name: value for name, value in os.environ.items() if name != variable},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[pidfd],
+            start_new_session=True,
+        )
+    finally:
+        os.close(pidfd)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,270 @@
+"""Signals that end a session: noted when they arrive, acted on when nothing is torn apart by it.
+
+A handler that raises may do so between an `open` and the line that would have undone it, and Python drops what is
+raised in some places altogether, as in the callbacks around a fork. So handlers here take a note, and `safe_point`
+raises it between two steps. Only in a test's own code (`State.TEST`), which may run for hours, the handler raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class State(enum.Enum):
+    """What this process does."""
+
+    #: Anything else, such as collecting and reporting.
+    IDLE = enum.auto()
+    #: A stack is built, opened again or closed for that.
+    BUILDING = enum.auto()
+    #: Code that is not ours: a test, a fixture, a debugger.
+    TEST = enum.auto()
+    #: A stack is taken down.
+    UNDOING = enum.auto()
+
+
+#: Sent by this process to itself, so that its main thread looks again whether it has to end what it does. Nobody else
+#: uses it: pytest-timeout has SIGALRM. Its handler stays, since without one it would end this process.
+_NUDGE = signal.SIGRTMIN + 7
+
+
+def _nudge(after: float = 0.0) -> None:
+    time.sleep(after)
+    signal.pthread_kill(threading.main_thread().ident or 0, _NUDGE)
+
+
+def _nudged(number: int, frame: FrameType | None) -> None:
+    if _torn(frame):
+        threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
+        return
+    _raise_in_a_test()
+    _raise_overdue()
+
+
+def _torn(frame: FrameType | None) -> bool:
+    """Whether it came while a block of ours is entered or left: raised there, it would skip the undo of just that."""
+    return frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__)
+
+
+def _in_a_debugger(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") in ("pdb", "cmd"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+#: Seconds after which a debugger that is still there is ended again.
+_INSISTENCE = 0.5
+
+
+class _Caught:
+    """The handlers of one session, and what came."""
+
+    def __init__(self, ended: Callable[[signal.Signals], BaseException]) -> None:
+        self.ended = ended
+        self.received: list[signal.Signals] = []
+        self.handlers: dict[int, Any] = {}
+        self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.raised: BaseException | None = None
+        self.over = threading.Event()
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(signal.Signals(number))
+        os.eventfd_write(self.wake, 1)
+        if len(self.received) == 1 and _in_a_debugger(frame):
+            threading.Thread(target=self._insist, daemon=True).start()
+        _nudged(number, frame)
+
+    def _insist(self) -> None:
+        """A debugger prints what is raised in a statement that it runs, and asks for the next one."""
+        while not self.over.wait(_INSISTENCE):
+            if _state is State.TEST and _in_a_debugger(sys._current_frames().get(threading.main_thread().ident or 0)):
+                _nudge()
+
+
+_caught: _Caught | None = None
+_state = State.IDLE
+_shields = 0
+
+
+@contextlib.contextmanager
+def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
+    """Handle the signals that end a session, until the end of the block; `ended` makes the exception to raise for one.
+
+    What is ignored already, as under nohup, stays ignored. Nothing happens outside of the main thread, which may not.
+    """
+    global _caught
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    outer, hook = _caught, sys.unraisablehook
+    _caught = here = _Caught(ended)
+
+    def dropped(what: Any) -> None:
+        # Python drops what the handler raises in a callback or a destructor. It must not be raised in here again.
+        if here.raised is not None and what.exc_value is here.raised:
+            threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
+        else:
+            hook(what)
+
+    sys.unraisablehook = dropped
+    signal.signal(_NUDGE, _nudged)
+    try:
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                here.handlers[number] = signal.signal(number, here.note)
+        yield
+    finally:
+        for old, handler in here.handlers.items():
+            signal.signal(old, handler)
+        sys.unraisablehook = hook
+        _caught = outer
+        here.over.set()
+        os.close(here.wake)
+
+
+def received() -> signal.Signals | None:
+    """The first signal that came, if any did."""
+    return _caught.received[0] if _caught and _caught.received else None
+
+
+def safe_point() -> None:
+    """Raise what a signal ends the session with, if one came. Call it if nothing is half done."""
+    if _caught and _caught.received:
+        raise _caught.ended(_caught.received[0])
+
+
+def _raise_in_a_test() -> None:
+    if _state is State.TEST and not _shields and _caught and _caught.received:
+        _caught.raised = _caught.ended(_caught.received[0])
+        raise _caught.raised
+
+
+@contextlib.contextmanager
+def during(state: State) -> Iterator[None]:
+    """Say what this process does. A stack that is being taken down stays so, whatever is done for that."""
+    global _state
+    outer = _state
+    if outer is not State.UNDOING:
+        _state = state
+    try:
+        _raise_in_a_test()
+        yield
+    finally:
+        _state = outer
+
+
+class shielded:  # noqa: N801 - a context manager, cheap enough for what is measured
+    """Code of ours that a test calls: a signal is raised at its end."""
+
+    def __enter__(self) -> None:
+        global _shields
+        # Handlers run in the main thread only.
+        self._counts = threading.get_ident() == threading.main_thread().ident
+        _shields += self._counts
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        global _shields
+        _shields -= self._counts
+        if kind is None and self._counts:
+            _raise_in_a_test()
+            _raise_overdue()
+
+
+def cut_short() -> bool:
+    """Whether a command that runs should be killed.
+
+    In a test at the first signal; at the second one otherwise, but never while a stack is taken down.
+    """
+    count = len(_caught.received) if _caught else 0
+    return (count > 1 and _state is not State.UNDOING) or (bool(count) and _state is State.TEST)
+
+
+def wait(fd: int, seconds: float) -> bool:
+    """Wait until a descriptor can be read from, at most so long, and not if a command should be `cut_short`."""
+    deadline = time.monotonic() + seconds
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if _caught and threading.current_thread() is threading.main_thread():
+        poll.register(_caught.wake, select.POLLIN)
+    while True:
+        left = deadline - time.monotonic()
+        ready = {found for found, _ in poll.poll(max(0, min(left, 86_400.0)) * 1000)}
+        if fd in ready:
+            return True
+        if left <= 0 or cut_short():
+            return False
+        if _caught and _caught.wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(_caught.wake)
+
+
+# -- time limits -------------------------------------------------------------------------------------------------------
+
+
+class _Watch(threading.Thread):
+    """Ends what the main thread does once `deadline` has passed, again every second until it has ended."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(daemon=True, name="fsstack: time limit")
+        self.what, self.seconds = what, seconds
+        self.deadline = time.monotonic() + seconds
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(left if (left := self.deadline - time.monotonic()) > 0 else 1.0):
+            # One that comes too late finds no step, and does nothing.
+            if self.overdue:
+                _nudge()
+
+    @property
+    def overdue(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+
+_watch: _Watch | None = None
+
+
+def _raise_overdue() -> None:
+    if _watch is not None and not _shields and _watch.overdue:
+        raise TimeoutError(f"{_watch.what} has not ended within {_watch.seconds:g} s (--fsstack-timeout)")
+
+
+@contextlib.contextmanager
+def limited(what: str, seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block after so many seconds in which no command of it has ended.
+
+    It ends Python code that hangs. A command has its own limit, which its end starts anew: so what is reported is the
+    command.
+    """
+    global _watch
+    if threading.current_thread() is not threading.main_thread() or _watch is not None:
+        yield
+        return
+    signal.signal(_NUDGE, _nudged)
+    watch = _watch = _Watch(what, seconds)
+    watch.start()
+    try:
+        yield
+    finally:
+        _watch = None
+        watch.over.set()
+
+
+def progress() -> None:
+    """Start the time limit of the step anew: a command of it has ended."""
+    if _watch is not None:
+        _watch.deadline = time.monotonic() + _watch.seconds

@@ -1,0 +1,1 @@
+"""What a step costs: the timed block and its sample."""

@@ -1,0 +1,364 @@
+"""The timed block: what is measured while it runs, and how it starts cold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import numbers
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
+from pytest_fsstack.machine import blockdev, commands, resident, signals
+from pytest_fsstack.measuring.watch import Watch
+from pytest_fsstack.stack.build import Built
+from pytest_fsstack.stack.model import Block, Directory
+
+Direction = Literal["write", "read"]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that `Timed.run` ran."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class MeasureError(Exception):
+    """The timed block was not used as it must be, or its start could not be made cold."""
+
+
+class Timed:
+    """The `timed` fixture: ``with timed(bytes=...): timed.run("tar", ...)``.
+
+    `repeated` names a step that is to be repeated, whose block therefore must not change the stack.
+    """
+
+    def __init__(self, stack: Built, repeated: str = "") -> None:
+        self._stack, self._repeated = stack, repeated
+        self._extra: dict[str, tuple[Metric, float]] = {}
+        self._kept: dict[str, Any] = {}
+        self._incomplete = ""
+        self._sample: Sample | None = None
+        self._entered = False
+        self._commands: set[str] = set()
+        self._block: dict[str, Any] = {}
+        self._workloads: list[dict[str, Any]] = []
+
+    @property
+    def sample(self) -> Sample | None:
+        """What was measured, once the block has ended; it includes what the workload recorded."""
+        if self._sample is None:
+            return None
+        return Sample(
+            {**self._sample.values, **{name: value for name, (_, value) in self._extra.items()}},
+            {**METRICS, **{name: metric for name, (metric, _) in self._extra.items()}},
+            dict(self._kept),
+            self._incomplete,
+            work={**self._block, **({"workloads": list(self._workloads)} if self._workloads else {})},
+        )
+
+    @contextlib.contextmanager
+    def __call__(
+        self,
+        *,
+        bytes: int | None = None,
+        files: int | None = None,
+        direction: Direction = "write",
+        cold: bool = True,
+        preload: Sequence[str | os.PathLike[str]] = (),
+    ) -> Iterator[Timed]:
+        """Measure what runs inside, and a final syncfs of the stack. One block a test.
+
+        `bytes` and `files` say how much is processed, for throughput and file rate, and `direction` which way it goes,
+        for the amplification: bytes at the device for each of these. A `cold` block starts with all data synced,
+        daemons restarted and the kernel's caches dropped; `preload` names files that are read into the page cache after
+        that, such as the archive to unpack. Commands of `run` that were found by their name stay in memory from the
+        session's first block on, those of ready-made workloads from before it. Raises `MeasureError`.
+        """
+        if self._entered:
+            raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
+        self._entered = True
+        known = {"bytes": bytes, "files": files, "direction": direction, "cold": cold}
+        self._block = {name: value for name, value in known.items() if value is not None}
+        watch = Watch(self._stack) if self._repeated else None
+        with signals.shielded():
+            self._stack.sync()
+            if cold:
+                self._stack.drop_daemon_caches()
+                drop_caches()
+        for path in preload:
+            _read(path)
+        if watch:
+            watch.begin()
+        before, start = _Counters.now(self._stack), time.perf_counter()
+        yield self
+        with signals.shielded():
+            self._stack.sync()
+        seconds = time.perf_counter() - start
+        values = {"seconds": seconds, **_Counters.now(self._stack).since(before)}
+        values["used_bytes"] = float(self._stack.usage())
+        if watch and (change := watch.change()):
+            raise MeasureError(
+                f"{self._repeated} writes to the stack ({change}), so repeating it in a round would not do the same "
+                "work again: remove @pytest.mark.fsstack_repeat, or override that of its class by fsstack_repeat(1)"
+            )
+        if bytes is not None:
+            values["throughput"] = bytes / seconds
+            moved = values.get("written_bytes" if direction == "write" else "read_bytes")
+            if moved is not None and bytes:
+                values[f"{direction}_amplification"] = moved / bytes
+        if files is not None:
+            values["file_rate"] = files / seconds
+        self._sample = Sample(values)
+        for command in self._commands:
+            # Nothing that lies on the stack, which must be unmounted.
+            if os.sep not in command:
+                resident.keep(command)
+
+    def working(self, workload: str, options: Mapping[str, Any]) -> None:
+        """Note which workload the test runs, and with which options, as JSON takes them."""
+        self._workloads.append({"name": workload, "options": dict(options)})
+
+    def run(
+        self,
+        *argv: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+        check: bool = True,
+    ) -> Completed:
+        """Run a command to its end, with little overhead and its CPU time charged to the block.
+
+        A signal that ends the session kills it with its process group; `processes.watched` does if the session dies.
+        `env` adds to the environment, in which messages are in English. Raises `CommandError` where the command is
+        not installed, or fails and `check` is set.
+        """
+        words = [os.fspath(word) for word in argv]
+        path = commands.which(words[0])
+        if path is None:
+            raise commands.CommandError(words, None, "", "not installed")
+        self._commands.add(words[0])
+        with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
+            # Files in memory, so that neither a pipe nor a reading thread of ours slows the command down.
+            process = None
+            try:
+                with signals.shielded():
+                    process = subprocess.Popen(
+                        words,
+                        executable=path,
+                        cwd=cwd,
+                        env={**os.environ, "LC_ALL": "C", **(env or {})},
+                        stdin=subprocess.DEVNULL if stdin is None else stdin,
+                        stdout=stdout,
+                        stderr=stderr,
+                        start_new_session=True,
+                    )
+                process.wait()
+            except BaseException:
+                if process is not None and process.returncode is None:
+                    # With what it has started itself. Its number is its own as long as nobody has waited for it.
+                    os.killpg(process.pid, signal.SIGKILL)
+                    with signals.shielded():
+                        process.wait()
+                raise
+            texts = []
+            for file in stdout, stderr:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        if check and process.returncode:
+            raise commands.CommandError(words, process.returncode, texts[1])
+        return Completed(tuple(words), process.returncode, *texts)
+
+    def record(
+        self, name: str, value: float, unit: str = "", better: Better = "lower", resolution: float = 0.0
+    ) -> None:
+        """Add a figure of the workload's own to the sample, as a metric that budgets can name.
+
+        `resolution` is the size below which figures count as equal; a metric that may be zero needs one to be compared.
+        Raises `MeasureError` unless `value` is a finite number.
+        """
+        if name in METRICS:
+            raise MeasureError(f"{name!r} is measured anyway; record your figure under another name")
+        if not isinstance(value, numbers.Real) or not math.isfinite(value):
+            raise MeasureError(f"timed.record({name!r}, ...) takes a finite number (got {value!r})")
+        if not isinstance(unit, str) or better not in ("lower", "higher"):
+            raise MeasureError(
+                f"timed.record({name!r}, ...) takes unit='...' and better='lower' or 'higher' "
+                f"(got unit={unit!r}, better={better!r})"
+            )
+        if not isinstance(resolution, numbers.Real) or not 0 <= resolution < math.inf:
+            raise MeasureError(f"timed.record({name!r}, ...) takes a resolution of 0 or more (got {resolution!r})")
+        self._extra[name] = Metric(name, unit, better, float(resolution)), float(value)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep something of this round in the JSON: a tool's output as text, a curve as a list of pairs of numbers.
+
+        A curve, ``[[x, y], ...]``, is plotted in the HTML report. `value` is what JSON takes: text, numbers, lists,
+        dictionaries. Raises `MeasureError` for anything else.
+        """
+        try:
+            # As it will be read back, and safe from later changes to the caller's own lists.
+            self._kept[name] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MeasureError(
+                f"timed.keep({name!r}, ...) takes text, finite numbers, lists and dictionaries of them, as JSON does: "
+                f"{error}"
+            ) from None
+
+    def incomplete(self, reason: str) -> None:
+        """Mark that the stack did not do the work, such as "12 of 500 links failed".
+
+        Its figures are shown with the reason, but compared with nothing, and the test fails once all rounds are over.
+        The stack's later steps still run; raise an error instead where they could not.
+        """
+        self._incomplete = reason
+
+
+def can_drop_caches() -> bool:
+    """Whether this process may drop the kernel's caches (it needs root)."""
+    return os.access("/proc/sys/vm/drop_caches", os.W_OK)
+
+
+def drop_caches(patience: float = 30.0) -> None:
+    """Write out everything on the machine, wait until it is written, then drop the kernel's clean caches.
+
+    Without root nothing is dropped; the session says so. Raises `MeasureError` where somebody else on the machine keeps
+    writing for `patience` seconds, and where the kernel cannot write everything out.
+    """
+    _sync()
+    if not commands.wait_until(_is_clean, patience):
+        raise MeasureError(
+            f"{_unwritten() // 1024} KiB on this machine were still not written after {patience:g} s: something else "
+            "is writing; stop it and run again"
+        )
+    if can_drop_caches():
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+#: Some kernel threads dirty a few pages at any time; this much cannot be seen in a measurement.
+_ABOUT_ZERO = 4 * 2**20
+
+
+def _is_clean() -> bool:
+    if _unwritten() <= _ABOUT_ZERO:
+        return True
+    _sync()
+    return False
+
+
+def _sync(patience: float = 300.0) -> None:
+    """Have everything on the machine written out (sync(2)). Raises `MeasureError` after `patience` seconds.
+
+    In a process of its own: where some filesystem hangs, as one whose server is gone, nothing ends the call, not even
+    SIGKILL, and a thread that waits in it keeps its process from ending. Such a process is left behind.
+    """
+    sync = commands.which("sync")
+    if sync is None:
+        raise MeasureError("needs the command sync, of coreutils or busybox")
+    resident.keep("sync")
+    # Not subprocess, which looks for the end of a command every 50 ms, and warns of one that is left behind.
+    ours, theirs = os.pipe()
+    with open(ours, "rb") as end:
+        try:
+            process = os.posix_spawn(sync, ["sync"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 1)])
+        finally:
+            os.close(theirs)
+        # A process that ends closes its side.
+        ended = signals.wait(end.fileno(), patience)
+    if not ended:
+        os.kill(process, signal.SIGKILL)
+        raise MeasureError(
+            f"the kernel has not written out everything on this machine within {patience:g} s: some filesystem hangs, "
+            "or is very slow (`dmesg` may tell which); without it run again, or measure with timed(cold=False)"
+        )
+    os.waitpid(process, 0)
+
+
+def _unwritten() -> int:
+    """Bytes that /proc/meminfo calls Dirty or Writeback."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Dirty:", "Writeback:")))
+
+
+def _read(path: str | os.PathLike[str]) -> None:
+    with open(path, "rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+
+
+@dataclass(frozen=True)
+class _Counters:
+    user: float
+    system: float
+    machine: float
+    read: float | None
+    written: float | None
+
+    @classmethod
+    def now(cls, stack: Built) -> _Counters:
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        read, written = _transferred(stack)
+        return cls(
+            sum(usage.ru_utime for usage in usages),
+            sum(usage.ru_stime for usage in usages),
+            _machine_cpu(),
+            read,
+            written,
+        )
+
+    def since(self, before: _Counters) -> dict[str, float]:
+        values = {
+            "user_seconds": self.user - before.user,
+            "system_seconds": self.system - before.system,
+            "cpu_seconds": self.user - before.user + self.system - before.system,
+            "machine_seconds": self.machine - before.machine,
+        }
+        for name, now, then in (
+            ("read_bytes", self.read, before.read),
+            ("written_bytes", self.written, before.written),
+        ):
+            if now is not None and then is not None:
+                values[name] = now - then
+        return values
+
+
+def _machine_cpu() -> float:
+    """CPU seconds of the whole machine that were not idle (proc(5), /proc/stat).
+
+    Kernel threads are included, as those of dm-crypt, which no process is charged for. Time stolen by a hypervisor and
+    time of guests (already in user time) are not.
+    """
+    with open("/proc/stat") as file:
+        user, nice, system, _idle, _iowait, irq, softirq = map(int, file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _transferred(stack: Built) -> tuple[float | None, float | None]:
+    """Bytes read and written so far at the stack's bottom device, or of the device that holds its directory.
+
+    The kernel counts in sectors of 512 bytes whatever the device's own are (Documentation/block/stat.rst). A directory
+    on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
+    """
+    bottom = stack.bottom
+    if isinstance(bottom, Block):
+        number = bottom.number
+    else:
+        assert isinstance(bottom, Directory)
+        number = blockdev.major_minor(os.stat(bottom.path).st_dev)
+    try:
+        fields = Path("/sys/dev/block", number, "stat").read_text().split()
+    except FileNotFoundError:
+        return None, None
+    return int(fields[2]) * 512.0, int(fields[6]) * 512.0

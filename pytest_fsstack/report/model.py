@@ -1,0 +1,331 @@
+"""What all reports show of a chain: its heading, a table a metric, and the notes below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from math import isfinite, log
+from typing import Any
+
+from pytest_fsstack.judging.conditions import summary
+from pytest_fsstack.judging.results import ChainResults, Judgement, Results, worst
+from pytest_fsstack.judging.sample import METRICS, Metric
+from pytest_fsstack.judging.verdict import Estimate, Outcome, advice, percent
+from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size
+
+#: How a verdict shows where there is no colour.
+SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
+
+LEGEND = "pass: within its budget (in brackets); FAIL: above it; ?: not decided, see below"
+
+#: Marks an overhead that the medians beside it seem to contradict.
+CONTRADICTS = "\N{NOT EQUAL TO}"
+#: How far the two ratios must be from each other for that.
+_MUCH = 1.05
+
+#: What everybody measures beside the time, and few want to see every time.
+DETAILS = ("machine_seconds", "written_bytes", "used_bytes")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of a grid: what people read, what programs read, and what the statistics say of it."""
+
+    #: What stands there, of several lines perhaps.
+    text: str = ""
+    #: Whether the statistics call it good, bad, or (None) neither.
+    good: bool | None = None
+    #: What stands beside the lines of the text: the overhead, its interval, the verdict.
+    beside: str = ""
+    #: The verdict on its budgets, if it has any.
+    outcome: Outcome | None = None
+    #: Its numbers in plain units, by what they are; a spreadsheet gets a column for each.
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The text and what stands beside it, line by line."""
+        return list(zip_longest(self.text.split("\n"), self.beside.split("\n"), fillvalue=""))
+
+    @property
+    def tone(self) -> str:
+        """``good``, ``bad``, ``open`` or nothing: what a colour says of it."""
+        judged = {"pass": "good", "fail": "bad", "inconclusive": "open"}.get(self.outcome or "", "")
+        return judged or {True: "good", False: "bad"}.get(self.good, "")  # type: ignore[arg-type]
+
+    @property
+    def empty(self) -> bool:
+        """Whether it only says that there is nothing."""
+        return self.text in ("", "-") and not self.beside
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: a row is as long as the headers, and its first `labels` cells say what it is about."""
+
+    title: str
+    headers: list[str]
+    rows: list[list[Cell]]
+    labels: int = 1
+
+    @property
+    def judged(self) -> bool:
+        return any(cell.outcome for row in self.rows for cell in row)
+
+    @property
+    def coloured(self) -> bool:
+        return any(cell.good is not None for row in self.rows for cell in row)
+
+    def without_empty_columns(self) -> Grid:
+        """The grid without columns in which nothing was measured, unless that leaves only labels."""
+        filled = [
+            index for index in range(len(self.headers)) if index == 0 or any(not row[index].empty for row in self.rows)
+        ]
+        labels = sum(index < self.labels for index in filled)
+        if labels == len(filled):
+            return self
+        rows = [[row[index] for index in filled] for row in self.rows]
+        return Grid(self.title, [self.headers[index] for index in filled], rows, labels)
+
+
+class View:
+    """A chain as reports show it."""
+
+    def __init__(self, chain: ChainResults) -> None:
+        self.chain = chain
+        texts = dict.fromkeys(_note(chain, *place) for place in _places(chain) if place in chain.notes)
+        #: Footnotes, the first being number 1.
+        self.notes = list(texts)
+
+    def metrics(self, details: Iterable[str] = ()) -> list[str]:
+        """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`.
+
+        Where the scenario has tables of its own, only the judged ones are, unless there are `details`.
+        """
+        judged = [each.budget.metric for judgements in self.chain.judgements.values() for each in judgements]
+        measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
+        own = [name for name in measured if name not in METRICS]
+        details = tuple(details)
+        if self.chain.tables and not details:
+            return [name for name in dict.fromkeys(judged) if name in measured]
+        chosen = dict.fromkeys(["seconds", *judged, *own, *details])
+        return [name for name in chosen if name == "seconds" or name in measured]
+
+    def grid(self, metric: str) -> Grid:
+        """The metric in all steps where it was measured: a row a stack, a column a step."""
+        chain = self.chain
+        measured = [step for step in chain.steps if metric in chain.metrics(step)]
+        # Of the time, also the steps that failed on stacks which did run others.
+        ran = [stack for stack in chain.stacks if any(chain.of(step, stack) for step in chain.steps)]
+        steps = [
+            step
+            for step in chain.steps
+            if step in measured or (metric == "seconds" and any((step, stack) in chain.notes for stack in ran))
+        ] or chain.steps
+        estimates = [chain.estimate(step, stack, metric) for step in steps for stack in chain.stacks]
+        unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
+        rows = [[Cell(stack), *(self._cell(step, stack, metric, unit) for step in steps)] for stack in chain.stacks]
+        return Grid(metric, [metric, *steps], rows)
+
+    def mark(self, step: str, stack: str) -> str:
+        """The number of the note on a step on a stack, as ``[1]``; empty where there is none."""
+        noted = (step, stack) in self.chain.notes
+        return f"[{self.notes.index(_note(self.chain, step, stack)) + 1}]" if noted else ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """All that stands below the footnotes, what belongs to a sign in the table with that in front."""
+        signed = [*(("?", text) for text in self.undecided), *((CONTRADICTS, text) for text in self.contradictions)]
+        return [*(f"{sign} {text}" for sign, text in signed), *self.chain.remarks]
+
+    @property
+    def undecided(self) -> list[str]:
+        """What would decide the budgets that the samples do not; a line for all of which the same holds."""
+        budgets: dict[str, list[str]] = {}
+        for step, stack in _places(self.chain):
+            for each in self.chain.judgements.get((step, stack), []):
+                if each.outcome == "inconclusive":
+                    text = advice(each.verdict) if each.verdict else each.text
+                    budgets.setdefault(text, []).append(f"{step} on {stack}, {_budget(self.chain, step, stack, each)}")
+        return [
+            f"{places[0]}{f' (and {len(places) - 1} more)' if len(places) > 1 else ''}: {text}"
+            for text, places in budgets.items()
+        ]
+
+    @property
+    def contradictions(self) -> list[str]:
+        """Where the medians of a cell say another thing than the overhead beside them, and why; one line, if any."""
+        found = [
+            f"{step} on {stack} ({OverheadUnit.fitting([apart]).signed(apart)})"
+            for metric in self.metrics()
+            for step, stack in _places(self.chain)
+            if (apart := self._apart(step, stack, metric)) is not None
+        ]
+        if not found:
+            return []
+        return [
+            f"the medians alone are as far apart as in brackets: {first_names(found)}. What changed on the machine "
+            "from round to round is in them; an overhead is the median of what a stack costs in each round"
+        ]
+
+    def _apart(self, step: str, stack: str, metric: str) -> float | None:
+        """By how much the two medians differ, if that is outside of the overhead's interval and much different."""
+        chain, found = self.chain, self.chain.metric(step, stack, metric)
+        estimate = chain.estimate(step, stack, metric)
+        ours, base = chain.median(step, stack, metric), chain.median(step, chain.reference(stack), metric)
+        if not (found and estimate and ours and base) or not isfinite(estimate.high):
+            return None
+        apart = (ours / base if found.better == "lower" else base / ours) - 1
+        much = abs(log((1 + apart) / (1 + estimate.overhead))) > log(_MUCH)
+        return apart if much and not estimate.low <= apart <= estimate.high else None
+
+    def _cell(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> Cell:
+        chain, median, mark = self.chain, self.chain.median(step, stack, metric), self.mark(step, stack)
+        found = chain.metric(step, stack, metric)
+        if median is None or found is None:
+            return Cell("-", beside=mark)
+        estimate = chain.estimate(step, stack, metric)
+        judged = [each for each in chain.judgements.get((step, stack), []) if each.budget.metric == metric]
+        rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
+        overhead = "baseline" if stack == chain.reference(stack) else unit.signed(estimate.overhead) if estimate else ""
+        if self._apart(step, stack, metric) is not None:
+            overhead += f" {CONTRADICTS}"
+        verdicts = [f"{SIGNS[each.outcome]} ({_bound(each, found, unit)})" for each in judged]
+        # Beside the time, only where somebody asked: these tables are for a glance.
+        interval = unit.interval(estimate.low, estimate.high) if estimate and (metric == "seconds" or judged) else ""
+        beside = [" ".join(filter(None, (overhead, mark))), *filter(None, [interval]), *verdicts]
+        return Cell(
+            "\n".join(filter(None, (format_quantity(median, found.unit), _rate(rate)))),
+            beside="\n".join(beside),
+            outcome=worst(each.outcome for each in judged),
+            numbers={
+                f"median ({found.unit})" if found.unit else "median": median,
+                **({"rate (B/s)": rate} if rate else {}),
+                **overhead_numbers(estimate),
+                **_budget_numbers(judged),
+            },
+        )
+
+
+def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
+    """An overhead and its interval as fractions; no ends where there are too few rounds for them."""
+    if estimate is None:
+        return {}
+    ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
+    return {"overhead": estimate.overhead, **ends}
+
+
+def heading(results: Results, chain: ChainResults) -> dict[str, str]:
+    """What the figures of a chain depend on, by name, as text; what is not known is left out."""
+    machine = results.environment
+    facts = {
+        "date": machine.get("date"),
+        "device": _device(chain, machine),
+        "kernel": machine.get("kernel", {}).get("release"),
+        "machine": _machine(machine),
+        "corpus": _corpus(machine.get("corpus")),
+        "figures": _figures(chain),
+        "overhead": _overhead(chain) if len(chain.stacks) > 1 else None,
+        "ended": f"early: {results.interrupted}" if results.interrupted else None,
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _places(chain: ChainResults) -> list[tuple[str, str]]:
+    return [(step, stack) for stack in chain.stacks for step in chain.steps]
+
+
+def _note(chain: ChainResults, step: str, stack: str) -> str:
+    return f"{stack}: {chain.notes[step, stack]}"
+
+
+def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:
+    """The budget that a verdict is about, as ``max 30 %`` or ``min 100.0 MiB/s``."""
+    budget = judgement.budget
+    if budget.limit is None:
+        return f"max {unit.limit(budget.overhead or 0.0)}"
+    return f"{'max' if metric.better == 'lower' else 'min'} {format_quantity(budget.limit, metric.unit)}"
+
+
+def _budget_numbers(judged: list[Judgement]) -> dict[str, float | str]:
+    """The budgets of a cell, overheads as fractions, and the worst verdict on them."""
+    numbers: dict[str, float | str] = {}
+    for each in judged:
+        if each.budget.overhead is not None:
+            numbers["budget"] = each.budget.overhead
+        if each.budget.limit is not None:
+            numbers["limit"] = each.budget.limit
+    outcome = worst(each.outcome for each in judged)
+    return {**numbers, "verdict": outcome} if outcome else numbers
+
+
+def _rate(rate: float | None) -> str:
+    return format_quantity(rate, METRICS["throughput"].unit) if rate else ""
+
+
+def _device(chain: ChainResults, machine: dict[str, Any]) -> str:
+    facts: dict[str, Any] = next((each for each in machine.get("devices", []) if each.get("spec") == chain.device), {})
+    words = [
+        format_size(facts["size"]) if facts.get("size") else None,
+        f"in a file on {facts['filesystem']}" if facts.get("filesystem") and chain.device == "loop" else None,
+        {True: "direct I/O", False: "no direct I/O"}.get(facts.get("direct_io")),  # type: ignore[arg-type]
+        facts.get("model"),
+        {True: "rotating", False: "not rotating"}.get(facts.get("rotational")),  # type: ignore[arg-type]
+        f"scheduler {facts['scheduler']}" if facts.get("scheduler") else None,
+    ]
+    known = ", ".join(word for word in words if word)
+    return f"{chain.device}: {known}" if known else chain.device
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    cpu = machine.get("cpu", {})
+    words = [
+        f"{cpu['count']} x {cpu['model']}" if cpu.get("count") and cpu.get("model") else cpu.get("model"),
+        f"governor {cpu['governor']}" if cpu.get("governor") else None,
+        f"{format_size(machine['memory'])} of memory" if machine.get("memory") else None,
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _corpus(corpus: dict[str, Any] | None) -> str | None:
+    if not corpus:
+        return None
+    return f"{corpus['name']}: {corpus['files']:,} files, {format_size(corpus['bytes'])}"
+
+
+def _figures(chain: ChainResults) -> str:
+    most = chain.looks.rounds[-1]
+    ended = f" of at most {most}" if chain.rounds < most else ""
+    rounds = f"{chain.rounds}{ended} round{'s' if most > 1 else ''}"
+    if chain.discarded:
+        rounds += f" ({summary(chain.discarded)})"
+    return f"medians of {rounds}, run in the order of --fsstack-seed={chain.seed}"
+
+
+def _overhead(chain: ChainResults) -> str:
+    looks = chain.looks
+    base = f"{chain.baseline} in the same round"
+    if chain.against:
+        within = all(_kernel(stack) == _kernel(reference) for stack, reference in chain.against.items())
+        baseline = chain.baseline.rpartition(":")[0]
+        base = f"{baseline} on the same kernel in the same round" if within else "the same stack on the first kernel"
+    text = f"over {base}, with its {percent(looks.confidence)} interval"
+    if chain.against and chain.boots == 1:
+        text += "; from one boot of each kernel, so what differs from boot to boot is not in it"
+    if not chain.paired:
+        text += f"; each of {chain.boots} boots of a kernel counts as one figure"
+    judged = any(chain.judgements.values())
+    return f"{text}; verdicts are wrong in at most {looks.alpha * 100:g} % of sessions" if judged else text
+
+
+def _kernel(stack: str) -> str:
+    return stack.rpartition(":")[2]
+
+
+def _budget(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+    budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
+    if budget.limit is None:
+        return f"{budget.metric}, budget {(budget.overhead or 0) * 100:g} %"
+    limit = format_quantity(budget.limit, metric.unit if metric else "")
+    return f"{budget.metric}, budget at {'least' if metric and metric.better == 'higher' else 'most'} {limit}"

@@ -1,0 +1,96 @@
+"""OpenMetrics text (https://prometheus.io/docs/specs/om/open_metrics_spec/), as Prometheus and GitLab read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.judging.series import Series, series
+
+#: How a unit stands at the end of a metric's name.
+_UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}
+_VERDICTS = ("pass", "fail", "inconclusive")
+#: Labels of a series itself.
+_OWN = ("test", "step", "stack", "device", "kernel")
+
+
+def report(results: Results) -> str:
+    """A family of gauges for each metric (medians), one for overheads with their intervals, one for verdicts.
+
+    Overheads are fractions: 0.3 is 30 %. The labels of the run stand once, at ``fsstack_run_info``.
+    """
+    found = series(results)
+    lines = [*_family("fsstack_run", "info", "", "the run that all figures are of")]
+    lines.append(_sample("fsstack_run_info", {_name(key): value for key, value in results.labels.items()}, 1))
+    families: dict[str, tuple[str, list[Series]]] = {}
+    for each in found:
+        if each.kind == "figure":
+            name, unit = _family_of(each)
+            families.setdefault(name, (unit, []))[1].append(each)
+    for name, (unit, entries) in families.items():
+        lines += _family(name, "gauge", unit, f"median of the metric {entries[0].metric}")
+        lines += [_sample(name, _labels(each), each.value) for each in entries]
+    lines += _overheads([each for each in found if each.kind != "figure"])
+    lines += _verdicts([each for each in found if each.outcome])
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _overheads(entries: list[Series]) -> Iterator[str]:
+    ends = {
+        "fsstack_overhead_ratio": ("how much more a stack costs than its reference, as a fraction", "value"),
+        "fsstack_overhead_low_ratio": ("the lower end of the interval of the overhead", "low"),
+        "fsstack_overhead_high_ratio": ("the upper end of the interval of the overhead", "high"),
+    }
+    for name, (text, end) in ends.items():
+        known = [each for each in entries if getattr(each, end) is not None]
+        if known:
+            yield from _family(name, "gauge", "ratio", text)
+        for each in known:
+            yield _sample(name, _of_kind(each), getattr(each, end))
+
+
+def _verdicts(entries: list[Series]) -> Iterator[str]:
+    name = "fsstack_verdict"
+    if entries:
+        yield from _family(name, "stateset", "", "the worst verdict on the budgets of a metric")
+    for each in entries:
+        for verdict in _VERDICTS:
+            yield _sample(name, {**_of_kind(each), name: verdict}, int(each.outcome == verdict))
+
+
+def _labels(each: Series) -> dict[str, str]:
+    known = {"test": each.test, "step": each.step, "stack": each.stack, **each.labels}
+    # The metric too: a family's name cannot hold all that tells two of them apart.
+    return {**{name: known[name] for name in _OWN if known.get(name)}, "metric": each.metric}
+
+
+def _of_kind(each: Series) -> dict[str, str]:
+    return {**_labels(each), "kind": each.kind, **({"over": each.reference} if each.reference else {})}
+
+
+def _family_of(each: Series) -> tuple[str, str]:
+    """The name of the family, and its unit, with which the name must end."""
+    name, unit = f"fsstack_metric_{_name(each.metric)}", _UNITS.get(each.unit, "")
+    if each.unit and not unit:
+        unit = re.sub(r"[^a-z0-9]+", "_", each.unit.lower().replace("%", "percent").replace("/", "_per_")).strip("_")
+    if unit and not name.endswith(f"_{unit}"):
+        name = f"{name}_{unit}"
+    return name, unit
+
+
+def _name(text: str) -> str:
+    return re.sub(r"^(?=\d)", "_", re.sub(r"[^A-Za-z0-9_]", "_", text))
+
+
+def _family(name: str, kind: str, unit: str, text: str) -> list[str]:
+    return [f"# TYPE {name} {kind}", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {_escaped(text)}"]
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{shown}}} {value!r}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,285 @@
+"""Tables in the shape in which studies are published: a scenario names them with the marker ``fsstack_table``.
+
+To add one: write its function (a view of a chain in, grids out) and name it in `BUILT_IN`, or return it from the hook
+`pytest_fsstack_tables`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
+from pytest_fsstack.units import OverheadUnit, format_quantity
+
+Shape = Callable[..., list[Grid]]
+
+
+def grids(view: View, shapes: Mapping[str, Shape]) -> list[Grid]:
+    """The tables that the chain's scenario asks for; empty where it asks for none."""
+    found = [grid for name, options in view.chain.tables for grid in shapes[name](view, **options)]
+    return [grid.without_empty_columns() for grid in found]
+
+
+def times(view: View) -> list[Grid]:
+    """A row a stack, a column a step, each cell real, user and system time as ``time`` prints them.
+
+    Green is less real time than the baseline's, red is more, where the interval of the overhead leaves no doubt.
+    """
+    chain = view.chain
+
+    def cell(step: str, stack: str) -> Cell:
+        medians = [chain.median(step, stack, name) for name in ("seconds", "user_seconds", "system_seconds")]
+        if medians[0] is None:
+            return _absent(view, step, stack)
+        shown = [_clock(value) if value is not None else "-" for value in medians]
+        shown[0] = f"{shown[0]} {view.mark(step, stack)}".rstrip()
+        numbers = {f"{name} (s)": value for name, value in zip(("real", "user", "sys"), medians) if value is not None}
+        return Cell("\n".join(shown), _better(chain.estimate(step, stack)), numbers=numbers)
+
+    rows = [[Cell(stack), *(cell(step, stack) for step in chain.steps)] for stack in chain.stacks]
+    return [Grid("real, user, sys", ["stack", *chain.steps], rows)]
+
+
+def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
+    """A row a step, a column a stack, and how many times better the baseline is than each other stack.
+
+    The ratio is above 1 where the baseline is better, whether more or less of the unit is. `metrics` names the metric
+    of a step, or several, where that is not the time.
+    """
+    chain = view.chain
+    rows = []
+    others = [stack for stack in chain.stacks if stack != chain.reference(stack)]
+    for step in chain.steps:
+        for name in _metrics(chain, step, metrics):
+            label = step if name == "seconds" else f"{step}: {name}"
+            figures = [_figure(view, step, stack, name) for stack in chain.stacks]
+            ratios = [_ratio(chain.estimate(step, stack, name)) for stack in others]
+            rows.append([Cell(label), *figures, *ratios])
+    titles = [f"advantage of {chain.reference(stack)} over {stack}" for stack in others]
+    return [Grid("advantage", ["test", *chain.stacks, *titles], rows)]
+
+
+def small_files(view: View) -> list[Grid]:
+    """A row a file size, two columns a stack: what a file of that size takes, raw and allocated."""
+    chain = view.chain
+    found: list[Grid] = []
+    for step in chain.steps:
+        names = chain.metrics(step)
+        sizes = [int(match[1]) for name in names if (match := re.fullmatch(r"raw_(\d+)", name))]
+        if not sizes:
+            continue
+        kinds = {"raw": "raw", "allocated": "du"}
+        headers = ["bytes of the file", *(f"{stack}, {title}" for stack in chain.stacks for title in kinds.values())]
+        rows = [
+            [
+                Cell(str(size)),
+                *(_bytes(view, step, stack, f"{kind}_{size}") for stack in chain.stacks for kind in kinds),
+            ]
+            for size in sorted(sizes)
+        ]
+        found.append(Grid(f"{step}: bytes that one file takes", headers, rows))
+    return found
+
+
+def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
+    """For each stack a table against what it is compared with: a row a step, both figures and the change in percent.
+
+    The change is that of the figure itself: more throughput is a positive change, and a good one.
+    """
+    chain = view.chain
+    found = []
+    for stack in chain.stacks:
+        base = chain.reference(stack)
+        if stack == base:
+            continue
+        rows = []
+        for step in chain.steps:
+            for name in _metrics(chain, step, metrics):
+                test, _, size = step.rstrip("]").partition("[")
+                pair = [_figure(view, step, of, name) for of in (base, stack)]
+                label = test if name == "seconds" else f"{test}: {name}"
+                rows.append([Cell(label), Cell(size), *pair, _changed(chain, step, stack, name)])
+        found.append(Grid(f"{stack} against {base}", ["test", "size", base, stack, "% change"], rows, labels=2))
+    return found
+
+
+def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
+    """A table for each of the metrics (by title; time, CPU and space unless said otherwise), a column a stack."""
+    chain = view.chain
+    wanted = metrics or {"real time": "seconds", "CPU time": "cpu_seconds", "space used": "used_bytes"}
+    return [
+        Grid(
+            title,
+            ["test", *chain.stacks],
+            [
+                [Cell(step), *(_figure(view, step, stack, name, judged=True) for stack in chain.stacks)]
+                for step in chain.steps
+                if name in chain.metrics(step) or name == "seconds"
+            ],
+        )
+        for title, name in wanted.items()
+    ]
+
+
+def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Grid]:
+    """For each stack the statistics of its samples: a column a step, and the interval of the mean in the last rows.
+
+    The interval is Student's: mean ± t(n - 1) s / sqrt(n), as published, which takes the samples as independent.
+    """
+    chain = view.chain
+    return [
+        Grid(
+            stack,
+            [_name_of(metric), *chain.steps],
+            [
+                [Cell(label), *(Cell(column.get(label, "-")) for column in columns)]
+                for label in ("samples", "average", *_SPREAD)
+                if label == "samples" or any(column.get(label) for column in columns)
+            ],
+        )
+        for stack in chain.stacks
+        if (columns := [_statistics(view, step, stack, metric, level) for step in chain.steps])
+    ]
+
+
+#: By name, as the marker has it.
+BUILT_IN: dict[str, Shape] = {
+    "times": times,
+    "advantage": advantage,
+    "small_files": small_files,
+    "change": change,
+    "matrix": matrix,
+    "summary": summary,
+}
+
+_SPREAD = (
+    *("min", "max", "stddev", "stddev %", "average ± 95 %", "average ± %", "95 % from", "95 % to"),
+    "not comparable",
+)
+
+
+def _statistics(view: View, step: str, stack: str, name: str, level: float) -> dict[str, str]:
+    chain, metric = view.chain, view.chain.metric(step, stack, name)
+    series = chain.series(step, stack, name)
+    if not series or metric is None:
+        return {"samples": f"0 {view.mark(step, stack)}".rstrip()}
+
+    def shown(value: float) -> str:
+        return format_quantity(value, metric.unit)
+
+    mean = statistics.fmean(series)
+    found = {
+        "samples": str(len(series)),
+        "average": shown(mean),
+        "min": shown(min(series)),
+        "max": shown(max(series)),
+        "not comparable": view.mark(step, stack) if chain.incomplete(step, stack) else "",
+    }
+    if len(series) > 1:
+        deviation = statistics.stdev(series)
+        half = student_quantile((1 + level) / 2, len(series) - 1) * deviation / math.sqrt(len(series))
+        found |= {
+            "stddev": shown(deviation),
+            "average ± 95 %": shown(half),
+            "95 % from": shown(mean - half),
+            "95 % to": shown(mean + half),
+        }
+        if mean:
+            found |= {"stddev %": f"{100 * deviation / mean:.1f} %", "average ± %": f"{100 * half / mean:.1f} %"}
+    return found
+
+
+def _metrics(chain: ChainResults, step: str, chosen: Mapping[str, Any] | None) -> Iterator[str]:
+    """What a row shows of a step: its chosen metrics, by the step's name with or without its parameters."""
+    given = (chosen or {}).get(step, (chosen or {}).get(step.partition("[")[0], "seconds"))
+    for name in [given] if isinstance(given, str) else given:
+        if name in chain.metrics(step) or name == "seconds":
+            yield name
+
+
+def _name_of(metric: str) -> str:
+    return "time" if metric == "seconds" else metric
+
+
+def _figure(view: View, step: str, stack: str, name: str, *, judged: bool = False) -> Cell:
+    chain = view.chain
+    median, metric = chain.median(step, stack, name), chain.metric(step, stack, name)
+    if median is None or metric is None:
+        return _absent(view, step, stack)
+    text = f"{format_quantity(median, metric.unit)} {view.mark(step, stack)}".rstrip()
+    good = _better(chain.estimate(step, stack, name)) if judged else None
+    return Cell(text, good, numbers={f"({metric.unit})" if metric.unit else "": median})
+
+
+def _bytes(view: View, step: str, stack: str, name: str) -> Cell:
+    median = view.chain.median(step, stack, name)
+    return _absent(view, step, stack) if median is None else Cell(f"{median:.0f}", numbers={"(B)": median})
+
+
+def _absent(view: View, step: str, stack: str) -> Cell:
+    return Cell(f"- {view.mark(step, stack)}".rstrip())
+
+
+def _ratio(estimate: Estimate | None) -> Cell:
+    if estimate is None:
+        return Cell("-")
+    low, high = 1 + estimate.low, 1 + estimate.high
+    interval = f"{_times(low)} to {_times(high)}" if math.isfinite(high) else "too few rounds"
+    numbers = {name: 1 + float(value) for name, value in overhead_numbers(estimate).items()}
+    numbers["ratio"] = numbers.pop("overhead")
+    # Better for the baseline, which is what the column speaks of.
+    better = _better(estimate)
+    return Cell(
+        f"{_times(1 + estimate.overhead)} ({interval})", None if better is None else not better, numbers=numbers
+    )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
+
+
+def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
+    estimate, metric = chain.estimate(step, stack, name), chain.metric(step, stack, name)
+    if estimate is None or metric is None:
+        return Cell("-")
+
+    def turned(overhead: float) -> float:
+        # An overhead is oriented; the figure itself goes the other way where more is better.
+        return overhead if metric.better == "lower" else 1 / (1 + overhead) - 1
+
+    unit, change = OverheadUnit(), turned(estimate.overhead)
+    numbers, interval = {"change": change}, unit.interval(estimate.low, estimate.high)
+    if math.isfinite(estimate.high):
+        low, high = sorted((turned(estimate.low), turned(estimate.high)))
+        numbers, interval = {**numbers, "low": low, "high": high}, unit.interval(low, high)
+    return Cell(f"{unit.signed(change)} {interval}", _better(estimate), numbers=numbers)
+
+
+#: A difference that nobody would call one, however certain: space differs by some blocks in every round.
+_NOTHING = 0.01
+
+
+def _better(estimate: Estimate | None) -> bool | None:
+    """Whether a stack is better than its baseline; None where the interval does not tell, or it is by less than 1 %."""
+    if estimate is None or not math.isfinite(estimate.high):
+        return None
+    if estimate.high < -_NOTHING:
+        return True
+    return False if estimate.low > _NOTHING else None
+
+
+def _clock(seconds: float) -> str:
+    """As ``time`` prints it.
+
+    >>> _clock(3.7), _clock(331.0), _clock(0.0123)
+    ('3.70s', '5m31.0s', '0.01s')
+    """
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:.0f}m{rest:04.1f}s" if minutes else f"{rest:.2f}s"

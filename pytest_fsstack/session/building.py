@@ -1,0 +1,201 @@
+"""What stands on the machine in a session: devices that are held, stacks, and what is set for all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from pytest_fsstack import options
+
+if TYPE_CHECKING:
+    from pytest_fsstack.chains import StackParameter
+    from pytest_fsstack.machine.guard import Refused
+    from pytest_fsstack.machine.journal import Journal
+    from pytest_fsstack.settings import Settings
+    from pytest_fsstack.stack.build import Built
+    from pytest_fsstack.stack.model import Device
+
+
+class Builder:
+    """`tell` shows a line among the progress of the tests."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, tell: Callable[[str], None]) -> None:
+        self._config, self._settings, self._tell = config, settings, tell
+        self._machine = ExitStack()
+        #: The devices that were looked at, and why they are refused.
+        self._held: dict[Device, Refused | None] = {}
+        #: Where the stack that stands is mounted.
+        self.mounts: list[str] = []
+        self._cleaned_up = False
+
+    @cached_property
+    def journal(self) -> Journal:
+        from pytest_fsstack.machine.journal import Journal, default_directory
+
+        return Journal(default_directory())
+
+    def set_governor(self) -> None:
+        """For the whole session. Raises `pytest.UsageError`."""
+        governor = self._settings.governor
+        assert governor is not None
+        if lack := governor.missing():
+            source = options.given_for(self._config, "governor")
+            raise pytest.UsageError(f"{source.where if source else '--fsstack-governor'}: {lack}")
+        try:
+            self._machine.enter_context(governor.applied(self.journal))
+        except OSError as error:
+            raise pytest.UsageError(f"--fsstack-governor: {error}") from None
+
+    def hold_all(self, devices: Iterable[Device]) -> None:
+        """Before round 1, say which devices these are and refuse what must not be overwritten.
+
+        Raises `pytest.UsageError`.
+        """
+        from pytest_fsstack.layers.devices import DiskDevice
+        from pytest_fsstack.machine.guard import Refused
+        from pytest_fsstack.machine.needs import missing
+
+        different = set(devices)
+        if any(isinstance(device, DiskDevice) for device in different):
+            # What a killed session left on a disk, or holding it, would be a reason to refuse it.
+            self._clean_up()
+        for device in sorted(different, key=lambda device: device.spec):
+            if missing(device.needs()):
+                continue  # its tests are skipped, and say so
+            try:
+                self._hold(device)
+            except Refused as refused:
+                raise pytest.UsageError(f"--fsstack-device: {refused}") from None
+
+    def _hold(self, device: Device) -> None:
+        """From now on to the end of the session, nothing but this very device is meant. Raises `guard.Refused`."""
+        from pytest_fsstack.machine.guard import Refused
+
+        if device not in self._held:
+            try:
+                self._machine.enter_context(device.held())
+            except Refused as refused:
+                self._held[device] = refused
+            else:
+                self._held[device] = None
+        if refusal := self._held[device]:
+            raise refusal
+
+    def _clean_up(self) -> None:
+        """Once a session."""
+        from pytest_fsstack import cleanup
+
+        if not self._cleaned_up:
+            self._cleaned_up = True
+            self._tell(cleanup.at_the_start(self._config, self._settings.devices))
+
+    def require(self, parameter: StackParameter) -> None:
+        """Skip or fail the test if something is missing that its stack needs."""
+        from pytest_fsstack.machine.needs import load, missing
+
+        governor = [self._settings.governor] if self._settings.governor else []
+        needs = [*parameter.device.needs(), *parameter.stack.needs(), *governor]
+        if reasons := missing(needs):
+            say = pytest.fail if self._settings.missing_fails else pytest.skip
+            say(f"{parameter.id} on {parameter.device.spec}: {'; '.join(reasons)}")
+        load(needs)
+
+    def prepare(self) -> None:
+        """Before the first stack: mounts of our own, nothing left of killed sessions, and a mark to find ours by."""
+        from pytest_fsstack.machine import mounts, orphans, processes
+
+        mounts.private_namespace()
+        self._clean_up()
+        self._machine.enter_context(orphans.marked(self.journal))
+        self._machine.enter_context(processes.watched(orphans.VARIABLE))
+
+    @contextlib.contextmanager
+    def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:
+        """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
+        from pytest_fsstack.machine import signals
+        from pytest_fsstack.machine.commands import CommandError
+        from pytest_fsstack.machine.guard import Refused
+        from pytest_fsstack.machine.processes import undumpable
+        from pytest_fsstack.machine.signals import State
+        from pytest_fsstack.stack.build import BuildError, build
+        from pytest_fsstack.stack.model import Site
+
+        undo = ExitStack()
+        try:
+            with signals.during(State.BUILDING):
+                self._hold(parameter.device)
+                undo.enter_context(undumpable())
+                directory = undo.enter_context(self._directory(parent))
+                points = undo.enter_context(self._mountpoints(directory))
+                site = Site(directory, self.journal, queue=self._settings.queue, mountpoints=points)
+                built = undo.enter_context(build(parameter.stack, parameter.device, site))
+        except (BuildError, Refused, CommandError, OSError) as error:
+            _close(undo)
+            fail(error)
+        except BaseException:
+            _close(undo)
+            raise
+        self.mounts = built.mounts()
+        try:
+            yield built
+        finally:
+            if problem := _close(undo):
+                fail(problem)
+
+    def close(self) -> list[str]:
+        """Undo what is for the whole session. Returns what could not be undone in it."""
+        self._machine.close()
+        return self.journal.close() if "journal" in self.__dict__ else []
+
+    @contextlib.contextmanager
+    def _mountpoints(self, directory: Path) -> Iterator[Path]:
+        """Where mount points can be reached by every user, as tests want that act as others; if anywhere, there."""
+        from pytest_fsstack.machine.directories import traversable
+
+        for base in (directory.parent, Path(tempfile.gettempdir()), Path("/tmp")):
+            if traversable(base) and os.access(base, os.W_OK):
+                with self._directory(base) as path:
+                    # It holds nothing but mount points.
+                    path.chmod(0o711)
+                    yield path
+                return
+        yield directory
+
+    @contextlib.contextmanager
+    def _directory(self, base: Path) -> Iterator[Path]:
+        """A directory for mount points, which are removed afterwards; never what may still be mounted there."""
+        from pytest_fsstack.machine.directories import DIRECTORY
+
+        path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=base))
+        with self.journal.entry(DIRECTORY, path=str(path)):
+            try:
+                yield path
+            finally:
+                for mountpoint in path.iterdir():
+                    mountpoint.rmdir()
+                path.rmdir()
+
+
+def _close(undo: ExitStack) -> Exception | None:
+    """Undo, whatever comes; what went wrong."""
+    from pytest_fsstack.machine import signals
+
+    with signals.during(signals.State.UNDOING):
+        try:
+            undo.close()
+        except Exception as error:
+            return error
+    return None
+
+
+def fail(error: Exception) -> NoReturn:
+    """Fail the test with what an error says, once: without the errors that led to it."""
+    raise pytest.fail.Exception(str(error), pytrace=False) from None

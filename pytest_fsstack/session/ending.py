@@ -1,0 +1,185 @@
+"""What a session says in the end: its tables and reports, and whether a gate has judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_fsstack import options
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.report.files import ReportFile
+    from pytest_fsstack.session.state import Session
+
+
+class Ending:
+    """Tries out at once where the reports go. Raises `pytest.UsageError`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._say = session, session.say
+        self._config, self._settings, self._budgets = session.config, session.settings, session.budgets
+        self._files = _report_files(session)
+        self._pytest: pytest.Session | None = None
+
+    @property
+    def _results(self) -> Results:
+        return self._session.results
+
+    @property
+    def _measured_nothing(self) -> bool:
+        """A gate must not pass because nothing was compared, unless it was asked to judge nothing."""
+        settings = self._settings
+        if runs_once(self._config):
+            return False
+        if settings.strict and self._budgets.count:
+            return self._judged_nothing
+        gate = settings.strict or settings.missing_fails
+        return bool(gate and (self._session.timed_chains or self._results.chains) and not self._results.comparisons)
+
+    @property
+    def _judged_nothing(self) -> bool:
+        """Whether there were budgets, and nothing was found out about any of them."""
+        return bool(self._budgets.count) and not self._results.judged and not runs_once(self._config)
+
+    @property
+    def _unjudged(self) -> int:
+        """How many budgets nothing was found out about."""
+        return 0 if runs_once(self._config) else max(0, self._budgets.count - self._results.judged)
+
+    def finish(self, session: pytest.Session) -> None:
+        """Complete the results with what is known only now."""
+        self._pytest = session
+        if self._session.is_worker or self._session.only_collects:
+            return  # the controller has what there is to write, if there is anything
+        self._session.complete_results()
+        self._results.interrupted = _why_ended(session)
+        if self._measured_nothing:
+            self._fail()
+
+    def _fail(self) -> None:
+        if self._pytest is not None and self._pytest.exitstatus == pytest.ExitCode.OK:
+            self._pytest.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+        """Show the tables, then write the reports that were asked for, each by itself."""
+        if self._session.only_collects:
+            return
+        from pytest_fsstack.report import benchmark, terminal
+
+        plugin: Any = self._config.pluginmanager.get_plugin("pytest-benchmark")
+        if plugin and not (self._config.get_verbosity() > 0 or plugin.compare or plugin.histogram):
+            benchmark.hide_records(plugin)
+        if self._results.chains:
+            try:
+                terminal.write(reporter, self._results, self._config.get_verbosity())
+            except Exception as error:
+                # A table of another plugin's, perhaps: the reports may do without it.
+                self._say(f"the tables cannot be shown: {_in_a_line(error)}", red=True)
+                self._fail()
+            self._print_for_machines(reporter)
+        self.write_reports()
+        if self._measured_nothing:
+            counted = "0 budgets judged" if self._judged_nothing and self._settings.strict else "0 comparisons"
+            self._say(f"{counted}: this gate has measured nothing, and so it fails", red=True)
+        elif self._judged_nothing:
+            self._say(f"none of the {self._budgets.count} budgets of this session was judged", red=True)
+        elif self._unjudged:
+            self._say(
+                f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged", red=True
+            )
+
+    def _print_for_machines(self, reporter: pytest.TerminalReporter) -> None:
+        """Lines for whoever reads the console, as they are."""
+        if name := options.value(self._config, "console"):
+            reporter.ensure_newline()
+            for line in self._session.reports[name](self._results).splitlines():
+                reporter.write_line(line)
+
+    def write_reports(self) -> None:
+        """Write the reports, unless that was done before; one that cannot be written fails the session."""
+        from pytest_fsstack.report.files import ReportError
+
+        files, self._files = self._files, []
+        for file in files if self._pytest is not None else ():
+            if not self._results.chains:
+                self._say(f"nothing measured for {file.report}")
+                continue
+            try:
+                file.write(self._session.reports[file.report](self._results))
+            except ReportError as error:
+                self._say(str(error), red=True)
+                self._fail()
+            except Exception as error:
+                # Whatever another project's report raises: the other reports are written all the same.
+                self._say(f"{file.report}={file.shown}: not written: {_in_a_line(error)}", red=True)
+                self._fail()
+            else:
+                self._say(f"wrote {file.report} to {file.shown}")
+
+    def exit_by_signal(self, number: int) -> None:
+        if self._pytest is not None:
+            self._pytest.exitstatus = 128 + number
+
+
+def header(session: Session) -> list[str]:
+    """What is said of the settings above the progress of the tests."""
+    settings = session.settings
+    rounds = str(settings.looks.most) if settings.fixed_rounds else f"at most {settings.looks.most}"
+    devices = ", ".join(device.spec for device in settings.devices)
+    lines = [f"fsstack: {devices}; {rounds} rounds; --fsstack-seed={settings.seed}"]
+    if session.only_collects:
+        return lines
+    from pytest_fsstack.measuring.timed import can_drop_caches
+
+    if not can_drop_caches():
+        lines.append("fsstack: the kernel's caches cannot be dropped without root: figures are those of warm caches")
+    if runs_once(session.config) and session.timed_chains:
+        lines.append("fsstack: --benchmark-disable: each stack runs once, and no budget is judged")
+    if session.timed_chains and session.config.getoption("reruns", None):
+        lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
+    if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
+        lines.append(
+            f"fsstack: {rounds} rounds are too few for a verdict: at least {settings.looks.minimum_rounds} are "
+            f"needed at --fsstack-alpha={settings.looks.alpha:g}"
+        )
+    return lines
+
+
+def runs_once(config: pytest.Config) -> bool:
+    """Whether nothing is compared, as --benchmark-disable asks for."""
+    return bool(config.getoption("benchmark_disable", False))
+
+
+def _report_files(session: Session) -> list[ReportFile]:
+    """Where the reports go, tried out. Raises `pytest.UsageError`."""
+    from pytest_fsstack.report.files import ReportError, ReportFile, check_all
+
+    if session.is_worker:
+        return []
+    files = [ReportFile(name, path) for name, path in session.settings.reports]
+    try:
+        check_all(files)
+    except ReportError as error:
+        raise pytest.UsageError(f"--fsstack-report: {error}") from None
+    for file in files:
+        missing = getattr(session.reports[file.report], "missing", str)
+        if text := missing():
+            raise pytest.UsageError(f"--fsstack-report: {file.report}={file.shown}: {text}")
+    return files
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join([f"{type(error).__name__}:", *str(error).split()]).removesuffix(":")
+
+
+def _why_ended(session: pytest.Session) -> str:
+    """Why the session ended before all of its tests; empty if it did not."""
+    stopped = session.shouldfail or session.shouldstop
+    if isinstance(stopped, str):
+        return stopped
+    status = session.exitstatus
+    if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return ""
+    return "interrupted" if status == pytest.ExitCode.INTERRUPTED else f"ended with exit code {int(status)}"

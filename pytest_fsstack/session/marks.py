@@ -1,0 +1,77 @@
+"""What markers may say: which of their arguments are wrong, told once for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+
+class Mistakes:
+    """What is wrong with markers, and in which tests."""
+
+    def __init__(self) -> None:
+        self._tests: dict[str, dict[str, None]] = {}
+
+    def add(self, text: str, item: pytest.Item) -> None:
+        self._tests.setdefault(text, {})[item.nodeid.partition("[")[0]] = None
+
+    def refuse(self) -> None:
+        """Raise `pytest.UsageError` if there is any."""
+        if self._tests:
+            raise pytest.UsageError("\n".join(_mistake_in(text, list(tests)) for text, tests in self._tests.items()))
+
+
+def check_words(mark: pytest.Mark | None) -> None:
+    """Raise `ValueError` for arguments of the marker `fsstack` that are not text, or that it does not have."""
+    if mark is None:
+        return
+    if unknown := sorted(set(mark.kwargs) - {"baseline", "below"}):
+        import difflib
+
+        near = difflib.get_close_matches(unknown[0], ["baseline", "below"], n=1)
+        hint = f"did you mean {near[0]}=?" if near else "it takes stacks, baseline= and below="
+        raise ValueError(f"the marker fsstack has no argument {unknown[0]!r}; {hint}")
+    for text in mark.args:
+        if not isinstance(text, str):
+            raise ValueError(f"the marker fsstack takes stacks as text, such as fsstack('ext4', 'xfs') (got {text!r})")
+    for name, text in mark.kwargs.items():
+        if not isinstance(text, str | None):
+            raise ValueError(f"the marker fsstack takes {name}= as text (got {text!r})")
+
+
+def check(item: pytest.Item, shapes: Collection[str], mistakes: Mistakes) -> None:
+    """The markers that stand beside `fsstack` and budgets; `shapes` are the tables there are."""
+    for mark in item.iter_markers("fsstack_remark"):
+        if len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str):
+            mistakes.add("fsstack_remark: it takes one text", item)
+    for mark in item.iter_markers("fsstack_repeat"):
+        if problem := wrong_repeat(mark, item):
+            mistakes.add(f"fsstack_repeat: {problem}", item)
+    for mark in item.iter_markers("fsstack_table"):
+        name = mark.args[0] if len(mark.args) == 1 else mark.args
+        if name not in shapes:
+            mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(shapes))}", item)
+
+
+def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:
+    """What is wrong with a mark `fsstack_repeat`; empty if nothing is."""
+    wish = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
+    if wish != "auto" and (not isinstance(wish, int) or isinstance(wish, bool) or not 1 <= wish <= 100):
+        given = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])
+        return f"it takes a number from 1 to 100, or 'auto' (got {given or 'nothing'})"
+    if wish == 1:
+        return ""
+    if not isinstance(item.parent, pytest.Class):
+        return (
+            "a test outside of a class builds its stack for each run, so repeating it is what rounds do; put it into a "
+            "class, behind the step that writes what it reads"
+        )
+    if mark in item.own_markers and "timed" not in getattr(item, "fixturenames", ()):
+        return "it is for tests that measure with the fixture timed"
+    return ""
+
+
+def _mistake_in(mistake: str, tests: list[str]) -> str:
+    more = f" (and {len(tests) - 1} more)" if len(tests) > 1 else ""
+    return f"{tests[0]}{more}: {mistake}"

@@ -1,0 +1,125 @@
+"""Which stacks each test runs on, and on which devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.session.marks import Mistakes, check_words
+
+if TYPE_CHECKING:
+    from pytest_fsstack.chains import StackParameter
+    from pytest_fsstack.settings import Settings
+    from pytest_fsstack.stack.model import Device, Stack
+
+#: What the baseline is called when it runs a second time.
+CONTROL = "control"
+
+NO_STACKS = (
+    "uses fsstack, but there are no stacks to run it on: mark it with @pytest.mark.fsstack('ext4', 'luks | ext4'), or "
+    "give --fsstack-stacks or the ini option fsstack_stacks"
+)
+
+NOT_AN_ARGUMENT = (
+    "got no stack, because fsstack (or timed) is not an argument of the test: make it one, of a function or of a "
+    "method in a plain class; tests in a unittest.TestCase and request.getfixturevalue() cannot be given stacks"
+)
+
+
+class Parameters:
+    """Each marker is read once, however many tests have it."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        self._read_already: dict[object, list[StackParameter]] = {}
+        #: The tests for which nobody says on which stacks they are to run.
+        self._without_stacks: set[str] = set()
+
+    def __iter__(self) -> Iterator[StackParameter]:
+        """Those of all tests that were collected."""
+        for found in self._read_already.values():
+            yield from found
+
+    def of(self, definition: pytest.Item, mistakes: Mistakes) -> list[StackParameter] | None:
+        """The stacks of a test, on each device; None if nobody says which: that is an error of this test alone."""
+        mark = definition.get_closest_marker("fsstack")
+        if not self._settings.stacks and mark is None:
+            self._without_stacks.add(definition.nodeid)
+            return None
+        try:
+            check_words(mark)
+            key = None if self._settings.stacks_replace or mark is None else (mark.args, tuple(mark.kwargs.items()))
+            if key not in self._read_already:
+                self._read_already[key] = self._read(mark)
+        except (ValueError, TypeError) as error:
+            mistakes.add(str(error), definition)
+            return []
+        return self._read_already[key]
+
+    def why_without_stack(self) -> str:
+        """Why the test that runs has no stack."""
+        running = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        return NO_STACKS if running.partition("[")[0] in self._without_stacks else NOT_AN_ARGUMENT
+
+    def _read(self, mark: pytest.Mark | None) -> list[StackParameter]:
+        from pytest_fsstack.chains import StackParameter
+        from pytest_fsstack.stack.model import Stack
+
+        texts, baseline = self._stacks_of(mark)
+        stacks = [stack for stack, _ in texts]
+        ids = [stack.id for stack in stacks]
+        if self._settings.control and CONTROL in ids:
+            raise ValueError(f"--fsstack-control: a stack of the tests is called {CONTROL!r}; give it another name")
+        if twice := next((name for name in ids if ids.count(name) > 1), None):
+            raise ValueError(
+                f"two stacks are called {twice!r}: give one a name, as in 'other = {stacks[ids.index(twice)]}'"
+            )
+        devices = self._settings.devices
+        on = {device: [self._fitted(stack, text, device, mark) for stack, text in texts] for device in devices}
+        names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec, stack.id)}
+        if baseline is not None and baseline not in names:
+            raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
+        chosen = names[baseline] if baseline is not None else ids[0]
+        kernel = options.worker_input(self._config).get("kernel")
+
+        def test_id(stack: Stack, device: Device) -> str:
+            return ":".join([stack.id, *([device.id] if len(devices) > 1 else []), *([kernel] if kernel else [])])
+
+        def parameter(stack: Stack, device: Device, control: bool = False) -> StackParameter:
+            return StackParameter(stack, device, chosen, test_id(stack, device), control)
+
+        found = [parameter(stack, device) for device in devices for stack in on[device]]
+        if self._settings.control:
+            baselines = [(each.stack, each.device) for each in found if each.id == chosen]
+            found += [parameter(Stack(stack.layers, CONTROL), device, control=True) for stack, device in baselines]
+        return found
+
+    def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
+        """The stack as it stands on a device: what the marker has `below` goes between where it must."""
+        from pytest_fsstack.stack.model import Stack
+
+        below = mark.kwargs.get("below") if mark is not None and not self._settings.stacks_replace else None
+        if below and device.gives not in stack.layers[0].takes:
+            text = f"{below} | {stack.spec}"
+            # Under its own id, because it is the same stack on every device.
+            stack = Stack(Stack.parse(text, self._settings.known).layers, stack.id)
+        stack.check_device(device, self._settings.known, text)
+        return stack
+
+    def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
+        """The stacks with their texts, and the baseline's name: from the command line, the marker or the ini."""
+        from pytest_fsstack.stack.model import Stack
+
+        settings = self._settings
+        if settings.stacks_replace or mark is None:
+            if not settings.stacks:
+                raise ValueError(NO_STACKS)
+            return [(stack, str(stack)) for stack in settings.stacks], settings.baseline
+        if not mark.args:
+            raise ValueError(NO_STACKS)
+        stacks = [(Stack.parse(text, settings.known), text) for text in mark.args]
+        return stacks, settings.baseline or mark.kwargs.get("baseline")

@@ -1,0 +1,97 @@
+"""Which of the selected tests run: what other plugins' options, workers and sizes say of tests on stacks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_fsstack import options
+
+if TYPE_CHECKING:
+    from pytest_fsstack.chains import Chain
+    from pytest_fsstack.data.scale import Sizes
+    from pytest_fsstack.session.marks import Mistakes
+    from pytest_fsstack.settings import Settings
+
+IN_A_WORKER = (
+    "stacks are measured one after the other, by the process that reports them: run without -n, or with -n 0 after an "
+    "-n in addopts"
+)
+
+
+def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Controls run with the chains of the others, and are no tests: they are reported below the tables only."""
+    from pytest_fsstack.chains import parameter_of
+
+    controls = [item for item in items if (parameter := parameter_of(item)) and parameter.control]
+    if controls:
+        items[:] = [item for item in items if not ((parameter := parameter_of(item)) and parameter.control)]
+        config.hook.pytest_deselected(items=controls)
+
+
+def obey_benchmark_options(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
+    from pytest_fsstack.chains import measures, parameter_of
+
+    plugin: Any = config.pluginmanager.get_plugin("pytest-benchmark")
+    for item in items if plugin and (plugin.only or plugin.skip) else ():
+        if parameter_of(item) and measures(item):
+            item.own_markers[:] = [
+                mark
+                for mark in item.own_markers
+                if "--benchmark-only" not in str(mark.kwargs.get("reason", "")) or mark.name != "skip"
+            ]
+            if plugin.skip:
+                item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
+
+
+def refuse_company(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip benchmarks in workers of pytest-xdist: they would disturb each other, and the results stay there."""
+    from pytest_fsstack.chains import measures, parameter_of
+
+    # Workers of kernels take turns, and tell the controller what they measured.
+    if not hasattr(config, "workerinput") or options.worker_input(config):
+        return
+    for item in items:
+        if parameter_of(item) and measures(item):
+            item.add_marker(pytest.mark.skip(reason=IN_A_WORKER))
+
+
+def sizes_of(item: pytest.Item, scale: str) -> Sizes:
+    """The sizes of a test at the chosen scale. Raises `ValueError`."""
+    from pytest_fsstack.data.scale import sizes_at
+
+    mark = item.get_closest_marker("fsstack_sizes")
+    if mark is None:
+        raise ValueError("uses sizes, but has no marker fsstack_sizes that says which")
+    sizes: Sizes = sizes_at(mark.kwargs, scale)
+    return sizes
+
+
+def check_sizes(item: pytest.Item, chain: Chain, settings: Settings, mistakes: Mistakes) -> None:
+    """Before anything starts, refuse sizes that cannot fit the device; those that nobody chose are skipped."""
+    from pytest_fsstack.data.scale import why_too_large
+
+    if item.get_closest_marker("fsstack_sizes") is None:
+        return
+    directory = settings.directory or Path(tempfile.gettempdir())
+    try:
+        problem = why_too_large(sizes_of(item, settings.scale), settings.scale, chain.device, directory)
+    except (ValueError, OSError) as error:
+        mistakes.add(f"fsstack_sizes: {error}", item)
+        return
+    if problem and settings.scale_given:
+        mistakes.add(problem, item)
+    elif problem:
+        for other in chain.of_step(item):
+            other.add_marker(pytest.mark.skip(reason=problem))
+
+
+def refuse_gates_in_workers(config: pytest.Config, settings: Settings) -> None:
+    """A gate of which all benchmarks are skipped would pass. Raises `pytest.UsageError`."""
+    gate = "strict" if settings.strict else "missing=fail" if settings.missing_fails else ""
+    if gate and getattr(config.option, "tx", None) and not options.value(config, "kernel"):
+        raise pytest.UsageError(f"--fsstack-{gate}: nothing would be measured: {IN_A_WORKER}")

@@ -1,0 +1,283 @@
+"""The plugin's state in one pytest session: settings, stacks of tests, what is built, results."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.session import interruption, marks, selecting
+from pytest_fsstack.session.budgets import Budgets
+from pytest_fsstack.session.building import Builder, fail
+from pytest_fsstack.session.ending import Ending
+from pytest_fsstack.session.marks import Mistakes
+from pytest_fsstack.session.parameters import Parameters
+from pytest_fsstack.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from pytest_fsstack.chains import StackParameter
+    from pytest_fsstack.data.archive import Corpus
+    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.rounds import Rounds
+    from pytest_fsstack.stack.build import Built
+
+
+class Session:
+    """Made when the command line speaks of fsstack, or when the first test uses it."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        reports: dict[str, Callable[[Results], str]],
+    ) -> None:
+        self.config, self.settings, self.reports = config, settings, reports
+        self.mistakes = Mistakes()
+        self.parameters = Parameters(config, settings)
+        self.budgets = Budgets(config, settings)
+        self.builder = Builder(config, settings, self.interject)
+        self.ending = Ending(self)
+        #: How many of the selected chains measure.
+        self.timed_chains = 0
+        self._signals = ExitStack()
+        self._prepared = False
+        self._started = _now()
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Session:
+        """Read the options. Raises `pytest.UsageError`."""
+        known = {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
+        reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
+        return cls(config, read_settings(config, known, frozenset(reports)), reports)
+
+    @cached_property
+    def results(self) -> Results:
+        from pytest_fsstack.judging.results import Results
+
+        return Results(shapes=self.shapes)
+
+    @cached_property
+    def shapes(self) -> dict[str, Callable[..., Any]]:
+        """How the tables are made that the marker `fsstack_table` names."""
+        return {name: shape for found in self.config.hook.pytest_fsstack_tables() for name, shape in found.items()}
+
+    @property
+    def only_collects(self) -> bool:
+        """Whether nothing is to be measured, so that what is for measuring need not be imported."""
+        return bool(self.config.getoption("collectonly"))
+
+    @property
+    def is_worker(self) -> bool:
+        return hasattr(self.config, "workerinput")
+
+    # -- before the tests ----------------------------------------------------------------------------------------------
+
+    def set_up_machine(self) -> None:
+        """Set what is set for the whole session. Raises `pytest.UsageError`."""
+        selecting.refuse_gates_in_workers(self.config, self.settings)
+        # Workers run on the machine of the session that started them.
+        if self.settings.governor is not None and not self.is_worker:
+            self._catch_signals()
+            self.builder.set_governor()
+
+    def plan(self, collected: list[pytest.Item], items: list[pytest.Item], plugin: type[Rounds] | None) -> None:
+        """Group the items into chains, and let `plugin` run them, if any is to.
+
+        Raises `pytest.UsageError` for wrong markers.
+        """
+        from pytest_fsstack.chains import chains_of
+
+        if self.settings.control:
+            selecting.set_controls_aside(self.config, items)
+        complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
+        chains = chains_of(collected, items, complete)
+        for chain in dict.fromkeys(chains.values()):
+            for item in chain.examples():
+                marks.check(item, self.shapes, self.mistakes)
+                self.budgets.check_marks(item, self.mistakes)
+                selecting.check_sizes(item, chain, self.settings, self.mistakes)
+        self.budgets.check(chains, self.mistakes)
+        if chains:
+            self.budgets.check_ini(each.stack.id for each in self.parameters)
+        self.mistakes.refuse()
+        selecting.obey_benchmark_options(self.config, items)
+        selecting.refuse_company(self.config, items)
+        if not self.only_collects and not self.is_worker:
+            # A worker does it at its first stack: it cannot end the session with one line.
+            self.builder.hold_all(chain.device for chain in chains.values())
+        self.timed_chains = len({chain for chain in chains.values() if chain.timed})
+        if chains and not self.only_collects:
+            self._catch_signals()
+        worker = options.worker_input(self.config)
+        if plugin and (chains or worker):
+            from pytest_fsstack.report.progress import Progress
+
+            self.config.pluginmanager.register(
+                plugin(
+                    self.config,
+                    chains,
+                    self.results,
+                    looks=self.settings.looks,
+                    seed=self.settings.seed,
+                    budgets=self.budgets.of,
+                    strict=self.settings.strict,
+                    discard=self.settings.discard_rounds,
+                    confirmed_budgets=self.budgets.confirmed,
+                    missing_fails=self.settings.missing_fails,
+                    mounts=lambda: self.builder.mounts,
+                    progress=Progress(self.config.pluginmanager.get_plugin("terminalreporter")),
+                    worker=worker,
+                ),
+                "fsstack-rounds",
+            )
+
+    def _catch_signals(self) -> None:
+        """From here on, signals wait for a safe point; see docs/safety.md."""
+        from pytest_fsstack.machine import commands
+
+        commands.limit = self.settings.timeout
+        if not interruption.are_caught(self.config):
+            self._signals.enter_context(interruption.caught(self.config))
+
+    # -- for the tests -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def built(self, parameter: StackParameter, base: Callable[[], Path]) -> Iterator[Built]:
+        """Build a stack for the time of a test or a class. Skips or fails the test where that cannot be."""
+        self.builder.require(parameter)
+        parent = self.settings.directory or base()
+        self._prepare(parent)
+        with self.builder.built(parameter, parent) as built:
+            yield built
+
+    def _prepare(self, directory: Path) -> None:
+        """Before the first stack, note what the machine is."""
+        if self._prepared:
+            return
+        from pytest_fsstack import environment
+
+        if not self.is_worker:
+            self.note_labels()
+        needs = [need for parameter in self.parameters for need in parameter.stack.needs()]
+        tools = [*environment.tools_of(needs), "tar", "rsync"]
+        self.results.environment = environment.record(self.settings.devices, directory=directory, tools=tools)
+        if chosen := self._chosen_settings():
+            self.results.environment["settings"] = chosen
+        self.builder.prepare()
+        self._prepared = True
+
+    def _chosen_settings(self) -> dict[str, str | int]:
+        settings = self.settings
+        found = {
+            "discard": True if any(getattr(device, "discard", False) for device in settings.devices) else None,
+            "scheduler": settings.queue.scheduler,
+            "read_ahead": settings.queue.read_ahead,
+            "governor": settings.governor.name if settings.governor else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        from pytest_fsstack.data import corpus as data
+        from pytest_fsstack.data.archive import CorpusError
+        from pytest_fsstack.data.scale import CORPUS
+
+        try:
+            if self.settings.corpus:
+                return data.users_corpus(self.settings.corpus, data.cache_directory())
+            files, size = CORPUS[self.settings.scale]
+            return data.generated(data.cache_directory(), files=files, size=size)
+        except CorpusError as error:
+            fail(error)
+
+    def payload(self, size: int, seed: int = 1) -> Path:
+        """A file of that many bytes that cannot be compressed."""
+        from pytest_fsstack.data import corpus
+        from pytest_fsstack.data.archive import CorpusError
+
+        try:
+            return corpus.payload(corpus.cache_directory(), size, seed)
+        except CorpusError as error:
+            fail(error)
+
+    # -- after the tests -----------------------------------------------------------------------------------------------
+
+    def complete_results(self) -> None:
+        """Add what is known of the run beside its chains, if there are any."""
+        if not self.results.chains:
+            return
+        from pytest_fsstack import environment
+
+        self.results.start, self.results.stop, self.results.scale = self._started, _now(), self.settings.scale
+        self.note_labels()
+        # Of kernels, there is what each of them told, and this machine is beside it.
+        if "date" not in self.results.environment:
+            self.results.environment |= environment.record(self.settings.devices, directory=self.settings.directory)
+        if "corpus" in self.__dict__:
+            self.results.environment["corpus"] = environment.corpus_facts(self.corpus)
+
+    def note_labels(self) -> None:
+        """Note what the run is told apart by, once: a checkout may change while it is measured."""
+        from pytest_fsstack import labels
+
+        if not self.results.labels:
+            kernel = "" if options.value(self.config, "kernel") else platform.release()
+            self.results.labels = labels.collect(self.settings.labels, self.config.rootpath, kernel=kernel)
+
+    def lacking_kernel(self) -> list[str]:
+        """The stacks of the tables that only another kernel could build; none where a kernel was chosen."""
+        if self.only_collects:
+            return []
+        from pytest_fsstack.machine.needs import LackKind, lacking
+
+        if not self.results.chains or options.value(self.config, "kernel") or options.worker_input(self.config):
+            return []
+        shown = {stack for chain in self.results.chains for stack in chain.stacks}
+        stacks = {
+            parameter.id: parameter.stack
+            for parameter in self.parameters
+            if parameter.id in shown and not parameter.control
+        }
+        kinds = {name: {lack.kind for lack in lacking(stack.needs())} for name, stack in stacks.items()}
+        return [name for name, found in kinds.items() if LackKind.KERNEL in found]
+
+    def close(self) -> None:
+        from pytest_fsstack.machine import signals
+
+        if left := self.builder.close():
+            self.say(f"left behind: {', '.join(left)}; the next session, or --fsstack-cleanup, tries again", red=True)
+        if number := signals.received():
+            # It may have come after the last safe point.
+            self.ending.exit_by_signal(number)
+        self._signals.close()
+
+    # -- on the terminal -----------------------------------------------------------------------------------------------
+
+    def say(self, text: str, *, red: bool = False) -> None:
+        """Write a line of ours on the terminal, if there is one."""
+        reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"fsstack: {text}", red=red)
+
+    def interject(self, line: str) -> None:
+        """A line among the progress of the tests."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        capture = self.config.pluginmanager.get_plugin("capturemanager")
+        if line and reporter is not None:
+            # Else it would be taken for output of the test.
+            with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+                reporter.ensure_newline()
+                reporter.write_line(f"fsstack: {line}")
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""What a stack is: its text, its layers, how one is built."""

@@ -1,0 +1,252 @@
+"""Build a stack, layer by layer, and take it down again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from pytest_fsstack.machine import commands, kmsg, mounts, signals
+from pytest_fsstack.machine.signals import State
+from pytest_fsstack.stack.model import Block, Device, Directory, Layer, OptionError, Place, Site, Stack
+
+
+class BuildError(Exception):
+    """A stack could not be built, remounted or torn down; the message says which layer and why.
+
+    Where it could not be built or remounted, it ends with what the kernel said meanwhile.
+    """
+
+
+class Built:
+    """A stack that stands: what the `fsstack` fixture yields."""
+
+    def __init__(self, stack: Stack, device: Device, bottom: Place, site: Site) -> None:
+        self.stack, self.on, self._site = stack, device, site
+        self._places: list[Place] = [bottom]
+        self._open: list[ExitStack] = []
+
+    @property
+    def spec(self) -> str:
+        """The stack's text, with its name."""
+        return str(self.stack)
+
+    @property
+    def bottom(self) -> Place:
+        """Where the stack starts."""
+        return self._places[0]
+
+    @property
+    def path(self) -> Path:
+        """The mounted directory, or the block device where the stack ends in one."""
+        return self._places[-1].path
+
+    @property
+    def below(self) -> Path:
+        """What the topmost layer stands on; it is what a layer that only shows something else is filled through."""
+        return self._places[-2].path
+
+    @property
+    def stored(self) -> Path:
+        """The directory of the filesystem that stores what is written to `path`.
+
+        That is `path` itself, or, where the topmost layers store what they are given in the directory below them, the
+        lowest such directory: with stacked encryption, the one that holds the ciphertext.
+        """
+        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
+            if layer.takes != (Directory,) or layer.gives is not Directory:
+                return place.path
+        return self.bottom.path
+
+    @property
+    def device(self) -> Path | None:
+        """The topmost block device of the stack, on which its filesystem stands; None on a directory."""
+        return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)
+
+    def check(self) -> None:
+        """Raise where `path` is a block device that may not be written to; called before writing to `path` itself.
+
+        What is below it is in use by the stack, which is what the check of a disk refuses.
+        """
+        if isinstance(top := self._places[-1], Block):
+            top.check()
+
+    def usage(self) -> int:
+        """Bytes in use on the lowest filesystem of the stack (after what was written has been synced)."""
+        if isinstance(self.bottom, Directory):
+            return _allocated(self.bottom.path)
+        for place in self._places:
+            if isinstance(place, Directory):
+                status = os.statvfs(place.path)
+                return (status.f_blocks - status.f_bfree) * status.f_frsize
+        return 0
+
+    def sync(self) -> None:
+        """Write everything out, from the top down: a layer may hold back what the one above believes written."""
+        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
+            layer.sync(place)
+        if isinstance(self.bottom, Directory):
+            commands.syncfs(self.bottom.path)
+        if isinstance(self._places[-1], Block):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def trim(self) -> int:
+        """Discard what the stack's filesystems do not use, as fstrim does, from the top down; returns how many bytes.
+
+        Not for timed sections. A filesystem that cannot is passed over. Raises `BuildError` where none can.
+        """
+        self.sync()
+        found: list[int] = []
+        problems: list[str] = []
+        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
+            if Block in layer.takes and layer.gives is Directory:
+                try:
+                    said = commands.run("fstrim", "--verbose", place.path)
+                except commands.CommandError as error:
+                    problems.append(f"layer {layer.name}: {error}")
+                    continue
+                found += [int(number) for number in re.findall(r"\((\d+) bytes\)", said)]
+        if not found:
+            reason = "; ".join(problems) or "it has no filesystem of its own"
+            holding_back = [layer.name for layer in self.stack.layers if self._holds_discards_back(layer)]
+            hint = f". {', '.join(holding_back)}: open='--allow-discards' passes discards on" if holding_back else ""
+            raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {reason}{hint}")
+        return sum(found)
+
+    @staticmethod
+    def _holds_discards_back(layer: Layer) -> bool:
+        """As encryption and checksums do by default; the layers that do so are those of cryptsetup's tools."""
+        return layer.gives is Block and "--allow-discards" not in getattr(layer, "open", "--allow-discards")
+
+    def remount(self) -> None:
+        """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
+        self._reopen(lambda layer: layer.gives is Directory)
+
+    def drop_daemon_caches(self) -> None:
+        """Restart the layers with daemons, whose caches the kernel cannot drop, or wait until they dropped them."""
+        self._reopen(lambda layer: layer.caches)
+        time.sleep(max(layer.forgets_after for layer in self.stack.layers))
+
+    def mounts(self) -> list[str]:
+        """``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
+        found = (mounts.at(place.path) for place in self._places if isinstance(place, Directory))
+        return [str(mount) for mount in found if mount]
+
+    def _reopen(self, chosen: Callable[[Layer], bool]) -> None:
+        layers = self.stack.layers
+        keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
+        first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
+        # A test is in it, but what would be torn apart is ours.
+        with signals.during(State.BUILDING):
+            self._close(first)
+            for layer in layers[first:]:
+                self._add(layer, fresh=False)
+
+    def _add(self, layer: Layer, fresh: bool) -> None:
+        below, depth = self._places[-1], len(self._places)
+        self._site.depth, self._site.wanted = depth, self.stack.wanted(depth - 1)
+        seconds = commands.limit
+        with kmsg.listening() as kernel:
+            try:
+                layer.check_words({place.number for place in self._places if isinstance(place, Block)})
+                if fresh:
+                    with signals.limited("making it", seconds):
+                        layer.create(below, self._site)
+                if isinstance(below, Block):
+                    below.verify()
+                with ExitStack() as undo:
+                    with signals.limited("opening it", seconds):
+                        place = undo.enter_context(layer.opened(below, self._site, depth))
+                    if isinstance(place, Block):
+                        undo.enter_context(self._site.queue.above(place.path, self._site.journal))
+                    self._open.append(undo.pop_all())
+                if isinstance(self._places[0], Block):
+                    self._places[0].opened()
+            except (commands.CommandError, OSError, OptionError) as error:
+                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}"
+                raise BuildError(message + kernel.heard()) from error
+        self._places.append(place)
+
+    def _close(self, down_to: int = 0) -> None:
+        """Undo layers from the top. Whatever a layer raises does not keep those below it from being undone."""
+        problems: list[tuple[Layer, BaseException]] = []
+        while len(self._open) > down_to:
+            self._places.pop()
+            layer = self.stack.layers[len(self._open) - 1]
+            try:
+                with signals.limited("closing it", commands.limit):
+                    self._open.pop().close()
+            except BaseException as error:
+                problems.append((layer, error))
+        if problems:
+            # What holds a layer holds those below it too, so the first one says most.
+            layer, first = problems[0]
+            stop = next((error for _, error in problems if not isinstance(error, Exception)), None)
+            if stop is not None:
+                raise stop
+            text = str(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
+            raise BuildError(
+                f"could not take down `{self.spec}` on {self.on.spec}: layer {layer.name}: {text}"
+            ) from first
+
+
+@contextlib.contextmanager
+def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
+    """Build a stack on a fresh place of the device, and take it down afterwards.
+
+    Between two layers it may be ended by a signal (`signals.safe_point`). Raises `BuildError`, and `guard.Refused` if
+    the device may not be overwritten.
+    """
+    undo, closing = ExitStack(), ExitStack()
+    errors: list[BaseException] = []
+    try:
+        with signals.during(State.BUILDING):
+            with kmsg.listening() as kernel:
+                try:
+                    bottom = undo.enter_context(device.opened(site))
+                    if isinstance(bottom, Block):
+                        undo.enter_context(site.queue.bottom(bottom.path, site.journal))
+                except (commands.CommandError, OSError) as error:
+                    message = f"could not set up the device {device.spec} for `{stack}`: {error}"
+                    raise BuildError(message + kernel.heard()) from error
+            built = Built(stack, device, bottom, site)
+            closing.callback(built._close)
+            for layer in stack.layers:
+                signals.safe_point()
+                built._add(layer, fresh=True)
+            signals.safe_point()
+        yield built
+    except BaseException as error:
+        errors.append(error)
+    with signals.during(State.UNDOING):
+        for each in closing, undo:
+            try:
+                each.close()
+            except BaseException as error:
+                errors.append(error)
+    # What holds a layer holds the device too, so what comes first is the cause.
+    if len(errors) > 1:
+        raise BuildError("; and then: ".join(map(str, errors))) from errors[0]
+    if errors:
+        raise errors[0]
+
+
+def _allocated(directory: Path) -> int:
+    """Bytes allocated below a directory, hard links counted once."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for parent, _, files in os.walk(directory):
+        for name in [parent, *(os.path.join(parent, file) for file in files)]:
+            status = os.lstat(name)
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
+    return total

@@ -1,0 +1,433 @@
+"""Places, layers, devices and stacks: what they are. `build` makes them stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import os
+import re
+import typing
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from pytest_fsstack.machine import blockdev, commands, outside
+from pytest_fsstack.machine.journal import Journal, Kind
+from pytest_fsstack.machine.needs import Need
+from pytest_fsstack.machine.tuning import Queue
+from pytest_fsstack.stack import spec
+from pytest_fsstack.stack.spec import SpecError
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block device.
+
+    `check` raises where it may not be written to any more; it is called before each mkfs, and `written` after it.
+    """
+
+    path: Path
+    check: Callable[[], None]
+    written: Callable[[], object] = lambda: None
+    #: Whether nothing was written to it before it was opened, so that there is nothing to wipe.
+    blank: bool = False
+    #: Raises if `path` leads to another device by now, and drops what is cached of it; called before each mount, when
+    #: something may use the device.
+    verify: Callable[[], object] = lambda: None
+    #: Called on the lowest place each time a layer of the stack was opened, and so may have been mounted.
+    opened: Callable[[], object] = lambda: None
+    kind: ClassVar[str] = "block device"
+
+    @property
+    def number(self) -> str:
+        """``major:minor``, as /sys/dev/block names it."""
+        return blockdev.major_minor(os.stat(self.path).st_rdev)
+
+    def wipe(self) -> None:
+        """Remove the signatures of whatever was here before. Raises what `check` raises, `commands.CommandError`."""
+        self.check()
+        if not self.blank:
+            commands.run("wipefs", "-aq", self.path)
+
+    def overwrite(
+        self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None
+    ) -> None:
+        """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
+
+        It is wiped first, so that the tool does not ask, and checked again at the last moment and afterwards. Raises
+        what `check`, `verify` and `written` raise, `commands.CommandError`.
+        """
+        self.wipe()
+        self.check()
+        commands.run(*argv, self.path, fds=fds, env=env)
+        self.verify()
+        self.written()
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory, usually where something is mounted."""
+
+    path: Path
+    kind: ClassVar[str] = "directory"
+
+
+Place = Block | Directory
+PlaceType = type[Block] | type[Directory]
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+class Secret:
+    """The random passphrase of one built stack. It reaches tools through descriptors only."""
+
+    def __init__(self) -> None:
+        self._bytes = os.urandom(32)
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    def passphrase(self) -> AbstractContextManager[int]:
+        """A descriptor with 64 hexadecimal digits and no newline."""
+        return commands.secret_fd(self._bytes.hex().encode())
+
+    def key(self, size: int) -> AbstractContextManager[int]:
+        """A descriptor with a raw key of `size` bytes, always the same for this stack."""
+        import hashlib
+
+        return commands.secret_fd(hashlib.shake_256(self._bytes).digest(size))
+
+
+@dataclass
+class Site:
+    """What layers may use while a stack is built: an empty directory, a secret, the journal, names of their own."""
+
+    directory: Path
+    journal: Journal
+    secret: Secret = dataclasses.field(default_factory=Secret)
+    queue: Queue = dataclasses.field(default_factory=Queue)
+    #: How many places there are below the layer that is being made: what `Layer.opened` gets as `depth`.
+    depth: int = 0
+    #: Where mount points are, if they are not in `directory`, which only this user can enter.
+    mountpoints: Path | None = None
+    #: What layers above want of the layer that is being made (`Layer.wants`).
+    wanted: tuple[str, ...] = ()
+
+    def mountpoint(self, layer: str, depth: int) -> Path:
+        """An empty directory to mount on."""
+        path = (self.mountpoints or self.directory) / f"{depth}-{layer}"
+        path.mkdir(exist_ok=True)
+        # What is mounted there has a mode of its own.
+        path.chmod(0o711)
+        return path
+
+    def name(self, layer: str) -> str:
+        """A device-mapper name that nobody else has while this stack stands."""
+        return f"fsstack-{os.getpid()}-{layer}"
+
+
+def option(default: object, doc: str, *, choices: tuple[str, ...] = (), directories: bool = False) -> typing.Any:
+    """A layer's option: its default, what it does, the values it may have (any, where none are given).
+
+    `directories` is for an option that names directories of the machine, which no other may.
+    """
+    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "directories": directories})
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step up: takes the place below, gives the place above. Its fields are its options.
+
+    `create` writes the layer onto a fresh place, once a round. `opened` makes it usable and undoes that afterwards;
+    it runs again for every remount, so it must find everything it needs in what `create` wrote, and in `site`.
+    """
+
+    name: ClassVar[str]
+    takes: ClassVar[tuple[PlaceType, ...]]
+    gives: ClassVar[PlaceType]
+    #: Whether a daemon of this layer caches data, which dropping the kernel's caches does not reach.
+    caches: ClassVar[bool] = False
+    #: Seconds after which a daemon of this layer has by itself written and dropped what it caches: a restart would take
+    #: longer than waiting.
+    forgets_after: ClassVar[float] = 0.0
+    #: Whether unmounting it loses what is in it, so that it stays mounted as long as the stack stands.
+    volatile: ClassVar[bool] = False
+    #: What the filesystem below must be made with, such as "encryption"; that filesystem sees to it by itself.
+    wants: ClassVar[tuple[str, ...]] = ()
+    #: What it can be made with if a layer above `wants` that, and the features of mkfs's -O that do it.
+    provides: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    #: The kinds of things that it makes outside of its mount point, by which the clean-up finds them after a kill.
+    leaves: ClassVar[tuple[Kind, ...]] = ()
+    #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
+    example: ClassVar[str] = ""
+
+    def needs(self) -> list[Need]:
+        """What the machine must have."""
+        return []
+
+    def create(self, below: Place, site: Site) -> None:
+        """Format."""
+
+    def opened(self, below: Place, site: Site, depth: int) -> AbstractContextManager[Place]:
+        """Open or mount; close or unmount."""
+        raise NotImplementedError
+
+    def sync(self, place: Place) -> None:
+        """Write out what was written to the place that this layer gives."""
+        if isinstance(place, Directory):
+            commands.syncfs(place.path)
+
+    def check_options(self) -> None:
+        """Raise `OptionError` for a value, or a combination, that makes no sense."""
+
+    def check_words(self, own: Container[str] = ()) -> None:
+        """Raise `OptionError` for an option that leads out of the stack: tools would write to what it names.
+
+        It is asked when the stack is read, and again when the layer is made or opened: what a word leads to may be
+        there only then. `own` are the numbers of the stack's devices: after ``mkfs -L data``, data leads to one.
+        """
+        for name in self.options():
+            for text in _texts(getattr(self, name)):
+                self.check_text(name, text, own)
+
+    def check_text(self, name: str, text: str, own: Container[str] = ()) -> None:
+        """Raise `OptionError` if one text of an option leads out of the stack."""
+        directories = self.options()[name].metadata.get("directories", False)
+        if found := outside.reached(text, directories, own):
+            raise OptionError(
+                name, f"{name} reaches {found}; a stack may write to the device below it and to nothing else"
+            )
+
+    def check_wanted(self, feature: str) -> None:
+        """Raise `OptionError` if this layer cannot be made with what a layer above `wants`."""
+        if feature not in self.provides:
+            raise OptionError("", f"{self.name} has none")
+
+    @classmethod
+    def example_stack(cls) -> str:
+        """The layer's example, or one that is made from what it takes and gives."""
+        below = () if Block in cls.takes else ("ext4",)
+        above = () if cls.gives is Directory else ("ext4",)
+        # Of this very class: a subclass is a layer of another name.
+        return vars(cls).get("example") or " | ".join([*below, cls.name, *above])
+
+    @classmethod
+    def options(cls) -> dict[str, dataclasses.Field[typing.Any]]:
+        return {field.name: field for field in dataclasses.fields(cls)}
+
+    @classmethod
+    def option_types(cls) -> dict[str, typing.Any]:
+        """The types of the options, by name."""
+        types: dict[str, typing.Any] = {}
+        for base in reversed(cls.__mro__):
+            # Of the class as a whole Python 3.10 cannot tell them: it takes no ClassVar without a type.
+            own = {name: kind for name, kind in inspect.get_annotations(base).items() if name in cls.options()}
+            part = type(base.__name__, (), {"__annotations__": own, "__module__": base.__module__})
+            types |= typing.get_type_hints(part)
+        return types
+
+    @property
+    def given_options(self) -> dict[str, object]:
+        """The options that differ from their defaults, in order."""
+        values = {name: getattr(self, name) for name in self.options()}
+        return {name: value for name, value in values.items() if value != self.options()[name].default}
+
+    @property
+    def label(self) -> str:
+        """The layer in a test id: its name and its options' values, in characters that ``-k`` accepts."""
+        words = [self.name, *(self.label_word(name, value) for name, value in self.given_options.items())]
+        return "-".join(map(for_id, words))
+
+    def label_word(self, name: str, value: object) -> str:
+        """What the label says of an option that was given."""
+        if value is True:
+            return name
+        return value if isinstance(value, str) else f"{name}.{value}"
+
+    def __str__(self) -> str:
+        return str(spec.Call(self.name, tuple(spec.Option(name, value) for name, value in self.given_options.items())))
+
+
+def for_id(word: str) -> str:
+    """A word in characters that ``-k`` accepts."""
+    return re.sub(r"[^A-Za-z0-9_.:-]+", ".", word).strip(".-")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All text in an option's value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for each in value:
+            yield from _texts(each)
+
+
+class OptionError(ValueError):
+    """A layer's option has a value that makes no sense; raised by `Layer.check_options`."""
+
+    def __init__(self, option: str, message: str) -> None:
+        self.option = option
+        super().__init__(message)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+class Device(Protocol):
+    """Where stacks start. `opened` gives a fresh place for one stack, and takes it back."""
+
+    @property
+    def spec(self) -> str:
+        """As on the command line: loop, ram, /dev/sdb1, dir:/path."""
+
+    @property
+    def id(self) -> str:
+        """In test ids."""
+
+    @property
+    def gives(self) -> PlaceType: ...
+
+    def needs(self) -> list[Need]: ...
+
+    def room(self, directory: Path) -> int:
+        """Bytes that a stack on it can take at most, where the session keeps its files in `directory`."""
+
+    def advice(self, space: int) -> str:
+        """What to do where there must be room for this many bytes, in a few words."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Say once a session which device this is, check it, and hold it. Raises `guard.Refused`."""
+
+    def opened(self, site: Site) -> AbstractContextManager[Place]: ...
+
+
+# -- stacks ------------------------------------------------------------------------------------------------------------
+
+Known = Mapping[str, type[Layer]]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers, bottom first, and a name. `parse` and `str` are inverses."""
+
+    layers: tuple[Layer, ...]
+    name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, known: Known) -> Stack:
+        """Read ``[name =] layer [| layer ...]`` with the layers that are known. Raises `SpecError`."""
+        pipe = spec.parse(text)
+        layers = tuple(_layer(call, text, known) for call in pipe.calls)
+        for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
+            if below.gives not in above.takes:
+                raise SpecError(_misfit(above, below.name, below.gives, known), text, call.start, call.end)
+        stack = cls(layers, pipe.name)
+        for index, call in enumerate(pipe.calls):
+            for above, feature in stack._wants(index):
+                try:
+                    layers[index].check_wanted(feature)
+                except OptionError as error:
+                    where = next((given for given in call.options if given.name == error.option), call)
+                    able = [name for name, cls in known.items() if feature in cls.provides]
+                    message = f"{above.name} needs {feature} by {_or(able)} below it: {error}"
+                    raise SpecError(message, text, where.start, where.end) from None
+        return stack
+
+    def wanted(self, index: int) -> tuple[str, ...]:
+        """What the layers above want a layer to be made with; only the filesystem on a block device is asked."""
+        return tuple(dict.fromkeys(feature for _, feature in self._wants(index)))
+
+    def _wants(self, index: int) -> Iterator[tuple[Layer, str]]:
+        if self.layers[index].gives is not Directory or Block not in self.layers[index].takes:
+            return
+        for above in self.layers[index + 1 :]:
+            if Block in above.takes:
+                return
+            yield from ((above, feature) for feature in above.wants)
+
+    def check_device(self, device: Device, known: Known, text: str | None = None) -> None:
+        """Raise `SpecError` where the lowest layer cannot stand on this device."""
+        if device.gives not in self.layers[0].takes:
+            text = str(self) if text is None else text
+            call = spec.parse(text).calls[0]
+            message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, known)
+            raise SpecError(message, text, call.start, call.end)
+
+    @property
+    def id(self) -> str:
+        return self.name or "+".join(layer.label for layer in self.layers)
+
+    @property
+    def gives(self) -> PlaceType:
+        return self.layers[-1].gives
+
+    @property
+    def spec(self) -> str:
+        """The layers without the name."""
+        return " | ".join(map(str, self.layers))
+
+    def needs(self) -> list[Need]:
+        return [need for layer in self.layers for need in layer.needs()]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.spec}" if self.name else self.spec
+
+
+def _layer(call: spec.Call, text: str, known: Known) -> Layer:
+    cls = known.get(call.name)
+    if cls is None:
+        near = difflib.get_close_matches(call.name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+        raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
+    options, types = cls.options(), cls.option_types() if call.options else {}
+    for given in call.options:
+        if given.name not in options:
+            valid = ", ".join(options) or "none"
+            raise SpecError(f"{call.name} has no option {given.name!r}; it has: {valid}", text, given.start, given.end)
+        if problem := _wrong_value(given.value, types[given.name], options[given.name].metadata.get("choices")):
+            raise SpecError(f"{call.name}: {given.name} {problem}", text, given.start, given.end)
+    layer = cls(**{given.name: given.value for given in call.options})
+    try:
+        layer.check_options()
+        layer.check_words()
+    except OptionError as error:
+        where = next((given for given in call.options if given.name == error.option), call)
+        raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
+    return layer
+
+
+def _wrong_value(value: object, expected: typing.Any, choices: tuple[str, ...] | None) -> str | None:
+    allowed = typing.get_args(expected) or (expected,)
+    if type(value) not in allowed:
+        names = {str: "text in quotes", int: "a whole number", bool: "True or False", float: "a number"}
+        wanted = " or ".join(names.get(kind, "None") for kind in allowed)
+        return f"must be {wanted} (got {value!r})"
+    if choices and value not in choices and value is not None:
+        return f"must be one of {', '.join(choices)} (got {value!r})"
+    return None
+
+
+def _misfit(above: Layer, below_name: str, below_gives: PlaceType, known: Known) -> str:
+    wanted = " or a ".join(kind.kind for kind in above.takes)
+    between = [
+        name
+        for name, cls in known.items()
+        if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
+    ]
+    offer = f"; put {_or(between)} between them" if between else ""
+    return f"{above.name} needs a {wanted} below it; {below_name} gives a {below_gives.kind}{offer}"
+
+
+def _or(names: list[str]) -> str:
+    shown = [f"`{name}`" for name in names[:3]]
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} or the like"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"

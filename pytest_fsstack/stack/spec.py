@@ -1,0 +1,155 @@
+"""The text of a stack, ``luks(key_size=256) | ext4(mount='noatime')``, as syntax: text to calls and back.
+
+Nothing here knows which layers exist; `pytest_fsstack.stack.model` gives the names a meaning.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+#: What pytest's ``-k`` accepts, so that every stack can be selected by its name.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.:-]*")
+_NAMED = re.compile(rf"\s*(?P<name>{NAME.pattern})\s*=(?!=)\s*(?P<stack>.*)", re.DOTALL)
+
+
+class SpecError(ValueError):
+    """A stack's text is wrong; the message shows where, with a caret under the place.
+
+    `start` and `end` are offsets in characters into `text`.
+    """
+
+    def __init__(self, message: str, text: str, start: int = 0, end: int | None = None) -> None:
+        self.message, self.text, self.start = message, text, start
+        self.end = max(start + 1, len(text) if end is None else end)
+        super().__init__(message, text, self.start, self.end)
+
+    def __str__(self) -> str:
+        line = self.text.replace("\n", " ")
+        return f"{self.message}\n  {line}\n  {' ' * self.start}{'^' * (self.end - self.start)}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One keyword of a call and its literal value."""
+
+    name: str
+    value: object
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One layer as it was written: its name and its options."""
+
+    name: str
+    options: tuple[Option, ...] = ()
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        if not self.options:
+            return self.name
+        return f"{self.name}({', '.join(f'{option.name}={option.value!r}' for option in self.options)})"
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """A whole text: an optional name, and the calls from the bottom up."""
+
+    calls: tuple[Call, ...]
+    name: str | None = None
+
+    def __str__(self) -> str:
+        pipe = " | ".join(map(str, self.calls))
+        return f"{self.name} = {pipe}" if self.name else pipe
+
+
+def parse(text: str) -> Pipe:
+    """Read ``[name =] layer [| layer ...]``; a layer is a name or a call with literal keywords.
+
+    Raises `SpecError` where the text is not of that form.
+    """
+    named = _NAMED.fullmatch(text)
+    name, offset = (named["name"], named.start("stack")) if named else (None, 0)
+    body = text[offset:]
+    if not body.strip():
+        raise SpecError("a stack needs at least one layer, such as ext4", text, offset)
+    offset += len(body) - len(body.lstrip())
+    try:
+        tree = ast.parse(body.strip().replace("\n", " "), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        column = getattr(error, "offset", None) or 1
+        start = min(offset + _characters(body.strip(), column - 1), max(0, len(text) - 1))
+        raise SpecError(
+            "this is not a stack; write layers from the bottom up, such as luks | ext4(mount='noatime')",
+            text,
+            start,
+            start + 1,
+        ) from error
+    return Pipe(tuple(_Reader(text, body.strip(), offset).calls(tree)), name)
+
+
+def _characters(line: str, column: int) -> int:
+    """`ast` counts columns in UTF-8 bytes; a caret needs characters."""
+    return len(line.encode()[:column].decode(errors="ignore"))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    text: str
+    body: str
+    offset: int
+
+    def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
+        start = self.offset + _characters(self.body, node.col_offset)
+        end = self.offset + _characters(self.body, node.end_col_offset or node.col_offset + 1)
+        return start, end
+
+    def calls(self, node: ast.expr) -> list[Call]:
+        # A pipe of n layers is a left-leaning tree of depth n: walk it, so that its length has no limit.
+        found: list[Call] = []
+        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            if isinstance(node.right, ast.BinOp):
+                raise SpecError("write the layers without parentheses, bottom first", self.text, *self.span(node.right))
+            found.append(self.call(node.right))
+            node = node.left
+        found.append(self.call(node))
+        return found[::-1]
+
+    def call(self, node: ast.expr) -> Call:
+        start, end = self.span(node)
+        if isinstance(node, ast.Name):
+            return Call(node.id, (), start, end)
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            raise SpecError(
+                "expected a layer: a name such as ext4, or a call such as ext4(mount='noatime')", self.text, start, end
+            )
+        if node.args:
+            raise SpecError(
+                f"options of {node.func.id} are given by name, such as {node.func.id}(option='value')",
+                self.text,
+                *self.span(node.args[0]),
+            )
+        options = tuple(self.option(node.func.id, keyword) for keyword in node.keywords)
+        names = [option.name for option in options]
+        for index, option in enumerate(options):
+            if option.name in names[:index]:
+                raise SpecError(f"option {option.name!r} is given twice", self.text, option.start, option.end)
+        return Call(node.func.id, options, *self.span(node))
+
+    def option(self, layer: str, keyword: ast.keyword) -> Option:
+        span = self.span(keyword)
+        if keyword.arg is None:
+            raise SpecError(f"options of {layer} are given by name, not with **", self.text, *span)
+        try:
+            value: object = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError):
+            raise SpecError(
+                f"the value of {keyword.arg!r} must be a literal: text in quotes, a number, True or False",
+                self.text,
+                *self.span(keyword.value),
+            ) from None
+        return Option(keyword.arg, value, *span)

@@ -1,0 +1,108 @@
+"""What runs inside the guest: whole sessions on its /dev/vda, of which some are killed.
+
+`tests/kernel/test_sessions_in_guest.py` starts it. No test of this file has a stack itself, because a session holds its
+disk for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.cleanup import kinds
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine import commands, journal
+from tests.kernel.guest.common import (
+    DISK,
+    HERE,
+    dissolves,
+    ended,
+    keys,
+    mappings,
+    mounted,
+    mounted_ecryptfs,
+    nothing_is_left,
+    started,
+)
+
+
+def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
+    found, output = tmp_path / "found.json", tmp_path / "output"
+    options = (f"--fsstack-device={DISK}", "--fsstack-rounds=2", f"--fsstack-json={found}")
+    code = ended(started(output, *options, str(HERE / "inside_comparison.py")))
+    said = output.read_text()
+    assert code == 0, said
+    assert "2 rounds are too few for a verdict" in said
+    assert "4 passed" in said
+
+    (chain,) = json.loads(found.read_text())["chains"]
+    assert [sorted(order) for order in chain["orders"]] == [["ext4", "luks+ext4"]] * 2
+    assert [step["name"] for step in chain["steps"]] == ["write", "read"]
+    for step in chain["steps"]:
+        for stack in ("ext4", "luks+ext4"):
+            assert step["stacks"][stack]["verdict"] is None
+            metrics = step["stacks"][stack]["metrics"]
+            assert len(metrics["seconds"]["samples"]) == 2
+            # The bytes of the disk at the bottom, not those of the mapping as well.
+            moved = metrics["written_bytes" if step["name"] == "write" else "read_bytes"]["samples"]
+            assert all(4 << 20 <= figure < 8 << 20 for figure in moved), (stack, step["name"], moved)
+    assert "/dev/mapper/" in chain["stacks"]["luks+ext4"]["mounts"][0]
+
+
+def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapped: int, proved: bool) -> None:
+    """Kill a session while its stack of so many mappings stands: all of it goes, and a clean-up empties the disk.
+
+    Without `proved`, nothing shows that no files were put on it since, and it is left alone.
+    """
+    standing, output = directory / "standing", directory / "output"
+    patch.setenv("STANDING", str(standing))
+    chosen = [f"--fsstack-stacks={stack}" for stack in stacks]
+    pid = started(output, f"--fsstack-device={DISK}", *chosen, str(HERE / "inside_standing.py"))
+    try:
+        assert commands.wait_until(standing.exists, 120), output.read_text()
+        assert len(mappings()) == mapped, mappings()
+        assert mounted()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    killed = time.monotonic()
+    assert dissolves(10), (mappings(), mounted())
+    print(f"all of it was gone after {time.monotonic() - killed:.1f} s")
+
+    code = ended(started(output, "--fsstack-cleanup"))
+    said = output.read_text()
+    assert code == 0, said
+    assert (f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said) is proved
+    assert ("left alone" in said) is not proved
+    assert journal.cleanup(journal.default_directory(), kinds(BUILT_IN.values())) == journal.Said()
+
+
+def test_nothing_of_a_mapping_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_sigkill(tmp_path, monkeypatch, mapped=1, proved=True)
+
+
+def test_nothing_of_ecryptfs_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    standing, said = tmp_path / "standing", tmp_path / "said"
+    monkeypatch.setenv("STANDING", str(standing))
+    pid = started(said, f"--fsstack-device={DISK}", "--fsstack-stacks=ext4 | ecryptfs", f"{HERE}/inside_standing.py")
+    try:
+        assert commands.wait_until(standing.exists, 120), said.read_text()
+        assert mounted()
+        assert mounted_ecryptfs()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert nothing_is_left(10), (mounted(), mounted_ecryptfs(), keys())
+    code = ended(started(said, "--fsstack-cleanup"))
+    assert code == 0, said.read_text()
+    assert "left alone" not in said.read_text()
+
+
+# The last one, because it leaves the disk without a label.
+def test_nothing_of_many_mappings_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_sigkill(tmp_path, monkeypatch, "raid | lvm(kind='thin') | ext4", mapped=9, proved=False)

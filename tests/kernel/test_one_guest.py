@@ -1,0 +1,42 @@
+"""The way to a guest and back, in one session and one boot: another kernel, a LUKS stack in it, and a comparison.
+
+What this leaves out is in the other files of this folder.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.kernels.images import resolve
+from tests.kernel.test_kernel_parameter import guests, older, prepare, run, troubles
+
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
+
+__all__ = ["older"]
+
+
+def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_are_compared(
+    older: Path, tmp_path: Path
+) -> None:
+    guest, here = (resolve(text, tmp_path).name for text in (str(older), "host"))
+    done = run(
+        prepare(tmp_path),
+        tmp_path,
+        *(f"--fsstack-kernel={older}", "--fsstack-kernel=host", "--fsstack-rounds=1", "-k", "write", "-v"),
+        *("--fsstack-json=out.json", "--junitxml=out.xml"),
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert f"kernels {guest} (baseline), {here}" in said
+    assert {name: text for name, text in troubles(tmp_path / "out.xml").items() if text} == {}
+    between, within = json.loads((tmp_path / "out.json").read_text())["chains"]
+    assert within["id"] == f"{between['id']} (in each kernel)"
+    for chain in between, within:
+        stacks = chain["steps"][0]["stacks"]
+        for stack in f"ext4:{guest}", f"luks+ext4:{guest}", f"ext4:{here}":
+            assert stacks[stack]["rounds"] == [1], f"{stack}: {stacks[stack]}"
+        assert any("/dev/mapper/" in mount for mount in chain["stacks"][f"luks+ext4:{guest}"]["mounts"])
+    assert guests(tmp_path) == []

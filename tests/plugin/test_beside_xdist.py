@@ -1,0 +1,53 @@
+"""Workers of pytest-xdist that are not a kernel's: nothing is measured there, and a gate says so beforehand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+pytest.importorskip("xdist", reason="needs pytest-xdist: pip install pytest-fsstack[kernel]")
+
+pytestmark = pytest.mark.plugins("xdist")
+
+TEST = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.benchmark
+def test_step(fsstack, timed, log):
+    log("measured")
+    with timed(cold=False):
+        pass
+
+@pytest.mark.fsstack("plain")
+def test_that_measures_nothing(fsstack):
+    assert fsstack.path.is_dir()
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_benchmarks_are_skipped_with_the_reason(project: Project, workers: str) -> None:
+    project.write(TEST)
+    result = project.run("--fsstack-rounds=1", "-n", workers, "-rs")
+    result.assert_outcomes(passed=1, skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED *stacks are measured one after the other*run without -n*"])
+    assert not (project.pytester.path / "log").exists()
+
+
+@pytest.mark.parametrize("gate", ["--fsstack-strict", "--fsstack-missing=fail"])
+@pytest.mark.parametrize("workers", [["-n", "1"], ["-n2"], ["--dist=load", "--tx=popen"]])
+def test_a_gate_is_refused_before_anything_starts(project: Project, gate: str, workers: list[str]) -> None:
+    project.write(TEST)
+    result = project.run(gate, *workers)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stdout.str() + result.stderr.str()
+    assert said.count(f"{gate}: nothing would be measured: stacks are measured one after the other") == 1
+    assert "passed" not in said
+    assert "skipped" not in said
+
+
+def test_none_at_all_is_no_worker(project: Project) -> None:
+    project.write(TEST)
+    project.pytester.makeini("[pytest]\naddopts = -n 2")
+    project.run("--fsstack-rounds=1", "-n", "0").assert_outcomes(passed=3)

@@ -1,0 +1,139 @@
+"""What a session gives to the CI that it runs in, and that it gives nothing anywhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_fsstack import ci
+from tests.plugin.conftest import Project
+
+#: The second stack costs far more, by a figure that is not the clock's.
+TEST = """
+import pytest
+
+
+@pytest.mark.fsstack("plain", "crypt(cost=500)")
+@pytest.mark.fsstack_budget("30%", metric="steps")
+class TestIt:
+    def test_write(self, timed, fsstack, cost):
+        with timed():
+            (fsstack.path / "file").write_bytes(bytes(4096))
+        timed.record("steps", cost)
+
+
+def test_other():
+    assert False, "not ours"
+"""
+LINE = TEST.strip().split("\n").index("    def test_write(self, timed, fsstack, cost):") + 1
+BROKEN = "crypt-cost.500: steps x5.00 (x5.00 to x5.00) over plain, budget x1.3"
+
+
+@pytest.fixture
+def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    project.pytester.mkdir("repository")
+    project.write(TEST)
+    return project
+
+
+def github(project: Project, monkeypatch: pytest.MonkeyPatch, summary: str) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.pytester.path))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", summary)
+
+
+def gitlab(project: Project, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("CI_PROJECT_DIR", str(directory))
+
+
+def run(project: Project, *words: str) -> pytest.RunResult:
+    result = project.run("--fsstack-rounds=5", *words)
+    result.assert_outcomes(passed=1, failed=2)
+    assert result.ret == 1
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    return result
+
+
+def test_github_gets_a_summary_and_an_annotation(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    github(project, monkeypatch, "summary.md")
+    Path("summary.md").write_text("# What an earlier command of the step wrote\n")
+    result = run(project)
+    errors = [line for line in result.outlines if line.startswith("::error")]
+    name = "test_it.py%3A%3ATestIt%3A%3Atest_write[crypt-cost.500]"
+    assert errors == [f"::error file=test_it.py,line={LINE},title={name}::{BROKEN.replace('%', '%25')}"]
+    first, *rest = Path("summary.md").read_text().splitlines()
+    assert first == "# What an earlier command of the step wrote"
+    assert rest[0].startswith("## test_it.py::TestIt on dir:")
+    assert any("| crypt-cost.500" in line and "FAIL" in line for line in rest)
+
+
+@pytest.mark.parametrize("file", ["no/such/directory/summary.md", "."])
+def test_a_summary_that_cannot_be_written_is_a_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    github(project, monkeypatch, file)
+    said = [line for line in run(project).outlines if "GITHUB_STEP_SUMMARY" in line]
+    assert len(said) == 1
+    assert said[0].startswith("fsstack: GITHUB_STEP_SUMMARY: not written: ")
+
+
+def test_gitlab_gets_its_reports(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    gitlab(project, monkeypatch, project.pytester.path)
+    run(project)
+    (entry,) = json.loads(Path(ci.GITLAB_CODE_QUALITY).read_text())
+    assert entry["description"] == f"test_it.py::TestIt::test_write[crypt-cost.500]: {BROKEN}"
+    assert entry["location"] == {"path": "test_it.py", "lines": {"begin": LINE}}
+    metrics = Path(ci.GITLAB_METRICS).read_text().splitlines()
+    assert metrics[-1] == "# EOF"
+    assert any('fsstack_verdict="fail"' in line and line.endswith(" 1") for line in metrics)
+
+
+def test_reports_that_cannot_be_written_are_a_line_each(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    gitlab(project, monkeypatch, Path("/proc/nothing/here"))
+    said = [line for line in run(project).outlines if line.startswith("fsstack: fsstack-")]
+    assert len(said) == 2
+    assert all(": not written: " in line for line in said)
+
+
+def test_nothing_is_given_elsewhere_or_if_it_is_forbidden(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(name.startswith(("GITHUB_", "GITLAB_", "CI_")) for name in os.environ), "see tests/conftest.py"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    gitlab(project, monkeypatch, project.pytester.path)
+    result = run(project, "--fsstack-ci=off")
+    monkeypatch.delenv("GITLAB_CI")
+    assert "::error" not in result.stdout.str() + run(project).stdout.str()
+    there = {path.name for path in project.pytester.path.iterdir()}
+    assert not there & {"summary.md", ci.GITLAB_CODE_QUALITY, ci.GITLAB_METRICS}
+
+
+def test_a_session_without_stacks_gives_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    pytester.makepyfile("def test_it(): assert False")
+    assert "::error" not in pytester.runpytest_subprocess("-p", "no:cacheprovider").stdout.str()
+    assert not Path("summary.md").exists()
+
+
+def test_junit_shows_where_what_and_how_much(project: Project) -> None:
+    # GitLab reads classname, name and file, which only the family xunit1 has; Jenkins keeps properties.
+    run(project, "--junitxml=junit.xml", "-o", "junit_family=xunit1")
+    cases = {case.get("name"): case for case in ElementTree.parse("junit.xml").iter("testcase")}
+    broken, kept = cases["test_write[crypt-cost.500]"], cases["test_write[plain]"]
+    for case in broken, kept:
+        assert (case.get("classname"), case.get("file")) == ("test_it.TestIt", "test_it.py")
+    properties = {each.get("name"): each.get("value") or "" for each in broken.iter("property")}
+    assert properties["fsstack_verdict"] == "fail"
+    assert float(properties["fsstack_steps_estimate"]) == pytest.approx(4.0)
+    assert float(properties["fsstack_steps_low"]) <= float(properties["fsstack_steps_high"])
+    assert properties["fsstack_summary"] == f"fail: {BROKEN.partition(': ')[2]}"
+    failure = broken.find("failure")
+    assert failure is not None
+    first = (failure.get("message") or "").splitlines()[0]
+    assert first == f"Failed: {BROKEN}"
+    assert len(first) <= 80
+    assert kept.find("failure") is None

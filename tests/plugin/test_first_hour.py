@@ -1,0 +1,144 @@
+"""What a new user does first, and what happened then: each was a stumble once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+ROOT = Path(__file__).parents[2]
+
+
+def only_installed(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """pytest in the checkout, as if only `pip install -e .` had run."""
+    (tmp_path / "hypothesis.py").write_text("raise ModuleNotFoundError('only the tests have it')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", *arguments]
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_in_a_checkout_the_scenarios_need_nothing_that_only_the_tests_have(tmp_path: Path) -> None:
+    done = only_installed(tmp_path, "--fsstack-size=4G", "-k", "btrfs", "--collect-only", "-q")
+    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
+    assert "scenarios/test_encryption_overhead.py::TestEncryptionOverhead::test_extract[btrfs]" in done.stdout
+
+
+def test_a_stack_that_cannot_be_built_says_it_once(project: Project) -> None:
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('broken')\ndef test_it(fsstack):\n    pass\n",
+    )
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    text = result.stdout.str()
+    assert "direct cause" not in text
+    assert "another exception" not in text
+    # Once where it happened, and once in pytest's short summary.
+    assert text.count("could not build `broken`") == 2
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected"),
+    [
+        (
+            "fsstack(['plain'])",
+            "the marker fsstack takes stacks as text, such as fsstack('ext4', 'xfs') (got ['plain'])",
+        ),
+        ("fsstack('plain', baseline=['plain'])", "the marker fsstack takes baseline= as text (got ['plain'])"),
+        (
+            "fsstack('plain', baselin='plain')",
+            "the marker fsstack has no argument 'baselin'; did you mean baseline=[?]",
+        ),
+        ("fsstack_budget(overhed=0.3)", "fsstack_budget: it has no argument 'overhed'; did you mean overhead=[?]"),
+        ("fsstack_budget(0.3, metric=['cost'])", "fsstack_budget: metric must be the name of one metric, *'cost'*"),
+        ("fsstack_budget(0.3, 0.4)", "fsstack_budget: only overhead is given without its name*"),
+        ("fsstack_budget({3: 0.3})", "fsstack_budget: a pattern must be text, such as 'luks[*]' (got 3)"),
+        ("fsstack_budget('lots')", "fsstack_budget: must be a percentage such as 5% (got 'lots')"),
+        ("fsstack_remark(3)", "fsstack_remark: it takes one text"),
+    ],
+)
+def test_a_mistake_in_a_marker_is_one_line(project: Project, marker: str, expected: str) -> None:
+    stacks = "" if marker.startswith("fsstack(") else "@pytest.mark.fsstack('plain')\n"
+    project.write(
+        f"import pytest\n\n{stacks}@pytest.mark.{marker}\n@pytest.mark.benchmark\ndef test_it(timed):\n    pass\n"
+    )
+    result = project.pytester.runpytest_inprocess(f"--fsstack-device=dir:{project.device}", "-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: test_it.py::test_it: {expected.replace('[[', '[[]')}"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+def test_a_budget_that_may_have_been_meant_in_percent_is_doubted(project: Project) -> None:
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('plain')\n@pytest.mark.fsstack_budget(30)\n@pytest.mark.benchmark\n"
+        "def test_it(timed):\n    with timed(cold=False):\n        pass\n"
+    )
+    result = project.run("--fsstack-rounds=1")
+    result.stdout.fnmatch_lines(["*fsstack_budget: overhead=30 allows 3000 %; write '30%' or, if it is meant, '3000%'"])
+
+
+def test_a_governor_is_refused_before_anything_runs_if_there_is_none(project: Project) -> None:
+    conftest = project.pytester.path / "conftest.py"
+    none = "\nfrom pytest_fsstack.machine import tuning\ntuning._governors = lambda: []\n"
+    conftest.write_text(conftest.read_text() + none)
+    project.write("import pytest\n\n@pytest.mark.fsstack('plain')\ndef test_it(fsstack):\n    pass\n")
+    result = project.run("--fsstack-governor=performance")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --fsstack-governor: the CPUs here have no governor, *: leave --fsstack-governor*"]
+    )
+
+
+def test_below_the_table_stands_how_to_get_what_another_kernel_can(project: Project) -> None:
+    conftest = project.pytester.path / "conftest.py"
+    layer = """
+
+@dataclass(frozen=True)
+class Magic(Plain):
+    name: ClassVar = "magic"
+
+    def needs(self):
+        from pytest_fsstack import KernelFilesystem
+
+        return [KernelFilesystem("nosuchfs")]
+"""
+    hook = "\n\ndef pytest_fsstack_layers"
+    text = conftest.read_text().replace(hook, layer + hook).replace("[Plain, ", "[Magic, Plain, ")
+    conftest.write_text(text)
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('plain', 'magic')\n@pytest.mark.benchmark\n"
+        "def test_it(timed):\n    with timed(cold=False):\n        pass\n"
+    )
+    result = project.run("--fsstack-rounds=1")
+    result.stdout.fnmatch_lines(["fsstack: magic: this kernel cannot, and a VM of another one can *--fsstack-kernel=*"])
+
+
+def test_a_plain_directory_is_a_baseline_without_root(project: Project) -> None:
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('directory', 'copy = directory')\n@pytest.mark.benchmark\n"
+        "def test_it(fsstack, timed):\n    with timed(cold=False):\n        (fsstack.path / 'file').write_text('x')\n"
+    )
+    result = project.run("--fsstack-rounds=1")
+    result.assert_outcomes(passed=2)
+    # On a busy machine one round may take many times as long.
+    result.stdout.re_match_lines([r"copy +\S+ \S?s +(x\d|[+-]\d.*%)"])
+
+
+def test_nothing_is_measured_if_the_baseline_cannot_run(project: Project) -> None:
+    project.write(
+        "import pytest\n\n@pytest.mark.fsstack('absent', 'plain')\n@pytest.mark.benchmark\n"
+        "def test_it(timed, log):\n    log('ran')\n    with timed(cold=False):\n        pass\n"
+    )
+    result = project.run("-rs")
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*the baseline absent * cannot run here (needs no-such-tool: *): name another one with *"]
+    )
+    assert not (project.pytester.path / "log").exists()
+    assert project.run("--fsstack-missing=fail").ret == pytest.ExitCode.TESTS_FAILED
+    project.run("--fsstack-baseline=plain", "--fsstack-rounds=1").assert_outcomes(passed=1, skipped=1)

@@ -1,0 +1,186 @@
+"""A gate that measured nothing, or that judges nothing, is never silent."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+UNMARKED = """
+import random
+import pytest
+
+rng = random.Random(7)
+
+@pytest.mark.fsstack("plain", "dear = crypt(cost=150)", "same = crypt(cost=100)", "near = crypt(cost=107)")
+class TestCost:
+    @pytest.mark.fsstack_budget(overhead=0.10, metric="cost")
+    def test_step(self, fsstack, timed, cost, log):
+        log("ran")
+        with timed(cold=False):
+            pass
+        timed.record("cost", cost * rng.gauss(1, 0.02), unit="coins")
+"""
+
+
+def test_a_budget_is_judged_without_the_mark_of_a_benchmark(project: Project) -> None:
+    project.write(UNMARKED)
+    result = project.run("-k", "dear or same")
+    result.assert_outcomes(failed=1, passed=1, deselected=2)
+    result.stdout.fnmatch_lines(["dear: cost +*budget 10 %*"])
+
+
+def test_decided_stacks_stop_and_the_baseline_goes_on(project: Project) -> None:
+    project.write(UNMARKED)
+    project.run("--fsstack-budget=ne*: cost 7%", "--fsstack-seed=3")
+    ran = Counter(project.log)
+    assert ran["ran dear"] == ran["ran same"] == 8
+    assert ran["ran near"] == ran["ran plain"] >= 40
+
+
+def test_a_test_with_timed_is_measured_without_any_mark(project: Project) -> None:
+    project.write(UNMARKED.replace('    @pytest.mark.fsstack_budget(overhead=0.10, metric="cost")\n', ""))
+    project.run("-k", "dear").assert_outcomes(passed=1, deselected=3)
+    assert Counter(project.log) == {"ran dear": 8, "ran plain": 8}
+
+
+def test_a_budget_without_a_timed_block_fails(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.fsstack_budget(overhead=0.1)
+        def test_it(fsstack):
+            pass
+    """)
+    result = project.run("--fsstack-rounds=1")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*this test has a budget, but measured nothing*with timed()*"])
+
+
+@pytest.mark.parametrize(
+    ("marker", "options"),
+    [("overhead={'daer': 0.1}", []), ("overhead=0.1", ["--fsstack-budget=daer: cost 30%"])],
+)
+def test_a_pattern_that_matches_no_stack_is_refused_with_the_nearest_name(
+    project: Project, marker: str, options: list[str]
+) -> None:
+    project.write(UNMARKED.replace("overhead=0.10", marker))
+    result = project.run(*options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no stack is called 'daer'*did you mean 'dear'*"])
+
+
+def test_budgets_that_were_all_skipped_are_said_last_and_fail_a_strict_gate(project: Project) -> None:
+    project.write(UNMARKED.replace("dear = crypt(cost=150)", "dear = absent"))
+    result = project.run("-k", "dear")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*none of the 1 budgets of this session was judged*"])
+    result = project.run("-k", "dear", "--fsstack-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*0 budgets judged: this gate has measured nothing, and so it fails*"])
+
+
+def test_a_budget_whose_baseline_is_skipped_is_an_error_that_names_it(project: Project) -> None:
+    project.write(
+        UNMARKED.replace("with timed", "if fsstack.stack.id == 'plain':\n            pytest.skip()\n        with timed")
+    )
+    result = project.run("-k", "plain or same")
+    result.assert_outcomes(failed=1, skipped=1, deselected=2)
+    result.stdout.fnmatch_lines(["*same: cost: nothing to compare with: baseline plain: was skipped in round 1*"])
+
+
+def test_a_budget_whose_baseline_was_not_collected_is_refused(project: Project) -> None:
+    project.write(UNMARKED)
+    with (project.pytester.path / "conftest.py").open("a") as file:
+        file.write(
+            """
+class Remover:
+    @pytest.hookimpl(tryfirst=True, wrapper=True)
+    def pytest_collection_modifyitems(self, items):
+        items[:] = [item for item in items if "plain" not in item.name]
+        yield
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Remover())
+"""
+        )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*it has a budget over the baseline plain, which was not collected*"])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_budget_whose_baseline_this_machine_lacks_is_skipped_and_counted(project: Project, strict: bool) -> None:
+    lacking = UNMARKED.replace('"plain"', '"none = absent"').replace("TestCost", "TestOther")
+    project.write(UNMARKED + lacking)
+    result = project.run("-k", "same or (TestOther and dear)", "-rs", *(["--fsstack-strict"] if strict else []))
+    if strict:
+        result.assert_outcomes(passed=1, errors=2, deselected=5)
+        result.stdout.fnmatch_lines(["*its budget has nothing to compare with: *none on * cannot run here*strict*"])
+    else:
+        result.assert_outcomes(passed=1, skipped=2, deselected=5)
+    result.stdout.fnmatch_lines(["fsstack: 2 of the 3 budgets of this session were not judged"])
+
+
+def test_a_baseline_that_cannot_be_built_leaves_budgets_that_fail(project: Project) -> None:
+    project.write(UNMARKED.replace('"plain"', '"base = broken"'))
+    result = project.run("-k", "same or base")
+    assert result.parseoutcomes()["errors"] == 2
+    result.stdout.fnmatch_lines(["*its budget has nothing to compare with: *the baseline base on * cannot be built*"])
+
+
+INI = "[pytest]\nfsstack_budget = {}"
+
+
+def test_an_ini_with_a_budget_for_no_stack_at_all_is_refused(project: Project) -> None:
+    project.write(UNMARKED)
+    project.pytester.makeini(INI.format("daer: cost 30%"))
+    result = project.run("-k", "same", "--collect-only")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*fsstack_budget in *: no stack is called 'daer'*did you mean 'dear'*"])
+    # A session that collects a part of the project does not know all stacks.
+    project.run("-k", "same", "test_it.py", "--fsstack-rounds=5").assert_outcomes(passed=1, deselected=3)
+
+
+SUSPECT = """
+import pytest
+
+@pytest.mark.fsstack("plain", "lucky = crypt(cost=100)", "dear = crypt(cost=150)", "same = crypt(cost=100)")
+class TestCost:
+    runs = {}
+
+    @pytest.mark.fsstack_budget(overhead=0.10, metric="cost")
+    def test_step(self, fsstack, timed, cost, log):
+        name = fsstack.stack.id
+        log(name)
+        runs = self.runs[name] = self.runs.get(name, 0) + 1
+        with timed(cold=False):
+            pass
+        # A stack that is slow by chance in its first block, and never again.
+        timed.record("cost", cost * (1 + runs / 1000) * (1.5 if name == "lucky" and runs <= 8 else 1), unit="coins")
+"""
+
+
+def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(project: Project) -> None:
+    project.write(SUSPECT)
+    result = project.run("--fsstack-errors=session")
+    result.assert_outcomes(failed=1, passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*fail:*cost: overhead * confirmed by 8 fresh rounds: *",
+            "*any of this session's is called broken in at most 5 %*",
+        ]
+    )
+    ran = Counter(line.split()[0] for line in project.log)
+    # Only suspects run again, and what they are compared with.
+    assert ran == {"plain": 16, "lucky": 16, "dear": 16, "same": 8}
+
+
+def test_each_budget_has_its_own_error_rate_unless_the_gate_is_strict(project: Project) -> None:
+    project.write(SUSPECT)
+    project.run().assert_outcomes(failed=2, passed=2)
+    project.run("--fsstack-strict").assert_outcomes(failed=1, passed=3)

@@ -1,0 +1,190 @@
+"""What pytest's own marks and selections mean beside chains, and whose error it is when something breaks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+CHAIN = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt", "dear = crypt(cost=300)")
+class TestChain:
+    def test_fill(self, fsstack, log):
+        log("fill")
+        assert fsstack.stack.id != FAILS, "this disk is full"
+
+    @pytest.mark.fsstack_budget("30%", metric="cost")
+    def test_read(self, fsstack, timed, cost, log):
+        log("read")
+        with timed(cold=False):
+            pass
+        timed.record("cost", cost, unit="coins")
+"""
+
+
+@pytest.mark.parametrize("fails", ["plain", "crypt"])
+@pytest.mark.parametrize(
+    "selection", [["-k", "read and crypt and not dear"], ["test_it.py::TestChain::test_read[crypt]"]]
+)
+def test_what_breaks_a_selected_test_without_being_selected_is_its_error(
+    project: Project, fails: str, selection: list[str]
+) -> None:
+    project.write(CHAIN.replace("FAILS", repr(fails)))
+    result = project.run("--fsstack-rounds=2", *selection)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.parseoutcomes()["errors"] == 1
+    result.stdout.fnmatch_lines([f"fill failed on {fails} on *", "*this disk is full*"])
+
+
+@pytest.mark.parametrize("stacks", ["broken, crypt", "crypt, broken"])
+def test_a_stack_that_cannot_be_built_is_the_error_of_the_selected_test(project: Project, stacks: str) -> None:
+    baseline, other = stacks.split(", ")
+    project.write(CHAIN.replace("FAILS", "''").replace('"plain", "crypt"', f'"{baseline}", "{other}"'))
+    # Of the first step nothing is selected, and of the baseline neither.
+    result = project.run("--fsstack-rounds=2", "-k", f"read and {other} and not dear")
+    assert result.parseoutcomes()["errors"] == 1
+    result.stdout.fnmatch_lines(["*/no/such/file*"])
+
+
+def test_a_baseline_that_cannot_be_built_ends_its_chain_in_round_1(project: Project) -> None:
+    project.write(CHAIN.replace("FAILS", "''").replace('"plain"', '"broken"'))
+    result = project.run("--fsstack-rounds=5", "-rs")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    # The baseline, and the two budgets that have nothing to compare with.
+    assert result.parseoutcomes()["errors"] == 3
+    result.stdout.fnmatch_lines(["*ended in round 1, because the baseline broken on * cannot be built*"])
+    # Of the five rounds that there were to be, the first, in which the baseline came last.
+    assert project.log == ["fill crypt", "read crypt", "fill dear", "read dear"]
+
+
+@pytest.mark.parametrize("mark", ["skip(reason='not today')", "xfail(run=False, reason='not today')"])
+def test_a_step_that_a_mark_skips_is_left_out_and_the_others_keep_their_rounds(project: Project, mark: str) -> None:
+    step = "    def test_fill"
+    project.write(CHAIN.replace("FAILS", "''").replace(step, f"    @pytest.mark.{mark}\n{step}"))
+    result = project.run("--fsstack-rounds=8")
+    result.assert_outcomes(passed=2, failed=1, **{"skipped" if mark.startswith("skip") else "xfailed": 3})
+    assert Counter(project.log) == {f"read {stack}": 8 for stack in ("plain", "crypt", "dear")}
+
+
+def test_a_stack_that_did_not_do_the_work_is_not_blamed_on_the_baseline(project: Project) -> None:
+    lines = '        timed.record("cost", cost, unit="coins")\n'
+    partial = '        if fsstack.stack.id == "crypt":\n            timed.incomplete("3 of 7 links failed")\n'
+    project.write(CHAIN.replace("FAILS", "''").replace(lines, lines + partial))
+    result = project.run("--fsstack-rounds=8", f"--fsstack-report=json={project.pytester.path}/r.json")
+    result.stdout.no_fnmatch_line("*it was not measured*")
+    written = (project.pytester.path / "r.json").read_text()
+    assert "cost: crypt did not do the work: 3 of 7 links failed" in written
+    assert "it was not measured" not in written
+
+
+DEAR = CHAIN.replace("FAILS", "''")
+
+
+def test_an_expected_failure_is_measured_and_judged_before_it_is_one(project: Project) -> None:
+    mark = "    @pytest.mark.xfail(strict=True, reason='BUG-1')\n    @pytest.mark.fsstack_budget"
+    project.write(DEAR.replace("    @pytest.mark.fsstack_budget", mark))
+    result = project.run("-k", "read and dear", "-rx")
+    result.assert_outcomes(xfailed=1, deselected=5)
+    assert Counter(project.log)["read dear"] == 8
+
+
+@pytest.mark.parametrize(
+    ("xfail", "outcomes"),
+    [
+        ("{'dear': 'BUG-1'}", {"passed": 5, "xfailed": 1}),
+        ("{'dear': 'BUG-1', 'crypt': 'BUG-2'}", {"passed": 4, "xfailed": 1, "xpassed": 1}),
+        ("{'crypt': 'BUG-2'}", {"passed": 4, "xpassed": 1, "failed": 1}),
+    ],
+)
+def test_a_budget_may_be_expected_to_be_broken_on_one_stack(
+    project: Project, xfail: str, outcomes: dict[str, int]
+) -> None:
+    project.write(DEAR.replace('metric="cost")', f'metric="cost", xfail={xfail})'))
+    project.run("--fsstack-rounds=8").assert_outcomes(**outcomes)
+
+
+def test_without_benchmarks_a_strict_gate_runs_each_stack_once_and_judges_nothing(project: Project) -> None:
+    project.write(DEAR)
+    result = project.run("--benchmark-disable", "--fsstack-strict")
+    result.assert_outcomes(passed=6)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["fsstack: --benchmark-disable: each stack runs once, and no budget is judged"])
+    assert set(Counter(project.log).values()) == {1}
+
+
+CLASS = """
+import pytest
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.fsstack("plain", "crypt")
+class TestChain:
+    @pytest.mark.parametrize("mode", "ab")
+    def test_fill(self, fsstack, mode, size):
+        assert not (fsstack.path / f"file-{mode}").exists()
+        (fsstack.path / f"file-{mode}").write_text(str(size))
+
+    @pytest.mark.benchmark
+    def test_read(self, fsstack, timed, size, record_property):
+        record_property("mine", size)
+        with timed(cold=False):
+            assert (fsstack.path / "file-b").read_text() == str(size)
+"""
+
+
+def test_each_value_of_a_class_is_a_chain_of_its_own(project: Project) -> None:
+    project.write(CLASS)
+    result = project.run("--fsstack-rounds=2")
+    result.assert_outcomes(passed=12)
+    result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]1[]] on *"])
+    result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]2[]] on *"])
+    assert [line.split() for line in result.stdout.lines if line.startswith("seconds ")] == [["seconds", "read"]] * 2
+
+
+def test_a_property_is_recorded_once_and_not_in_each_round(project: Project) -> None:
+    project.write(CLASS)
+    project.run("--fsstack-rounds=3", "--junit-xml=report.xml")
+    assert (project.pytester.path / "report.xml").read_text().count('name="mine"') == 4
+
+
+def test_who_cannot_be_given_a_stack_is_told_so_in_a_sentence(project: Project) -> None:
+    project.write("""
+        import unittest
+        import pytest
+
+        @pytest.mark.usefixtures("fsstack")
+        class TestOld(unittest.TestCase):
+            def test_it(self):
+                pass
+
+        @pytest.mark.fsstack("plain")
+        def test_by_name(request):
+            request.getfixturevalue("fsstack")
+
+        @pytest.mark.fsstack("plain")
+        def test_well(fsstack):
+            pass
+    """)
+    result = project.run()
+    assert result.parseoutcomes() == {"passed": 1, "failed": 1, "errors": 1}
+    result.stdout.no_fnmatch_line("*AttributeError*")
+    assert result.stdout.str().count("because fsstack (or timed) is not an argument of the test") >= 2
+
+
+def test_a_test_without_stacks_is_an_error_of_this_test_alone(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        def test_without(fsstack):
+            pass
+
+        @pytest.mark.fsstack("plain")
+        def test_well(fsstack):
+            pass
+    """)
+    result = project.run()
+    assert result.parseoutcomes() == {"passed": 1, "errors": 1}
+    result.stdout.fnmatch_lines(["*there are no stacks to run it on: mark it with*"])

@@ -1,0 +1,71 @@
+"""What the JSON of a session says of the run: labels, times, scale, work; and that it keeps to its schema."""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import datetime
+
+import pytest
+
+from pytest_fsstack.judging import saved
+from tests.plugin.conftest import Project
+
+TEST = """
+import pytest
+from pytest_fsstack import workload
+
+@workload()
+def idle(timed, fsstack, *, times=3):
+    with timed(bytes=1000, cold=False):
+        pass
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_step(fsstack, timed):
+    idle(timed, fsstack, times=5)
+"""
+
+
+def test_the_json_of_a_session_says_what_run_it_is_and_keeps_to_the_schema(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jsonschema
+
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("CI_COMMIT_SHA", "c0ffee")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.pytester.path.parent))
+    project.pytester.makeini("[pytest]\nfsstack_label =\n    team=a\n    rack=b")
+    project.write(TEST)
+    words = ("--fsstack-label=team=storage", "--fsstack-label=ticket=7", "--fsstack-scale=paper")
+    result = project.run("--fsstack-rounds=2", *words, "--fsstack-json=out.json")
+    result.assert_outcomes(passed=2)
+    content = json.loads((project.pytester.path / "out.json").read_text())
+    jsonschema.Draft202012Validator(saved.schema()).validate(content)
+    session = content["session"]
+    assert session["labels"] == {
+        "ci": "gitlab",
+        "commit": "c0ffee",
+        "kernel": platform.release(),
+        "team": "storage",
+        "ticket": "7",
+    }
+    assert session["scale"] == "paper"
+    start, stop = (datetime.fromisoformat(session[name]) for name in ("start", "stop"))
+    assert start.tzinfo is not None
+    assert start <= stop
+    (step,) = content["chains"][0]["steps"]
+    assert step["work"] == {
+        "bytes": 1000,
+        "direction": "write",
+        "cold": False,
+        "workloads": [{"name": "idle", "options": {"times": 5}}],
+    }
+
+
+def test_a_label_that_is_none_is_one_line(project: Project) -> None:
+    project.write(TEST)
+    result = project.run("--fsstack-label=team")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --fsstack-label: must be KEY=VALUE, the key of letters, digits and _ (got 'team')"]
+    )

@@ -1,0 +1,117 @@
+"""What an ini may say, with the same checks as the command line, and what a mistake in it says."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import options
+from tests.plugin.conftest import Project
+
+
+def mistake(project: Project, ini: str, *arguments: str) -> str:
+    """What pytest says instead of starting, with these lines in its ini."""
+    pytester = project.pytester
+    (pytester.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
+    with pytest.raises(pytest.UsageError) as caught:
+        pytester.parseconfigure(f"--fsstack-device=dir:{project.device}", *arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fsstack_vm_accel = KVM", "fsstack_vm_accel in pytest.ini: must be auto, kvm or tcg (got 'KVM')"),
+        ("fsstack_boots = two", "fsstack_boots in pytest.ini: must be a whole number from 1 on (got two)"),
+        ("fsstack_boots = 0", "fsstack_boots in pytest.ini: must be a whole number from 1 on (got 0)"),
+        (
+            "fsstack_max_regression = 5",
+            "fsstack_max_regression in pytest.ini: must be a percentage such as 5% (got '5')",
+        ),
+        ("fsstack_vm_memory = lots", "fsstack_vm_memory in pytest.ini: 'lots' is not a size*"),
+        ("fsstack_vm_memory = 2", "fsstack_vm_memory in pytest.ini: must be at least 128M (got 2)"),
+        ("fsstack_vm_cpus = -1", "fsstack_vm_cpus in pytest.ini: must be a whole number from 1 on (got -1)"),
+        ("fsstack_vm_timeout = nan", "fsstack_vm_timeout in pytest.ini: must be a number of seconds above 0*"),
+        ("fsstack_strict = maybe", "fsstack_strict in pytest.ini: *maybe*; write true or false"),
+        ("fsstack_missing = explode", "fsstack_missing in pytest.ini: must be skip or fail (got 'explode')"),
+        ("fsstack_scale = huge", "fsstack_scale in pytest.ini: must be smoke, small or paper (got 'huge')"),
+        ("fsstack_size = big", "fsstack_size in pytest.ini: 'big' is not a size*"),
+        ("fsstack_dir = /no/such", "fsstack_dir in pytest.ini: there is no directory /no/such"),
+        ("fsstack_corpus = /no/such", "fsstack_corpus in pytest.ini: there is no file or directory /no/such"),
+        ("fsstack_rounds = 0", "fsstack_rounds in pytest.ini: must be a whole number from 1 on (got 0)"),
+        ("fsstack_alpha = 1", "fsstack_alpha in pytest.ini: an error rate must be between 0 and 0.5*(got 1)"),
+        ("fsstack_budget = lots", "fsstack_budget in pytest.ini: 'lots' is not a budget*"),
+        ("fsstack_stacks = crupt", "fsstack_stacks in pytest.ini: unknown layer 'crupt'; did you mean crypt*"),
+        ("fsstack_scheduler = none", "fsstack_scheduler in pytest.ini: it is for block devices; dir:* is a directory"),
+        ("fsstack_roundz = 8", "fsstack_roundz in pytest.ini: there is no such option; did you mean fsstack_rounds[?]"),
+        ("fsstack-rounds = 8", "fsstack-rounds in pytest.ini: there is no such option; did you mean fsstack_rounds[?]"),
+        ("fsstack_overwrite = /dev/sdz", "fsstack_overwrite in pytest.ini: --fsstack-overwrite can only be given on *"),
+    ],
+)
+def test_a_mistake_in_an_ini_is_one_line_that_names_the_ini(project: Project, line: str, expected: str) -> None:
+    assert fnmatch.fnmatchcase(mistake(project, line), expected)
+
+
+def test_a_mistake_in_an_ini_is_one_line_for_a_person(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nfsstack_device = sdb1\n")
+    result = pytester.runpytest_subprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: fsstack_device in tox.ini: 'sdb1' is not a device*"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+def test_a_value_from_the_command_lines_o_is_named_so(project: Project) -> None:
+    said = mistake(project, "", "-o", "fsstack_vm_accel=KVM")
+    assert said == "-o fsstack_vm_accel: must be auto, kvm or tcg (got 'KVM')"
+
+
+def test_the_command_line_wins_over_the_ini(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nfsstack_rounds = 2\nfsstack_strict = true\nfsstack_vm_cpus = 3\n")
+    config = pytester.parseconfigure("--fsstack-rounds=1")
+    names = ("rounds", "strict", "vm-cpus", "boots", "stacks", "device", "discard", "governor", "vm-memory")
+    values = {name: options.value(config, name) for name in names}
+    assert values == {
+        **{"rounds": 1, "strict": True, "vm-cpus": 3, "boots": 1, "stacks": [], "device": ["loop"]},
+        **{"discard": False, "governor": None, "vm-memory": 2 << 30},
+    }
+
+
+def test_options_of_other_plugins_are_not_ours(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("def pytest_addoption(parser):\n    parser.addini('fsstack_own', '')\n")
+    pytester.makeini("[pytest]\nfsstack_own = x\n")
+    assert not options.any_given(pytester.parseconfigure())
+
+
+@pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
+def test_every_option_shows_its_help_and_default(option: options.Option, pytester: pytest.Pytester) -> None:
+    assert option.help
+    assert option.help[0].islower() or option.help.startswith("CPUs")
+    if option.default is not None:
+        option.read(option.default)
+    assert not (option.flag and (option.many or option.choices or option.default))
+    assert option.flag or option.metavar or option.choices
+
+
+def test_help_lists_every_option_with_its_default(pytester: pytest.Pytester) -> None:
+    text = " ".join(pytester.runpytest_subprocess("--help").stdout.str().split())
+    for option in options.OPTIONS:
+        assert option.flags in text
+    assert "memory of a VM (default: 2G)" in text
+    assert "such as '30%', 'luks*: 30%'" in text
+
+
+def test_the_command_line_has_the_same_checks(project: Project) -> None:
+    checked = [option for option in options.OPTIONS if option.choices]
+    assert {"errors", "missing", "doctor"} <= {option.name for option in checked}
+    for option in checked:
+        said = mistake(project, "", f"{option.flags}=explode")
+        assert fnmatch.fnmatchcase(said, f"{option.flags}: must be *(got 'explode')")
+
+
+def test_the_directory_of_an_option_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (option,) = [option for option in options.OPTIONS if option.name == "dir"]
+    assert option.read("here") == tmp_path / "here"

@@ -1,0 +1,115 @@
+"""Other plugins beside chains: each of them knows what became of every test."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import re
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+TESTS = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt", "dear = crypt(cost=300)")
+class TestChain:
+    @pytest.mark.fsstack_budget("30%", metric="cost")
+    def test_first(self, fsstack, timed, cost):
+        with timed(cold=False):
+            pass
+        timed.record("cost", cost, unit="coins")
+
+    @pytest.mark.benchmark
+    def test_second(self, fsstack, timed):
+        with timed(cold=False):
+            assert fsstack.stack.id != "crypt", "this disk is full"
+
+    @pytest.mark.skip(reason="not today")
+    def test_third(self, fsstack, timed):
+        pass
+
+    @pytest.mark.benchmark
+    def test_fourth(self, fsstack, timed):
+        with timed(cold=False):
+            pass
+
+def test_beside():
+    pass
+"""
+#: By test: what becomes of it on plain, crypt and dear.
+STATUS = {
+    # Of the one round on crypt, before its second step failed, nothing can be said.
+    "test_first": ["passed", "skipped", "failed"],
+    "test_second": ["passed", "failed", "passed"],
+    "test_third": ["skipped"] * 3,
+    "test_fourth": ["passed", "skipped", "passed"],
+}
+EXPECTED = {
+    f"{test}[{stack}]": status
+    for test, found in STATUS.items()
+    for stack, status in zip(("plain", "crypt", "dear"), found)
+} | {"test_beside": "passed"}
+
+
+def run(project: Project, *arguments: str) -> pytest.RunResult:
+    """Run the tests with nothing loaded but this plugin and the given ones."""
+    for name in (word for flag, word in itertools.pairwise(arguments) if flag == "-p"):
+        pytest.importorskip(name.partition(".")[0], reason="needs other plugins: pip install pytest-fsstack[plugins]")
+    project.write(TESTS)
+    result = project.run("--fsstack-rounds=8", *arguments)
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+    return result
+
+
+def test_json_report_has_the_outcome_of_every_test(project: Project) -> None:
+    run(project, "-p", "pytest_jsonreport.plugin", "-p", "pytest_metadata.plugin", "--json-report")
+    found = json.loads((project.pytester.path / ".report.json").read_text())
+    assert {test["nodeid"].rpartition("::")[2]: test["outcome"] for test in found["tests"]} == EXPECTED
+
+
+def test_allure_has_a_status_for_every_test(project: Project) -> None:
+    run(project, "-p", "allure_pytest.plugin", "--alluredir=allure")
+    results = [json.loads(path.read_text()) for path in (project.pytester.path / "allure").glob("*-result.json")]
+    assert all(found.get("status") for found in results)
+    # The rounds of a test are its retries there, and the last one that ended is its result.
+    last = {found["name"]: found["status"] for found in sorted(results, key=lambda found: found["stop"])}
+    assert last == EXPECTED
+
+
+def test_the_html_page_shows_every_test_once(project: Project) -> None:
+    run(project, "-p", "pytest_html.plugin", "-p", "pytest_metadata.plugin", "--html=page.html")
+    page = (project.pytester.path / "page.html").read_text()
+    blob = re.search(r'data-jsonblob="(.*?)"', page)
+    assert blob
+    found = json.loads(html.unescape(blob[1]))["tests"]
+    outcomes = {name.rpartition("::")[2]: [test["result"].lower() for test in tests] for name, tests in found.items()}
+    assert outcomes == {name: [status] for name, status in EXPECTED.items()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-p", "pytest_timeout", "--timeout=250"],
+        ["-p", "pytest_rerunfailures", "--reruns=2"],
+        ["-p", "pytest_sugar"],
+    ],
+    ids=lambda arguments: arguments[1],
+)
+def test_the_outcomes_are_the_same_beside(project: Project, arguments: list[str]) -> None:
+    result = run(project, *arguments)
+    result.assert_outcomes(passed=6, failed=2, skipped=5)
+    if "--reruns=2" in arguments:
+        result.stdout.fnmatch_lines(["fsstack: --reruns: a test that is measured runs in rounds*"])
+
+
+def test_every_repetition_has_an_outcome(project: Project) -> None:
+    result = run(project, "-p", "pytest_repeat", "--count=2")
+    assert sum(result.parseoutcomes().get(outcome, 0) for outcome in ("passed", "failed", "skipped")) == 26
+
+
+def test_shuffled_tests_have_an_outcome_each(project: Project) -> None:
+    result = run(project, "-p", "pytest_randomly")
+    assert sum(result.parseoutcomes().get(outcome, 0) for outcome in ("passed", "failed", "skipped")) == 13

@@ -1,0 +1,287 @@
+"""A session against earlier ones: --fsstack-compare, --fsstack-max-regression, --fsstack-accept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_fsstack.history import append, file_of, read
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.machine import identity
+from tests.plugin.conftest import Project
+
+# Whatever the machine does: crypt costs 100 % more.
+TEST = """
+import dataclasses
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_step(fsstack, timed, log):
+    log("ran")
+    with timed(cold=False):
+        pass
+    seconds = 0.02 if fsstack.stack.id == "plain" else 0.04
+    timed._sample = dataclasses.replace(timed._sample, values={**timed._sample.values, "seconds": seconds})
+"""
+
+MACHINE = identity.machine_id()
+needs_machine_id = pytest.mark.skipif(MACHINE is None, reason="this machine has no /etc/machine-id")
+
+
+def earlier(overhead: float, *, scale: str = "small", stacks: tuple[str, ...] = ("plain", "crypt")) -> Results:
+    """An earlier run in which every stack but the first cost that much over it."""
+    chain = ChainResults("test_it.py::test_step", "dir:/somewhere", "plain", Looks.fixed(2), 1, steps=["step"])
+    chain.stacks = {name: StackInfo(name, name) for name in stacks}
+    for _ in range(2):
+        chain.orders.append(list(stacks))
+        for name in stacks:
+            chain.add("step", name, Sample({"seconds": 0.02 * (1 if name == "plain" else 1 + overhead)}))
+    return Results({"machine_id": MACHINE} if MACHINE else {}, [chain], scale=scale)
+
+
+def save(path: Path, results: Results) -> Path:
+    path.write_text(saved.dumps(results))
+    return path
+
+
+@pytest.fixture
+def history(project: Project) -> Path:
+    """Five earlier runs, in which crypt cost about 20 % over plain; it costs 100 % now."""
+    project.write(TEST)
+    directory: Path = project.pytester.mkdir("history")
+    for number, overhead in enumerate((0.19, 0.20, 0.21, 0.20, 0.19)):
+        save(directory / f"{number}.json", earlier(overhead))
+    return directory
+
+
+@needs_machine_id
+def test_a_regression_fails_the_session_and_its_first_line_says_all(project: Project, history: Path) -> None:
+    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=5%", "--fsstack-accept=new.json")
+    result = project.run("--fsstack-rounds=2", *words, "--junitxml=out.xml", "-rf")
+    result.assert_outcomes(passed=2, failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "*= against 5 earlier runs =*",
+            "now  *1 run; 20*",
+            "then  *5 runs*",
+            "limit  *at most 5 % more",
+            "step on plain  *20 ms  *20 ms",
+            "step on crypt  *24 ms, +20.0 %  *40 ms, +100 %  *+6?.? % (* %)*FAIL",
+            "[*] 1 run against the spread of 5 earlier ones of this machine",
+            "FAILED test_it.py::test_step::step on crypt against earlier runs - crypt: *",
+            "fsstack: not accepted as a reference: new.json is left as it was, because this run failed",
+        ]
+    )
+    assert not (project.pytester.path / "new.json").exists()
+    cases = {case.get("name"): case for case in ElementTree.parse(project.pytester.path / "out.xml").iter("testcase")}
+    failure = cases["step on crypt against earlier runs"].find("failure")
+    assert failure is not None
+    first = (failure.get("message") or failure.text or "").split("\n")[0]
+    assert first.startswith("crypt: seconds +")
+    assert first.endswith("over 5 earlier runs, limit 5 %")
+    assert len(first) <= 80
+
+
+@needs_machine_id
+def test_what_costs_no_more_passes_and_becomes_the_reference(project: Project, history: Path) -> None:
+    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=400%", "--fsstack-accept=history/new.json")
+    result = project.run("--fsstack-rounds=2", *words)
+    result.assert_outcomes(passed=3)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["step on crypt  *pass", "fsstack: accepted as a reference: history/new.json"])
+    assert saved.loads((history / "new.json").read_text()).environment["machine_id"] == MACHINE
+
+
+def test_one_run_each_gives_figures_and_no_verdict_and_fails_only_if_strict(project: Project, history: Path) -> None:
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={history / '0.json'}", "--fsstack-max-regression=5%")
+    result = project.run(*words, "-rs")
+    result.assert_outcomes(passed=2, skipped=1)
+    assert result.ret == pytest.ExitCode.OK
+    sentence = "one run each: what differs from run to run is not in it"
+    result.stdout.fnmatch_lines(["step on crypt  *+* %  *-", f"[*] {sentence}", f"*crypt: {sentence}*"])
+    strict = project.run(*words, "--fsstack-strict")
+    strict.assert_outcomes(passed=2, failed=1)
+    assert strict.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_without_a_limit_nothing_is_judged(project: Project, history: Path) -> None:
+    result = project.run("--fsstack-rounds=2", f"--fsstack-compare={history}")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*= against 5 earlier runs =*", "step on crypt  *"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "OLD.json: these are not results of pytest-fsstack: no JSON: *"),
+        (
+            saved.dumps(earlier(0.1, scale="paper")),
+            "OLD.json: the scale was paper and is small, which makes the comparison meaningless: *",
+        ),
+        (None, "there is no file or directory *OLD.json"),
+    ],
+)
+def test_what_cannot_be_compared_with_ends_the_session_before_anything_is_measured(
+    project: Project, content: str | None, message: str
+) -> None:
+    project.write(TEST)
+    path = project.pytester.path / "OLD.json"
+    if content is not None:
+        path.write_text(content)
+    result = project.run(f"--fsstack-compare={path}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --fsstack-compare: *{message}"])
+    assert not (project.pytester.path / "log").exists()
+
+
+def test_what_makes_it_meaningless_fails_the_session_unless_it_is_wanted_anyway(
+    project: Project, history: Path
+) -> None:
+    other = earlier(0.2)
+    other.chains[0].work["step"] = {"bytes": 5, "direction": "write", "cold": False}
+    path = save(project.pytester.path / "other.json", other)
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={path}")
+    result = project.run(*words, "-rf")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "not compared: step was asked for other work (bytes: 5 and nothing) [[]other.json]",
+            "FAILED fsstack-compare - not compared: *",
+        ]
+    )
+    result = project.run(*words, "--fsstack-compare-anyway")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["step on crypt  *"])
+
+
+def test_what_is_on_one_side_only_is_reported_and_fails_a_strict_gate(project: Project, history: Path) -> None:
+    path = save(project.pytester.path / "more.json", earlier(0.2, stacks=("plain", "crypt", "gone")))
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={path}", "--fsstack-max-regression=900%")
+    result = project.run(*words)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["[*] only then: step on gone"])
+    result = project.run(*words, "--fsstack-strict", "-rf")
+    result.stdout.fnmatch_lines(
+        ["gone: seconds was measured then and is not now (--fsstack-strict)", "FAILED *on gone against earlier runs*"]
+    )
+
+
+def test_a_session_that_has_nothing_in_common_with_the_earlier_ones_fails(project: Project, history: Path) -> None:
+    result = project.run("--fsstack-rounds=2", f"--fsstack-compare={history}", "--fsstack-stacks=plain", "-rf")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["not compared: no overhead was measured both now and in an earlier run", "FAILED fsstack-compare - *"]
+    )
+    result = project.run(f"--fsstack-compare={history}", "-k", "no_such_test")
+    assert result.ret != pytest.ExitCode.OK
+
+
+def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write(TEST + "\ndef test_other():\n    import os\n    assert 'BREAK' not in os.environ\n")
+    path = project.pytester.path / "reference.json"
+    result = project.run("--fsstack-rounds=2", "--fsstack-accept=reference.json")
+    assert result.ret == pytest.ExitCode.OK
+    first = path.read_text()
+    assert json.loads(first)["format"] == saved.FORMAT
+    monkeypatch.setenv("BREAK", "1")
+    result = project.run("--fsstack-rounds=2", "--fsstack-accept=reference.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["fsstack: not accepted as a reference: reference.json is left as it was, *"])
+    assert path.read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--fsstack-accept=no/such/file.json"], "--fsstack-accept: there is no directory *"),
+        (
+            ["--fsstack-accept=a.json", "--benchmark-disable"],
+            "--fsstack-accept: --benchmark-disable measures nothing *",
+        ),
+        (["--fsstack-max-regression=5%"], "--fsstack-max-regression: it judges nothing without *"),
+        (["--fsstack-compare-anyway"], "--fsstack-compare-anyway is for --fsstack-compare=FILE"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_measured(project: Project, words: list[str], message: str) -> None:
+    project.write(TEST)
+    result = project.run(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert not (project.pytester.path / "log").exists()
+
+
+# -- the history -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machines_file(project: Project) -> Path:
+    """Where a session with --fsstack-history=runs adds itself."""
+    project.write(TEST)
+    return file_of(project.pytester.mkdir("runs"), MACHINE)
+
+
+def test_every_run_is_added_whether_it_passed_or_not(project: Project, machines_file: Path) -> None:
+    for budget, status in ("900%", 0), ("10%", 1):
+        words = ("--fsstack-rounds=5", "--fsstack-history=runs", f"--fsstack-budget=crypt: {budget}")
+        result = project.run(*words, "--fsstack-json=run.json", f"--fsstack-label=budget={budget}")
+        assert result.ret == status
+        result.stdout.fnmatch_lines([f"fsstack: added to the history runs/{machines_file.name}"])
+    found = read(machines_file)
+    assert found.problems == []
+    assert [results.labels["budget"] for results in found.runs] == ["900%", "10%"]
+    assert saved.dumps(found.runs[1]) == (project.pytester.path / "run.json").read_text()
+
+
+def test_an_interrupted_run_is_added_and_marked(project: Project, machines_file: Path) -> None:
+    project.write(TEST + "\ndef test_later():\n    raise KeyboardInterrupt\n")
+    result = project.run("--fsstack-rounds=2", "--fsstack-history=runs")
+    result.stdout.fnmatch_lines(["fsstack: added to the history *.jsonl, marked as ended early: interrupted"])
+    assert [results.interrupted for results in read(machines_file).runs] == ["interrupted"]
+
+
+def test_a_torn_line_is_told_by_the_next_run_and_only_once(project: Project, machines_file: Path) -> None:
+    append(machines_file, saved.line(earlier(0.2)))
+    with machines_file.open("a") as file:
+        file.write('{"format": 3, "inter')
+    said = "*the last line of the history was cut off: its 20 bytes are in runs/*.torn"
+    project.run("--fsstack-rounds=2", "--fsstack-history=runs").stdout.fnmatch_lines([said])
+    project.run("--fsstack-rounds=2", "--fsstack-history=runs").stdout.no_fnmatch_line(said)
+    assert len(read(machines_file).runs) == 3
+
+
+def test_what_measured_nothing_is_not_added_and_fails(project: Project, machines_file: Path) -> None:
+    project.write("def test_it():\n    pass\n")
+    result = project.run("--fsstack-history=runs")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["fsstack: nothing added to the history runs/*.jsonl: nothing was measured"])
+    project.run("--fsstack-history=runs", "--collect-only").stdout.no_fnmatch_line("*added to the history*")
+    project.run("--fsstack-history=runs", "--fsstack-doctor").stdout.no_fnmatch_line("*added to the history*")
+    assert not machines_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--fsstack-history=absent"], "--fsstack-history: there is no directory absent"),
+        (
+            ["--fsstack-history=runs", "--benchmark-disable"],
+            "--fsstack-history: --benchmark-disable measures nothing *",
+        ),
+        (["--fsstack-history=runs"], "--fsstack-history: history=runs/*.jsonl: is a directory"),
+    ],
+)
+def test_a_history_that_cannot_be_is_said_before_anything_is_measured(
+    project: Project, machines_file: Path, words: list[str], message: str
+) -> None:
+    machines_file.mkdir()
+    result = project.run(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert not (project.pytester.path / "log").exists()

@@ -1,0 +1,36 @@
+"""The example of docs/own-layers.md is a conftest that works as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "own-layers.md"
+
+
+def test_the_example_brings_its_layers(pytester: pytest.Pytester) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    pytester.makeconftest(code)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.fsstack("minix", "ext4 | mirror(mount='-o allow_other')")
+        def test_it(fsstack):
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess("--fsstack-doctor", "-p", "no:cacheprovider")
+    rows = [line.split()[1:3] for line in result.outlines if line.startswith("stack ")]
+    assert [name for name, _ in rows] == ["minix", "ext4+mirror-o.allow_other"]
+    assert {runs for _, runs in rows} <= {"yes", "no"}
+
+
+def test_every_helper_that_the_page_names_is_public() -> None:
+    import pytest_fsstack
+
+    helpers = re.findall(r"^- `(\w+)\(", PAGE.read_text(), re.MULTILINE)
+    assert {"run", "mounted", "served"} <= set(helpers)
+    assert set(helpers) <= set(pytest_fsstack.__all__)

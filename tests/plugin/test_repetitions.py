@@ -1,0 +1,236 @@
+"""Steps that only read and are repeated in a round, each time from cold."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from pytest_fsstack.session.marks import wrong_repeat
+from tests.plugin.conftest import Project
+
+CHAIN = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestChain:
+    def test_fill(self, fsstack, timed, log):
+        log("fill")
+        with timed(cold=False):
+            (fsstack.path / "file").write_text("x")
+
+    @pytest.mark.fsstack_repeat({wish})
+    def test_read(self, fsstack, timed, log, tmp_path):
+        log("read")
+        assert not list(tmp_path.iterdir()), "each repetition has fixtures of its own"
+        (tmp_path / "used").touch()
+        with timed(cold=False):
+            text = (fsstack.path / "file").read_text()
+        timed.record("seen", 7)
+        assert text == "x"
+{more}
+"""
+
+
+def write(project: Project, wish: str = "3", more: str = "") -> None:
+    project.write(CHAIN.format(wish=wish, more=more))
+
+
+def test_a_repeated_step_runs_so_often_on_every_stack_of_one_build(project: Project) -> None:
+    write(project)
+    result = project.run("--fsstack-rounds=2", "-v", "--fsstack-json=all.json")
+    result.assert_outcomes(passed=4)
+    stacks = ("plain", "crypt")
+    assert Counter(project.log) == {f"fill {each}": 2 for each in stacks} | {f"read {each}": 6 for each in stacks}
+    assert all(line.startswith("read") for start in range(0, 16, 4) for line in project.log[start + 1 : start + 4])
+    result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round: * % of the variance*"])
+    fill, read = json.loads((project.pytester.path / "all.json").read_text())["chains"][0]["steps"]
+    assert read["stacks"]["crypt"]["repetitions"] == read["stacks"]["plain"]["repetitions"] == [3, 3]
+    assert fill["stacks"]["crypt"]["repetitions"] == [1, 1]
+    assert (read["repeated"]["count"], read["repeated"]["auto"], fill["repeated"]) == (3, False, None)
+    assert read["stacks"]["crypt"]["metrics"]["seen"]["samples"] == [7.0, 7.0]
+
+
+def test_auto_chooses_after_the_first_eight_rounds_the_same_for_all_stacks(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        ROUNDS = []
+
+        @pytest.mark.fsstack("plain", "crypt")
+        class TestChain:
+            def test_begin(self, fsstack):
+                ROUNDS.append(fsstack.stack.id)
+
+            @pytest.mark.fsstack_repeat("auto")
+            @pytest.mark.fsstack_budget("0%", metric="cost")
+            def test_read(self, fsstack, timed):
+                with timed(cold=False):
+                    pass
+                # Decided at the second look, not at the first.
+                changed = fsstack.stack.id == "crypt"
+                timed.record("cost", (11 if ROUNDS.count("crypt") <= 2 else 5) if changed else 10)
+    """)
+    project.run("--fsstack-json=all.json", "-k", "read").assert_outcomes(passed=2, deselected=2)
+    (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
+    plain, crypt = (chain["steps"][1]["stacks"][stack]["repetitions"] for stack in ("plain", "crypt"))
+    chosen = chain["steps"][1]["repeated"]["count"]
+    assert plain == crypt == [3] * 8 + [chosen] * 8
+
+
+def test_a_mark_on_a_class_is_for_its_steps_that_measure_and_a_step_may_override_it(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.fsstack_repeat(2)
+        class TestChain:
+            def test_prepare(self, fsstack, log):
+                log("prepare")
+                (fsstack.path / "file").write_text("x")
+
+            @pytest.mark.fsstack_repeat(1)
+            def test_write(self, fsstack, timed, log):
+                log("write")
+                with timed(cold=False):
+                    (fsstack.path / "file").write_text("xy")
+
+            def test_read(self, fsstack, timed, log):
+                log("read")
+                with timed(cold=False):
+                    (fsstack.path / "file").read_text()
+    """)
+    project.run("--fsstack-rounds=1").assert_outcomes(passed=6)
+    assert Counter(line.split()[0] for line in project.log) == {"prepare": 2, "write": 2, "read": 4}
+
+
+def test_a_step_that_nobody_asks_for_is_not_repeated(project: Project) -> None:
+    write(
+        project,
+        more="""
+    def test_last(self, fsstack, timed, log):
+        log("last")
+        with timed(cold=False):
+            pass
+""",
+    )
+    project.run("--fsstack-rounds=1", "-k", "last").assert_outcomes(passed=2, deselected=4)
+    assert Counter(line.split()[0] for line in project.log) == {"fill": 2, "read": 2, "last": 2}
+
+
+def test_a_repeated_step_that_writes_is_an_error_that_names_it(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain", "crypt")
+        class TestChain:
+            @pytest.mark.fsstack_repeat(3)
+            def test_change(self, fsstack, timed):
+                with timed(cold=False):
+                    (fsstack.path / "file").touch()
+    """)
+    result = project.run("--fsstack-rounds=1")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*MeasureError: change writes to the stack (file was created), so repeating it*"])
+
+
+def test_what_a_step_writes_before_its_block_is_its_own_affair(project: Project) -> None:
+    write(
+        project,
+        more="""
+    @pytest.mark.fsstack_repeat(2)
+    def test_prepared(self, fsstack, timed):
+        (fsstack.path / "own").write_text("x")
+        with timed(cold=False):
+            (fsstack.path / "own").read_text()
+        (fsstack.path / "own").unlink()
+""",
+    )
+    project.run("--fsstack-rounds=1").assert_outcomes(passed=6)
+
+
+def test_a_repetition_that_fails_ends_its_stack_and_the_round_has_no_sample_of_it(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        RUNS = []
+
+        @pytest.mark.fsstack("plain", "crypt")
+        class TestChain:
+            @pytest.mark.fsstack_repeat(3)
+            def test_read(self, fsstack, timed, log):
+                log("read")
+                RUNS.append(fsstack.stack.id)
+                with timed(cold=False):
+                    pass
+                assert fsstack.stack.id == "plain" or RUNS.count("crypt") < 5, "the fifth run"
+    """)
+    result = project.run("--fsstack-rounds=3", "--fsstack-json=all.json")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*AssertionError: the fifth run*"])
+    assert Counter(project.log) == {"read plain": 9, "read crypt": 5}
+    (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
+    assert chain["steps"][0]["stacks"]["crypt"]["rounds"] == [1]
+    # The stack was taken down before the next one was built.
+    assert not [path for path in project.device.iterdir() if path.is_dir() and any(path.iterdir())]
+
+
+def test_a_wrong_number_is_refused_before_anything_runs(project: Project) -> None:
+    write(project, "'often'")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: *test_read*: fsstack_repeat: it takes a number from 1 to 100, or 'auto' (got 'often')"]
+    )
+    assert not (project.pytester.path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("mark", "given"),
+    [
+        (pytest.mark.fsstack_repeat(0), "0"),
+        (pytest.mark.fsstack_repeat(times=3), "times=3"),
+        (pytest.mark.fsstack_repeat(2, 3), "2, 3"),
+        (pytest.mark.fsstack_repeat(True), "True"),
+        (pytest.mark.fsstack_repeat(), "nothing"),
+    ],
+)
+def test_what_is_no_number_is_told(mark: pytest.MarkDecorator, given: str, request: pytest.FixtureRequest) -> None:
+    said = wrong_repeat(mark.mark, request.node)
+    assert said == f"it takes a number from 1 to 100, or 'auto' (got {given})"
+
+
+def test_a_test_that_builds_its_stack_for_each_run_is_refused(project: Project) -> None:
+    project.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain")
+        @pytest.mark.fsstack_repeat(3)
+        def test_alone(fsstack, timed):
+            with timed(cold=False):
+                pass
+    """)
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *fsstack_repeat: a test outside of a class builds its stack for each run*"])
+
+
+def test_a_mark_on_a_test_that_does_not_measure_is_refused(project: Project) -> None:
+    write(
+        project,
+        more="""
+    @pytest.mark.fsstack_repeat(2)
+    def test_plain(self, fsstack):
+        pass
+""",
+    )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *fsstack_repeat: it is for tests that measure with the fixture timed"])
+
+
+def test_benchmark_disable_runs_it_once(project: Project) -> None:
+    write(project)
+    project.run("--benchmark-disable").assert_outcomes(passed=4)
+    assert Counter(line.split()[0] for line in project.log) == {"fill": 2, "read": 2}

@@ -1,0 +1,47 @@
+"""Shipped scenarios by name, from any directory, with ids that JUnit and a second run can use."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack import options, studies
+
+
+def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:
+    result = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:cacheprovider", *arguments)
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()
+    return [line for line in result.outlines if "::" in line]
+
+
+def test_the_names_are_those_of_the_scenarios() -> None:
+    files = {path.name for path in studies.directory().glob("test_*.py")}
+    assert {studies.file_of(name) for name in options.STUDIES} == files
+
+
+def test_a_study_is_collected_by_its_name(pytester: pytest.Pytester) -> None:
+    ids = collected(pytester, "--fsstack-study=encryption_overhead", "-k", "du and ext4")
+    assert "test_encryption_overhead.py::TestEncryptionOverhead::test_du[ext4]" in ids
+    assert all(each.startswith("test_encryption_overhead.py::") for each in ids)
+
+
+def test_its_ids_run_one_test_again_beside_another_study(pytester: pytest.Pytester) -> None:
+    again = "test_encryption_overhead.py::TestEncryptionOverhead::test_du[ext4]"
+    ids = collected(pytester, f"--fsstack-study={again}", "--fsstack-study=filesystems")
+    assert [each for each in ids if "encryption" in each] == [again]
+    assert any(each.startswith("test_filesystems.py::") for each in ids)
+
+
+def test_the_tests_of_the_user_are_run_beside_it(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(test_own="def test_it():\n    pass\n")
+    ids = collected(pytester, str(path), "--fsstack-study=filesystems", "-k", "test_it or test_after_format")
+    assert "test_own.py::test_it" in ids
+    assert len(ids) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("filesystem", "did you mean filesystems?"), ("xyz", "there are: encryption_overhead, ")]
+)
+def test_an_unknown_study_is_a_mistake_with_the_nearest_name(pytester: pytest.Pytester, name: str, hint: str) -> None:
+    with pytest.raises(pytest.UsageError) as caught:
+        pytester.parseconfigure(f"--fsstack-study={name}")
+    assert str(caught.value).startswith(f"--fsstack-study: there is no study {name!r}; {hint}")

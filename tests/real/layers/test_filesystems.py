@@ -1,0 +1,363 @@
+"""Filesystems served by daemons, and what is set and discarded on the device below, on this machine's kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers.devices import DiskDevice, LoopDevice
+from pytest_fsstack.layers.filesystems import Ext4
+from pytest_fsstack.machine import kmsg
+from pytest_fsstack.machine.tuning import Queue
+from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.model import Block, Layer, Place, Site, Stack
+from tests.real.conftest import LoopDevice as MakeLoop
+from tests.real.conftest import built, run
+from tests.real.layers.test_layers import MARK, SIZE, exercise
+from tests.real.test_sessions import Sessions, sessions
+
+__all__ = ["sessions"]
+
+pytestmark = pytest.mark.root
+
+
+def daemons() -> list[str]:
+    """The children of this process that serve a filesystem."""
+    listed = subprocess.run(["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    return [name for name in listed.stdout.split() if name in ("zfs-fuse", "ntfs-3g")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ntfs3g",
+        "ntfs3g(compress=True, mkfs='-c 4096 -L label', mount='noatime,big_writes')",
+        "zfs",
+        "zfs(compress='gzip-6', mkfs='-o ashift=12 -O recordsize=16K', mount='noatime', daemon='--max-arc-size 64')",
+        "zfs | gocryptfs",
+        "ntfs3g | loop(size='64M') | ext4",
+    ],
+)
+def test_a_filesystem_of_a_daemon(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        exercise(stack)
+        assert len(daemons()) == 1
+    assert daemons() == []
+
+
+@pytest.mark.parametrize("text", ["ntfs3g", "zfs"])
+def test_a_sync_reaches_the_device(text: str, site: Site) -> None:
+    data = os.urandom(4 << 20)
+    with built(text, LoopDevice(SIZE), site) as stack:
+        (stack.path / "file").write_bytes(data)
+        stack.sync()
+        assert isinstance(stack.bottom, Block)
+        written = int(Path("/sys/dev/block", stack.bottom.number, "stat").read_text().split()[6])
+        assert written * 512 >= len(data)
+        assert data[8192:8256] in stack.bottom.path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["ntfs3g", "zfs"])
+def test_compression_saves_space(name: str, site: Site) -> None:
+    used = {}
+    for text in name, f"{name}(compress={'True' if name == 'ntfs3g' else repr('lzjb')})":
+        with built(text, LoopDevice(SIZE), site) as stack:
+            (stack.path / "text").write_bytes(MARK * (1 << 18))
+            stack.sync()
+            used[text] = stack.usage()
+    plain, compressed = used.values()
+    assert compressed < plain - (len(MARK) << 17)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zfs(mkfs='-o no-such-property=1')", r"layer zfs: `zpool create .*no-such-property"),
+        ("zfs(mount='no-such-option')", r"layer zfs: `zfs mount .*no-such-option"),
+        ("zfs(daemon='--no-such-flag')", r"layer zfs: `zfs-fuse .*no-such-flag"),
+        ("ntfs3g(mkfs='--no-such-flag')", r"layer ntfs3g: `mkntfs .*no-such-flag"),
+    ],
+)
+def test_a_mistake_is_told_and_leaves_nothing(text: str, message: str, site: Site) -> None:
+    with pytest.raises(BuildError, match=message):
+        with built(text, LoopDevice(SIZE), site):
+            pass
+    assert daemons() == []
+
+
+@dataclass(frozen=True)
+class Corrupted(Ext4):
+    """An ext4 whose superblock is overwritten before it is mounted."""
+
+    def create(self, below: Place, site: Site) -> None:
+        super().create(below, site)
+        with below.path.open("r+b", buffering=0) as device:
+            device.write(bytes(64 << 10))
+            os.fsync(device.fileno())
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (Ext4(mount="nosuchoption"), r"layer ext4: `mount .*failed.*[Uu]nknown parameter .*nosuchoption"),
+        (Corrupted(), r"layer ext4: `mount .*\nthe kernel said:\n  EXT4-fs \(loop\d+\): VFS: Can't find ext4"),
+    ],
+)
+def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message: str, site: Site) -> None:
+    try:
+        os.close(os.open(kmsg.DEVICE, os.O_RDONLY))
+    except OSError as error:
+        pytest.skip(f"the kernel's messages cannot be read: {error}")
+    for _ in range(2):  # what it said about the first is not said again about the second
+        with pytest.raises(BuildError) as raised, build(Stack((layer,)), LoopDevice(SIZE), site):
+            pass
+        text = str(raised.value)
+        assert re.search(message, text, re.DOTALL), text
+        assert text.count(text.splitlines()[-1]) == 1
+
+
+def test_what_keeps_a_pool_busy_is_named(site: Site) -> None:
+    with pytest.raises(BuildError, match=rf"in use by: {os.getpid()} \(.*\) .*/held"):
+        with built("zfs", LoopDevice(SIZE), site) as stack:
+            held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
+    held.close()
+    assert daemons() == []
+
+
+def test_pools_of_the_system_are_neither_seen_nor_touched(site: Site, tmp_path: Path) -> None:
+    """Another session's zfs-fuse stands for that of the system: its own mounts, its own daemon, the same names."""
+    with built("zfs", LoopDevice(SIZE), site) as stack:
+        (stack.path / "file").write_bytes(MARK)
+        code = f"""
+import os
+from pathlib import Path
+from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.layers.zfs import Zfs
+from pytest_fsstack.stack.build import build
+from pytest_fsstack.stack.model import Site, Stack
+Site.name = lambda site, layer: f"fsstack-{os.getpid()}-{{layer}}"
+mounts.private_namespace()
+here = Path({str(tmp_path)!r})
+(here / "other").mkdir()
+with build(Stack((Zfs(),)), LoopDevice({SIZE}), Site(here / "other", Journal(here / "other-journal"))) as stack:
+    assert commands.run("zpool", "list", "-H", "-o", "name").split() == ["fsstack-{os.getpid()}-zfs"]
+    assert list(stack.path.iterdir()) == []
+    print("stood")
+"""
+        assert run(sys.executable, "-c", code) == "stood"
+        assert (stack.path / "file").read_bytes() == MARK
+        stack.remount()
+        assert (stack.path / "file").read_bytes() == MARK
+
+
+@pytest.mark.parametrize("text", ["zfs", "ntfs3g", "zfs | gocryptfs"])
+def test_nothing_stands_after_sigkill(text: str, sessions: Sessions) -> None:
+    sessions.write(text)
+    process = sessions.start("--fsstack-rounds=1")
+    process.kill()
+    process.wait()
+    assert sessions.nothing_is_left(), sessions.left
+    done = sessions.run("--fsstack-cleanup")
+    assert done.returncode == 0
+    assert not [line for line in done.stdout.splitlines() if "left alone" in line and str(process.pid) in line]
+
+
+@pytest.mark.parametrize("text", ["ext2", "ext4", "xfs", "btrfs", "ntfs3g", "ext4 | gocryptfs", "xfs | gocryptfs"])
+def test_what_is_deleted_is_free_after_a_sync(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        file = stack.path / "file"
+        for _ in range(5):
+            file.write_bytes(os.urandom(8 << 20))
+            stack.sync()
+            written = stack.usage()
+            file.unlink()
+            stack.sync()
+            assert stack.usage() <= written - (7 << 20)
+
+
+# -- discard -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ntfs3g"])
+def test_what_is_not_used_is_discarded_down_to_the_file(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        (stack.path / "file").write_bytes(os.urandom(64 << 20))
+        stack.sync()
+        image = Path("/sys/block", stack.bottom.path.name, "loop/backing_file").read_text()
+        assert "(deleted)" in image
+        (stack.path / "file").unlink()
+        assert stack.trim() >= 64 << 20
+        data = stack.bottom.path.read_bytes()
+        assert data.count(b"\0") > len(data) - (48 << 20)
+
+
+def test_discard_passes_through_a_container_file(site: Site) -> None:
+    with built("ext4 | loop | xfs", LoopDevice(2 * SIZE), site) as stack:
+        (stack.path / "file").write_bytes(os.urandom(64 << 20))
+        stack.sync()
+        before = stack.usage()
+        (stack.path / "file").unlink()
+        stack.trim()
+        assert stack.usage() <= before - (56 << 20)
+
+
+def test_a_device_is_discarded_before_each_stack_and_keeps_its_label(
+    loop_device: MakeLoop, locks: Path, site: Site
+) -> None:
+    loop = loop_device(size=SIZE)
+    for discard in False, True:
+        with built("ext4", DiskDevice(loop.path, overwrite=False, discard=discard), site) as stack:
+            allocated = loop.image.stat().st_blocks * 512
+            (stack.path / "file").write_bytes(os.urandom(64 << 20))
+            stack.sync()
+        assert loop.image.stat().st_blocks * 512 > 64 << 20
+    assert allocated < 32 << 20
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def queue(loop: Path, name: str) -> str:
+    return Path("/sys/block", loop.name, "queue", name).read_text().strip()
+
+
+def test_scheduler_and_read_ahead_are_set_while_a_stack_stands(loop_device: MakeLoop, locks: Path, site: Site) -> None:
+    loop = loop_device(size=SIZE)
+    before = queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")
+    site.queue = Queue("kyber", 64 << 10)
+    with built("ext4 | loop(size='64M') | ext4", DiskDevice(loop.path, overwrite=False), site) as stack:
+        exercise(stack)
+        assert "[kyber]" in queue(loop.path, "scheduler")
+        assert queue(loop.path, "read_ahead_kb") == "64"
+        assert stack.device is not None
+        assert "[kyber]" not in queue(stack.device, "scheduler")
+        assert queue(stack.device, "read_ahead_kb") == "64"
+        upper = stack.device
+    assert (queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")) == before
+    assert queue(upper, "read_ahead_kb") != "64"
+
+
+def test_they_are_set_back_after_a_failure(loop_device: MakeLoop, locks: Path, site: Site) -> None:
+    loop = loop_device(size=SIZE)
+    before = queue(loop.path, "scheduler")
+    site.queue = Queue("kyber")
+    broken = built("ext4(mkfs='--no-such-flag')", DiskDevice(loop.path, False), site)
+    with pytest.raises(BuildError, match=r"layer ext4: .*no-such-flag"), broken:
+        pytest.fail("it was built")
+    assert queue(loop.path, "scheduler") == before
+
+
+def test_a_session_sets_them_and_records_them(sessions: Sessions) -> None:
+    sessions.write("ext4")
+    options = "--fsstack-scheduler=kyber", "--fsstack-readahead=64K", "--fsstack-json=found.json"
+    process = sessions.start("--fsstack-rounds=1", *options)
+    (loop,) = [path.parents[1] for path in Path("/sys/block").glob("loop*/loop/backing_file") if mine(path, sessions)]
+    assert "[kyber]" in queue(loop, "scheduler")
+    assert queue(loop, "read_ahead_kb") == "64"
+    (sessions.directory / "wait").unlink()
+    assert process.wait(60) == 0
+    assert '"scheduler": "kyber"' in (sessions.directory / "found.json").read_text()
+
+
+def mine(backing_file: Path, sessions: Sessions) -> bool:
+    try:
+        return f"{sessions.directory}/" in backing_file.read_text()
+    except OSError:
+        return False
+
+
+def test_a_clean_up_sets_back_what_a_killed_session_set(loop_device: MakeLoop, sessions: Sessions) -> None:
+    loop = loop_device(size=SIZE)
+    before = queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")
+    sessions.write("ext4")
+    process = sessions.start(
+        "--fsstack-rounds=1", f"--fsstack-device={loop.path}", "--fsstack-scheduler=kyber", "--fsstack-readahead=64K"
+    )
+    process.kill()
+    process.wait()
+    assert sessions.nothing_is_left(), sessions.left
+    assert "[kyber]" in queue(loop.path, "scheduler")
+    done = sessions.run("--fsstack-cleanup")
+    assert f"set /sys/block/{loop.path.name}/queue/scheduler back to" in done.stdout
+    assert (queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")) == before
+
+
+#: Governors of the test's own, on a machine that may have none.
+GOVERNORS = """
+from pathlib import Path
+from pytest_fsstack.machine import tuning
+tuning._SYS = Path(__file__).parent / "sys"
+tuning.queue = lambda device: Path("/sys/block", device.name, "queue")
+"""
+
+
+@pytest.fixture
+def governor(sessions: Sessions) -> Path:
+    (sessions.directory / "conftest.py").write_text(GOVERNORS)
+    cpufreq = sessions.directory / "sys/devices/system/cpu/cpu0/cpufreq"
+    cpufreq.mkdir(parents=True)
+    (cpufreq / "scaling_available_governors").write_text("performance powersave\n")
+    (cpufreq / "scaling_governor").write_text("powersave\n")
+    return cpufreq / "scaling_governor"
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
+def test_the_governor_is_set_for_the_session_however_it_ends(
+    number: signal.Signals | None, governor: Path, sessions: Sessions
+) -> None:
+    sessions.write("ext4")
+    process = sessions.start("--fsstack-rounds=1", "--fsstack-governor=performance")
+    assert governor.read_text().strip() == "performance"
+    if number:
+        process.send_signal(number)
+    else:
+        (sessions.directory / "wait").unlink()
+    assert (process.wait(60) == 0) == (number is None)
+    assert governor.read_text().strip() == "powersave"
+    assert sessions.nothing_is_left(), sessions.left
+
+
+def test_a_governor_that_the_kernel_does_not_offer_is_told_with_those_that_it_does(
+    governor: Path, sessions: Sessions
+) -> None:
+    sessions.write("ext4")
+    done = sessions.run("--fsstack-governor=turbo")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    expected = "the kernel has no governor 'turbo' for cpu0; it offers performance, powersave"
+    assert f"ERROR: --fsstack-governor: {expected}" in done.stderr
+
+
+def test_on_a_machine_without_governors_one_is_refused_before_anything_runs(governor: Path, sessions: Sessions) -> None:
+    governor.unlink()
+    sessions.write("ext4")
+    done = sessions.run("--fsstack-rounds=1", "--fsstack-governor=performance", "-rs")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "the CPUs here have no governor" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--fsstack-scheduler=turbo"], "ERROR: --fsstack-scheduler: the kernel has no scheduler 'turbo' for loop"),
+        (["--fsstack-readahead=130K"], "ERROR: --fsstack-readahead: must be a multiple of 4K, a page (got 130K)"),
+        (["--fsstack-readahead=much"], "ERROR: --fsstack-readahead: 'much' is not a size"),
+        (
+            ["--fsstack-discard", "--fsstack-device=dir:/"],
+            "ERROR: --fsstack-discard: it is for block devices; dir:/ is",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_one_message(arguments: list[str], message: str, sessions: Sessions) -> None:
+    sessions.write("ext4")
+    done = sessions.run(*arguments)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert message in done.stderr

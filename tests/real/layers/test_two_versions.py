@@ -1,0 +1,73 @@
+"""Another executable makes the stack: wrappers that stand for another version, and call the installed tool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.machine import commands
+from pytest_fsstack.stack.model import Site
+from tests.real.conftest import built
+
+pytestmark = pytest.mark.root
+
+
+def wrapper(directory: Path, tool: str, version: str) -> Path:
+    """An executable that notes its words, names another version, and is otherwise the installed tool."""
+    installed = commands.which(tool)
+    if installed is None:
+        pytest.skip(f"needs {tool}")
+    path = directory / f"{tool}-{version}" / tool
+    path.parent.mkdir()
+    path.write_text(
+        f'#!/bin/sh\necho "$*" >> {directory}/{tool}.log\n'
+        f'case "$*" in -V|-version|--version) echo "{tool} {version}"; exit;; esac\nexec {installed} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def words(directory: Path, tool: str) -> list[str]:
+    log = directory / f"{tool}.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_a_stack_of_wrappers_stands_and_is_remounted(site: Site, tmp_path: Path) -> None:
+    mkfs, fuse = (wrapper(tmp_path, tool, "9.9") for tool in ("mkfs.ext4", "gocryptfs"))
+    # mke2fs goes by its name, of which there is no filesystem.
+    odd = mkfs.with_name("mkfs.ext4-9.9")
+    mkfs.rename(odd)
+    text = f"ext4(binary='{odd}') | gocryptfs(binary='{fuse}')"
+    with built(text, LoopDevice(256 << 20), site) as stack:
+        (stack.path / "file").write_bytes(b"kept" * 4096)
+        stack.remount()
+        assert (stack.path / "file").read_bytes() == b"kept" * 4096
+        assert [mount.split()[0] for mount in stack.mounts()] == ["ext4", "fuse.gocryptfs"]
+    (made,) = words(tmp_path, "mkfs.ext4")
+    assert "-t ext4" in made
+    called = words(tmp_path, "gocryptfs")
+    assert ["-init" in line for line in called] == [True, False, False]
+    # The passphrase is read from a descriptor, as ever.
+    assert all("-passfile /proc/self/fd/" in line for line in called)
+
+
+def test_a_session_compares_two_versions(tmp_path: Path) -> None:
+    fuse, mkfs = wrapper(tmp_path, "gocryptfs", "9.9"), wrapper(tmp_path, "mkfs.ext4", "1.99")
+    stacks = ["ext4 | gocryptfs", f"ext4(binary='{mkfs}') | gocryptfs(binary='{fuse}')"]
+    (tmp_path / "test_it.py").write_text(
+        f"import pytest\n\n@pytest.mark.fsstack(*{stacks!r})\ndef test_write(fsstack, timed):\n"
+        "    with timed(cold=False):\n        (fsstack.path / 'file').write_bytes(bytes(1 << 20))\n"
+    )
+    asked = ["-q", "-p", "no:cacheprovider", "--fsstack-size=256M", "--benchmark-disable", "--fsstack-json=run.json"]
+    done = subprocess.run([sys.executable, "-m", "pytest", *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (chain,) = json.loads((tmp_path / "run.json").read_text())["chains"]
+    assert {name: stack["tools"] for name, stack in chain["stacks"].items()} == {
+        "ext4+gocryptfs": {},
+        "ext4-1.99+gocryptfs-9.9": {str(mkfs): "mkfs.ext4 1.99", str(fuse): "gocryptfs 9.9"},
+    }

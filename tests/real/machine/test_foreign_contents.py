@@ -1,0 +1,139 @@
+"""What somebody else has on a disk: each kind is refused, by a whole session with exit code 4, and no byte changes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import commands, guard
+from pytest_fsstack.machine.guard import label
+from tests.real.conftest import Loop, LoopDevice, run
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
+
+MIB = 1 << 20
+
+LUKS = ("cryptsetup", "-q", "luksFormat", "--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000", "--key-file=-")
+
+#: What makes each kind, but for the device.
+TOOLS = {
+    "ext2": ("mkfs.ext2", "-q", "-F"),
+    "ext3": ("mkfs.ext3", "-q", "-F"),
+    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "ext4 at 1 MiB": ("mkfs.ext4", "-q", "-F", "-E", "offset=1048576"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+    "vfat": ("mkfs.vfat",),
+    "exfat": ("mkfs.exfat",),
+    "ntfs": ("mkfs.ntfs", "-q", "-F", "-f"),
+    "f2fs": ("mkfs.f2fs", "-q", "-f"),
+    "nilfs2": ("mkfs.nilfs2", "-q", "-f"),
+    "jfs": ("mkfs.jfs", "-q"),
+    "reiserfs": ("mkreiserfs", "-q", "-ff"),
+    "minix": ("mkfs.minix",),
+    "bfs": ("mkfs.bfs",),
+    "swap": ("mkswap",),
+    "luks1": (*LUKS, "--type=luks1"),
+    "luks2": (*LUKS, "--type=luks2"),
+    "md": ("mdadm", "--create", "/dev/md/foreign", "--run", "--force", "--level=1", "--raid-devices=1"),
+    "bcache": ("make-bcache", "-B"),
+    "bcachefs": ("mkfs.bcachefs", "-q", "-f"),
+    "udf": ("mkudffs",),
+}
+
+
+def written(offset: int, data: bytes) -> Callable[[Loop], None]:
+    return lambda loop: loop.write(data, offset)
+
+
+def partitioned(table: str) -> Callable[[Loop], None]:
+    def make(loop: Loop) -> None:
+        run("sfdisk", "-q", "--no-reread", loop.path, stdin=f"label: {table}\nsize=24MiB\n")
+
+    return make
+
+
+def _lvm_label() -> bytes:
+    # lib/format_text/layout.h of LVM2: a label in sector 1 with the CRC of what follows it, and the header of the PV.
+    header = b"A" * 32 + (320 * MIB).to_bytes(8, "little") + bytes(64)
+    rest = (32).to_bytes(4, "little") + b"LVM2 001" + header
+    rest = rest.ljust(512 - 20, b"\0")
+    crc = zlib.crc32(rest, 0xF597A6CF ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return b"LABELONE" + (1).to_bytes(8, "little") + crc.to_bytes(4, "little") + rest
+
+
+def zfs_labels(loop: Loop) -> None:
+    # Uberblocks of the four labels (include/sys/uberblock_impl.h of OpenZFS), two at each end.
+    block = (0x00BAB10C).to_bytes(8, "little") + (5000).to_bytes(8, "little") + (7).to_bytes(8, "little")
+    size = loop.image.stat().st_size
+    for copy in 0, 256 << 10, size - (512 << 10), size - (256 << 10):
+        for number in range(8):
+            loop.write(block.ljust(1024, b"\0"), copy + (128 << 10) + number * 1024)
+
+
+#: What is made without a tool.
+BY_HAND: dict[str, Callable[[Loop], None]] = {
+    "lvm": written(512, _lvm_label()),
+    "md 1.2": written(4096, (0xA92B4EFC).to_bytes(4, "little") + (1).to_bytes(4, "little") + os.urandom(248)),
+    "md 0.90": written(320 * MIB - 65536, (0xA92B4EFC).to_bytes(4, "little") + bytes(4) + (90).to_bytes(4, "little")),
+    "zfs": zfs_labels,
+    "gpt": partitioned("gpt"),
+    "mbr": partitioned("dos"),
+    "the second table of a gpt alone": written(320 * MIB - 512, b"EFI PART" + bytes(84)),
+    "random": written(0, os.urandom(8 * MIB)),
+    "random at the end": written(319 * MIB, os.urandom(MIB)),
+    "one percent of random in the middle": written(160 * MIB, os.urandom(4 * MIB)),
+    "text in the middle of the first part": written(9 * MIB, b"a diary\n" * 1000),
+    "gzip": written(0, gzip.compress(os.urandom(MIB))),
+    "tar": written(0, b"diary".ljust(257, b"\0") + b"ustar\x0000" + b"\0" * 247),
+    "a single byte in the last sector": written(320 * MIB - 7, b"x"),
+    "the scratch label of another size": written(0, label._LABEL.format(size=1, id="0" * 32, digest="0" * 64).encode()),
+}
+
+
+@pytest.fixture
+def foreign(request: pytest.FixtureRequest, loop_device: LoopDevice) -> Loop:
+    kind: str = request.param
+    loop = loop_device(size=320 * MIB)
+    if kind in BY_HAND:
+        BY_HAND[kind](loop)
+        return loop
+    tool = TOOLS[kind]
+    if commands.which(tool[0]) is None:
+        pytest.skip(f"{tool[0]} is not installed")
+    run(*tool, loop.path, *(("77824",) if kind == "ext4 at 1 MiB" else ()), stdin="passphrase")
+    return loop
+
+
+@pytest.mark.parametrize("foreign", [*TOOLS, *BY_HAND], indirect=True)
+def test_foreign_contents_are_refused(foreign: Loop) -> None:
+    with (
+        foreign.untouched(),
+        pytest.raises(guard.Refused, match="gives it over to testing"),
+        guard.claimed(foreign.path, overwrite=False),
+    ):
+        pytest.fail("the device was claimed")
+
+
+@pytest.mark.parametrize("foreign", ["ext4", "luks2", "gpt", "one percent of random in the middle"], indirect=True)
+def test_a_session_ends_before_it_begins(foreign: Loop, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack): pass\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tmp'}"]
+    with foreign.untouched():
+        done = subprocess.run(
+            [*argv, f"--fsstack-device={foreign.path}", "--fsstack-rounds=1"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 4, said
+    assert f"{foreign.path} will not be overwritten" in said
+    assert "passed" not in said

@@ -1,0 +1,495 @@
+"""The guard on real devices: each state in which one must not be touched, and not a byte of it changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from pytest_fsstack.machine import commands, guard, mounts
+from pytest_fsstack.machine.guard import users
+from tests.real.conftest import Loop, LoopDevice, run
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
+
+MIB = 1 << 20
+#: A mounted ext4 would go on writing in the background else.
+QUIET = "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"
+
+
+def needs(*tools: str) -> pytest.MarkDecorator:
+    missing = [tool for tool in tools if commands.which(tool) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}; python -m tests.install")
+
+
+def refused_idle(device: Path, *loops: Loop) -> str:
+    """The message; not even a device that was given up may be claimed in this state."""
+    return _refused(device, *loops, overwrite=True)
+
+
+def refused_contents(device: Path, *loops: Loop) -> str:
+    """The message; nothing uses the device, which holds something."""
+    guard.check_idle(device)
+    with pytest.raises(guard.Refused):
+        guard.check_contents(device)
+    message = _refused(device, *loops, overwrite=False)
+    assert f"`--fsstack-overwrite={device}` on the command line gives it over to testing" in message
+    return message
+
+
+def _refused(device: Path, *loops: Loop, overwrite: bool) -> str:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(users, "PATIENCE", 0.1))
+        for loop in loops:
+            stack.enter_context(loop.untouched())
+        with pytest.raises(guard.Refused) as caught, guard.claimed(device, overwrite=overwrite):
+            pytest.fail("the device was claimed")
+    message = str(caught.value)
+    assert message.startswith(f"{device} will not be overwritten: ")
+    assert "\n" not in message
+    return message
+
+
+@contextlib.contextmanager
+def process(*argv: str | os.PathLike[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that says a line when it is ready, and ends with the block."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        try:
+            assert running.stdout.readline(), "it ended at once"
+            yield running
+        finally:
+            running.kill()
+
+
+@pytest.fixture
+def ext4(loop_device: LoopDevice) -> Loop:
+    loop = loop_device()
+    run("mkfs.ext4", *QUIET, "-L", "data", loop.path)
+    return loop
+
+
+# -- in use ------------------------------------------------------------------------------------------------------------
+
+
+def test_mounted_here(ext4: Loop, mount: Callable[[Path], Path]) -> None:
+    target = mount(ext4.path)
+    assert f"it is mounted on {target}" in refused_idle(ext4.path, ext4)
+
+
+def test_mounted_under_another_name(ext4: Loop, mount: Callable[[Path], Path], tmp_path: Path) -> None:
+    target = mount(ext4.path)
+    link = tmp_path / "by-id"
+    link.symlink_to(ext4.path)
+    assert f"it is mounted on {target}" in refused_idle(link, ext4)
+
+
+def test_mounted_in_another_namespace(ext4: Loop, tmp_path: Path) -> None:
+    script = 'mount "$0" "$1" && sync && echo ready && read line'
+    with process("unshare", "-m", "--propagation", "private", "sh", "-c", script, ext4.path, tmp_path) as other:
+        assert mounts.at(tmp_path) is None
+        message = refused_idle(ext4.path, ext4)
+        assert f"it is mounted on {tmp_path}" in message
+        assert f"seen by process {other.pid}" in message
+
+
+def test_mounted_where_no_process_sees_it(ext4: Loop, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    # A namespace stays without a process in it as long as something has it open, such as this descriptor.
+    script = 'mount "$0" "$1" && sync && echo ready && read line'
+    with process("unshare", "-m", "--propagation", "private", "sh", "-c", script, ext4.path, target) as other:
+        namespace = os.open(f"/proc/{other.pid}/ns/mnt", os.O_RDONLY)
+    try:
+        assert "it is in use by the kernel" in refused_idle(ext4.path, ext4)
+    finally:
+        os.close(namespace)
+
+
+@needs("mkfs.btrfs")
+def test_second_device_of_a_mounted_btrfs(loop_device: LoopDevice, mount: Callable[[Path], Path]) -> None:
+    first, second = loop_device(size=128 * MIB), loop_device(size=128 * MIB)
+    run("mkfs.btrfs", "-q", "-f", first.path, second.path)
+    target = mount(first.path)
+    assert f"it is mounted on {target}" in refused_idle(first.path, first, second)
+    assert "it is part of the mounted btrfs" in refused_idle(second.path, first, second)
+
+
+def test_external_journal_of_a_mounted_ext4(loop_device: LoopDevice, mount: Callable[[Path], Path]) -> None:
+    journal, data = loop_device(), loop_device()
+    run("mkfs.ext4", "-q", "-b", "4096", "-O", "journal_dev", journal.path)
+    run("mkfs.ext4", *QUIET, "-b", "4096", "-J", f"device={journal.path}", data.path)
+    mount(data.path)
+    assert "it is in use by the kernel" in refused_idle(journal.path, journal, data)
+
+
+@needs("sfdisk")
+@pytest.mark.parametrize("table", ["gpt", "dos"])
+def test_disk_with_a_mounted_partition(loop_device: LoopDevice, mount: Callable[[Path], Path], table: str) -> None:
+    disk = loop_device()
+    one, two = disk.partition(table, "size=24MiB", "size=24MiB")
+    run("mkfs.ext4", *QUIET, one)
+    target = mount(one)
+    assert f"its partition {one} is mounted on {target}" in refused_idle(disk.path, disk)
+    assert f"it is mounted on {target}" in refused_idle(one, disk)
+    # The other one is free all the same, as on a laptop with one disk.
+    guard.check_idle(two)
+    guard.check_contents(two)
+
+
+def test_swap(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    run("mkswap", loop.path)
+    run("swapon", loop.path)
+    try:
+        assert f"it is swap space; `swapoff {loop.path}` first" in refused_idle(loop.path, loop)
+    finally:
+        run("swapoff", loop.path)
+
+
+def test_behind_a_loop_device(loop_device: LoopDevice) -> None:
+    below = loop_device()
+    above = loop_device("--offset", str(32 * MIB), on=below.path)
+    message = refused_idle(below.path, below)
+    assert f"it is behind the loop device {above.path}; `losetup -d {above.path}` first" in message
+
+
+@needs("sfdisk")
+def test_disk_with_a_partition_behind_a_loop_device(loop_device: LoopDevice) -> None:
+    disk = loop_device()
+    (part,) = disk.partition("gpt", "size=24MiB")
+    above = loop_device(on=part)
+    assert f"its partition {part} is behind the loop device {above.path}" in refused_idle(disk.path, disk)
+
+
+@pytest.mark.parametrize("mode", ["<", "<>"])
+def test_open_in_another_process(loop_device: LoopDevice, mode: str) -> None:
+    loop = loop_device()
+    with process("sh", "-c", f'exec 5{mode}"$0"; echo ready; read line', loop.path) as other:
+        assert f"it is open in process {other.pid} (sh); end that first" in refused_idle(loop.path, loop)
+
+
+def test_open_in_this_process(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    with loop.path.open("rb"):
+        assert f"it is open in process {os.getpid()}" in refused_idle(loop.path, loop)
+
+
+def test_read_only(loop_device: LoopDevice) -> None:
+    loop = loop_device("--read-only")
+    assert "it is read-only" in refused_idle(loop.path, loop)
+
+
+def test_too_small(loop_device: LoopDevice) -> None:
+    loop = loop_device(size=8 * MIB)
+    message = refused_idle(loop.path, loop)
+    assert "it is too small: 8.0 MiB (8388608 bytes), where 16.0 MiB (16777216 bytes) are needed" in message
+
+
+def test_smaller_than_the_stacks_need(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    with (
+        loop.untouched(),
+        pytest.raises(guard.Refused, match=r"64\.0 MiB .* 300\.0 MiB .* are needed"),
+        guard.claimed(loop.path, overwrite=True, minimum=300 * MIB),
+    ):
+        pytest.fail("the device was claimed")
+
+
+def test_the_disk_of_the_root_filesystem() -> None:
+    number = os.stat("/").st_dev
+    sysfs = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if not sysfs.exists():
+        pytest.skip("the root filesystem is on no block device")
+    with pytest.raises(guard.Refused, match="the root filesystem is on it"):
+        guard.check_idle(Path("/dev") / sysfs.resolve().name)
+
+
+def test_detached_loop_device(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    run("losetup", "-d", loop.path)
+    with pytest.raises(guard.Refused, match="it has no medium"):
+        guard.check_idle(loop.path)
+
+
+# -- not blank ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        pytest.param(["mkfs.ext4", "-q", "-L", "data"], "a filesystem (ext4) labelled 'data'", id="ext4"),
+        pytest.param(["mkfs.xfs", "-q"], "a filesystem (xfs)", id="xfs", marks=needs("mkfs.xfs")),
+        pytest.param(["mkfs.btrfs", "-q"], "a filesystem (btrfs)", id="btrfs", marks=needs("mkfs.btrfs")),
+        pytest.param(["mkswap"], "a signature (swap)", id="swap"),
+        pytest.param(
+            ["cryptsetup", "-q", "luksFormat", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", "--key-file=-"],
+            "a signature (crypto_LUKS)",
+            id="luks",
+            marks=needs("cryptsetup"),
+        ),
+        pytest.param(["pvcreate", "-q", "-y"], "a signature (LVM2_member)", id="lvm", marks=needs("pvcreate")),
+    ],
+)
+def test_signature(
+    loop_device: LoopDevice, argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loop_device(size=(320 if "xfs" in words else 128) * MIB)
+    # LVM is to look at this device alone, and to leave nothing of it in the system's own files.
+    (tmp_path / "lvm.conf").write_text(
+        f'devices {{ use_devicesfile=0 global_filter=["a|^{loop.path}$|","r|.*|"] hints="none" }}\n'
+        f'backup {{ backup=0 archive=0 }}\nglobal {{ locking_dir="{tmp_path}" }}\n'
+    )
+    monkeypatch.setenv("LVM_SYSTEM_DIR", str(tmp_path))
+    monkeypatch.setenv("DM_DISABLE_UDEV", "1")
+    run(*argv, loop.path, stdin="passphrase")
+    assert f"it holds {words}" in refused_contents(loop.path, loop)
+
+
+@needs("sfdisk")
+@pytest.mark.parametrize("table", ["gpt", "dos"])
+def test_partition_table(loop_device: LoopDevice, table: str) -> None:
+    loop = loop_device()
+    parts = loop.partition(table, "size=24MiB")
+    assert f"it has the partitions {parts[0]}" in refused_contents(loop.path, loop)
+    run("partx", "-d", loop.path)
+    assert f"it holds a partition table ({table})" in refused_contents(loop.path, loop)
+
+
+@needs("sfdisk")
+def test_partition_with_a_filesystem(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    (part,) = loop.partition("gpt", "size=24MiB")
+    run("mkfs.ext4", "-q", part)
+    assert "it holds a filesystem (ext4)" in refused_contents(part, loop)
+
+
+@needs("mkfs.btrfs")
+def test_contradicting_signatures(loop_device: LoopDevice) -> None:
+    loop = loop_device(size=128 * MIB)
+    run("mkfs.btrfs", "-q", loop.path)
+    btrfs = loop.path.read_bytes()[64 << 10 : 68 << 10]
+    run("wipefs", "-aq", loop.path)
+    run("mkfs.ext4", "-q", loop.path)
+    loop.write(btrfs, 64 << 10)
+    assert "it holds several signatures that contradict each other" in refused_contents(loop.path, loop)
+
+
+@pytest.mark.parametrize("where", [1, 5 * MIB + 77, 32 * MIB, 64 * MIB - 1])
+def test_data_anywhere_on_a_small_device(loop_device: LoopDevice, where: int) -> None:
+    loop = loop_device()
+    loop.write(b"\x01", where)
+    assert f"data without a known signature, at byte {where} of {64 * MIB}" in refused_contents(loop.path, loop)
+
+
+def test_data_like_that_of_plain_dm_crypt_in_the_middle(loop_device: LoopDevice) -> None:
+    size = 256 * MIB
+    loop = loop_device(size=size)
+    # One percent of the device; the samples are a thousandth apart.
+    loop.write(os.urandom(size // 100), size // 2)
+    assert "data without a known signature, at byte 134" in refused_contents(loop.path, loop)
+
+
+def test_data_behind_a_stale_cache(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    with loop.path.open("rb", buffering=0) as device:
+        # Whoever drops the caches meanwhile leaves nothing stale: it begins again, before what it wrote then.
+        for at in range(40 * MIB, 0, -MIB):
+            os.pread(device.fileno(), MIB, at)
+            # Below the loop device, so that its own cache goes on showing zeros as long as somebody has it open.
+            with loop.image.open("r+b") as image:
+                image.seek(at)
+                image.write(b"data")
+                os.fsync(image.fileno())
+            if os.pread(device.fileno(), 4, at) == bytes(4):
+                break
+        else:
+            pytest.fail("the cache was never stale")
+        with pytest.raises(guard.Refused, match=f"at byte {at}"):
+            guard.check_contents(loop.path)
+
+
+@needs("sfdisk")
+def test_data_written_through_the_whole_disk_that_is_still_in_its_cache(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    (part,) = loop.partition("dos", "start=2048, size=24MiB")
+    guard.check_contents(part)
+    with loop.path.open("r+b", buffering=0) as disk:
+        disk.seek(2 * MIB)
+        disk.write(b"data")
+        with pytest.raises(guard.Refused, match=f"at byte {1 * MIB}"):
+            guard.check_contents(part)
+
+
+# -- the scratch label -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scratch(loop_device: LoopDevice) -> Loop:
+    loop = loop_device()
+    guard.write_label(loop.path)
+    assert guard.labelled(loop.path)
+    return loop
+
+
+def test_blank_is_accepted_and_labelled_afterwards(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    with guard.claimed(loop.path, overwrite=False, minimum=64 * MIB) as disk:
+        assert disk.path == loop.path
+        disk.check()
+    assert guard.labelled(loop.path)
+    assert loop.image.read_bytes()[:64].startswith(b"pytest-fsstack scratch device: ")
+
+
+def test_labelled_is_accepted_again_and_again(scratch: Loop) -> None:
+    for _ in range(2):
+        with guard.claimed(scratch.path, overwrite=False) as disk:
+            run("wipefs", "-aq", disk.path)
+            run("mkfs.ext4", "-q", "-F", disk.path)
+        assert guard.labelled(scratch.path)
+        assert guard.signature(scratch.path) == ""
+
+
+def test_what_a_test_left_between_the_ends_is_scratch(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    with guard.claimed(loop.path, overwrite=False):
+        loop.write(b"left by a test", 30 * MIB)
+    guard.check_contents(loop.path)
+
+
+def test_given_up_is_accepted(ext4: Loop) -> None:
+    with guard.claimed(ext4.path, overwrite=True):
+        assert guard.signature(ext4.path).startswith("ext4 ")
+    guard.check_contents(ext4.path)
+
+
+@needs("sfdisk")
+def test_a_partition_is_labelled_without_its_neighbour_being_touched(loop_device: LoopDevice) -> None:
+    disk = loop_device()
+    one, two = disk.partition("gpt", "size=24MiB", "size=24MiB")
+    run("mkfs.ext4", "-q", one)
+    before = one.read_bytes(), disk.image.read_bytes()[:MIB]
+    with guard.claimed(two, overwrite=False):
+        pass
+    assert guard.labelled(two)
+    assert (one.read_bytes(), disk.image.read_bytes()[:MIB]) == before
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param(["mkfs.ext4", "-q", "-F"], id="ext4"),
+        pytest.param(["mkfs.xfs", "-q", "-f"], id="xfs", marks=needs("mkfs.xfs")),
+        pytest.param(["mkfs.btrfs", "-q", "-f"], id="btrfs", marks=needs("mkfs.btrfs")),
+        pytest.param(["mkswap"], id="swap"),
+    ],
+)
+def test_a_filesystem_that_the_user_made_later_is_not_ours(loop_device: LoopDevice, argv: list[str]) -> None:
+    loop = loop_device(size=320 * MIB)
+    guard.write_label(loop.path)
+    run(*argv, loop.path)
+    assert "it holds " in refused_contents(loop.path, loop)
+
+
+def test_the_label_in_front_of_a_wiped_filesystem_is_not_ours(scratch: Loop) -> None:
+    text = scratch.path.read_bytes()[:512]
+    run("mkfs.ext4", "-q", "-F", scratch.path)
+    # Whatever leaves room for a boot loader may leave the text alone as well.
+    scratch.write(text, 0)
+    run("wipefs", "-aq", scratch.path)
+    assert guard.signature(scratch.path) == ""
+    assert "it holds data without a known signature, at byte 0" in refused_contents(scratch.path, scratch)
+
+
+@pytest.mark.parametrize("where", [200, 4096, MIB - 1, 63 * MIB, 64 * MIB - 1])
+def test_a_label_with_anything_beside_it_is_not_ours(scratch: Loop, where: int) -> None:
+    scratch.write(b"x", where)
+    assert "it holds data without a known signature, at byte 0" in refused_contents(scratch.path, scratch)
+
+
+def test_a_label_copied_to_a_bigger_device_is_not_ours(scratch: Loop, loop_device: LoopDevice) -> None:
+    bigger = loop_device(size=128 * MIB)
+    run("dd", f"if={scratch.path}", f"of={bigger.path}", "bs=1M", "conv=notrunc,fsync", "status=none")
+    message = refused_contents(bigger.path, bigger)
+    assert "the scratch label of another device, of 64.0 MiB (67108864 bytes), not 128.0 MiB" in message
+
+
+# -- while it is claimed -----------------------------------------------------------------------------------------------
+
+
+def test_two_claims_at_once(scratch: Loop, locks: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from pytest_fsstack.machine import guard\n"
+        "from pytest_fsstack.machine.guard import holding\n"
+        "holding.LOCKS = pathlib.Path(sys.argv[2])\n"
+        "with guard.claimed(pathlib.Path(sys.argv[1]), overwrite=False): print('ready', flush=True); input()"
+    )
+    with process(sys.executable, "-c", code, scratch.path, locks) as other:
+        message = refused_idle(scratch.path, scratch)
+        assert f"process {other.pid} " in message
+        assert f"is testing it or a part of it ({locks}/pytest-fsstack-" in message
+    with guard.claimed(scratch.path, overwrite=False):
+        assert "this session has it already, by another name" in refused_idle(scratch.path, scratch)
+
+
+@needs("sfdisk")
+def test_a_disk_and_its_partition_at_once(loop_device: LoopDevice) -> None:
+    disk = loop_device()
+    one, two = disk.partition("gpt", "size=24MiB", "size=24MiB")
+    with guard.claimed(one, overwrite=True):
+        assert "this session has it already" in refused_idle(disk.path, disk)
+        with guard.claimed(two, overwrite=True):
+            pass
+
+
+def test_still_in_use_at_the_end(scratch: Loop, mount: Callable[[Path], Path]) -> None:
+    digests = []
+
+    def leave_it_mounted() -> None:
+        with guard.claimed(scratch.path, overwrite=False) as disk:
+            run("mkfs.ext4", *QUIET, "-F", disk.path)
+            mount(disk.path)
+            digests.append(scratch.digest())
+
+    with pytest.raises(guard.Refused, match="is mounted on"):
+        leave_it_mounted()
+    assert digests == [scratch.digest()]
+
+
+def test_busy_before_the_next_write(scratch: Loop) -> None:
+    with guard.claimed(scratch.path, overwrite=False) as disk:
+        with scratch.path.open("rb"), pytest.raises(guard.Refused, match="is open in process"):
+            disk.check()
+        disk.check()
+
+
+def test_it_is_recorded_once_it_has_passed_until_it_is_labelled(ext4: Loop) -> None:
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def record(disk: guard.Disk) -> Iterator[None]:
+        seen.append(guard.signature(disk.path).split()[0])
+        yield
+        seen.append("labelled" if guard.labelled(disk.path) else "not labelled")
+
+    refused = pytest.raises(guard.Refused, match="it holds a filesystem")
+    with refused, guard.claimed(ext4.path, overwrite=False, record=record):
+        pytest.fail("the device was claimed")
+    assert seen == []
+    with guard.claimed(ext4.path, overwrite=True, record=record):
+        pass
+    assert seen == ["ext4", "labelled"]
+
+
+def test_nothing_to_probe_with_is_a_refusal(loop_device: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = loop_device()
+    monkeypatch.setattr(commands, "which", lambda _: None)
+    with pytest.raises(guard.Refused, match=r"it cannot be checked: `blkid .*not installed"):
+        guard.check_contents(loop.path)

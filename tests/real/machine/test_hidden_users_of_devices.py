@@ -1,0 +1,102 @@
+"""Users of a device that no descriptor of a main thread shows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import guard
+from pytest_fsstack.machine.guard import users
+from tests.real.conftest import LoopDevice, run
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
+
+MAIN_THREAD_ENDED = """
+import ctypes, os, sys, threading, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+def wait():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    print("ready", flush=True)
+    time.sleep(600)
+threading.Thread(target=wait).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+DESCRIPTORS_OF_ITS_OWN = """
+import ctypes, os, sys, threading, time
+def hold():
+    assert ctypes.CDLL(None).unshare(0x400) == 0  # CLONE_FILES
+    os.open(sys.argv[1], os.O_RDWR)
+    print("ready", flush=True)
+    time.sleep(600)
+threading.Thread(target=hold).start()
+"""
+
+MAPPING = """
+import ctypes, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+assert libc.mmap(None, 4096, 3, 1, fd, ctypes.c_long(0)) != ctypes.c_void_p(-1).value
+os.close(fd)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def running(code: str, device: Path) -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", code, device], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        pytest.param(MAIN_THREAD_ENDED, "it is open in process {}", id="main-thread-ended"),
+        pytest.param(DESCRIPTORS_OF_ITS_OWN, "it is open in process {}", id="descriptors-of-its-own"),
+        pytest.param(MAPPING, "it is mapped into the memory of process {}", id="mapping"),
+    ],
+)
+def test_a_hidden_user_is_seen(loop_device: LoopDevice, code: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = loop_device()
+    monkeypatch.setattr(users, "PATIENCE", 0.1)
+    with running(code, loop.path) as pid, loop.untouched():
+        with pytest.raises(guard.Refused, match=words.format(pid)):
+            guard.check_idle(loop.path)
+    guard.check_idle(loop.path)
+
+
+def test_behind_a_loop_device_under_a_name_that_is_gone(loop_device: LoopDevice, tmp_path: Path) -> None:
+    below = loop_device()
+    node = tmp_path / "node"
+    status = os.stat(below.path)
+    os.mknod(node, status.st_mode, status.st_rdev)
+    above = loop_device(on=node)
+    node.unlink()
+    node.touch()
+    with below.untouched(), pytest.raises(guard.Refused, match=f"it is behind the loop device {above.path}"):
+        guard.check_idle(below.path)
+
+
+def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    with guard.held(loop.path, overwrite=False) as device:
+        device.check()
+        # It opens the device exclusively.
+        run("mkfs.ext4", "-q", loop.path)
+        device.check()
+        with loop.path.open("rb"), pytest.raises(guard.Refused, match="it is open in process"):
+            device.check()

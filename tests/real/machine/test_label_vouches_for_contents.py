@@ -1,0 +1,86 @@
+"""What is written to a scratch device after its label was made is not overwritten without a flag."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from pytest_fsstack.machine import commands, guard
+from tests.real.conftest import Loop, LoopDevice, run
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
+
+MIB = 1 << 20
+
+
+def _ext4(loop: Loop) -> None:
+    run("mkfs.ext4", "-q", "-F", "-E", f"offset={MIB}", loop.path, "300M")
+
+
+def _xfs(loop: Loop) -> None:
+    if commands.which("mkfs.xfs") is None:
+        pytest.skip("not installed: mkfs.xfs; python -m tests.install")
+    above = run("losetup", "-f", "--show", "--offset", str(2 * MIB), loop.path)
+    try:
+        run("mkfs.xfs", "-q", "-f", above)
+    finally:
+        run("losetup", "-d", above)
+
+
+def _raw(loop: Loop) -> None:
+    loop.write(os.urandom(64 * MIB), MIB)
+
+
+@pytest.fixture
+def scratch(loop_device: LoopDevice) -> Loop:
+    """As a session leaves it, with what a test wrote still in the middle."""
+    loop = loop_device(size=512 * MIB)
+    with guard.claimed(loop.path, overwrite=False) as device:
+        run("mkfs.ext4", "-q", "-F", device.path)
+        loop.write(os.urandom(4 * MIB), 200 * MIB)
+    assert guard.labelled(loop.path)
+    return loop
+
+
+@pytest.mark.parametrize("write", [_ext4, _xfs, _raw])
+def test_what_is_written_beside_the_label_later_is_refused(scratch: Loop, write: Callable[[Loop], None]) -> None:
+    write(scratch)
+    assert b"pytest-fsstack scratch device" in scratch.path.read_bytes()[:4096]
+    with scratch.untouched():
+        why = r"but something was written to it since; `--fsstack-overwrite="
+        with pytest.raises(guard.Refused, match=why):
+            guard.check_contents(scratch.path)
+        with pytest.raises(guard.Refused, match=why), guard.claimed(scratch.path, overwrite=False):
+            pytest.fail("the device was claimed")
+        assert not guard.labelled(scratch.path)
+
+
+def test_what_a_test_left_is_no_reason(scratch: Loop) -> None:
+    with guard.claimed(scratch.path, overwrite=False):
+        pass
+    guard.check_contents(scratch.path)
+
+
+OLD = (
+    b"pytest-fsstack scratch device: holds nothing worth keeping and may be overwritten.\n"
+    b"format 1\nsize %d\nid 0123456789abcdef0123456789abcdef\n"
+)
+
+
+def test_a_label_of_format_1_proves_nothing(loop_device: LoopDevice) -> None:
+    loop = loop_device()
+    loop.write(OLD % (64 * MIB), 0)
+    guard.check_contents(loop.path)
+    loop.write(b"data", 20 * MIB)
+    with pytest.raises(guard.Refused, match=f"a scratch label of an older version, .* byte {20 * MIB}"):
+        guard.check_contents(loop.path)
+
+
+def test_a_label_with_another_digest_is_refused(scratch: Loop) -> None:
+    text = scratch.path.read_bytes()[:4096]
+    at = text.index(b"digest ") + 7
+    scratch.write(b"0" if text[at : at + 1] != b"0" else b"1", at)
+    with pytest.raises(guard.Refused, match="something was written to it since"):
+        guard.check_contents(scratch.path)

@@ -1,0 +1,76 @@
+"""A command that not even SIGKILL ends, because it hangs in the kernel: it is reported, and not waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import commands, journal, mounts, orphans, processes
+from tests.real.conftest import run
+
+pytestmark = pytest.mark.root
+
+#: struct fuse_in_header, and the answer to FUSE_INIT in version 7.31 (linux/fuse.h).
+_IN, _INIT = struct.Struct("=IIQQIIII"), 26
+_VERSION = struct.pack("=IIIIHHIIHHI28x", 7, 31, 0, 0, 1, 1, 4096, 1, 0, 0, 0)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Path]:
+    """A directory of a FUSE filesystem that takes requests and never answers: who has made one cannot be killed."""
+    mounts.private_namespace()
+    target = tmp_path / "hanging"
+    target.mkdir()
+    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
+    assert ctypes.CDLL(None).mount(b"none", os.fsencode(target), b"fuse", 0, options) == 0
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the end of the connection
+            while request := os.read(fd, 1 << 17):
+                _, opcode, unique, *_ = _IN.unpack_from(request)
+                if opcode == _INIT:
+                    os.write(fd, struct.pack("=IiQ", 16 + len(_VERSION), 0, unique) + _VERSION)
+
+    threading.Thread(target=serve, daemon=True).start()
+    mount = mounts.at(target)
+    assert mount is not None
+    yield target
+    # Ends all that hangs.
+    connections = Path("/sys/fs/fuse/connections")
+    if not (connections / "waiting").exists() and not any(connections.iterdir()):
+        run("mount", "-t", "fusectl", "none", connections)
+    (connections / mount.device.removeprefix("0:") / "abort").write_text("1")
+    run("umount", "-l", target)
+    os.close(fd)
+
+
+def test_a_command_is_reported_and_left_behind(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_DEATH", 0.5)
+    began = time.monotonic()
+    with pytest.raises(commands.CommandError, match="killed, which did not end it: it hangs in the kernel"):
+        commands.run("stat", hanging / "file", timeout=0.5)
+    assert time.monotonic() - began < 10
+
+
+def test_so_is_a_daemon(hanging: Path) -> None:
+    daemon = processes.start("stat", hanging / "file")
+    time.sleep(0.3)
+    with pytest.raises(commands.CommandError, match=f"process {daemon.pid} survived SIGKILL"):
+        daemon.kill()
+
+
+def test_a_clean_up_leaves_it_for_the_next_one(hanging: Path, tmp_path: Path) -> None:
+    daemon = processes.start("stat", hanging / "file")
+    time.sleep(0.3)
+    start = journal.start_time(daemon.pid)
+    with pytest.raises(journal.Unproved, match=f"process {daemon.pid} survived SIGKILL"):
+        orphans.end(daemon.pid, start)

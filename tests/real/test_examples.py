@@ -1,0 +1,47 @@
+"""The examples of the docs run as they stand, and import nothing but what is public."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import layout
+from tests.real.test_scenarios import unmeasured
+from tests.sessions import FEW_PLUGINS
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("test_*.py"))
+
+pytestmark = pytest.mark.root
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_runs_on_every_stack_that_the_kernel_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in FEW_PLUGINS.items():
+        monkeypatch.setenv(variable, value)
+    found = tmp_path / "found.json"
+    alone = ("-p", "no:cacheprovider", "--noconftest", "-c", "/dev/null", f"--rootdir={tmp_path}")
+    words = ("--fsstack-rounds=1", "--fsstack-size=512M", f"--fsstack-json={found}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *alone, *words, str(EXAMPLES / f"{name}.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    chains = json.loads(found.read_text())["chains"]
+    for stack, why in unmeasured(chains).items():
+        assert "this kernel" in why, f"{stack}: {why}"
+    assert f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_imports_only_what_is_public(name: str) -> None:
+    named = {full for full in layout.imported((EXAMPLES / f"{name}.py").read_text(), "") if "fsstack" in full}
+    assert all(full.count(".") == 1 for full in named), named

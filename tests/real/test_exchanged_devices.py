@@ -1,0 +1,177 @@
+"""Sessions on a real device whose name leads to another one meanwhile: not a byte of the other is written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import guard
+from tests.real.conftest import Loop, LoopDevice, run
+
+pytestmark = pytest.mark.root
+
+MIB = 1 << 20
+
+TEST = """
+import os, subprocess
+from pathlib import Path
+import pytest
+
+HERE = Path(__file__).parent
+
+@pytest.mark.fsstack("one = ext2", "two = ext4", "three = ext2(mkfs='-b 4096')")
+class TestIt:
+    def test_write(self, fsstack):
+        (fsstack.path / "file").write_bytes(bytes(1 << 20))
+
+    def test_exchange(self, fsstack):
+        with open(HERE / "stacks", "a") as file:
+            print(fsstack.stack.id, fsstack.bottom.path, file=file)
+        {exchange}
+"""
+
+FLIP = """os.symlink({other!r}, HERE / "new"); os.replace(HERE / "new", {link!r})"""
+
+
+@pytest.fixture
+def disk(loop_device: LoopDevice) -> Loop:
+    return loop_device()
+
+
+@pytest.fixture
+def link(tmp_path: Path, disk: Loop) -> Path:
+    path = tmp_path / "by-id"
+    path.symlink_to(disk.path)
+    return path
+
+
+def session(directory: Path, exchange: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (directory / "test_it.py").write_text(TEST.format(exchange=exchange))
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    base = [f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", "--fsstack-seed=1"]
+    command = [sys.executable, "-m", "pytest", *base, *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
+
+
+def stacks(directory: Path) -> list[str]:
+    return (directory / "stacks").read_text().splitlines()
+
+
+@pytest.mark.parametrize("given_over", [True, False], ids=["given-over", "blank"])
+def test_a_link_that_leads_to_another_disk_later_is_refused_for_good(
+    disk: Loop, link: Path, loop_device: LoopDevice, tmp_path: Path, given_over: bool
+) -> None:
+    other = loop_device()
+    if given_over:
+        run("mkfs.ext4", "-q", "-L", "photos", other.path)
+    overwrite = [f"--fsstack-overwrite={link}"] if given_over else []
+    with other.untouched():
+        exchange = FLIP.format(other=str(other.path), link=str(link))
+        done = session(tmp_path, exchange, f"--fsstack-device={link}", "--fsstack-rounds=1", *overwrite)
+        assert done.returncode == 1, done.stdout
+        assert f"{link} will not be overwritten: it is not the device any more that it was at first" in done.stdout
+        assert "Traceback" not in done.stdout
+    # One stack was built before. What it left is put in order all the same, for that disk was ours.
+    assert len(stacks(tmp_path)) == 1
+    assert guard.labelled(disk.path)
+
+
+def test_it_stays_refused_after_the_link_leads_back(
+    disk: Loop, link: Path, loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    other = loop_device()
+    # Each stack that is refused turns the link again, through a hook of the conftest.
+    (tmp_path / "conftest.py").write_text(f"""
+import os
+import pytest
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    if call.when == "setup" and call.excinfo:
+        os.symlink({str(disk.path)!r}, {str(tmp_path / "back")!r})
+        os.replace({str(tmp_path / "back")!r}, {str(link)!r})
+    return (yield)
+""")
+    with other.untouched():
+        exchange = FLIP.format(other=str(other.path), link=str(link))
+        done = session(tmp_path, exchange, f"--fsstack-device={link}", "--fsstack-rounds=1")
+    assert done.returncode == 1, done.stdout
+    assert os.path.realpath(link) == str(disk.path)
+    assert len(stacks(tmp_path)) == 1
+
+
+def test_a_loop_device_cannot_be_put_on_another_file_while_a_session_holds_it(disk: Loop, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    with other.open("wb") as file:
+        file.truncate(64 * MIB)
+    run("mkfs.ext4", "-q", "-L", "photos", other)
+    before = hashlib.sha256(other.read_bytes()).hexdigest()
+    exchange = (
+        f'subprocess.run(["losetup", "-d", {str(disk.path)!r}]); '
+        f'assert subprocess.run(["losetup", {str(disk.path)!r}, {str(other)!r}]).returncode'
+    )
+    done = session(tmp_path, exchange, f"--fsstack-device={disk.path}", "--fsstack-rounds=1")
+    assert done.returncode == 0, done.stdout
+    assert len(stacks(tmp_path)) == 3
+    assert hashlib.sha256(other.read_bytes()).hexdigest() == before
+    # The kernel takes it away as soon as the session lets go of it.
+    assert not Path("/sys/block", disk.path.name, "loop/backing_file").exists()
+    assert b"pytest-fsstack scratch device" in disk.image.read_bytes()[:4096]
+
+
+def test_a_refused_device_is_noticed_before_round_1(disk: Loop, tmp_path: Path) -> None:
+    run("mkfs.ext4", "-q", "-L", "photos", disk.path)
+    with disk.untouched():
+        done = session(tmp_path, "pass", f"--fsstack-device={disk.path}")
+    said = done.stdout + done.stderr
+    assert done.returncode == 4, said
+    assert said.count("will not be overwritten") == 1
+    assert f"it holds a filesystem (ext4) labelled 'photos'; `--fsstack-overwrite={disk.path}`" in said
+    assert not (tmp_path / "stacks").exists()
+
+
+@pytest.mark.plugins("xdist")
+def test_a_worker_looks_at_its_first_stack_and_that_test_fails(disk: Loop, tmp_path: Path) -> None:
+    run("mkfs.ext4", "-q", "-L", "photos", disk.path)
+    with disk.untouched():
+        done = session(tmp_path, "pass", f"--fsstack-device={disk.path}", "-n", "1", "-k", "exchange and one")
+    assert done.returncode == 1, done.stdout
+    assert f"{disk.path} will not be overwritten" in done.stdout
+    assert not (tmp_path / "stacks").exists()
+
+
+def test_a_device_of_tests_that_do_not_run_is_not_looked_at(disk: Loop, tmp_path: Path) -> None:
+    run("mkfs.ext4", "-q", disk.path)
+    for arguments, code in (["--collect-only"], 0), (["-k", "nothing_like_it"], 5):
+        done = session(tmp_path, "pass", f"--fsstack-device={disk.path}", *arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "will not be overwritten" not in done.stdout + done.stderr
+
+
+def test_two_devices_with_the_same_last_name_are_two_chains(
+    disk: Loop, loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    paths = []
+    for name, loop in ("a", disk), ("b", loop_device()):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "stick"
+        path.symlink_to(loop.path)
+        paths.append(path)
+    done = session(tmp_path, "pass", *(f"--fsstack-device={path}" for path in paths), "--fsstack-rounds=1", "-v")
+    assert done.returncode == 0, done.stdout
+    assert "[one:a.stick]" in done.stdout
+    assert "[one:b.stick]" in done.stdout
+    used = [line.split()[1] for line in stacks(tmp_path)]
+    assert {used.count(str(path.resolve())) for path in paths} == {3}
+
+
+def test_one_device_by_two_names_is_refused(disk: Loop, link: Path, tmp_path: Path) -> None:
+    done = session(tmp_path, "pass", f"--fsstack-device={disk.path}", f"--fsstack-device={link}")
+    said = done.stdout + done.stderr
+    assert done.returncode == 4, said
+    assert "this session has it already" in said

@@ -1,0 +1,158 @@
+"""What a killed session leaves is undone, also by the next session; what is mounted somewhere is never emptied."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import directories, journal, mounts, orphans
+from pytest_fsstack.machine.journal import Journal
+from tests.real.conftest import run
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Iterator[Path]:
+    """A directory with a file, mounted inside of another: `tmp_path / "removed"`."""
+    mounts.private_namespace()
+    kept, place = tmp_path / "kept", tmp_path / "removed/a/b"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    place.mkdir(parents=True)
+    run("mount", "--bind", kept, place)
+    yield kept
+    if mounts.at(place):
+        run("umount", place)
+
+
+def test_nothing_is_removed_while_something_is_mounted_below(precious: Path, tmp_path: Path) -> None:
+    (tmp_path / "removed/other").touch()
+    with pytest.raises(OSError, match=r"something is mounted on .*removed/a/b"):
+        directories.remove(tmp_path / "removed")
+    assert (precious / "file").read_text() == "mine"
+    assert (tmp_path / "removed/other").exists()
+
+
+def test_what_is_mounted_while_a_directory_is_removed_is_kept(
+    precious: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if it had been mounted after the look: a bind mount of the same filesystem, with the same number of a device.
+    monkeypatch.setattr(mounts, "below", lambda path: [])
+    with pytest.raises(OSError, match="so nothing in it was removed"):
+        directories.remove(tmp_path / "removed")
+    assert (precious / "file").read_text() == "mine"
+
+
+def test_a_device_in_which_a_test_left_a_mount_loses_nothing(precious: Path, tmp_path: Path) -> None:
+    book = Journal(tmp_path / "journals")
+    device = contextlib.ExitStack()
+    made = device.enter_context(directories.temporary(tmp_path, book))
+    (made / "left").mkdir()
+    run("mount", "--bind", precious, made / "left")
+    with pytest.raises(OSError, match="something is mounted on"):
+        device.close()
+    assert (precious / "file").read_text() == "mine"
+    run("umount", made / "left")
+    book.close()
+    assert list((tmp_path / "journals").iterdir())
+
+
+@pytest.mark.parametrize("name", [b"/gr\xc3\xb6\xc3\x9fe", b"/\xff", b"/a\x0bb", "/a\u2028b".encode(), b"/a\nb \\c"])
+def test_a_mount_with_an_odd_name_is_found_and_undone(tmp_path: Path, name: bytes) -> None:
+    mounts.private_namespace()
+    target = Path(os.fsdecode(os.fsencode(tmp_path) + name))
+    target.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", os.fsencode(target)], check=True)
+    try:
+        mount = mounts.at(target)
+        assert mount is not None
+        assert mount.kind == "tmpfs"
+        assert mounts.below(tmp_path) == [str(target)]
+    finally:
+        subprocess.run(["umount", os.fsencode(target)], check=True)
+
+
+KILLED = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from pytest_fsstack.machine import mounts, orphans
+from pytest_fsstack.machine.journal import Journal
+mounts.private_namespace()
+with orphans.marked(Journal(Path(sys.argv[1]))):
+    marked = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+    cleared = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
+    print(marked.pid, cleared.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        done = subprocess.run([sys.executable, "-c", KILLED, journals], stdout=subprocess.PIPE, text=True)
+        assert done.returncode == -signal.SIGKILL
+        pids = [int(word) for word in done.stdout.split()]
+        assert all(journal.start_time(pid) for pid in pids)
+        said = journal.cleanup(journals, {"processes": orphans.PROCESSES})
+        assert [line.partition(" (")[0] for line in said.undone] == [f"ended processes {pids[0]}, {pids[1]}"]
+        assert not any(map(journal.start_time, pids))
+        assert other.poll() is None
+        other.kill()
+    assert list(journals.iterdir()) == []
+
+
+def test_a_clean_up_waits_for_no_other_unless_it_was_asked_for(tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    journals.mkdir(mode=0o700)
+    (journals / "1-0.jsonl").write_text("rubbish\n")
+    with journal._alone(journals, wait=True) as alone:
+        assert alone
+        assert journal.cleanup(journals, {}, asked=False) == journal.Said()
+    assert len(journal.cleanup(journals, {}, asked=False).left) == 1
+
+
+KILLED_IN_A_TEST = """
+import os, subprocess
+from pathlib import Path
+import pytest
+
+@pytest.mark.fsstack("bind")
+def test_it(fsstack):
+    if not Path("second").exists():
+        Path("second").touch()
+        (fsstack.path / "much").write_text("data")
+        child = subprocess.Popen(["sleep", "1000"], cwd=fsstack.path, start_new_session=True)
+        Path("child").write_text(str(child.pid))
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_next_session_cleans_up_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(KILLED_IN_A_TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "device").mkdir()
+    # Journals of its own: else any session on this machine may be the next one.
+    (tmp_path / "journals").mkdir(mode=0o700)
+    Path("/run/pytest-fsstack").mkdir(mode=0o700, exist_ok=True)
+    bind = 'mount --bind "$0" /run/pytest-fsstack && exec "$@"'
+    alone = ["unshare", "-m", "sh", "-c", bind, str(tmp_path / "journals")]
+    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--fsstack-device=dir:{tmp_path / 'device'}"]
+    argv = [*alone, *pytest_]
+    first = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
+    assert first.returncode == -signal.SIGKILL, first.stdout
+    (left,) = (tmp_path / "device").iterdir()
+    child = (tmp_path / "child").read_text()
+    second = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
+    assert second.returncode == 0, second.stdout
+    (line,) = [line for line in second.stdout.splitlines() if f"removed {left}" in line]
+    assert line.startswith("fsstack: ")
+    assert journal.start_time(int(child)) is None
+    assert list((tmp_path / "device").iterdir()) == []

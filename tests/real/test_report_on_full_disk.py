@@ -1,0 +1,31 @@
+"""A disk that is full by the time the reports are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sh
+
+from pytest_fsstack.report.files import ReportError, ReportFile
+
+pytestmark = pytest.mark.root
+
+
+def test_a_full_disk_costs_the_new_report_and_not_the_older_one(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    sh.mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", small)
+    try:
+        older = small / "out.json"
+        older.write_text("older")
+        file = ReportFile("json", older)
+        file.check()
+        with pytest.raises(ReportError, match=r"out\.json: not written: No space left on device$"):
+            file.write("x" * 2**20)
+        assert older.read_text() == "older"
+        assert [path.name for path in small.iterdir()] == ["out.json"]
+        file.write("newer")
+        assert older.read_text() == "newer"
+    finally:
+        sh.umount(small)

@@ -1,0 +1,68 @@
+"""A mount of a stack that somebody takes away while a test runs: an error, since the rest ran elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine import commands, mounts, needs
+from pytest_fsstack.stack.model import Stack
+
+pytestmark = pytest.mark.root
+
+TEST = """
+import subprocess, time
+import pytest
+
+@pytest.mark.fsstack({stack!r})
+class TestIt:
+    def test_unmount(self, fsstack):
+        subprocess.run([*{words}, fsstack.path], check=True)
+
+    @pytest.mark.benchmark
+    def test_timed(self, fsstack, timed):
+        with timed():
+            pass
+
+def test_other():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "words", "timed"),
+    [
+        ("ext4 | gocryptfs", ["fusermount", "-u"], False),
+        ("ext4 | gocryptfs", ["fusermount", "-u"], True),
+        ("ext4 | encfs", ["fusermount", "-uz"], False),
+        ("ext4 | overlay", ["umount", "-l"], False),
+    ],
+)
+def test_it_is_an_error_and_leaves_nothing(stack: str, words: list[str], timed: bool, tmp_path: Path) -> None:
+    if reasons := needs.missing(Stack.parse(stack, BUILT_IN).needs()):
+        pytest.skip("; ".join(reasons))
+    (tmp_path / "test_it.py").write_text(TEST.format(stack=stack, words=words))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    options = ["-p", "no:cacheprovider", "--fsstack-size=64M", "--fsstack-rounds=2", "--basetemp=tmp"]
+    chosen = [] if timed else ["-k", "not timed"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *chosen],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "it is not mounted any more): what ran since did not run on it" in done.stdout
+    assert "1 error" in done.stdout or "1 failed" in done.stdout, done.stdout
+    assert list((tmp_path / "tmp").rglob("fsstack-*")) == []
+    mine = os.fsencode(tmp_path)
+    assert commands.wait_until(
+        lambda: not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline")), 10.0
+    )
+    assert mounts.below(tmp_path) == []

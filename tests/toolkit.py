@@ -1,0 +1,156 @@
+"""A stack and a clock for workloads, without root, and what else several folders of tests share.
+
+They are not named `timed` and `fsstack`: the plugin runs every test that takes those on real stacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.measuring.timed import Completed, Direction, Timed
+from pytest_fsstack.stack.build import Built
+from pytest_fsstack.stack.model import Directory, Site, Stack
+
+DATA = Path(__file__).parent / "recorded"
+
+
+def block(
+    *,
+    bytes: int | None = None,
+    files: int | None = None,
+    direction: str = "write",
+    cold: bool = True,
+    preload: Sequence[str | os.PathLike[str]] = (),
+) -> dict[str, Any]:
+    """What `NotedTimed` notes of a block."""
+    return {"bytes": bytes, "files": files, "direction": direction, "cold": cold, "preload": list(preload)}
+
+
+class NotedJournal(Journal):
+    """A journal that only remembers."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull))
+        self.lines: list[Mapping[str, Any]] = []
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        self.lines.append(line)
+
+    @property
+    def entries(self) -> list[tuple[str, object]]:
+        """The kind of each thing that was entered, and its name if it has one."""
+        return [(line["kind"], line["facts"].get("name")) for line in self.lines if "entry" in line]
+
+
+class NotedStack(Built):
+    """A directory as a real stack; `broken` is what goes wrong by the time of the remount."""
+
+    def __init__(self, directory: Path) -> None:
+        stack, site = Stack.parse("directory", BUILT_IN), Site(directory, NotedJournal())
+        super().__init__(stack, DirectoryDevice(directory), Directory(directory), site)
+        self._add(stack.layers[0], fresh=True)
+        self.remounts = 0
+        self.broken: Callable[[], object] = lambda: None
+
+    def remount(self) -> None:
+        super().remount()
+        self.remounts += 1
+        self.broken()
+
+
+class NotedTimed(Timed):
+    """The real `Timed`, of which a test sees what was asked of it, and whose commands it may alter.
+
+    It never starts cold: that would take root, and the caches of the whole machine.
+    """
+
+    def __init__(self, stack: Built, repeated: str = "") -> None:
+        super().__init__(stack, repeated)
+        self.blocks: list[dict[str, Any]] = []
+        self.inside: list[tuple[str, ...]] = []
+        #: Stands between a command and what the workload sees of its output.
+        self.altered: Callable[[str], str] = str
+        self.altered_stderr: Callable[[str], str] = str
+        #: Stands between a command and what the workload gets of it.
+        self.spoiled: Callable[[Completed], Completed] = lambda done: done
+        #: Runs before each command.
+        self.before: Callable[[], object] = lambda: None
+        #: Runs in place of the command, and gives its output where it gives a text.
+        self.instead: Callable[[], object] | None = None
+        self._running = False
+
+    def another(self) -> NotedTimed:
+        """For a second step: itself, as a step has one block; it notes where the first one did."""
+        self._entered, self._sample = False, None
+        return self
+
+    @contextlib.contextmanager
+    def __call__(
+        self,
+        *,
+        bytes: int | None = None,
+        files: int | None = None,
+        direction: Direction = "write",
+        cold: bool = True,
+        preload: Sequence[str | os.PathLike[str]] = (),
+    ) -> Iterator[NotedTimed]:
+        self.blocks.append(block(bytes=bytes, files=files, direction=direction, cold=cold, preload=preload))
+        with super().__call__(bytes=bytes, files=files, direction=direction, cold=False, preload=preload):
+            self._running = True
+            try:
+                yield self
+            finally:
+                self._running = False
+
+    def run(
+        self,
+        *argv: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+        check: bool = True,
+    ) -> Completed:
+        assert self._running, "a command outside of the block is not measured"
+        words = tuple(os.fspath(word) for word in argv)
+        self.inside.append(words)
+        self.before()
+        if self.instead:
+            return Completed(words, 0, self.altered(str(self.instead() or "")), "")
+        done = super().run(*argv, cwd=cwd, env=env, stdin=stdin, check=check)
+        texts = self.altered(done.stdout), self.altered_stderr(done.stderr)
+        return self.spoiled(Completed(words, done.returncode, *texts))
+
+    @property
+    def recorded(self) -> dict[str, tuple[float, str, str]]:
+        """Each figure with its unit and its better direction."""
+        return {name: (value, metric.unit, metric.better) for name, (metric, value) in self._extra.items()}
+
+    @property
+    def resolutions(self) -> dict[str, float]:
+        """Of the figures that have one."""
+        return {name: metric.resolution for name, (metric, _) in self._extra.items() if metric.resolution}
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return self._kept
+
+    @property
+    def reason(self) -> str:
+        """Why the stack did not do the work."""
+        return self._incomplete
+
+
+def flip(path: Path, offset: int) -> None:
+    """Alter one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 1]))

@@ -1,0 +1,218 @@
+"""A directory, a real block device, and sessions in them: what scenarios of the torture share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine import commands, guard, needs
+from pytest_fsstack.stack.model import Stack
+from tests.sessions import FEW_PLUGINS
+
+#: Small, quick to build, and as unlike each other as these can be.
+STACKS = ("ext4", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", "ext4 | bind", "ext4 | loop(size='16M') | ext2")
+#: The smallest device that all of them fit on: XFS needs 300 MB.
+SIZE = 304 << 20
+#: Seconds after which a session counts as hung.
+HUNG = 90.0
+
+_TEST = """
+import time
+import pytest
+
+@pytest.mark.fsstack({stacks})
+class TestIt:
+    @pytest.mark.benchmark
+    def test_write(self, fsstack, timed):
+        with timed(cold=False):
+            timed.run("sh", "-c", f"dd if=/dev/zero of={{fsstack.path}}/file bs=64k count=16 2>&1; sleep 0.2")
+
+    def test_python(self, fsstack):
+        (fsstack.path / "other").write_bytes(bytes(1 << 16))
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            pass
+"""
+
+_CONFTEST = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    (session.config.rootpath / "begun").touch()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure(config):
+    (config.rootpath / "over").touch()
+"""
+
+Figures = Counter[str]
+
+
+def stacks() -> list[str]:
+    """Those that this machine can build."""
+    return [text for text in STACKS if not needs.missing(Stack.parse(text, BUILT_IN).needs())]
+
+
+@dataclass
+class Place:
+    """Where a scenario runs its sessions, and what it draws its moments from."""
+
+    directory: Path
+    device: Path
+    random: random.Random
+    #: What was wrong, in words.
+    complaints: list[str] = field(default_factory=list)
+    #: It starts blank, too.
+    _given_over: bool = True
+
+    def write(self, *stacks: str) -> None:
+        """The test file of the next session."""
+        (self.directory / "test_it.py").write_text(_TEST.format(stacks=", ".join(map(repr, stacks))))
+        (self.directory / "conftest.py").write_text(_CONFTEST)
+        (self.directory / "pytest.ini").write_text("[pytest]\n")
+        for name in "begun", "over", "output", "out.json":
+            (self.directory / name).unlink(missing_ok=True)
+
+    def command(self, *arguments: str) -> list[str]:
+        where = [f"--basetemp={self.directory / 'tmp'}", f"--fsstack-device={self.device}"]
+        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *where, *arguments]
+
+    @contextlib.contextmanager
+    def session(self, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+        """A session that runs its first test soon, or has ended before; `before` its command stand others' words."""
+        with (self.directory / "output").open("wb") as output:
+            process = subprocess.Popen(
+                [*before, *self.command(*arguments)],
+                cwd=self.directory,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, **FEW_PLUGINS},
+            )
+            try:
+                commands.wait_until(lambda: self.begun or process.poll() is not None, HUNG)
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+    @property
+    def begun(self) -> bool:
+        return (self.directory / "begun").exists()
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to tear down or to report."""
+        return (self.directory / "over").exists()
+
+    @property
+    def output(self) -> str:
+        return (self.directory / "output").read_text(errors="replace")
+
+    def complain(self, what: str) -> None:
+        self.complaints.append(f"{what}:\n{self.output}")
+
+    def left(self, pid: int) -> dict[str, list[str]]:
+        """Everything that a session has left behind, by what it is."""
+        mine = f"{self.directory}/tmp/"
+        found: dict[str, list[str]] = {
+            "journals": list(map(str, Path("/run/pytest-fsstack").glob(f"{pid}-*"))),
+            "directories": list(map(str, (self.directory / "tmp").rglob("fsstack-*"))),
+            "loops": [],
+            "mounts": [],
+            "processes": [],
+        }
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with contextlib.suppress(OSError):
+                if mine in (text := backing.read_text()):
+                    found["loops"].append(text.strip())
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mine.encode() in (process / "mountinfo").read_bytes():
+                    found["mounts"].append(str(process))
+                if mine.encode() in (process / "cmdline").read_bytes():
+                    found["processes"].append((process / "cmdline").read_bytes().decode(errors="replace"))
+        return found
+
+    def figures_of_what_is_left(self, pid: int, *, allowed: Sequence[str] = (), seconds: float = 5.0) -> Figures:
+        """One for each kind of thing, but those `allowed`, that is still there after so many seconds."""
+
+        def found() -> dict[str, list[str]]:
+            return {kind: things for kind, things in self.left(pid).items() if things and kind not in allowed}
+
+        commands.wait_until(lambda: not found(), seconds)
+        left = found()
+        if left:
+            self.complain(f"left behind: {left}")
+        return Counter(dict.fromkeys(left, 1))
+
+    def unlabelled(self) -> Figures:
+        """Whether the device does not carry the scratch label, as it must after every orderly end.
+
+        It may be blank if no session has come to it since it was given over.
+        """
+        if guard.labelled(self.device):
+            self._given_over = False
+            return Counter()
+        if self._blank():
+            return Counter()
+        self.complain("the device has no label")
+        return Counter({"unlabelled": 1})
+
+    def _blank(self) -> bool:
+        """Whether nothing was written to where each session writes its label and each filesystem its own."""
+        with self.device.open("rb", buffering=0) as device:
+            return self._given_over and not any(device.read(1 << 20))
+
+    def give_over(self) -> None:
+        """Make the device one that needs no flag, whatever is on it now."""
+        self._given_over = True
+        subprocess.run(["wipefs", "-aq", self.device], check=True)
+        with self.device.open("r+b", buffering=0) as device:
+            for offset in 0, SIZE - (16 << 20):
+                device.seek(offset)
+                device.write(bytes(16 << 20))
+        subprocess.run(["blkdiscard", "-f", self.device], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def loop(directory: Path) -> Iterator[Path]:
+    """A loop device, as a disk that sessions are given."""
+    image = directory / "disk"
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+    done = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True)
+    device = Path(done.stdout.strip())
+    try:
+        yield device
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+        image.unlink()
+
+
+Scenario = Callable[[Place], Figures]
+
+
+def ended_by(process: subprocess.Popen[bytes], numbers: Sequence[signal.Signals], pause: float) -> int | None:
+    """Send these signals, `pause` seconds after each other; the exit code, or None if the session hangs."""
+    for index, number in enumerate(numbers):
+        if index:
+            time.sleep(pause)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)  # not waited for, so that the number is still its own
+    try:
+        return process.wait(HUNG)
+    except subprocess.TimeoutExpired:
+        return None

@@ -1,0 +1,123 @@
+"""`fsstack compare`: two sides of saved runs, the exit codes, and a sentence for what cannot be compared or judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.command import main
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.results import Results
+from tests.unit.judging.test_past import run
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Said:
+    """What the subcommand prints, standard error last."""
+
+    def compare(*words: str, code: int) -> str:
+        found = main(["compare", *words])
+        out, err = capfd.readouterr()
+        assert found == code, out + err
+        return out + err
+
+    return compare
+
+
+@pytest.fixture(autouse=True)
+def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five runs then, in which luks cost about 50 % over ext4, and three now at about 65 %."""
+    monkeypatch.chdir(tmp_path)
+    for side, overheads in {"then": (0.49, 0.50, 0.51, 0.50, 0.49), "now": (0.64, 0.65, 0.66)}.items():
+        Path(side).mkdir()
+        for number, overhead in enumerate(overheads):
+            Path(side, f"{number}.json").write_text(saved.dumps(run(overhead)))
+
+
+def test_two_files_are_figures_and_the_older_one_is_first(said: Said) -> None:
+    out = said("then/1.json", "now/1.json", code=0)
+    assert "+50.0 %" in out
+    assert "+10.0 %" in out
+    assert "* one run each: what differs from run to run is not in it" in out
+    assert "-9.1 %" in said("now/1.json", "then/1.json", code=0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("then", "now"),
+        ("then/0.json", "then/1.json", "then/2.json", "--now", "now"),
+        ("then/0.json", "then/1.json", "then/2.json", "--now", "now/0.json", "now/1.json", "now/2.json"),
+        ("then", "now/0.json"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--limit", "--max-regression"])
+def test_a_regression_is_exit_code_1_and_a_line(said: Said, words: tuple[str, ...], option: str) -> None:
+    out = said(*words, option, "5%", code=1)
+    assert "FAIL" in out
+    assert "fsstack: luks: seconds +" in out.splitlines()[-1]
+    assert out.splitlines()[-1].endswith("limit 5 %")
+
+
+def test_what_keeps_to_the_limit_passes(said: Said) -> None:
+    assert " pass" in said("then", "now", "--limit", "20%", code=0)
+
+
+def test_what_is_not_decided_fails_only_if_that_is_asked_for(said: Said) -> None:
+    assert "inconclusive" not in said("then", "now/0.json", "--limit", "9.8%", code=0)
+    out = said("then", "now/0.json", "--limit", "9.8%", "--strict", code=1)
+    assert "fsstack: inconclusive: luks: seconds +" in out
+    assert out.endswith("limit 9.8 % (--strict)\n")
+
+
+def test_a_gate_that_could_judge_nothing_does_not_pass(said: Said) -> None:
+    out = said("then/0.json", "now/0.json", "--limit", "5%", code=4)
+    assert out.splitlines()[-1] == (
+        "fsstack: compare: nothing was judged by --limit: one run each: what differs from run to run is not in it"
+    )
+
+
+def test_what_is_gone_is_told_and_fails_if_that_is_asked_for(said: Said) -> None:
+    for number in range(3):
+        Path("then", f"{number}.json").write_text(saved.dumps(run(0.64, stacks=("ext4", "luks", "xfs"))))
+    assert "* only then: T write on xfs" in said("then", "now", "--limit", "50%", code=0)
+    out = said("then", "now", "--limit", "50%", "--strict", code=1)
+    assert "fsstack: xfs: seconds was measured then and is not now (--strict)" in out
+
+
+def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said: Said) -> None:
+    for number in (0, 1):
+        other = run(0.5, devices=[{"spec": "loop", "model": "another disk"}])
+        other.scale = "paper"
+        Path("then", f"{number}.json").write_text(saved.dumps(other))
+    assert said("then", "now", "--limit", "5%", code=4).splitlines() == [
+        "fsstack: not compared: the scale was paper and is small [0.json, 1.json]",
+        "fsstack: not compared: the device was loop (another disk) and is loop (a disk) [0.json, 1.json]",
+    ]
+    said("then", "now", "--limit", "50%", "--anyway", code=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "compare: the following arguments are required: OLD.json"),
+        (("then",), "compare: name one older and one newer file or directory, or use --now NEW.json ..."),
+        (("then", "now", "now"), "compare: name one older and one newer file or directory, or use --now"),
+        (("then", "absent.json"), "compare: absent.json: No such file or directory"),
+        (("then", "then/1.json"), "compare: then/1.json is on both sides"),
+        (("then", "now", "--limit", "much"), "compare: argument --limit/--max-regression: "),
+        (("then", "now", "--alpha", "2"), "compare: argument --alpha: an error rate must be between 0 and 0.5"),
+        (("then", "other.json"), "not compared: no overhead was measured on both sides"),
+        (("then", "nothing.json"), "compare: nothing.json: nothing was measured in this run"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_exit_code_4(said: Said, words: tuple[str, ...], message: str) -> None:
+    Path("other.json").write_text(saved.dumps(run(stacks=("xfs", "btrfs"))))
+    Path("nothing.json").write_text(saved.dumps(Results()))
+    out = said(*words, code=4)
+    assert out.startswith(f"fsstack: {message}")
+    assert len(out.splitlines()) == 1

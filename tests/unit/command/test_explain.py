@@ -1,0 +1,178 @@
+"""What `fsstack stacks explain` shows: all commands in order, no secret, and nothing is run or written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pytest_fsstack.command import explain
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, RamDevice
+from pytest_fsstack.machine import commands
+from pytest_fsstack.stack.model import Device, Directory, Layer, Place, Site, Stack
+
+LOOP = LoopDevice(1 << 30)
+
+
+@pytest.fixture(autouse=True)
+def _no_udev(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether udevd runs here shows in the environment of device-mapper's tools."""
+    monkeypatch.setattr(commands, "mapper_environment", dict)
+
+
+def explained(text: str, device: Device = LOOP) -> list[str]:
+    found = explain.explained(Stack.parse(text, BUILT_IN), device)
+    assert found.problem == ""
+    return found.lines
+
+
+def commands_of(text: str, device: Device = LOOP) -> list[str]:
+    return [line for line in explained(text, device) if line and not line.startswith("#")]
+
+
+def test_the_commands_of_luks_stand_in_the_order_in_which_they_are_run() -> None:
+    assert commands_of("luks | ext4(mount='noatime')") == [
+        "cryptsetup --batch-mode luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 --cipher "
+        "aes-xts-plain64 --key-size 512 --key-file /proc/self/fd/SECRET LOOP",
+        "cryptsetup --batch-mode open --type luks --key-file /proc/self/fd/SECRET LOOP fsstack-PID-1-luks",
+        "dmsetup remove --deferred fsstack-PID-1-luks",
+        "wipefs -aq DM",
+        "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard DM",
+        "mkdir -p DIR/2-ext4",
+        "mount -t ext4 -o noatime DM DIR/2-ext4",
+        # A remount is of what is mounted, and leaves the mapping.
+        "umount DIR/2-ext4",
+        "mkdir -p DIR/2-ext4",
+        "mount -t ext4 -o noatime DM DIR/2-ext4",
+        "umount DIR/2-ext4",
+    ]
+
+
+def test_sections_and_names_are_explained_and_only_those_that_there_are() -> None:
+    lines = explained("luks | ext4")
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## build",
+        "## remount, so that what is read next comes from the device",
+        "## take down",
+    ]
+    legend = [line.split(":")[0] for line in lines[1:4]]
+    assert legend == ["# DIR", "# PID", "# SECRET"]
+    assert not any(line.startswith("# SECRET") for line in explained("ext4"))
+    # Nothing is mounted.
+    assert [line for line in explained("raw") if line.startswith("## ")] == ["## build"]
+
+
+def test_a_daemon_runs_in_the_background_and_gets_its_passphrase_by_a_descriptor() -> None:
+    shown = commands_of("encfs", DirectoryDevice(Path("/srv/x")))
+    encfs = "encfs --standard --stdinpass -f /srv/x/fsstack-XXXXXXXX/data/encfs.ciphertext DIR/1-encfs <&SECRET &"
+    assert shown == [
+        "mkdir -p /srv/x/fsstack-XXXXXXXX/data",
+        "mkdir /srv/x/fsstack-XXXXXXXX/data/encfs.ciphertext",
+        "mkdir -p DIR/1-encfs",
+        encfs,
+        "umount DIR/1-encfs",
+        "mkdir -p DIR/1-encfs",
+        encfs,
+        "umount DIR/1-encfs",
+        "rm -r /srv/x/fsstack-XXXXXXXX",
+    ]
+
+
+def test_numbers_are_exact_on_the_device_and_said_to_be_none_above_a_layer_that_takes_room() -> None:
+    (table,) = {line for line in commands_of("linear(offset='1M') | raw") if "--table" in line}
+    assert table == "dmsetup create fsstack-PID-1-linear --table '0 2095104 linear LOOP 2048'"
+    assert not any("lengths are" in line for line in explained("linear | delay | ext4"))
+    assert sum("lengths are" in line for line in explained("luks | linear | delay | ext4")) == 1
+
+
+def test_what_a_layer_does_without_a_command_is_said() -> None:
+    raid = explained("raid | ext4")
+    assert "# DM3: written to by the layer itself" in raid
+    assert sum("written to by the layer itself" in line for line in raid) == 2
+    assert not any("written to" in line for line in explained("ext4 | overlay"))
+    (loop,) = {line for line in explained("ext4 | loop(size='64M') | ext4") if line.startswith("# LOOP2:")}
+    assert "DIR/1-ext4/container.img of 64.0 MiB" in loop
+    # The room that a filesystem leaves is known when it stands.
+    (loop,) = {line for line in explained("ext4 | loop | ext4") if line.startswith("# LOOP2:")}
+    assert "container.img, attached" in loop
+
+
+def test_names_that_follow_from_a_key_are_not_invented() -> None:
+    shown = "\n".join(explained("ext4 | ecryptfs") + explained("ext4 | fscrypt"))
+    assert "ecryptfs_sig=KEYID" in shown
+    assert "rm_enckey KEYID" in shown
+    assert re.findall(r"[0-9a-f]{16,}", shown) == []
+
+
+def test_a_word_of_the_users_own_stays_even_if_it_looks_like_a_key() -> None:
+    assert any("-U 0123456789abcdef0" in line for line in explained("ext4(mkfs='-U 0123456789abcdef0')"))
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_layer_can_be_explained_twice_alike(name: str) -> None:
+    text = BUILT_IN[name].example_stack()
+    first = explained(text)
+    assert first == explained(text)
+    assert str(os.getpid()) not in " ".join(line for line in first if "fsstack-" in line).split("-")
+
+
+@pytest.mark.parametrize("device", [RamDevice(1 << 30), DiskDevice(Path("/dev/zero"), False, discard=True)])
+def test_other_devices_show_what_they_do(device: Device) -> None:
+    shown = commands_of("ext4", device)
+    first = {"ram": "mkdir -p DIR/0-ram", "/dev/zero": "blkdiscard /dev/zero"}[device.spec]
+    assert shown[0] == first
+    assert any(line.startswith("mkfs.ext4") for line in shown)
+
+
+# -- nothing is run ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rude(Layer):
+    """Does what it likes, past the plugin."""
+
+    name: ClassVar = "rude"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+    how: str = ""
+
+    def create(self, below: Place, site: Site) -> None:
+        if self.how == "run":
+            subprocess.run(["touch", "/tmp/rude"], check=True)
+        elif self.how == "system":
+            os.system("touch /tmp/rude")
+        else:
+            Path("/tmp/rude").write_text("")
+
+    @contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        yield Directory(below.path)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("run", "starts a process"), ("system", "starts a process"), ("write", "writes to /tmp/rude")],
+)
+def test_a_layer_that_goes_past_the_plugin_is_stopped_and_named(how: str, reason: str) -> None:
+    found = explain.explained(Stack((_Rude(how),)), DirectoryDevice(Path("/srv")))
+    assert "layer rude: a layer" in found.problem
+    assert reason in found.problem
+    assert not Path("/tmp/rude").exists()
+    # And it ends with that: this process may do all again.
+    assert subprocess.run(["true"], check=True).returncode == 0
+
+
+def test_no_process_is_started_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    real = commands.started
+    explained("lvm(kind='striped') | zfs")
+    assert commands.started is real
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,104 @@
+"""Archives that lie, caches of sessions that were killed, users without a home."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.data import corpus
+from pytest_fsstack.data.archive import CorpusError
+from pytest_fsstack.data.corpus import users_corpus
+from pytest_fsstack.units import parse_size
+
+
+def archive(path: Path, *extra: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for number in range(3):
+            member = tarfile.TarInfo(f"file-{number}")
+            member.size = 5000
+            tar.addfile(member, io.BytesIO(b"x" * 5000))
+        for member in extra:
+            tar.addfile(member)
+    return path
+
+
+@pytest.mark.parametrize("cut", [3 * (512 + 5120), 3 * (512 + 5120) - 100, 2 * (512 + 5120), 2 * (512 + 5120) + 700])
+def test_an_archive_that_was_cut_off_is_not_taken_for_a_whole_one(tmp_path: Path, cut: int) -> None:
+    path = archive(tmp_path / "a.tar")
+    assert users_corpus(path, tmp_path / "cache").files == 3
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(CorpusError, match="damaged archive"):
+        users_corpus(path, tmp_path / "cache")
+
+
+def test_rubbish_between_members_is_no_end(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.tar")
+    data = bytearray(path.read_bytes())
+    data[512 + 5120 : 512 + 5120 + 512] = b"?" * 512
+    path.write_bytes(data)
+    with pytest.raises(CorpusError, match="damaged archive"):
+        users_corpus(path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("kind", [tarfile.BLKTYPE, tarfile.CHRTYPE])
+def test_a_device_node_is_refused(tmp_path: Path, kind: bytes) -> None:
+    node = tarfile.TarInfo("innocent")
+    node.type, node.devmajor, node.devminor, node.mode = kind, 8, 0, 0o666
+    with pytest.raises(CorpusError, match="refused, member 'innocent' is a device node"):
+        users_corpus(archive(tmp_path / "a.tar", node), tmp_path / "cache")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from pytest_fsstack.data import corpus
+with corpus._replacing(Path(sys.argv[1]) / "big") as out:
+    out.write(bytes(1 << 20))
+    out.flush()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_nothing_of_an_unfinished_file_stays_after_a_kill(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_files_have_names_the_stale_ones_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stale, young, open_ = (tmp_path / f".x.{name}" for name in ("stale", "young", "open"))
+    for path in stale, young, open_:
+        path.touch()
+    for path in stale, open_:
+        os.utime(path, (time.time() - 7200,) * 2)
+    with open_.open("rb") as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        with corpus._replacing(tmp_path / "new") as out:
+            out.write(b"data")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.open", ".x.young", "new"]
+    assert (tmp_path / "new").read_bytes() == b"data"
+
+
+def test_a_user_without_an_entry_in_passwd_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(cls: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", classmethod(nobody))
+    assert corpus.cache_directory().name == f"pytest-fsstack-cache-{os.geteuid()}"
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "1" * 5000 + "G"])
+def test_a_size_of_hundreds_of_digits_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size") as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 100

@@ -1,0 +1,53 @@
+"""Budgets as people write them, in markers and on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack.judging.budget import Budget, BudgetError, applying, doubts, parse, percentage, rules, unmatched
+
+
+@pytest.mark.parametrize(
+    "marker", [rules(0.3), rules("30%"), rules(overhead=" 30 % "), rules({"*": "30%"}), [parse("30%")]]
+)
+def test_a_percentage_and_a_share_are_the_same(marker: list[object]) -> None:
+    assert marker == rules(0.3)
+
+
+@pytest.mark.parametrize("text", ["30", "%", "lots", "-100%", "1e3%", ""])
+def test_what_is_no_percentage_is_refused(text: str) -> None:
+    with pytest.raises(BudgetError):
+        percentage(text)
+
+
+def test_the_last_rule_that_matches_wins_in_a_marker_as_on_the_command_line() -> None:
+    marked = rules({"*": "10%", "luks*": "20%"})
+    assert applying(marked, [], "luks+ext4") == [Budget(overhead=0.2)]
+    assert applying(marked, [], "xfs") == [Budget(overhead=0.1)]
+    commanded = [parse("30%"), parse("luks*: 40%")]
+    assert applying([], commanded, "luks+ext4") == [Budget(overhead=0.4)]
+    assert applying(marked, commanded, "xfs") == [Budget(overhead=0.3)]
+
+
+def test_each_metric_and_kind_has_a_budget_of_its_own() -> None:
+    marked = [*rules(0.1), *rules(limit=2), *rules("50%", metric="written_bytes")]
+    assert len(applying(marked, [], "xfs")) == 3
+
+
+def test_a_number_that_may_be_meant_in_percent_is_doubted() -> None:
+    assert doubts(30) == ["overhead=30 allows 3000 %; write '30%' or, if it is meant, '3000%'"]
+    assert len(doubts({"a": 0.3, "b": 12.0})) == 1
+    assert doubts("3000%") == doubts(10) == doubts(limit=30) == []
+
+
+@pytest.mark.parametrize("pattern", ["xfs", "luks*", "*ext4", "ext4+luks", "gocrypt*", "dear"])
+def test_a_pattern_that_names_a_layer_may_be_for_a_stack_that_is_elsewhere(pattern: str) -> None:
+    found = [parse(f"{pattern}: 30%")]
+    assert unmatched(found, ["plain", "dear"], possible=["ext4", "luks", "xfs", "gocryptfs"]) == ""
+
+
+@pytest.mark.parametrize("pattern", ["daer", "lusk*", "ext", "ext4s+xf*"])
+def test_a_pattern_that_names_no_layer_is_for_no_stack_anywhere(pattern: str) -> None:
+    found = [parse(f"{pattern}: 30%")]
+    said = unmatched(found, ["plain", "dear"], possible=["ext4", "luks", "xfs"])
+    assert f"no stack is called {pattern!r}" in said

@@ -1,0 +1,101 @@
+"""By which rules rounds are discarded, and what is said of restless ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.judging.conditions import NAMES, Rule, first_broken, parse, unrest
+from pytest_fsstack.judging.notices import notices
+from pytest_fsstack.judging.results import ChainResults, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+
+# As they are written: a share in tenths of a percent, a load in hundredths.
+RULES = st.one_of(
+    st.just(Rule("throttled")),
+    st.builds(lambda most: Rule("load", most / 100), st.integers(0, 10_000)),
+    st.builds(
+        lambda name, most: Rule(name, most / 10 / 100),
+        st.sampled_from([name for name in NAMES if name not in ("load", "throttled")]),
+        st.integers(0, 1000),
+    ),
+)
+
+
+@given(st.lists(RULES, min_size=1, max_size=4))
+def test_what_is_written_is_what_is_read(rules: list[Rule]) -> None:
+    assert parse(", ".join(map(str, rules))) == tuple(rules)
+    assert parse(" ,".join(str(rule).replace(">", " > ") for rule in rules)) == tuple(rules)
+
+
+@given(RULES, st.dictionaries(st.sampled_from(NAMES), st.floats(0, 100)))
+def test_a_round_is_discarded_by_what_is_above_its_limit_and_by_nothing_else(
+    rule: Rule, found: dict[str, float]
+) -> None:
+    others = {name: value for name, value in found.items() if name != rule.name}
+    assert first_broken([rule], {**others, rule.name: rule.most + 0.001}) is rule
+    assert first_broken([rule], {**others, rule.name: rule.most}) is None
+    assert first_broken([rule], others) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "load", "load>", "load>2%", "steal>5", "throttled>1", "lod>2", "load<2", "load>2;steal>5%", "load>-1"]
+)
+def test_what_is_no_rule_is_refused_with_how_one_is_written(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no rule; write 'load>2'"):
+        parse(text)
+
+
+def test_what_is_conspicuous_is_said_and_nothing_of_a_machine_at_rest() -> None:
+    rest = {"cpus": 2.0, "load": 1.5, "steal": 0.01, "throttled": 0.0, "frequency": 3000.0}
+    assert unrest([rest] * 8) == ""
+    assert unrest([{}]) == ""
+    said = unrest(
+        [rest, {**rest, "steal": 0.07}, {**rest, "throttled": 3.0, "load": 5.25}, {**rest, "frequency": 1200.0}]
+    )
+    assert said == (
+        "up to 7% of the CPU time was stolen in 1 round, CPUs were throttled in 1 round, the load was up to 5.2 before "
+        "1 round, the tests' own included, CPUs ran at 1200 to 3000 MHz"
+    )
+
+
+def chain() -> ChainResults:
+    found = ChainResults("c", "loop", "a", Looks.fixed(8), 1, steps=["s"])
+    found.stacks = {name: StackInfo(name, name) for name in "ab"}
+    return found
+
+
+def test_a_discarded_round_is_kept_and_never_judged() -> None:
+    results = chain()
+    for seconds in (1.0, 50.0, 2.0):
+        results.orders.append(["a", "b"])
+        for name in "ab":
+            results.add("s", name, Sample({"seconds": seconds}))
+        if seconds == 50:
+            results.discard("load>2", {"load": 3.0})
+    assert results.rounds == 2
+    assert results.series("s", "a", "seconds") == [1.0, 2.0]
+    (discarded,) = results.discarded
+    assert (discarded.place, discarded.rule, discarded.order) == (1, "load>2", ["a", "b"])
+    assert discarded.samples["s", "b"]["seconds"] == 50.0
+
+
+def test_a_discarded_round_in_which_the_work_was_not_done_is_not_forgotten() -> None:
+    results = chain()
+    results.orders.append(["a", "b"])
+    results.add("s", "b", Sample({"seconds": 1.0}, incomplete="half of the files"))
+    results.discard("throttled", {})
+    assert not results.of("s", "b")
+    assert results.incomplete("s", "b") == "half of the files"
+
+
+def test_at_most_three_lines_are_said_and_one_of_them_is_the_machines() -> None:
+    results = chain()
+    results.conditions = [{"steal": 0.5, "throttled": 1.0}] * 3
+    assert [line for line in notices(results) if "not at rest" in line] == notices(results)
+    assert len(notices(results)) == 1
+    assert "--fsstack-discard-rounds" in notices(results)[0]
+    results.against = {"b": "a"}
+    assert "--fsstack-discard-rounds" not in notices(results)[0]

@@ -1,0 +1,90 @@
+"""What a failure says: its figures in the first line, for pages that show no more."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, StackInfo, command_again, describe_failure, describe_shortly
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+
+
+def chain(factor: float, *budgets: Budget) -> ChainResults:
+    made = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(10), 42, steps=["read"])
+    for name in ("ext4", "xfs"):
+        made.stacks[name] = StackInfo(name, name)
+    for index in range(10):
+        made.orders.append(["ext4", "xfs"])
+        wobble = 1 + index % 3 / 100
+        made.add("read", "ext4", Sample({"seconds": wobble, "throughput": 2**20 / wobble}))
+        made.add("read", "xfs", Sample({"seconds": factor, "throughput": 2**20 / factor}))
+    made.judgements["read", "xfs"] = [made.judge("read", "xfs", budget) for budget in budgets]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("factor", "budget", "first"),
+    [
+        (2.34, Budget(overhead=0.3), r"xfs: seconds \+132 % \(13\d to 13\d %\) over ext4, budget 30 %"),
+        (1.5, Budget(overhead=0.3), r"xfs: seconds \+48\.5 % \(4\d\.\d to \d\d\.\d %\) over ext4, budget 30 %"),
+        (7.0, Budget(overhead=3.5), r"xfs: seconds x6\.93 \(x6\.[89]\d to x[67]\.\d\d\) over ext4, budget x4\.5"),
+        (1.5, Budget(limit=1.2), r"xfs: seconds 1\.5 s, budget at most 1\.2 s"),
+        (2.0, Budget("throughput", limit=2.0**20), r"xfs: throughput 512\.0 KiB/s, budget at least 1\.0 MiB/s"),
+    ],
+)
+def test_the_first_line_has_the_figures(factor: float, budget: Budget, first: str) -> None:
+    found = describe_failure(chain(factor, budget), "read", "xfs", "pytest t.py")
+    assert re.fullmatch(first, found.splitlines()[0])
+    assert len(found.splitlines()[0]) <= 80
+    assert found.splitlines()[2] == "  again:   pytest t.py"
+
+
+def test_the_first_line_is_that_of_the_broken_budget() -> None:
+    found = describe_failure(chain(1.5, Budget(overhead=0.9), Budget(limit=1.2)), "read", "xfs")
+    assert found.startswith("xfs: seconds 1.5 s, budget at most 1.2 s\n")
+    assert "again" not in found
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([], []),
+        (["-v", "t.py", "-k", "x"], []),
+        (
+            ["--fsstack-device=/dev/sdb1", "--fsstack-strict", "t.py"],
+            ["--fsstack-device=/dev/sdb1", "--fsstack-strict"],
+        ),
+        (["--fsstack-device", "/dev/sdb1", "t.py"], ["--fsstack-device=/dev/sdb1"]),
+        (["--fsstack-seed=9", "--fsstack-json", "all.json", "--fsstack-report=html=x"], []),
+        (["--fsstack-exit", "bisect", "--fsstack-console=ktap", "--fsstack-ci=off"], []),
+        (["--fsstack-budget=luks*: 30%"], ["'--fsstack-budget=luks*: 30%'"]),
+    ],
+)
+def test_the_command_for_one_test_keeps_what_its_figures_depend_on(given: list[str], kept: list[str]) -> None:
+    words = ["pytest", "'t.py::test_x[xfs]'", *kept, "--fsstack-seed=7"]
+    assert command_again("t.py::test_x[xfs]", given, 7) == " ".join(words)
+
+
+@pytest.mark.parametrize("length", [10, 30, 60, 200])
+def test_long_names_leave_room_for_the_figures(length: int) -> None:
+    found = chain(2.34, Budget(overhead=0.3))
+    stack, reference = "s" + "x" * length + "tack", "r" + "y" * length + "eference"
+    renamed = {"xfs": stack, "ext4": reference}
+    found.stacks = {renamed[name]: StackInfo(renamed[name], name) for name in found.stacks}
+    found.samples = {(step, renamed[name]): samples for (step, name), samples in found.samples.items()}
+    found.baseline = reference
+    found.judgements = {("read", stack): [found.judge("read", stack, Budget(overhead=0.3))]}
+    first = describe_failure(found, "read", stack).splitlines()[0]
+    assert len(f"Failed: {first}") <= 80
+    assert re.fullmatch(r"s.*(k|\w): seconds \+132 % \(13\d to 13\d %\) over r.*e, budget 30 %", first)
+    # As much of the names as there is room for.
+    assert len(first) >= min(70, 45 + len(stack) + len(reference))
+    assert describe_shortly(found, "read", stack).startswith("fail: seconds +132 % (13")
+
+
+def test_nothing_is_said_shortly_without_a_budget() -> None:
+    assert describe_shortly(chain(1.0), "read", "xfs") == ""
+    assert describe_shortly(chain(1.0), "read", "ext4") == ""

@@ -1,0 +1,318 @@
+"""Runs now against runs then: the run is the unit, and what cannot be compared is said."""
+
+from __future__ import annotations
+
+from math import exp, log
+from statistics import median
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.judging import past, saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.past import ONE_EACH, Comparison, compare, differences, refusals, typical
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import past as report
+
+THIS = "0" * 32
+
+
+def run(
+    overhead: float = 0.5,
+    *,
+    base: float = 1.0,
+    machine: str | None = THIS,
+    stacks: tuple[str, ...] = ("ext4", "luks"),
+    kernel: str = "6.1",
+    rounds: int = 3,
+    **environment: Any,
+) -> Results:
+    """A run in which every stack but the first costs `overhead` over it."""
+    chain = ChainResults("t.py::T", "loop", stacks[0], Looks.fixed(rounds), 1, steps=["write"])
+    chain.stacks = {name: StackInfo(name, name) for name in stacks}
+    for number in range(rounds):
+        chain.orders.append(list(stacks))
+        for name in stacks:
+            cost = base * (1 if name == stacks[0] else 1 + overhead) * (1 + number / 100)
+            chain.add("write", name, Sample({"seconds": cost}, work={"bytes": 10}))
+    if machine:
+        environment["machine_id"] = machine
+    environment.setdefault("devices", [{"spec": "loop", "model": "a disk"}])
+    return Results(environment, [chain], scale="small", labels={"kernel": kernel})
+
+
+def only(found: Comparison) -> past.Change:
+    (change,) = found.compared
+    return change
+
+
+# -- how many runs -----------------------------------------------------------------------------------------------------
+
+
+def test_one_run_each_gives_figures_without_a_verdict_and_says_what_is_not_in_it() -> None:
+    change = only(compare([run(0.65)], [run(0.5)], limit=0.05))
+    assert (change.outcome, change.estimate) == (None, None)
+    assert change.shift == pytest.approx(0.1)
+    assert change.how == ONE_EACH == "one run each: what differs from run to run is not in it"
+
+
+def test_three_runs_a_side_are_judged_by_the_exact_test() -> None:
+    then = [run(0.50), run(0.51), run(0.49)]
+    slower = only(compare([run(0.65), run(0.66), run(0.64)], then, limit=0.05))
+    assert (slower.outcome, slower.how) == ("fail", "exact test of 3 against 3 runs")
+    assert slower.estimate is not None
+    assert slower.estimate.overhead == pytest.approx(0.1, abs=0.01)
+    same = only(compare([run(0.50), run(0.51), run(0.49)], then, limit=0.05))
+    assert same.outcome == "pass"
+    close = only(compare([run(0.56), run(0.59), run(0.57)], then, limit=0.05))
+    assert close.outcome == "inconclusive"
+
+
+def test_one_or_two_runs_are_judged_against_the_spread_of_five_earlier_ones() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    for now in ([run(0.65)], [run(0.65), run(0.66)]):
+        change = only(compare(now, then, limit=0.05))
+        assert change.outcome == "fail"
+        assert "against the spread of 5 earlier ones of this machine" in change.how
+    assert only(compare([run(0.5)], then, limit=0.05)).outcome == "pass"
+    assert only(compare([run(0.65)], then[:4], limit=0.05)).outcome is None
+
+
+@pytest.mark.parametrize("machine", [None, "1" * 32])
+def test_earlier_runs_of_another_machine_or_one_that_is_not_known_do_not_count(machine: str | None) -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0)]
+    change = only(compare([run(0.65)], [*then, run(0.5, machine=machine)], limit=0.05))
+    assert change.outcome is None
+    assert change.how.startswith("1 run against 5 (4 of this machine): a verdict takes 3 a side, or one against 5")
+    unknown = [run(0.5 + step / 100, machine=None) for step in range(6)]
+    assert only(compare([run(0.65, machine=None)], unknown, limit=0.05)).outcome is None
+
+
+def test_those_of_this_machine_alone_are_compared_with_if_they_are_enough() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    found = compare([run(0.65)], [*then, run(0.9, machine="1" * 32)], limit=0.05)
+    assert only(found).outcome == "fail"
+    assert len(only(found).then) == 5
+
+
+def test_without_a_limit_there_is_an_interval_and_no_verdict() -> None:
+    change = only(compare([run(0.65)] * 3, [run(0.5)] * 3))
+    assert change.outcome is None
+    assert change.estimate is not None
+
+
+def test_the_error_rate_of_a_session_is_shared_among_its_verdicts() -> None:
+    stacks = ("ext4", "luks", "xfs", "btrfs")
+    then = [run(0.50 + step / 1000, stacks=stacks) for step in range(3)]
+    now = [run(0.65 + step / 1000, stacks=stacks) for step in range(3)]
+    assert {change.outcome for change in compare(now, then, limit=0.05).compared} == {"fail"}
+    shared = compare(now, then, limit=0.05, session=True).compared
+    assert {change.outcome for change in shared} == {None}
+    assert shared[0].how == "3 against 3 runs; at alpha 0.0167 it takes 4 a side"
+
+
+def test_a_side_without_runs_is_refused() -> None:
+    with pytest.raises(ValueError, match="each side needs a run"):
+        compare([], [run()])
+
+
+# -- what is compared --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=12))
+def test_a_run_is_the_pseudo_median_of_its_log_ratios(ratios: list[float]) -> None:
+    averages = sorted((a + b) / 2 for i, a in enumerate(ratios) for b in ratios[i:])
+    assert typical(ratios) == median(averages)
+    assert typical([-each for each in ratios]) == pytest.approx(-typical(ratios))
+    assert typical([each + 7 for each in ratios]) == pytest.approx(typical(ratios) + 7)
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(-0.5, 3), st.floats(-0.5, 3))
+def test_a_machine_that_is_faster_as_a_whole_changes_nothing_but_the_figures_beside(
+    base_now: float, base_then: float, now: float, then: float
+) -> None:
+    found = compare([run(now, base=base_now)], [run(then, base=base_then)])
+    change = only(found)
+    assert change.shift is not None
+    assert log(1 + change.shift) == pytest.approx(log(1 + now) - log(1 + then), abs=1e-6)
+    assert past.Change.figure(change.now) == pytest.approx(base_now * (1 + now) * 1.01)
+    baselines = [each for each in found.changes if each.shift is None]
+    assert [each.place.stack for each in baselines] == ["ext4"]
+    assert past.Change.figure(baselines[0].then) == pytest.approx(base_then * 1.01)
+
+
+def test_more_rounds_make_it_no_more_certain_because_the_unit_is_the_run() -> None:
+    found = []
+    for rounds in (3, 60):
+        then = [run(0.5 + step / 50, rounds=rounds) for step in (-1, 0, 1, 0, -1)]
+        found.append(only(compare([run(0.51, rounds=rounds)], then, limit=0.0)))
+    few, many = found
+    assert few.outcome == many.outcome == "inconclusive"
+    assert few.estimate is not None
+    assert many.estimate is not None
+    assert many.estimate.high == pytest.approx(few.estimate.high)
+
+
+def test_what_is_on_one_side_only_is_reported() -> None:
+    found = compare([run(stacks=("ext4", "luks", "new"))], [run(stacks=("ext4", "luks", "old"))], limit=0.05)
+    assert [place.stack for place in found.only_now] == ["new"]
+    assert [place.stack for place in found.only_then] == ["old"]
+    shown = report.lines(found, [run()], [run()])
+    assert "* only now: T write on new" in shown
+    assert "* only then: T write on old" in shown
+
+
+def test_work_that_was_not_done_is_compared_with_nothing() -> None:
+    broken = run()
+    broken.chains[0].orders.append([])
+    broken.chains[0].add("write", "luks", Sample({"seconds": 0.1}, incomplete="no space"))
+    found = compare([broken], [run()], limit=0.05)
+    assert found.compared == []
+    assert [place.stack for place in found.only_then] == ["luks"]
+
+
+def test_metrics_with_a_budget_are_compared_beside_the_time() -> None:
+    sides = [run(), run()]
+    for results in sides:
+        chain = results.chains[0]
+        for stack in chain.stacks:
+            for number, sample in chain.samples["write", stack].items():
+                values = {**sample.values, "written_bytes": 4096.0 * (1 + number)}
+                chain.samples["write", stack][number] = Sample(values)
+    assert {change.place.metric for change in compare(sides[:1], sides[1:]).changes} == {"seconds"}
+    chain = sides[0].chains[0]
+    chain.judgements["write", "luks"] = [chain.judge("write", "luks", Budget("written_bytes", overhead=0.1))]
+    found = compare(sides[:1], sides[1:])
+    assert {str(change.place) for change in found.compared} == {
+        "T write on luks",
+        "T write on luks (written_bytes)",
+    }
+
+
+def of_kernel(kernel: str, overhead: float) -> ChainResults:
+    """The chain of one kernel, as it is if several are compared."""
+    (chain,) = run(overhead).chains
+    names = {name: f"{name}:{kernel}" for name in chain.stacks}
+    chain.stacks = {full: StackInfo(full, name, kernel=kernel) for name, full in names.items()}
+    chain.samples = {(step, names[stack]): found for (step, stack), found in chain.samples.items()}
+    chain.baseline = names[chain.baseline]
+    return chain
+
+
+def test_one_kernel_is_compared_with_another_and_several_each_with_itself() -> None:
+    assert len(compare([run(kernel="6.12")], [run(kernel="6.1")]).compared) == 1
+    both = run()
+    both.chains = [of_kernel("6.1", 0.5), of_kernel("6.12", 0.8)]
+    found = compare([both], [run(kernel="6.12")])
+    assert [str(change.place) for change in found.compared] == ["T write on luks 6.12"]
+    assert only(found).shift == pytest.approx(0.2)
+    assert {place.kernel for place in found.only_now} == {"6.1"}
+
+
+def test_results_that_were_saved_compare_alike() -> None:
+    now, then = [run(0.65)], [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    again = [[saved.loads(saved.dumps(results)) for results in side] for side in (now, then)]
+    assert compare(*again, limit=0.05) == compare(now, then, limit=0.05)
+
+
+# -- what differs ------------------------------------------------------------------------------------------------------
+
+
+def test_what_differs_in_the_environment_is_listed_and_what_always_does_is_not() -> None:
+    then = run(date="monday", load=[1], versions={"fio": "3.33", "tar": "1"}, memory=1, cpu={"count": 2})
+    now = run(date="tuesday", load=[2], versions={"fio": "3.36", "tar": "1"}, cpu={"count": 2, "governor": "powersave"})
+    now.chains[0].stacks["luks"] = StackInfo("luks", "luks(key_size=256)")
+    assert set(differences([now], [then])) == {
+        "versions.fio: 3.33 -> 3.36",
+        "stack.luks: luks -> luks(key_size=256)",
+        "cpu.governor: nothing -> powersave",
+    }
+
+
+def test_of_several_runs_all_values_are_listed() -> None:
+    then = [run(memory=size) for size in (1, 2, 1)]
+    assert differences([run(memory=2)], then) == ["memory: 1, 2 -> 2"]
+
+
+def other_work(results: Results) -> None:
+    results.chains[0].work["write"] = {"bytes": 20}
+
+
+def other_reference(results: Results) -> None:
+    chain = results.chains[0]
+    chain.stacks["xfs"] = StackInfo("xfs", "xfs")
+    chain.baseline = "xfs"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda results: setattr(results, "scale", "paper"), "the scale was small and is paper"),
+        (
+            lambda results: results.environment.update(devices=[{"spec": "loop", "model": "other"}]),
+            "the device was loop (a disk) and is loop (other)",
+        ),
+        (
+            lambda results: results.environment.update(devices=[{"spec": "/dev/sdb1", "model": "a disk"}]),
+            "the device was loop (a disk) and is a disk (a disk)",
+        ),
+        (
+            lambda results: results.environment.update(corpus={"name": "linux", "files": 9, "bytes": 1}),
+            "the corpus was mail (5 files, 1 bytes) and is linux (9 files, 1 bytes)",
+        ),
+        (lambda results: setattr(results, "interrupted", "Ctrl-C"), "a run was ended early (Ctrl-C)"),
+        (other_work, "write was asked for other work (bytes: 10 and 20)"),
+        (other_reference, "luks was compared with ext4 and is with xfs"),
+    ],
+)
+def test_what_makes_a_comparison_meaningless_refuses_it(change: Any, reason: str) -> None:
+    corpus = {"name": "mail", "files": 5, "bytes": 1}
+    then, now = run(corpus=corpus), run(corpus=corpus)
+    assert refusals([now], [then]) == []
+    change(now)
+    assert reason in refusals([now], [then])
+
+
+def test_a_disk_at_another_path_is_no_reason() -> None:
+    devices = [run(devices=[{"spec": spec, "model": "a disk"}]) for spec in ("/dev/sdb1", "/dev/sdc1")]
+    assert refusals(devices[:1], devices[1:]) == []
+    assert differences(devices[:1], devices[1:]) == ["devices.0.spec: /dev/sdc1 -> /dev/sdb1"]
+
+
+def test_what_an_older_form_does_not_say_is_no_reason() -> None:
+    then = run()
+    then.scale, then.environment, then.chains[0].work = "", {}, {}
+    assert refusals([run()], [then]) == []
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_regression_says_all_in_its_first_line_within_80_columns() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    found = compare([run(0.65)], then, limit=0.05)
+    first, *rest = report.describe(only(found), found).split("\n")
+    low, high = (100 * (exp(log(1.1) + sign * 0.0125) - 1) for sign in (-1, 1))
+    assert first.startswith("luks: seconds +10.")
+    assert low < float(first.split("+")[1].split()[0]) < high
+    assert first.endswith("over 5 earlier runs, limit 5 %")
+    assert len(first) <= 80
+    assert any(line.endswith("s: 1.505 1.515 1.525 1.515 1.505") for line in rest)
+
+
+def test_the_table_has_the_absolute_seconds_beside_and_the_verdict() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    now = [run(0.65, base=2.0)]
+    found = compare(now, then, limit=0.05)
+    shown = report.lines(found, now, then)
+    base = next(line for line in shown if line.startswith("T write on ext4"))
+    luks = next(line for line in shown if line.startswith("T write on luks"))
+    assert base.split("  ")[-1].strip() == "2.02 s"
+    assert "1.52 s, +50.0 %" in luks
+    assert "3.33 s, +65.0 %" in luks
+    assert luks.endswith("FAIL")
+    assert "limit     at most 5 % more" in shown

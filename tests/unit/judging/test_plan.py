@@ -1,0 +1,137 @@
+"""Which stacks go on: each until its budgets are decided, the baseline for as long as anybody needs it."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.judging.plan import Left, Planner, confirmation_level, longer
+from pytest_fsstack.judging.verdict import Looks, Verdict, judge
+
+STACKS = {"base": "base", "one": "base", "two": "base", "free": "base"}
+
+
+def verdict(centre: float, rounds: int, noise: float = 0.01, seed: int = 1) -> Verdict:
+    rng = random.Random(seed)
+    return judge({number: rng.gauss(centre, noise) for number in range(rounds)}, 0.0, Looks())
+
+
+def test_decided_stacks_stop_and_the_baseline_goes_on_while_anybody_needs_it() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    assert planner.next_round() == list(STACKS)
+    open_one = verdict(0.0, 8)
+    assert open_one.outcome == "inconclusive"
+    planner.look(8, {"one": [verdict(1.0, 8)], "two": [open_one]})
+    assert planner.next_round() == ["base", "two"]
+    assert planner.states == {"base": "measured", "one": "fail", "two": "running", "free": "measured"}
+    planner.look(16, {"one": [verdict(1.0, 8)], "two": [verdict(-1.0, 16)]})
+    assert planner.next_round() == []
+    assert planner.summary() == "1 pass, 1 fail"
+
+
+def test_a_stack_goes_on_until_all_of_its_budgets_are_decided() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    planner.look(8, {"one": [verdict(1.0, 8), verdict(0.0, 8)]})
+    assert planner.next_round() == ["base", "one"]
+    planner.look(16, {"one": [verdict(1.0, 8), verdict(-1.0, 16)]})
+    assert planner.states["one"] == "fail"
+
+
+def test_what_nothing_can_decide_does_not_keep_a_stack_running() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    planner.look(8, {"one": [None], "two": [None, verdict(1.0, 8)]})
+    assert planner.next_round() == []
+    assert planner.states["one"] == "given up"
+
+
+def test_what_is_given_up_stops() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    hopeless = next(each for seed in range(99) if (each := verdict(0.0, 40, seed=seed)).given_up)
+    planner.look(40, {"one": [hopeless]})
+    assert planner.next_round() == []
+    assert planner.summary() == "1 given up"
+
+
+def test_a_baseline_with_a_limit_of_its_own_runs_for_itself() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    planner.look(8, {"base": [verdict(0.0, 8)], "one": [verdict(1.0, 8)]})
+    assert planner.next_round() == ["base"]
+
+
+def test_a_stack_that_failed_runs_no_more_and_the_others_do() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    planner.end("base")
+    planner.end("one")
+    assert planner.next_round() == ["two", "free"]
+
+
+def test_between_kernels_each_stack_needs_itself_on_the_first_kernel() -> None:
+    planner = Planner(Looks(), {"a:old": "a:old", "b:old": "b:old", "a:new": "a:old", "b:new": "b:old"})
+    planner.look(8, {"a:new": [verdict(1.0, 8)], "b:new": [verdict(0.0, 8)]})
+    assert planner.next_round() == ["b:old", "b:new"]
+
+
+@given(st.lists(st.sampled_from([-0.3, -0.01, 0.0, 0.01, 0.3]), min_size=1, max_size=4), st.integers(0, 99))
+def test_every_plan_ends_by_its_last_look_and_survives_json(truths: list[float], seed: int) -> None:
+    rng = random.Random(seed)
+    looks, names = Looks(), [str(number) for number in range(len(truths))]
+    d = {name: {} for name in names}  # type: dict[str, dict[int, float]]
+    planner, rounds = Planner(looks, {"base": "base", **dict.fromkeys(names, "base")}), 0
+    while stacks := planner.next_round():
+        for name, truth in zip(names, truths, strict=True):
+            if name in stacks:
+                d[name][rounds] = rng.gauss(truth, 0.1)
+        rounds += 1
+        if planner.due(rounds):
+            planner.look(rounds, {name: [judge(d[name], 0.0, looks, rounds)] for name in names})
+            planner = Planner.load(json.loads(json.dumps(planner.dump())))
+    assert rounds <= looks.most
+    for name in names:
+        # What it was decided on is all that was run of it: the first verdict stood.
+        assert judge(d[name], 0.0, looks, rounds).estimate.rounds == len(d[name])
+
+
+@pytest.mark.parametrize("budgets", [1, 2, 5, 20, 21, 30, 1000])
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.2])
+def test_confirmed_failures_of_any_number_of_budgets_keep_one_error_rate(budgets: int, alpha: float) -> None:
+    level = confirmation_level(alpha, budgets)
+    assert 0 < level <= alpha
+    assert budgets * alpha * level <= alpha * (1 + 1e-12)
+
+
+def test_what_is_left_is_what_runs_until_the_trends_decide_and_at_most_the_plan() -> None:
+    planner = Planner(Looks(), dict(STACKS))
+    assert planner.left(3)["one"] == planner.left(3)["base"] == Left(None, 77)
+    nearly = Verdict("inconclusive", verdict(0.0, 8).estimate, 0.0, Looks(), 1, z=1.4)
+    planner.look(8, {"one": [verdict(1.0, 8)], "two": [nearly]})
+    assert planner.left(10) == {"base": Left(14, 70), "two": Left(14, 70)}
+    # A failure that has to be confirmed runs again, for one block if it is as clear as before.
+    assert planner.left(10, confirms=True) == {"base": Left(14, 150), "one": Left(8, 80), "two": Left(14, 150)}
+
+
+def test_of_a_plan_with_one_look_all_is_left() -> None:
+    planner = Planner(Looks.fixed(30), {"base": "base", "one": "base"})
+    assert planner.left(10) == {"base": Left(20, 20), "one": Left(20, 20)}
+
+
+def test_what_a_stack_is_wanted_for_twice_is_left_for_the_longer_of_both() -> None:
+    assert longer(Left(3, 10), Left(5, 8)) == Left(5, 10)
+    assert longer(Left(None, 10), Left(5, 8)) == Left(None, 10)
+
+
+def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> None:
+    planner = Planner(Looks(), {**STACKS, "control": "base"}, control="control")
+    assert planner.next_round() == [*STACKS, "control"]
+    assert planner.left(3)["control"] == planner.left(3)["base"]
+    planner.look(8, {"one": [verdict(0.0, 8)], "two": [verdict(1.0, 8)]})
+    assert planner.next_round() == ["base", "one", "control"]
+    assert Planner.load(json.loads(json.dumps(planner.dump()))) == planner
+    planner.look(16, {"one": [verdict(-1.0, 16)]})
+    assert planner.next_round() == []
+    planner.states["one"] = "running"
+    planner.end("control")
+    assert planner.next_round() == ["base", "one"]

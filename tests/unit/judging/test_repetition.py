@@ -1,0 +1,209 @@
+"""Repetitions in a round: the sample that they make, and how many are best."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.judging.repetition import FIRST, MOST, Repeated, Repetition, best, combined, variances
+from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks, judge
+
+
+def sample(seconds: float, **values: float) -> Sample:
+    return Sample({"seconds": seconds, **values})
+
+
+def test_the_sample_of_a_round_is_the_median_of_each_metric() -> None:
+    found = combined([sample(3.0, read_bytes=10), sample(1.0, read_bytes=30), sample(2.0, read_bytes=20)])
+    assert found.values == {"seconds": 2.0, "read_bytes": 20}
+    assert found.repetitions == 3
+
+
+def test_what_is_kept_is_that_of_the_repetition_nearest_to_the_median() -> None:
+    samples = [Sample({"seconds": value}, kept={"said": value}) for value in (9.0, 1.0, 2.0, 3.0)]
+    assert combined(samples).kept == {"said": 2.0}
+
+
+def test_metrics_of_a_workload_and_a_repetition_that_did_not_do_the_work_are_in_it() -> None:
+    own = {**METRICS, "links": Metric("links", "1", "higher")}
+    found = combined(
+        [sample(1.0), Sample({"seconds": 2.0, "links": 4.0}, own), Sample({"seconds": 3.0}, incomplete="no")]
+    )
+    assert (found["links"], found.metrics["links"].better, found.incomplete) == (4.0, "higher", "no")
+
+
+def test_one_repetition_is_the_sample_itself() -> None:
+    assert combined([one := sample(1.0)]) is one
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9), st.floats(0.5, 5))
+def test_a_stack_that_takes_so_many_times_as_long_has_a_median_that_is_so_many_times_as_long(
+    seconds: list[float], factor: float
+) -> None:
+    base, stack = combined([*map(sample, seconds)]), combined([sample(factor * value) for value in seconds])
+    assert stack["seconds"] == pytest.approx(factor * base["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("costs", "found", "number"),
+    [
+        ((12, 1), (1.0, 1.0), 3),  # sqrt(12) = 3.46
+        ((18, 1), (4.0, 1.0), 3),
+        ((14, 1), (4.0, 1.0), 1),
+        ((22, 1), (1.0, 1.0), MOST),
+        ((1, 16), (1.0, 1.0), 1),
+        ((100, 1), (1.0, 100.0), MOST),
+        ((5, 1), (0.0, 1.0), MOST),
+        ((5, 1), (1.0, 0.0), 1),
+        ((5, 1), (0.0, 0.0), 1),
+        ((0, 0), (1.0, 1.0), MOST),
+    ],
+)
+def test_the_best_number_is_that_of_kalibera_and_jones(
+    costs: tuple[float, float], found: tuple[float, float], number: int
+) -> None:
+    assert best(*costs, *found) == number
+
+
+@given(*[st.floats(0.1, 100)] * 2, *[st.floats(1e-4, 1)] * 2)
+def test_no_other_number_gives_a_more_precise_mean_at_the_same_cost(
+    build: float, repetition: float, between: float, within: float
+) -> None:
+    def variance_by_cost(number: float) -> float:
+        return (build + number * repetition) * (between + within / number)
+
+    exact = math.sqrt(build / repetition * within / between)
+    chosen = best(build, repetition, between, within)
+    # There is no better odd number far from it.
+    assert chosen in (1, MOST) or abs(chosen - exact) <= 1
+    others = [variance_by_cost(number) for number in range(1, MOST + 1, 2)]
+    assert variance_by_cost(chosen) <= 1.1 * min(others)
+
+
+def logs_of(
+    rng: random.Random, rounds: int, repetitions: int, build: float, noise: float, drift: float
+) -> dict[str, dict[int, list[float]]]:
+    found: dict[str, dict[int, list[float]]] = {"base": {}, "crypt": {}}
+    for number in range(rounds):
+        for stack, overhead in (("base", 0.0), ("crypt", 0.2)):
+            level = overhead + drift * number + rng.gauss(0, build)
+            found[stack][number] = [level + rng.gauss(0, noise) for _ in range(repetitions)]
+    return found
+
+
+@pytest.mark.parametrize(("build", "noise"), [(0.1, 0.05), (0.05, 0.1), (0.0, 0.1)])
+def test_variances_are_told_apart_whatever_the_machine_drifts(build: float, noise: float) -> None:
+    logs = logs_of(random.Random(1), 500, 3, build, noise, drift=0.01)
+    for stack in logs:
+        # Here and there, a repetition takes three times as long.
+        for number in range(0, 500, 10):
+            logs[stack][number][0] += math.log(3)
+    found = variances(logs, "base")
+    assert found is not None
+    assert found[0] == pytest.approx(build**2, rel=0.3, abs=6e-4)
+    assert found[1] == pytest.approx(noise**2, rel=0.3)
+
+
+def test_without_a_comparison_or_repetitions_nothing_is_known() -> None:
+    assert variances({"base": {0: [1.0, 2.0], 1: [1.0, 2.0]}}, "base") is None
+    assert variances({"base": {0: [1.0], 1: [2.0]}, "crypt": {0: [1.0], 1: [2.0]}}, "base") is None
+
+
+def feed(repeated: Repeated, rounds: int, build: float, noise: float, cost: float) -> None:
+    logs = logs_of(random.Random(2), rounds, repeated.count, build, noise, drift=0.0)
+    for number in range(rounds):
+        for stack in ("crypt", "base"):
+            samples = [sample(math.exp(value)) for value in logs[stack][number]]
+            repeated.add(stack, number, samples, took=cost * len(samples))
+            repeated.end(10.0 + cost * len(samples))
+
+
+@pytest.mark.parametrize(
+    ("build", "noise", "cost", "least", "most"),
+    [(0.1, 0.01, 1.0, 1, 1), (0.03, 0.1, 1.0, MOST, MOST), (0.1, 0.1, 2.5, 1, 4)],
+)
+def test_auto_begins_with_three_and_settles_on_what_was_seen(
+    build: float, noise: float, cost: float, least: int, most: int
+) -> None:
+    repeated = Repeated("auto", Looks())
+    assert repeated.count == FIRST == 3
+    feed(repeated, 8, build, noise, cost)
+    found = repeated.settle("base")
+    assert least <= repeated.count == found.count <= most
+    assert found.cost == pytest.approx(cost / (10 + cost))
+    assert 0 <= (found.variance or 0) <= 1
+    feed(repeated, 8, 0.0, 1.0, 0.01)
+    assert repeated.settle("base").count == found.count, "fixed for the rest of the chain"
+
+
+@pytest.mark.parametrize(
+    ("wish", "looks", "fixed", "count"),
+    [
+        (5, Looks(), False, 5),
+        ("auto", Looks.fixed(20), False, 3),  # all of its rounds are one block
+        ("auto", Looks(), True, 3),
+        ("auto", Looks.fixed(1), False, 1),  # nothing is judged
+        ("auto", Looks.fixed(4), False, 1),
+    ],
+)
+def test_what_is_not_chosen_stays_as_it_is(wish: int, looks: Looks, fixed: bool, count: int) -> None:
+    repeated = Repeated(wish, looks, fixed=fixed)
+    feed(repeated, 8, 0.0, 0.1, 1.0)
+    assert repeated.settle("base").count == repeated.count == count
+
+
+def test_a_round_in_which_a_repetition_is_missing_tells_nothing() -> None:
+    repeated = Repeated("auto", Looks())
+    for number in range(8):
+        repeated.add("base", number, [sample(1.0), sample(1.1)], 1.0)
+        repeated.add("crypt", number, [sample(1.0), sample(1.1)], 1.0)
+        repeated.end(2.0)
+    assert repeated.settle("base") == Repetition(3, True)
+
+
+def session(rng: random.Random, ratio: float, repeated: Repeated) -> str:
+    """A session of a stack with a budget of 5 %, whose number of repetitions is chosen after the first block."""
+    looks, ratios = Looks(), dict[int, float]()
+    for number in range(looks.most):
+        medians = {}
+        for stack, factor in (("base", 1.0), ("crypt", ratio)):
+            level = rng.gauss(0, 0.05)
+            samples = [sample(factor * math.exp(level + rng.gauss(0, 0.1))) for _ in range(repeated.count)]
+            repeated.add(stack, number, samples, 0.5 * len(samples))
+            repeated.end(5 + 0.5 * len(samples))
+            medians[stack] = combined(samples)["seconds"]
+        ratios[number] = math.log(medians["crypt"] / medians["base"])
+        if (number + 1) in looks.rounds:
+            if number + 1 == looks.rounds[0]:
+                repeated.settle("base")
+            found = judge(ratios, 0.05, looks)
+            if found.settled:
+                return found.outcome
+    return "inconclusive"
+
+
+def test_choosing_the_number_costs_no_error_rate_and_repeating_finds_more() -> None:
+    rng = random.Random(3)
+    kept = [session(rng, 1.05, Repeated("auto", Looks())) for _ in range(300)]
+    # Of 300 sessions at 5 %, more than 26 would be seen once in a thousand times.
+    assert kept.count("fail") <= 26
+    assert kept.count("pass") <= 26
+    once = statistics.fmean(session(rng, 1.05 * 1.05, Repeated(1, Looks())) == "fail" for _ in range(40))
+    often = statistics.fmean(session(rng, 1.05 * 1.05, Repeated("auto", Looks())) == "fail" for _ in range(40))
+    assert often > once + 0.1
+
+
+def test_a_line_says_how_often_and_why() -> None:
+    assert Repetition(4, True, 0.71, 0.12).describe("du") == (
+        "du runs 4 times in a round (auto; 3 times at first): 71 % of the variance of its time is between repetitions, "
+        "and one takes 12 % of the time of a round"
+    )
+    assert Repetition(1, True).describe("du") == "du runs 1 time in a round (auto; 3 times at first)"
+    assert Repetition(3, True).describe("du") == "du runs 3 times in a round (auto)"
+    assert Repetition(3, False).describe("du") == "du runs 3 times in a round"

@@ -1,0 +1,596 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, product
+from math import exp, inf, isfinite, log, log1p, nan
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import t, wilcoxon
+
+from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.judging.sample import Better
+from pytest_fsstack.judging.verdict import (
+    Estimate,
+    Looks,
+    Verdict,
+    advice,
+    boundaries,
+    describe,
+    estimate,
+    expected_rounds,
+    judge,
+    log_ratios,
+    percent,
+)
+
+ORDER = ("fail", "inconclusive", "pass")
+
+seconds = st.floats(1e-3, 1e4)
+pairs = st.lists(st.tuples(seconds, seconds), min_size=1, max_size=30)
+continuous = st.lists(st.floats(-2, 2), min_size=1, max_size=30)
+budgets = st.floats(-0.9, 20)
+# Sums and halves of eighths are exact, so that zeros and ties are zeros and ties.
+with_ties = st.lists(st.integers(-8, 8).map(lambda eighths: eighths / 8), min_size=1, max_size=30)
+
+
+def numbered(d: list[float]) -> dict[int, float]:
+    return dict(enumerate(d))
+
+
+def walsh_averages(d: list[float]) -> list[float]:
+    return [(d[i] + d[j]) / 2 for j in range(len(d)) for i in range(j + 1)]
+
+
+def interval_says(verdict: Verdict) -> str:
+    if verdict.estimate.low > verdict.budget:
+        return "fail"
+    return "pass" if verdict.estimate.high <= verdict.budget else "inconclusive"
+
+
+# log_ratios
+
+
+def test_log_ratio_of_a_slower_sample_is_positive() -> None:
+    assert log_ratios([2.0, 1.0], [1.0, 2.0]) == pytest.approx([log(2), -log(2)])
+
+
+def test_log_ratio_of_a_lower_throughput_is_positive() -> None:
+    assert log_ratios([80.0], [100.0], better="higher") == pytest.approx([log(1.25)])
+
+
+@given(pairs, st.sampled_from(["lower", "higher"]))
+def test_swapping_sample_and_baseline_negates(pairs: list[tuple[float, float]], better: Better) -> None:
+    samples, baseline = zip(*pairs, strict=True)
+    swapped = log_ratios(baseline, samples, better=better)
+    assert log_ratios(samples, baseline, better=better) == [-d for d in swapped]
+
+
+@given(pairs, st.floats(1e-6, 1e6))
+def test_unit_of_the_metric_does_not_matter(pairs: list[tuple[float, float]], factor: float) -> None:
+    samples, baseline = zip(*pairs, strict=True)
+    scaled = log_ratios([s * factor for s in samples], [b * factor for b in baseline])
+    assert scaled == pytest.approx(log_ratios(samples, baseline), abs=1e-9)
+
+
+def test_values_below_the_resolution_are_equal() -> None:
+    assert log_ratios([0, 511, 1024], [0, 0, 512], resolution=512) == pytest.approx([0, 0, log(2)])
+
+
+@pytest.mark.parametrize(
+    ("samples", "baseline", "resolution", "message"),
+    [
+        ([1.0], [1.0, 2.0], 0.0, "1 against 2"),
+        ([0.0], [1.0], 0.0, "resolution above 0"),
+        ([1.0], [-1.0], 0.0, "resolution above 0"),
+        ([nan], [1.0], 1.0, "not a measured value"),
+        ([1.0], [inf], 1.0, "not a measured value"),
+        ([1.0], [1.0], -1.0, "resolution must be"),
+    ],
+)
+def test_values_without_a_logarithm_are_refused(
+    samples: list[float], baseline: list[float], resolution: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        log_ratios(samples, baseline, resolution=resolution)
+
+
+# Looks and boundaries
+
+
+def test_the_default_plan_has_ten_blocks_of_eight_with_the_published_boundaries() -> None:
+    looks = Looks()
+    assert looks.rounds == tuple(range(8, 81, 8))
+    found = boundaries(((8,),) * 10, tuple(looks.spent(rounds) for rounds in looks.rounds))
+    assert found == (1, 12, 25, 39, 53, 69, 83, 99, 115, 131)
+    assert size(((8,),) * 10, found) == pytest.approx(0.0497, abs=1e-4)
+
+
+def test_all_looks_together_spend_what_the_plan_allows_and_at_its_end_all_of_it() -> None:
+    looks = Looks(alpha=0.03)
+    assert [looks.spent(rounds) for rounds in looks.rounds] == sorted(looks.spent(rounds) for rounds in looks.rounds)
+    assert looks.spent(8) == pytest.approx(0.03 * log(1 + (exp(1) - 1) / 10))
+    assert looks.spent(80) == looks.spent(90) == 0.03
+    assert Looks.fixed(12, 0.01).spent(12) == 0.01
+
+
+def size(blocks: Sequence[Sequence[int]], found: Sequence[int]) -> float:
+    """The chance that signs of fair coins cross a boundary, by going through the distribution in floats."""
+    alive, crossed = {0: 1.0}, 0.0
+    for parts, boundary in zip(blocks, found, strict=True):
+        for part in parts:
+            for rank in range(1, part + 1):
+                following: dict[int, float] = {}
+                for count, chance in alive.items():
+                    for value in count, count + rank:
+                        following[value] = following.get(value, 0.0) + chance / 2
+                alive = following
+        crossed += sum(chance for count, chance in alive.items() if count <= boundary)
+        alive = {count: chance for count, chance in alive.items() if count > boundary}
+    return crossed
+
+
+block_sizes = st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(lambda sizes: 0 < sum(sizes) <= 12)
+
+
+@given(block_sizes, st.floats(0.01, 0.4))
+@settings(max_examples=60, deadline=None)
+def test_boundaries_are_those_of_brute_force_over_all_sign_patterns(sizes: Sequence[int], alpha: float) -> None:
+    ends = list(accumulate(sizes))
+    spent = tuple(alpha * end / ends[-1] for end in ends)
+    found = boundaries(tuple((each,) for each in sizes), spent)
+    alive = list(product((-1, 1), repeat=ends[-1]))
+    total, crossed = len(alive), 0
+    for end, allowed, boundary in zip(ends, spent, found, strict=True):
+
+        def above(signs: Sequence[int], end: int = end) -> int:
+            # Walsh averages of sizes 1, 2, 3, ... within each block: the sign of the larger one decides.
+            start, count = 0, 0
+            for each in sizes:
+                if start < end:
+                    block = [sign * (rank + 1) for rank, sign in enumerate(signs[start : start + each])]
+                    count += sum(one + other > 0 for i, one in enumerate(block) for other in block[i:])
+                start += each
+            return count
+
+        counts = {signs: above(signs) for signs in alive}
+        best = -1
+        for candidate in sorted(set(counts.values())):
+            if (crossed + sum(count <= candidate for count in counts.values())) / total <= allowed:
+                best = candidate
+            else:
+                break
+        stopped = {signs for signs, count in counts.items() if count <= best}
+        assert stopped == {signs for signs, count in counts.items() if count <= boundary}
+        crossed += len(stopped)
+        alive = [signs for signs in alive if signs not in stopped]
+    assert crossed / total <= alpha
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.1, 0.05, 0.01, 0.001])
+@pytest.mark.parametrize("sizes", [(8,) * 10, (8, 7, 8, 0, 5), (30,), (1,), (64, 64)])
+def test_the_size_never_exceeds_alpha(sizes: Sequence[int], alpha: float) -> None:
+    ends = list(accumulate(sizes))
+    blocks = tuple((each,) for each in sizes)
+    found = boundaries(blocks, tuple(Looks(tuple(range(1, ends[-1] + 1)), alpha).spent(end) for end in ends))
+    assert size(blocks, found) <= alpha
+
+
+@pytest.mark.parametrize("rounds", [5, 8, 12, 20, 40])
+@pytest.mark.parametrize("alpha", [0.01, 0.025, 0.05, 0.1])
+def test_one_block_has_the_boundary_of_scipys_exact_test(rounds: int, alpha: float) -> None:
+    (boundary,) = boundaries(((rounds,),), (alpha,))
+
+    def p_value(statistic: int) -> float:
+        # Ranks whose positive ones have this sum.
+        signed = []
+        for rank in range(rounds, 0, -1):
+            take = rank <= statistic
+            statistic -= rank if take else 0
+            signed.append(rank if take else -rank)
+        return float(wilcoxon(signed, alternative="less", method="exact").pvalue)
+
+    if boundary >= 0:
+        assert p_value(boundary) <= alpha
+    assert p_value(boundary + 1) > alpha
+
+
+@pytest.mark.parametrize(("alpha", "rounds"), [(0.05, 5), (0.03125, 5), (0.03, 6), (0.01, 7), (0.4, 2)])
+def test_minimum_rounds_is_the_fewest_that_can_decide(alpha: float, rounds: int) -> None:
+    assert Looks.fixed(30, alpha).minimum_rounds == rounds
+    for enough, outcomes in (rounds, ("fail", "pass")), (rounds - 1, ("inconclusive", "inconclusive")):
+        looks = Looks.fixed(enough, alpha)
+        assert judge(numbered([0.1] * enough), 0, looks).outcome == outcomes[0]
+        assert judge(numbered([-0.1] * enough), 0, looks).outcome == outcomes[1]
+
+
+def test_minimum_rounds_of_a_plan_are_those_of_its_first_look_that_can_decide() -> None:
+    assert Looks().minimum_rounds == 8
+    assert Looks(alpha=0.01).minimum_rounds == 16
+
+
+@pytest.mark.parametrize(
+    ("rounds", "alpha"), [((), 0.05), ((0, 10), 0.05), ((20, 10), 0.05), ((10, 10), 0.05), ((10,), 0), ((10,), 0.5)]
+)
+def test_senseless_looks_are_refused(rounds: tuple[int, ...], alpha: float) -> None:
+    with pytest.raises(ValueError, match=r"looks must|alpha must"):
+        Looks(rounds, alpha)
+
+
+# estimate
+
+
+def test_estimate_matches_one_computed_by_hand() -> None:
+    # Walsh averages: -1 0 0.5 1 1 1.5 2 2 2.5 3 3.5 4.5 5 5.5 8. With five rounds P(T <= 0) = 1/32, P(T <= 1) = 2/32,
+    # P(T <= 2) = 3/32; so at a level of 0.1 the third from either end is the interval's end.
+    found = estimate(numbered([-1.0, 1.0, 2.0, 3.0, 8.0]), Looks.fixed(5, 0.1))
+    assert found.rounds == 5
+    assert found.confidence == pytest.approx(0.8)
+    assert [found.overhead, found.low, found.high] == pytest.approx([exp(2) - 1, exp(0.5) - 1, exp(5) - 1])
+
+
+def test_averages_are_formed_within_blocks_only() -> None:
+    # Of the blocks (0, 4) and (10, 20) together: 0 2 4 10 15 20.
+    assert estimate(numbered([0.0, 4.0, 10.0, 20.0]), Looks((2, 4))).overhead == pytest.approx(exp(7) - 1)
+
+
+def test_estimate_ignores_an_outlier() -> None:
+    found = estimate(numbered([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 5.0]), Looks.fixed(7))
+    assert found.overhead == pytest.approx(exp(0.1) - 1)
+
+
+def test_interval_of_too_few_rounds_is_unbounded() -> None:
+    found = estimate(numbered([0.3] * 4), Looks.fixed(4))
+    assert (found.low, found.high, found.rounds) == (-1.0, inf, 4)
+    assert [found.overhead, found.confidence] == pytest.approx([exp(0.3) - 1, 0.9])
+    assert estimate(numbered([0.3] * 5), Looks.fixed(5)).high < inf
+
+
+@given(continuous, st.floats(0.001, 0.49))
+def test_interval_contains_the_estimate(d: list[float], alpha: float) -> None:
+    found = estimate(numbered(d), Looks.fixed(len(d), alpha))
+    assert found.low <= found.overhead <= found.high
+
+
+@given(continuous, st.randoms(use_true_random=False))
+def test_order_of_the_rounds_within_a_block_does_not_matter(d: list[float], random: random.Random) -> None:
+    looks = Looks.fixed(len(d))
+    shuffled = random.sample(d, len(d))
+    assert judge(numbered(shuffled), 0.05, looks) == judge(numbered(d), 0.05, looks)
+
+
+@given(continuous)
+def test_swapped_estimate_is_the_reciprocal(d: list[float]) -> None:
+    there, back = (estimate(numbered(each), Looks()) for each in (d, [-x for x in d]))
+    assert (1 + there.overhead) * (1 + back.overhead) == pytest.approx(1)
+    if there.high < inf:
+        assert (1 + there.low) * (1 + back.high) == pytest.approx(1)
+
+
+@given(continuous, st.floats(0.1, 10))
+def test_estimate_scales_with_the_overhead(d: list[float], factor: float) -> None:
+    found, scaled = (estimate(numbered(each), Looks()) for each in (d, [x + log(factor) for x in d]))
+    assert 1 + scaled.overhead == pytest.approx((1 + found.overhead) * factor)
+
+
+@pytest.mark.parametrize("d", [[], [nan], [inf, 0.1]])
+def test_log_ratios_that_are_not_measured_are_refused(d: list[float]) -> None:
+    with pytest.raises(ValueError, match="one finite log-ratio a round"):
+        estimate(numbered(d), Looks())
+    with pytest.raises(ValueError, match="one finite log-ratio a round"):
+        judge(numbered(d), 0.3, Looks())
+
+
+# judge
+
+
+@given(st.lists(st.floats(-2, 2).map(lambda x: round(x, 6)), min_size=1, max_size=30, unique_by=abs), budgets)
+def test_one_block_is_judged_as_by_scipy_on_data_without_ties(d: list[float], budget: float) -> None:
+    excess = np.asarray(d) - log1p(budget)
+    sizes = np.sort(np.abs(excess))
+    assume(sizes[0] > 1e-7 and (len(d) == 1 or np.diff(sizes).min() > 1e-7))
+    outcome = judge(numbered(d), budget, Looks.fixed(len(d))).outcome
+    above, below = (wilcoxon(excess, alternative=way, method="exact").pvalue for way in ("greater", "less"))
+    assert outcome == ("fail" if above <= 0.05 else "pass" if below <= 0.05 else "inconclusive")
+
+
+@given(continuous, budgets)
+def test_verdict_is_what_the_interval_says(d: list[float], budget: float) -> None:
+    verdict = judge(numbered(d), budget, Looks())
+    assert verdict.outcome == interval_says(verdict)
+
+
+@given(with_ties, st.floats(0.01, 0.49))
+def test_verdict_is_what_the_interval_says_with_zeros_and_ties(d: list[float], alpha: float) -> None:
+    verdict = judge(numbered(d), 0.0, Looks.fixed(len(d), alpha))
+    assert verdict.outcome == interval_says(verdict)
+
+
+@given(st.integers(1, 40), st.integers(1, 2000), st.integers(-99, 2000))
+def test_verdict_and_interval_agree_to_the_last_bit_at_the_budget(rounds: int, base: int, percents: int) -> None:
+    # In every round exactly at the budget: log(sample) - log(baseline) and log1p(budget) differ in their last bits.
+    budget = percents / 100
+    d = log_ratios([base * (1 + budget)] * rounds, [base] * rounds)
+    verdict = judge(numbered(d), budget, Looks.fixed(rounds))
+    assert verdict.outcome == interval_says(verdict) == ("pass" if rounds >= 5 else "inconclusive")
+    assert verdict.estimate.overhead == budget
+
+
+# 25/1024 is P(T <= 8) with ten rounds: a level that a tail meets exactly.
+@given(st.lists(st.integers(-8, 8).map(lambda eighths: eighths / 8), min_size=10, max_size=10))
+def test_verdict_is_what_the_interval_says_at_an_attainable_level(d: list[float]) -> None:
+    verdict = judge(numbered(d), 0.0, Looks.fixed(10, 25 / 1024))
+    assert verdict.outcome == interval_says(verdict)
+
+
+@given(continuous, budgets, budgets)
+def test_a_larger_budget_is_never_harder_to_keep(d: list[float], one: float, other: float) -> None:
+    looks = Looks.fixed(len(d))
+    tight, loose = (judge(numbered(d), budget, looks) for budget in sorted([one, other]))
+    assert ORDER.index(tight.outcome) <= ORDER.index(loose.outcome)
+
+
+@pytest.mark.parametrize(
+    "magnitudes", [(0, 0, 0, 1, 1, 1, 2, 2, 3), (1, 1, 1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 1, 2, 3, 4)]
+)
+@pytest.mark.parametrize("level", [0.02, 0.05, 0.1])
+def test_zeros_and_ties_keep_the_error_rate_of_fail(magnitudes: Sequence[int], level: float) -> None:
+    signs = list(product((-1, 1), repeat=len(magnitudes)))
+    for looks in Looks.fixed(len(magnitudes), level), Looks((5, len(magnitudes)), level):
+        fails = sum(judge(numbered(np.multiply(s, magnitudes).tolist()), 0.0, looks).outcome == "fail" for s in signs)
+        assert fails / len(signs) <= level
+
+
+@pytest.mark.parametrize("magnitudes", [(1, 1, 1, 1, 2, 2, 3, 4), (1, 1, 1, 1, 1, 1, 1, 1), (2, 2, 1, 1, 1, 3, 3, 3)])
+@pytest.mark.parametrize("level", [0.02, 0.05, 0.1])
+def test_zeros_and_ties_keep_the_error_rate_of_pass(magnitudes: Sequence[int], level: float) -> None:
+    signs = list(product((-1, 1), repeat=len(magnitudes)))
+    for looks in Looks.fixed(len(magnitudes), level), Looks((5, len(magnitudes)), level):
+        each = [numbered((1.0 + np.multiply(s, magnitudes)).tolist()) for s in signs]
+        assert sum(judge(d, 0.0, looks).outcome == "pass" for d in each) / len(signs) <= level
+
+
+def test_a_metric_without_noise_passes_a_budget_above_it() -> None:
+    assert judge(numbered([0.0] * 8), 0.05, Looks()).outcome == "pass"
+
+
+def test_a_metric_without_noise_fails_a_budget_below_it() -> None:
+    assert judge(numbered(log_ratios([106.0] * 8, [100.0] * 8)), 0.05, Looks()).outcome == "fail"
+
+
+def test_rounds_at_the_budget_are_no_evidence_that_it_is_broken() -> None:
+    # Dropping the zeros, as scipy does by default, would leave nine values above the budget: p = 1/512.
+    assert judge(numbered([0.0] * 9 + [0.2] * 9), 0.0, Looks.fixed(18, 0.02)).outcome == "inconclusive"
+
+
+def test_the_first_verdict_stands_whatever_comes_later() -> None:
+    verdict = judge(numbered([0.2] * 8 + [-0.5] * 72), 0.0, Looks())
+    assert (verdict.outcome, verdict.look, verdict.estimate.rounds) == ("fail", 1, 8)
+    assert verdict.estimate.overhead == pytest.approx(exp(0.2) - 1)
+    assert verdict.stopped_early
+
+
+@given(st.lists(st.floats(-1, 1), min_size=80, max_size=80), st.sampled_from(Looks().rounds))
+@settings(max_examples=50)
+def test_a_verdict_at_one_look_is_the_verdict_at_all_later_ones(d: list[float], rounds: int) -> None:
+    early, late = (judge(numbered(each), 0.1, Looks()) for each in (d[:rounds], d))
+    assert early == late or not early.settled
+
+
+@pytest.mark.parametrize(("lost", "sizes"), [((), (8, 8)), ((1, 2), (6, 8)), ((8, 9, 10, 15), (8, 4)), ((15,), (8, 7))])
+def test_lost_pairs_change_the_sizes_of_blocks_and_so_the_boundary(lost: tuple[int, ...], sizes: Sequence[int]) -> None:
+    looks = Looks()
+    d = {number: (-1) ** number * (1 + number) / 100 for number in range(16) if number not in lost}
+    first, second = ([d[number] for number in range(*ends) if number in d] for ends in ((0, 8), (8, 16)))
+    assert (len(first), len(second)) == sizes
+    averages = sorted(walsh_averages(first) + walsh_averages(second))
+    boundary = boundaries(tuple((each,) for each in sizes), (looks.spent(8), looks.spent(16)))[-1]
+    verdict = judge(d, 0.0, looks, run=16)
+    assert verdict.look == 2
+    assert log1p(verdict.estimate.low) == pytest.approx(averages[boundary], abs=1e-8)
+    assert log1p(verdict.estimate.high) == pytest.approx(averages[-1 - boundary], abs=1e-8)
+
+
+def test_an_interrupted_block_is_judged_as_it_is() -> None:
+    verdict = judge(numbered([0.2, -0.1] * 6), 0.0, Looks())
+    assert (verdict.outcome, verdict.look) == ("inconclusive", 2)
+    assert isfinite(verdict.estimate.high)
+
+
+def test_what_is_hopeless_is_given_up_from_the_middle_of_the_plan_on() -> None:
+    d = [0.01 * (-1) ** (number // 2) * (1 + number % 5) for number in range(80)]
+    at = [judge(numbered(d[:rounds]), 0.0, Looks()) for rounds in (32, 40, 80)]
+    assert [(verdict.outcome, verdict.given_up, verdict.look) for verdict in at] == [
+        ("inconclusive", False, 4),
+        ("inconclusive", True, 5),
+        ("inconclusive", True, 5),
+    ]
+    assert describe(at[1]).endswith("40 rounds, given up: not decidable here")
+    assert not judge(numbered(d[:40]), 0.0, Looks.fixed(40)).given_up
+
+
+@pytest.mark.parametrize("budget", [-1.0, -2.0, inf, nan])
+def test_a_budget_that_is_no_overhead_is_refused(budget: float) -> None:
+    with pytest.raises(ValueError, match="above -1"):
+        judge(numbered([0.1] * 10), budget, Looks())
+
+
+def test_many_rounds_are_counted_in_blocks_that_can_be() -> None:
+    d = [0.01 * (-1) ** number + 0.004 for number in range(200)]
+    verdict = judge(numbered(d), 0.0, Looks.fixed(200))
+    assert verdict.outcome == "fail"
+    assert verdict.estimate.rounds == 200
+
+
+# advice, describe, percent
+
+
+def spread(centre: float, width: float, rounds: int = 30) -> dict[int, float]:
+    evenly = np.linspace(centre - width, centre + width, rounds)
+    return numbered(np.random.default_rng(1).permutation(evenly).tolist())
+
+
+def judged(d: dict[int, float], budget: float) -> Verdict:
+    return judge(d, budget, Looks.fixed(len(d)))
+
+
+def test_no_advice_for_a_verdict_that_is_settled() -> None:
+    assert advice(judge(numbered([0.1] * 10), 0.3, Looks())) == ""
+
+
+def test_advice_names_the_least_rounds_when_there_are_fewer() -> None:
+    assert (
+        advice(judged(numbered([0.1] * 3), 0.3)) == "3 rounds cannot decide at alpha 0.05: at least 5 rounds are needed"
+    )
+    assert (
+        advice(judge(numbered([0.1]), 0.3, Looks()))
+        == "1 round cannot decide at alpha 0.05: at least 8 rounds are needed"
+    )
+
+
+def test_following_the_advice_would_have_been_enough() -> None:
+    verdict = judged(spread(0.25, 0.3), 0.22)
+    assert verdict.outcome == "inconclusive"
+    said = advice(verdict)
+    needed = int(said.split("--fsstack-rounds=")[1].split(")")[0])
+    assert 30 < needed < 800
+    assert "times as long" in said
+    assert judged(spread(0.25, 0.3, needed), 0.22).outcome == "fail"
+
+
+def test_advice_is_right_in_three_of_four_cases_when_followed() -> None:
+    rng = np.random.default_rng(5)
+    followed, settled = 0, 0
+    for truth in np.exp(rng.normal(log1p(0.05), 0.05, 200)) - 1:
+        verdict = judge(numbered((log1p(truth) + rng.normal(0, 0.14, 80)).tolist()), 0.05, Looks())
+        said = advice(verdict)
+        if "--fsstack-rounds=" in said:
+            needed = int(said.split("--fsstack-rounds=")[1].split(")")[0])
+            fresh = numbered((log1p(truth) + rng.normal(0, 0.14, needed)).tolist())
+            followed, settled = followed + 1, settled + (judged(fresh, 0.05).outcome != "inconclusive")
+    assert followed > 30
+    assert settled / followed >= 0.75
+
+
+def test_advice_asks_for_more_the_closer_the_budget_is() -> None:
+    far, near = (judged(spread(log(1.3), 0.3), budget) for budget in (0.36, 0.34))
+    rounds = [int(advice(verdict).split("about ")[1].split()[0]) for verdict in (far, near)]
+    assert rounds[0] < rounds[1]
+
+
+@pytest.mark.parametrize("budget", [0.3, 0.301])
+def test_advice_is_to_move_a_budget_that_the_estimate_sits_on(budget: float) -> None:
+    said = advice(judged(spread(log(1.3), 0.3), budget))
+    assert "no reasonable number of rounds" in said
+    assert "move the budget" in said
+
+
+def test_the_budgets_that_advice_offers_would_be_decided() -> None:
+    d = spread(log(1.3), 0.3)
+    found = judged(d, 0.3).estimate
+    assert f"above {percent(found.high)}" in advice(judged(d, 0.3))
+    assert judged(d, found.high + 0.001).outcome == "pass"
+    assert judged(d, found.low - 0.001).outcome == "fail"
+
+
+@given(continuous, budgets)
+def test_every_verdict_can_be_put_into_words(d: list[float], budget: float) -> None:
+    verdict = judge(numbered(d), budget, Looks())
+    assert bool(advice(verdict)) == (verdict.outcome == "inconclusive")
+    words = describe(verdict) + advice(verdict)
+    assert "inf" not in words
+    assert "nan" not in words
+
+
+@pytest.mark.parametrize(("vanished", "budget"), [(5, -0.5), (5, 0.0)])
+def test_advice_survives_a_metric_that_all_but_vanishes(vanished: int, budget: float) -> None:
+    # A log-ratio of -50 is an overhead of exactly -1, which has no logarithm any more.
+    assert advice(judged(numbered([-50.0] * vanished + [1.0] * (10 - vanished)), budget))
+
+
+def verdict_of(overhead: float, low: float, high: float, budget: float, look: int = 10) -> Verdict:
+    looks = Looks()
+    return Verdict("fail", Estimate(overhead, low, high, looks.confidence, 8 * look), budget, looks, look)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (
+            verdict_of(0.412, 0.36, 0.459, 0.3),
+            "overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 80 rounds",
+        ),
+        (
+            verdict_of(0.412, 0.36, 0.459, 0.3, look=1),
+            "overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 8 rounds, stopped early",
+        ),
+        (
+            verdict_of(12.4, 11.96, 13.0, 12.0),
+            "overhead x13.4 (90.0 % interval x13.0 to x14.0), budget 1200 % = x13.0, 80 rounds",
+        ),
+        (
+            verdict_of(2.9, 2.5, 3.2, 0.075),
+            "overhead 290.0 % (90.0 % interval 250.0 % to x4.2), budget 7.5 %, 80 rounds",
+        ),
+        (
+            verdict_of(0.1, -1.0, inf, 0.3),
+            "overhead 10.0 % (too few rounds for a 90.0 % interval), budget 30 %, 80 rounds",
+        ),
+    ],
+)
+def test_a_verdict_is_described_in_one_line(verdict: Verdict, line: str) -> None:
+    assert describe(verdict) == line
+
+
+@pytest.mark.parametrize(
+    ("overhead", "text"),
+    [(0.412, "41.2 %"), (-0.03, "-3.0 %"), (-0.0001, "0.0 %"), (2.999, "299.9 %"), (3.0, "x4.0"), (12.4, "x13.4")],
+)
+def test_overheads_are_percentages_and_large_ones_ratios(overhead: float, text: str) -> None:
+    assert percent(overhead) == text
+
+
+def test_judging_imports_neither_scipy_nor_numpy() -> None:
+    program = (
+        "import sys; from pytest_fsstack.judging.verdict import Looks, judge; judge({0: 0.1}, 0.3, Looks.fixed(1)); "
+        "import pytest_fsstack.report.shapes, pytest_fsstack.workloads.latency; "
+        "assert not {'numpy', 'scipy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30])
+@pytest.mark.parametrize("share", [0.6, 0.9, 0.975, 0.995])
+def test_students_quantile_is_that_of_scipy(share: float, freedom: int) -> None:
+    assert student_quantile(share, freedom) == pytest.approx(t.ppf(share, freedom), rel=1e-10)
+
+
+@given(st.floats(-0.3, 0.3), st.integers(1, 9), st.integers(0, 99))
+def test_the_look_that_is_expected_to_decide_is_one_of_the_plan(truth: float, look: int, seed: int) -> None:
+    rng = random.Random(seed)
+    found = judge({number: rng.gauss(truth, 0.1) for number in range(8 * look)}, 0.0, Looks())
+    expected = expected_rounds(found)
+    if found.settled:
+        assert expected == found.looks.rounds[found.look - 1]
+    else:
+        assert 8 * look < expected <= 80
+        # The clearer, the sooner.
+        assert expected_rounds(replace(found, z=5.0)) == 8 * look + 8
+        assert expected_rounds(replace(found, z=0.0)) == max(40, 8 * look + 8)
+
+
+def test_trends_decide_about_when_they_are_expected_to() -> None:
+    rng, apart = random.Random(1), []
+    for _ in range(60):
+        d = {number: rng.gauss(0.06, 0.14) for number in range(80)}
+        early = judge({number: d[number] for number in range(16)}, 0.0, Looks())
+        if not early.settled:
+            apart.append(expected_rounds(early) - expected_rounds(judge(d, 0.0, Looks())))
+    assert len(apart) > 20
+    assert abs(sum(apart) / len(apart)) < 12

@@ -1,0 +1,58 @@
+"""The line below a table in which a stack is missing that another kernel could build."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.kernels import advice, vm
+from pytest_fsstack.machine import needs
+
+
+@pytest.fixture
+def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(advice, "_BOOT", tmp_path)
+    monkeypatch.setattr(platform, "release", lambda: "6.18.0")
+    monkeypatch.setattr(vm, "known_to_accelerate", lambda: True)
+    return tmp_path
+
+
+def test_the_newest_kernel_that_does_not_run_is_named(boot: Path) -> None:
+    for version in "6.9.1-amd64", "6.18.0", "6.12.3-amd64":
+        (boot / f"vmlinuz-{version}").touch()
+    assert advice.another_kernel(["luks+ext4"], ["-k", "luks or ext4"]) == (
+        "luks+ext4: this kernel cannot, and a VM of another one can (KVM works here): "
+        f"pytest -k 'luks or ext4' --fsstack-kernel={boot}/vmlinuz-6.12.3-amd64"
+    )
+
+
+@pytest.mark.parametrize("manager", needs.INSTALL)
+def test_without_one_it_says_how_to_get_one(boot: Path, monkeypatch: pytest.MonkeyPatch, manager: str) -> None:
+    (boot / "vmlinuz-6.18.0").touch()
+    monkeypatch.setattr(needs, "package_manager", lambda: manager)
+    said = advice.another_kernel(["a", "b"], [])
+    assert said.startswith("a, b: ")
+    assert needs.install_command([advice._PACKAGES[manager]]) in said
+    assert said.endswith("pytest --fsstack-kernel=/boot/vmlinuz-VERSION")
+
+
+@pytest.mark.parametrize(
+    ("known", "words"), [(None, "shows when one is booted"), (False, "emulated, so its figures show function only")]
+)
+def test_kvm_is_told_as_far_as_it_is_known(
+    boot: Path, monkeypatch: pytest.MonkeyPatch, known: bool | None, words: str
+) -> None:
+    monkeypatch.setattr(vm, "known_to_accelerate", lambda: known)
+    assert words in advice.another_kernel(["a"], [])
+
+
+def test_nothing_is_booted_to_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(vm, "_boots_on_kvm", lambda *arguments: pytest.fail("booted"))
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    monkeypatch.setattr(vm, "_answer", lambda: tmp_path / "kvm")
+    assert vm.known_to_accelerate() is None
+    (tmp_path / "kvm").write_text("kvm")
+    assert vm.known_to_accelerate() is True

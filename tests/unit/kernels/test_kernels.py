@@ -1,0 +1,390 @@
+"""Kernels by their files, and kernel beside kernel, without a machine."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import random
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.kernels import images, launch, probe, vm
+from pytest_fsstack.kernels.comparison import merge
+from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.needs import Lack, LackKind
+
+
+def image(path: Path, release: str) -> Path:
+    """A file with the header of a bzImage (Documentation/arch/x86/boot.rst), and nothing behind it."""
+    head = bytearray(0x1000)
+    head[0x202:0x206] = b"HdrS"
+    head[0x20E:0x210] = (0x600).to_bytes(2, "little")
+    text = f"{release} (build@host) #1 SMP".encode()
+    head[0x800 : 0x800 + len(text)] = text
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(head)
+    return path
+
+
+def test_an_image_says_itself_which_release_it_is(tmp_path: Path) -> None:
+    path = image(tmp_path / "any-name", "6.1.0-56-amd64")
+    assert resolve(str(path), tmp_path) == Kernel("6.1.0-56-amd64", path)
+
+
+def test_a_build_tree_brings_its_own_modules(tmp_path: Path) -> None:
+    path = image(tmp_path / "arch/x86/boot/bzImage", "6.19.0-rc1+")
+    kernel = resolve(str(tmp_path), tmp_path)
+    assert kernel == Kernel("6.19.0-rc1+", path, tmp_path)
+    assert kernel.arguments() == ["--kdir", str(tmp_path), "--mods", "auto"]
+
+
+def test_a_directory_holds_one_kernel(tmp_path: Path) -> None:
+    path = image(tmp_path / "boot/vmlinuz-6.1", "6.1")
+    assert resolve(str(tmp_path), tmp_path).image == path
+    image(tmp_path / "boot/vmlinuz-6.2", "6.2")
+    with pytest.raises(KernelError, match=r"holds several kernels; name one: .*vmlinuz-6.1, .*vmlinuz-6.2"):
+        resolve(str(tmp_path), tmp_path)
+
+
+def test_the_running_kernel_needs_no_machine(tmp_path: Path) -> None:
+    kernel = resolve("host", tmp_path)
+    assert not kernel.in_vm
+    assert kernel.name.startswith("host-")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing", None, "there is no .*; name a vmlinuz, a kernel build tree"),
+        ("text", b"hello", "is not a kernel image"),
+        ("empty.deb", b"", "cannot unpack .*empty.deb"),
+    ],
+)
+def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    if name.endswith(".deb") and not shutil.which("dpkg"):
+        pytest.skip("needs dpkg")
+    with pytest.raises(KernelError, match=message):
+        resolve(str(path), tmp_path)
+
+
+def test_an_empty_directory_is_no_kernel(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match="holds no kernel"):
+        resolve(str(tmp_path), tmp_path)
+
+
+def test_names_of_kernels_are_what_dash_k_accepts(tmp_path: Path) -> None:
+    assert images._safe("6.1.0~rc1@home") == "6.1.0-rc1-home"
+
+
+def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
+    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disk=7, console=8, command=9)
+    assert "-q=file=/proc/self/fd/7,format=raw,cache=none,if=virtio" in words
+    assert "--disable-kvm" in words
+    assert "--rwdir=/home" in words
+    assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool | None]:
+    """What trials to boot on KVM are going to find; each is taken out as it happens."""
+    found: list[bool | None] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(vm, "_boots_on_kvm", lambda kernel, seconds: found.pop(0))
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    monkeypatch.setattr(commands, "run", lambda *words: "QEMU emulator version 7.2")
+    return found
+
+
+KERNEL = Kernel("6.1", Path("/boot/vmlinuz-6.1"))
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_whether_guests_run_on_kvm_is_tried_once(trials: list[bool | None], answer: bool) -> None:
+    trials.append(answer)
+    assert [vm.accelerate("auto", KERNEL) for _ in range(3)] == [answer] * 3
+
+
+def test_another_qemu_is_tried_again(trials: list[bool | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    trials += [False, True]
+    assert not vm.accelerate("auto", KERNEL)
+    monkeypatch.setattr(commands, "run", lambda *words: "QEMU emulator version 9.0")
+    assert vm.accelerate("auto", KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("first", "age", "tried_again"), [(False, 1.01, True), (False, 0.99, False), (True, 99, False)]
+)
+def test_that_a_guest_hung_on_kvm_is_not_believed_for_ever(
+    trials: list[bool | None], tmp_path: Path, first: bool, age: float, tried_again: bool
+) -> None:
+    trials += [first, True]
+    vm.accelerate("auto", KERNEL)
+    (known,) = tmp_path.rglob("kvm-*")
+    then = time.time() - age * vm.TRY_AGAIN
+    os.utime(known, (then, then))
+    assert vm.accelerate("auto", KERNEL) is (first or tried_again)
+    assert trials == ([] if tried_again else [True])
+
+
+@pytest.mark.parametrize("content", ["", "nonsense"])
+def test_an_answer_that_is_none_is_not_believed(trials: list[bool | None], tmp_path: Path, content: str) -> None:
+    trials += [False, True]
+    vm.accelerate("auto", KERNEL)
+    (known,) = tmp_path.rglob("kvm-*")
+    known.write_text(content)
+    assert vm.accelerate("auto", KERNEL)
+
+
+def test_a_guest_that_went_down_says_nothing_about_kvm(trials: list[bool | None], tmp_path: Path) -> None:
+    trials += [None, True]
+    assert not vm.accelerate("auto", KERNEL)
+    assert list(tmp_path.rglob("kvm-*")) == []
+    assert vm.accelerate("auto", KERNEL)
+
+
+def test_a_wish_is_not_tried(trials: list[bool | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert vm.accelerate("kvm", KERNEL)
+    assert not vm.accelerate("tcg", KERNEL)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert not vm.accelerate("auto", KERNEL)
+
+
+LACK = Lack(LackKind.KERNEL, "no y", "boot one that has it")
+LACKS = st.builds(Lack, st.sampled_from(LackKind), st.text(), st.text(), st.text())
+
+
+@given(
+    found=st.lists(st.tuples(st.text(), st.text(), st.lists(LACKS)), unique_by=lambda entry: entry[:2]),
+    noise=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\r\n"))),
+)
+def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
+    found: list[tuple[str, str, list[Lack]]], noise: list[str]
+) -> None:
+    said = "\r\n".join([*noise, probe.answer_text(found), *noise])
+    assert probe.answer_in(said) == {(kind, name): reasons for kind, name, reasons in found}
+    assert probe.answer_in("\n".join(noise)) is None
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], vm.Machine]:
+    """A machine that is a script of the shell; its console is $console."""
+
+    def make(script: str) -> vm.Machine:
+        def argv(self: vm.Machine, *, disk: int, console: int, command: int) -> list[str]:
+            return ["sh", "-c", f"console=/proc/self/fd/{console}; {script}"]
+
+        monkeypatch.setattr(vm.Machine, "argv", argv)
+        return vm.Machine(KERNEL, tmp_path)
+
+    return make
+
+
+def start(machine: vm.Machine, talks: bool = False) -> vm.Guest:
+    return vm.Guest(machine, ["true"], disk_size=1, env={}, talks=talks)
+
+
+def test_a_guest_boots_talks_and_ends(machine: Callable[[str], vm.Machine]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    script = f"echo '{vm.STARTED}' >>$console; cat; echo oops >&2; echo '{vm.ENDED}' >>$console"
+    with start(machine(script), talks=True) as guest:
+        assert guest.booted(60)
+        assert guest.process.stdin is not None
+        guest.process.stdin.write(b"hello")
+        assert guest.communicate(60) == ("hello", "oops\n", True)
+        assert guest.ended
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_guest_that_hangs_is_ended(machine: Callable[[str], vm.Machine]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with start(machine(f"echo so far; echo '{vm.STARTED}' >>$console; exec sleep 600")) as guest:
+        assert guest.booted(60)
+        assert guest.communicate(0.1) == ("so far\n", "", False)
+        assert guest.process.returncode == -9
+        assert not guest.ended
+    with start(machine("exec sleep 600")) as guest:
+        assert not guest.booted(0.1)
+        assert guest.process.poll() is None
+    assert guest.process.returncode == -9
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_of_a_guest_that_goes_down_the_reason_is_told(machine: Callable[[str], vm.Machine]) -> None:
+    panic = "Kernel panic - not syncing: no init"
+    noise = "for i in $(seq 40); do echo trace $i >>$console; done"
+    with start(machine(f"echo '{panic}' >>$console; {noise}; echo no memory >&2; exit 3")) as guest:
+        assert not guest.booted(60)
+        _, said, in_time = guest.communicate(60)
+        assert in_time
+        first, second, *rest = guest.story("went down", said).splitlines()
+    assert (first, second) == ("kernel 6.1: went down", panic)
+    assert rest[0] == "--- the console's last lines"
+    assert rest[1:31] == [f"trace {number}" for number in range(11, 41)]
+    assert rest[31:] == ["--- QEMU's last lines", "no memory"]
+
+
+class FakeGuest:
+    """A guest whose machine does not exist."""
+
+    boots, in_time, ended, stdout = True, True, True, ""
+
+    def __init__(self, machine: vm.Machine, argv: list[str], *, disk_size: int, env: dict[str, str]) -> None:
+        assert argv[1:] == ["-m", "pytest", "--fsstack-doctor"]
+        assert env["FSSTACK_PROBED"] == "6.1"
+
+    def __enter__(self) -> FakeGuest:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def booted(self, seconds: float) -> bool:
+        return self.boots
+
+    def communicate(self, seconds: float) -> tuple[str, str, bool]:
+        return self.stdout, "an error message", self.in_time
+
+    def kill(self) -> None: ...
+
+    def story(self, outcome: str, stderr: str) -> str:
+        return f"kernel 6.1: {outcome}; {stderr}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"boots": False}, "kernel 6.1: did not boot within 300 s; an error message"),
+        ({"in_time": False}, "kernel 6.1: did not answer within 300 s; an error message"),
+        ({"ended": False}, "kernel 6.1: went down; an error message"),
+        ({"stdout": "usage"}, "kernel 6.1: pytest did not answer in its guest; it said:\nusage\nan error message"),
+    ],
+)
+def test_why_a_guest_does_not_answer_is_told(
+    changed: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm, "Guest", type("Changed", (FakeGuest,), changed))
+    with pytest.raises(probe.ProbeError, match=f"^{re.escape(message)}$"):
+        probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
+
+
+def test_a_guest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        vm, "Guest", type("Changed", (FakeGuest,), {"stdout": probe.answer_text([("layer", "x", [LACK])])})
+    )
+    answer = probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
+    assert answer == {("layer", "x"): [LACK]}
+
+
+def chain(kernel: str, seconds: float, rounds: int = 10, noise: float = 0.01) -> ChainResults:
+    rng = random.Random(f"{kernel} {seconds}")
+    made = ChainResults("test_it.py::TestIt", "/dev/vda", "ext4", Looks(), 1, kernel=kernel)
+    made.steps, made.groups = ["write"], {"write": "write"}
+    tools = {"/opt/cryptsetup": f"of {kernel}"}
+    made.stacks = {name: StackInfo(name, name.replace("+", " | "), tools=tools) for name in ("ext4", "luks+ext4")}
+    for _ in range(rounds):
+        made.orders.append(["ext4", "luks+ext4"])
+        for name in made.stacks:
+            value = seconds * (2 if "luks" in name else 1) * rng.lognormvariate(0, noise)
+            made.add("write", name, Sample({"seconds": value, "own": 3.0}, {**METRICS, "own": Metric("own", "x")}))
+    return made
+
+
+def test_each_stack_is_compared_with_itself_on_the_first_kernel() -> None:
+    found = {("old", 0): chain("old", 1.0), ("new", 0): chain("new", 1.2)}
+    merged = merge(found, ["old", "new"], 1)
+    assert list(merged.stacks) == ["ext4:old", "ext4:new", "luks+ext4:old", "luks+ext4:new"]
+    # Each kernel's guest has asked them by itself.
+    assert merged.stacks["luks+ext4:new"].tools == {"/opt/cryptsetup": "of new"}
+    assert (merged.stacks["ext4:old"].name, merged.stacks["ext4:old"].kernel) == ("ext4", "old")
+    for name in "ext4", "luks+ext4":
+        estimate = merged.estimate("write", f"{name}:new")
+        assert estimate is not None
+        assert math.isclose(estimate.overhead, 0.2, abs_tol=0.03)
+        assert merged.estimate("write", f"{name}:old") is None
+        assert merged.judge("write", f"{name}:new", Budget(overhead=0.05)).outcome == "fail"
+        assert merged.judge("write", f"{name}:new", Budget(overhead=0.5)).outcome == "pass"
+
+
+def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
+    alone = chain("only", 1.0)
+    alone.judgements["write", "luks+ext4"] = [alone.judge("write", "luks+ext4", Budget(overhead=0.3))]
+    merged = merge({("only", 0): alone}, ["only"], 1)
+    estimate = merged.estimate("write", "luks+ext4:only")
+    assert estimate is not None
+    assert math.isclose(estimate.overhead, 1.0, abs_tol=0.03)
+    assert merged.estimate("write", "ext4:only") is None
+    assert merged.worst("write", "luks+ext4:only") == alone.worst("write", "luks+ext4") == "fail"
+    assert merged.looks == alone.looks
+
+
+def test_with_several_boots_a_boot_is_the_unit() -> None:
+    def found(boots: int) -> dict[tuple[str, int], ChainResults]:
+        return {
+            (kernel, boot): chain(kernel, cost) for kernel, cost in (("a", 1.0), ("b", 1.2)) for boot in range(boots)
+        }
+
+    few = merge(found(3), ["a", "b"], 3)
+    assert len(few.log_ratios("write", "ext4:b", "seconds")) == 3
+    assert few.judge("write", "ext4:b", Budget(overhead=0.05)).outcome == "inconclusive"
+    enough = merge(found(5), ["a", "b"], 5)
+    assert enough.judge("write", "ext4:b", Budget(overhead=0.05)).outcome == "fail"
+
+
+def test_a_kernel_that_went_down_leaves_the_others_results() -> None:
+    merged = merge({("old", 0): chain("old", 1.0)}, ["old", "new"], 1)
+    assert list(merged.stacks) == ["ext4:old", "luks+ext4:old"]
+    assert merged.median("write", "ext4:old") is not None
+
+
+def test_a_chain_survives_its_way_to_another_process() -> None:
+    sent = chain("old", 1.0)
+    sent.judgements["write", "luks+ext4"] = [sent.judge("write", "luks+ext4", Budget(overhead=0.3))]
+    sent.notes["write", "ext4"] = "a note"
+    (received,) = saved.load(json.loads(json.dumps(saved.dump(Results({}, [sent]))))).chains
+    assert received == sent
+    for name in sent.stacks:
+        assert saved.facts(received, "write", name) == saved.facts(sent, "write", name)
+
+
+def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    description = tmp_path / "0.json"
+    launch.Description(
+        *("6.1", str(tmp_path / "vmlinuz"), None, str(tmp_path), "1G", 1, False, 1 << 20, 5.0, 5.0),
+        log=str(tmp_path / "log"),
+    ).write(description)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(vm, "virtme_run", lambda: str(tmp_path / "no-virtme-run"))
+    monkeypatch.setattr(vm, "_leash", list)
+    monkeypatch.setattr(sys, "argv", ["launch", str(description), "-u", "-c", "code"])
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: type("Libc", (), {"prctl": lambda *words: 0})())
+    stood_in: list[tuple[list[str], str]] = []
+
+    def stand_in(argv: list[str], reason: str) -> None:
+        stood_in.append((argv, reason))
+        raise SystemExit
+
+    monkeypatch.setattr(launch, "stand_in", stand_in)
+    with pytest.raises(SystemExit):
+        launch.main()
+    ((argv, reason),) = stood_in
+    assert argv[1:] == ["-u", "-c", "code"]
+    assert reason.startswith("kernel 6.1: cannot be started:")

@@ -1,0 +1,241 @@
+"""Workers that take turns: only one at a time, round by round, every test reported once on every worker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.kernels.turns import Part, TurnScheduling
+
+Done = tuple[int, str, int]  # worker, test, and the round; 0 when it is reported
+
+
+@dataclass(eq=False)
+class Worker:
+    """Runs tests as a worker of pytest-xdist does: one only when it knows the next, or that there is none."""
+
+    number: int
+    tests: list[str]
+    stands_in: bool = False
+    queue: list[int] = field(default_factory=list)
+    shutting_down: bool = False
+    orders: list[int] = field(default_factory=list)
+
+    @property
+    def gateway(self) -> object:
+        return SimpleNamespace(spec=SimpleNamespace(fsstack=str(self.number)))
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        assert not self.shutting_down
+        self.queue += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+    @property
+    def can_run(self) -> bool:
+        return len(self.queue) > 1 or (self.shutting_down and bool(self.queue))
+
+
+@dataclass
+class Orchestra:
+    """A conductor who wants so many rounds of every chain; a chain of 0 rounds is not measured."""
+
+    rounds: dict[str, int]
+    done: dict[str, int] = field(default_factory=dict)
+    lost_workers: list[int] = field(default_factory=list)
+    turns: list[tuple[int, str, int]] = field(default_factory=list)
+
+    def parts(self, node: Worker, names: Sequence[str]) -> list[Part] | None:
+        if node.stands_in:
+            return None
+        chains: dict[str, list[int]] = {}
+        for index, name in enumerate(names):
+            chains.setdefault(name.partition("::")[0], []).append(index)
+        return [Part(chain, tuple(tests), self.rounds[chain] > 0) for chain, tests in chains.items()]
+
+    def next_round(self, chain: str, nodes: Sequence[Worker]) -> Sequence[Worker]:
+        number = self.done[chain] = self.done.get(chain, 0) + 1
+        return nodes if number <= self.rounds[chain] else []
+
+    def line_up(self, chain: str, number: int, nodes: Sequence[Worker]) -> Sequence[Worker]:
+        return random.Random(f"{chain} {number}").sample(nodes, len(nodes))
+
+    def begin(self, node: Worker, chain: str, number: int, tests: int) -> None:
+        assert not node.orders, "the last turn is not over"
+        node.orders = [number] * tests
+
+    def end(self, node: Worker, chain: str, number: int) -> None:
+        assert not node.orders
+        self.turns.append((node.number, chain, number))
+
+    def lost(self, node: Worker) -> None:
+        self.lost_workers.append(node.number)
+
+
+def begin(count: int, tests: list[str], rounds: dict[str, int]) -> tuple[TurnScheduling, list[Worker], Orchestra]:
+    workers = [Worker(number, tests) for number in range(count)]
+    orchestra = Orchestra(rounds)
+    scheduler = TurnScheduling(count, orchestra)
+    for worker in workers:
+        scheduler.add_node(worker)
+    for worker in workers:
+        assert not scheduler.collection_is_completed
+        assert not scheduler.tests_finished
+        scheduler.add_node_collection(worker, worker.tests)
+    scheduler.schedule()
+    return scheduler, workers, orchestra
+
+
+def step(scheduler: TurnScheduling, workers: list[Worker]) -> list[Done]:
+    """Let the one worker that can run do one test."""
+    able = [worker for worker in workers if worker.can_run]
+    assert len(able) <= 1, "two workers at once"
+    for worker in able:
+        index = worker.queue.pop(0)
+        if not worker.stands_in and not worker.orders:
+            scheduler.mark_test_complete(worker, index)  # the session is over, so the worker drops it
+            return []
+        number = 0 if worker.stands_in else worker.orders.pop(0)
+        scheduler.mark_test_complete(worker, index)
+        return [(worker.number, worker.tests[index], number)]
+    return []
+
+
+def run(scheduler: TurnScheduling, workers: list[Worker]) -> list[Done]:
+    done: list[Done] = []
+    while any(worker.can_run for worker in workers):
+        done += step(scheduler, workers)
+    return done
+
+
+def reported(done: list[Done], worker: int) -> list[str]:
+    return [test for number, test, round_number in done if number == worker and not round_number]
+
+
+# Chains of one to three tests, each with its number of rounds.
+chains = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3)), min_size=1, max_size=4)
+Chains = list[tuple[int, int]]
+
+
+def named(sizes: Chains) -> tuple[list[str], dict[str, int]]:
+    names = [f"chain{number}::test{test}" for number, (size, _) in enumerate(sizes) for test in range(size)]
+    return names, {f"chain{number}": rounds for number, (_, rounds) in enumerate(sizes)}
+
+
+@given(st.integers(1, 4), chains)
+def test_every_worker_reports_every_test_once_and_only_one_runs_at_a_time(count: int, sizes: Chains) -> None:
+    names, rounds = named(sizes)
+    scheduler, workers, _ = begin(count, names, rounds)
+    done = run(scheduler, workers)
+    assert scheduler.tests_finished
+    for number in range(count):
+        assert reported(done, number) == names
+    assert all(worker.shutting_down for worker in workers)
+
+
+@given(st.integers(2, 4), chains)
+def test_a_turn_is_one_round_and_each_round_has_an_order_of_its_own(count: int, sizes: Chains) -> None:
+    names, rounds = named(sizes)
+    scheduler, workers, orchestra = begin(count, names, rounds)
+    run(scheduler, workers)
+    expected = [
+        (number, chain, this)
+        for chain, most in rounds.items()
+        for this in [*range(1, most + 1), 0]
+        for number in random.Random(f"{chain} {this}").sample(range(count), count)
+    ]
+    assert orchestra.turns == expected
+
+
+@given(st.integers(2, 3), chains, st.data())
+def test_of_a_worker_that_goes_down_all_that_it_has_not_reported_is_reported_by_its_stand_in(
+    count: int, sizes: Chains, data: st.DataObject
+) -> None:
+    names, rounds = named(sizes)
+    scheduler, workers, orchestra = begin(count, names, rounds)
+    steps = sum(size + most for size, most in sizes) * count
+    done: list[Done] = []
+    for _ in range(data.draw(st.integers(0, steps - 1))):
+        done += step(scheduler, workers)
+    active = next((worker for worker in workers if worker.can_run), None)
+    if active is None:
+        return
+    dead = data.draw(st.sampled_from([active, *(worker for worker in workers if not worker.shutting_down)]))
+    assert scheduler.remove_node(dead) is None
+    workers.remove(dead)
+    assert orchestra.lost_workers == [dead.number]
+    assert not scheduler.tests_finished
+    for _ in range(data.draw(st.integers(0, steps))):
+        done += step(scheduler, workers)
+    stand_in = Worker(dead.number, names, stands_in=True)
+    scheduler.add_node(stand_in)
+    scheduler.add_node_collection(stand_in, names)
+    scheduler.schedule()
+    done += run(scheduler, [*workers, stand_in])
+    assert scheduler.tests_finished
+    assert stand_in.shutting_down
+    for number in range(count):
+        assert sorted(reported(done, number)) == sorted(names)
+
+
+@given(st.integers(1, 3), chains)
+def test_a_worker_that_never_came_up_is_stood_in_for_before_the_others_measure(count: int, sizes: Chains) -> None:
+    names, rounds = named(sizes)
+    scheduler = TurnScheduling(count + 1, Orchestra(rounds))
+    workers = [Worker(number, names) for number in range(count)]
+    stand_in = Worker(count, names, stands_in=True)
+    for worker in *workers, stand_in:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, names)
+    scheduler.schedule()
+    done = run(scheduler, [*workers, stand_in])
+    assert done[: len(names)] == [(count, name, 0) for name in names]
+    assert scheduler.tests_finished
+    assert all(reported(done, number) == names for number in range(count + 1))
+
+
+@given(st.integers(2, 4), chains, st.data())
+def test_once_the_session_ends_early_nobody_gets_a_turn(count: int, sizes: Chains, data: st.DataObject) -> None:
+    names, rounds = named(sizes)
+    scheduler, workers, _ = begin(count, names, rounds)
+    steps = sum(size + most for size, most in sizes) * count
+    for _ in range(data.draw(st.integers(0, steps - 1))):
+        step(scheduler, workers)
+    (active,) = [worker for worker in workers if worker.can_run]
+    for node in scheduler.nodes:
+        node.shutdown()
+    for worker in workers:
+        if worker is active:
+            left = len(worker.orders)
+            while worker.queue:
+                step(scheduler, [worker])
+            assert not worker.orders, f"it had {left} tests left in its turn"
+    for worker in workers:
+        assert not worker.orders
+        while worker.queue:
+            assert step(scheduler, [worker]) == []
+        scheduler.remove_node(worker)
+
+
+def test_a_worker_without_tests_ends_and_holds_nobody_up() -> None:
+    scheduler, workers, _ = begin(2, [], {})
+    assert run(scheduler, workers) == []
+    assert all(worker.shutting_down for worker in workers)
+    assert scheduler.tests_finished
+
+
+def test_a_worker_without_tests_does_not_hold_up_one_that_has_some() -> None:
+    scheduler = TurnScheduling(2, Orchestra({"chain": 2}))
+    workers = [Worker(0, []), Worker(1, ["chain::test"])]
+    for worker in workers:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, worker.tests)
+    scheduler.schedule()
+    assert run(scheduler, workers) == [(1, "chain::test", 1), (1, "chain::test", 2), (1, "chain::test", 0)]
+    assert scheduler.tests_finished

@@ -1,0 +1,48 @@
+"""What is removed: trees by one function only, which does not follow mounts."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pytest_fsstack
+from pytest_fsstack.machine import directories
+
+PACKAGE = Path(pytest_fsstack.__file__).parent
+#: They remove whatever is mounted in a tree as well.
+FOLLOW_MOUNTS = {"rmtree", "TemporaryDirectory"}
+
+
+def removing(source: str) -> list[str]:
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if getattr(node, "attr", getattr(node, "id", None)) in FOLLOW_MOUNTS
+        or (isinstance(node, ast.ImportFrom) and FOLLOW_MOUNTS & {name.name for name in node.names})
+    ]
+
+
+def test_no_module_removes_trees_by_itself() -> None:
+    found = {str(path.relative_to(PACKAGE)): removing(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert "machine/directories.py" in found
+    assert {name: what for name, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("source", ["shutil.rmtree(path)", "from shutil import rmtree", "TemporaryDirectory().name"])
+def test_what_removes_trees_is_seen(source: str) -> None:
+    assert len(removing(source)) == 1
+
+
+def test_a_scratch_directory_goes_with_all_that_is_in_it_and_nothing_else(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    with directories.scratch(tmp_path, "some-") as made:
+        assert made.name.startswith("some-")
+        (made / "a/b").mkdir(parents=True)
+        (made / "a/file").write_text("of no use")
+        (made / "link").symlink_to(kept)
+    assert list(tmp_path.iterdir()) == [kept]
+    assert (kept / "file").read_text() == "mine"

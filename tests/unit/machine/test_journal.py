@@ -1,0 +1,587 @@
+"""What journals prove, and what is left alone: without root, on directories, processes and fakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_fsstack.cleanup import kinds
+from pytest_fsstack.layers import BUILT_IN, lvm
+from pytest_fsstack.layers import mapper as mappings
+from pytest_fsstack.machine import blockdev, commands, guard, journal, mounts
+from pytest_fsstack.machine.journal import Journal, leftovers
+
+KINDS = kinds(BUILT_IN.values())
+
+
+def cleanup(directory: Path) -> list[str]:
+    said = journal.cleanup(directory, KINDS)
+    return [*said.undone, *said.left]
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    return tmp_path / "journals"
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    (file,) = directory.glob("*.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def dead(directory: Path, *entries: tuple[str, dict[str, journal.Fact]], **session: object) -> Path:
+    """The journal of a session that is no more: of a process with this one's number, but another start."""
+    book = Journal(directory)
+    with ExitStack() as stack:
+        for kind, facts in entries:
+            stack.enter_context(book.entry(KINDS[kind], **facts))
+        header, *rest = lines(directory)
+    book.close()
+    header["session"].update({"start": 1, **session})
+    path = directory / "1-0.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *rest]))
+    return path
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_first_entry(journals: Path) -> None:
+    Journal(journals).close()
+    assert not journals.exists()
+
+
+def test_an_entry_is_on_file_before_its_block_runs_and_struck_out_after_it(journals: Path, tmp_path: Path) -> None:
+    book = Journal(journals)
+    with book.entry(KINDS["directory"], path=str(tmp_path / "new")):
+        assert lines(journals)[1] == {
+            "entry": 1,
+            "kind": "directory",
+            "module": "pytest_fsstack.machine.directories",
+            "facts": {"path": str(tmp_path / "new")},
+        }
+    assert lines(journals)[2] == {"done": 1}
+    book.close()
+    assert list(journals.iterdir()) == []
+
+
+def test_it_begins_with_what_tells_the_session_from_a_later_process(journals: Path, tmp_path: Path) -> None:
+    with Journal(journals).entry(KINDS["directory"], path=str(tmp_path / "new")):
+        session = lines(journals)[0]["session"]
+    assert session == {
+        "pid": os.getpid(),
+        "start": int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]),
+        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "pid_namespace": os.readlink("/proc/self/ns/pid"),
+    }
+
+
+def test_only_its_owner_can_read_it(journals: Path, tmp_path: Path) -> None:
+    with Journal(journals).entry(KINDS["directory"], path=str(tmp_path / "new")):
+        (file,) = journals.iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert journals.stat().st_mode & 0o777 == 0o700
+
+
+def test_facts_that_are_known_later_are_added(journals: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    with Journal(journals).entry(KINDS["directory"], path=str(new)) as entry:
+        new.mkdir()
+        entry.note()
+        assert lines(journals)[2] == {"note": 1, "facts": {"dev": new.stat().st_dev, "ino": new.stat().st_ino}}
+
+
+def test_what_identified_a_thing_once_is_not_replaced(journals: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    inode = new.stat().st_ino
+    with Journal(journals).entry(KINDS["directory"], path=str(new)) as entry:
+        (tmp_path / "other").mkdir()
+        new.rmdir()
+        (tmp_path / "other").rename(new)
+        entry.note(remark="seen again")
+        assert entry.facts["ino"] == inode
+        assert lines(journals)[2] == {"note": 1, "facts": {"remark": "seen again"}}
+
+
+def test_a_process_is_told_from_a_later_one_by_its_start(journals: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    with Journal(journals).entry(KINDS["daemon"], pid=sleeper.pid) as entry:
+        assert entry.facts == {"pid": sleeper.pid, "start": journal.start_time(sleeper.pid)}
+
+
+def kind(undo: Callable[[journal.Facts], str], **more: Any) -> journal.Kind:
+    """Of things that are files."""
+    return journal.Kind("file", lambda facts: Path(journal.text(facts, "path")).exists(), undo, **more)
+
+
+def killed_once_it_was_made(path: Path) -> None:
+    path.touch()
+    raise KeyboardInterrupt
+
+
+def removed(facts: journal.Facts) -> str:
+    Path(journal.text(facts, "path")).unlink()
+    return "removed"
+
+
+def refused(facts: journal.Facts) -> str:
+    raise commands.CommandError(["umount"], 32, "busy")
+
+
+def test_what_an_error_leaves_is_undone_also_if_its_own_undo_was_never_reached(journals: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    book = Journal(journals)
+    with pytest.raises(KeyboardInterrupt), book.entry(kind(removed), path=str(made)):
+        killed_once_it_was_made(made)
+    assert not made.exists()
+    assert lines(journals)[-1] == {"done": 1}
+    assert book.close() == []
+    assert list(journals.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", [kind(refused), kind(removed, only_asked=True), kind(lambda facts: "so it says")])
+def test_an_undo_that_failed_keeps_the_entry_and_the_journal(
+    journals: Path, tmp_path: Path, left: journal.Kind
+) -> None:
+    made = tmp_path / "made"
+    book = Journal(journals)
+    with pytest.raises(KeyboardInterrupt), book.entry(left, path=str(made)):
+        killed_once_it_was_made(made)
+    assert book.close() == [f"file {made}"]
+    assert len(lines(journals)) == 2
+
+
+def test_an_error_after_which_nothing_is_left_strikes_the_entry_out(journals: Path, tmp_path: Path) -> None:
+    book = Journal(journals)
+    with pytest.raises(RuntimeError), book.entry(KINDS["directory"], path=str(tmp_path / "never made")):
+        raise RuntimeError
+    book.close()
+    assert list(journals.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720])
+def test_a_directory_that_others_can_write_to_is_not_used(journals: Path, tmp_path: Path, mode: int) -> None:
+    journals.mkdir()
+    journals.chmod(mode)
+    with (
+        pytest.raises(PermissionError, match="only its owner"),
+        Journal(journals).entry(KINDS["directory"], path=str(tmp_path)),
+    ):
+        pytest.fail("it was written")
+    with pytest.raises(PermissionError, match="only its owner"):
+        cleanup(journals)
+
+
+def test_a_symbolic_link_is_not_used_as_the_directory(journals: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    journals.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="only its owner"):
+        leftovers(journals)
+
+
+def test_where_journals_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert journal.default_directory() == Path("/run/pytest-fsstack")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert journal.default_directory() == Path("/run/user/1000/pytest-fsstack")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert journal.default_directory().name == "pytest-fsstack-1000"
+
+
+# -- whose it is -------------------------------------------------------------------------------------------------------
+
+
+def test_a_living_session_is_left_alone(journals: Path, tmp_path: Path) -> None:
+    book = Journal(journals)
+    with book.entry(KINDS["directory"], path=str(tmp_path)):
+        before = lines(journals)
+        assert leftovers(journals) == []
+        assert cleanup(journals) == []
+        assert lines(journals) == before
+    assert tmp_path.exists()
+
+
+def test_nothing_is_left_where_nothing_was(journals: Path) -> None:
+    assert leftovers(journals) == []
+    assert cleanup(journals) == []
+
+
+def test_a_process_of_the_same_number_that_started_later_is_not_the_session(journals: Path, tmp_path: Path) -> None:
+    dead(journals, ("directory", {"path": str(tmp_path / "gone")}))
+    (left,) = leftovers(journals)
+    assert left.session.pid == os.getpid()
+    assert [str(entry) for entry in left.entries] == [f"directory {tmp_path / 'gone'}"]
+
+
+def test_a_session_in_another_pid_namespace_may_be_alive(journals: Path, tmp_path: Path) -> None:
+    path = dead(journals, ("directory", {"path": str(tmp_path)}), pid_namespace="pid:[1]")
+    assert leftovers(journals) == []
+    (line,) = cleanup(journals)
+    assert "may be alive in another pid namespace" in line
+    assert path.exists()
+
+
+def test_the_line_that_was_being_written_is_ignored(journals: Path, tmp_path: Path) -> None:
+    path = dead(journals, ("directory", {"path": str(tmp_path / "gone")}))
+    with path.open("a") as file:
+        file.write('{"entry": 2, "kind": "mou')
+    (left,) = leftovers(journals)
+    assert len(left.entries) == 1
+
+
+_ENTRY = '{"entry": 1, "kind": "directory", "module": "m", "facts": {"path": "/nowhere/of/this/name"}}'
+_OWNER = '{"session": {"pid": 1, "start": 1, "boot": "b", "pid_namespace": "pid:[1]"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rubbish\n",
+        '{"session": {}}\n',
+        '{"session": {"pid": 1}}\n',
+        "[]\n",
+        f"{_OWNER}\n[]\n",
+        f'{_OWNER}\n{_ENTRY[:-1]}, "facts": []}}\n',
+    ],
+)
+def test_a_journal_that_cannot_be_read_is_left_alone(journals: Path, text: str) -> None:
+    journals.mkdir(mode=0o700)
+    (journals / "1-0.jsonl").write_text(text)
+    assert leftovers(journals) == []
+    for _ in range(3):  # said each time, for as long as it is there
+        (line,) = cleanup(journals)
+        assert "is not a journal of this version" in line
+        assert "delete it if none is in use" in line
+        assert len(journal.cleanup(journals, KINDS, asked=False).left) == 1
+    assert (journals / "1-0.jsonl").read_text() == text
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_became_of_a_journal_it_is_read_or_reported(tmp_path: Path, data: st.DataObject) -> None:
+    whole = f'{_OWNER}\n{_ENTRY}\n{{"note": 1, "facts": {{"ino": 7}}}}\n'.encode()
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, len(whole)))
+    junk = st.sampled_from([b"[]", b"{}", b"null", b"1e999", b"[" * 10**5, b"\n", b'"facts": []', b'"pid": "x"', b"-1"])
+    content = whole[:start] + data.draw(st.binary(max_size=20) | junk) + whole[end:]
+    # Not where the others are: a session that may be alive is none of these tests' business.
+    directory = tmp_path / "journals"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    (directory / "1-0.jsonl").write_bytes(content)
+    (found,) = journal._journals(directory)
+    if isinstance(found, str):
+        assert "is not a journal of this version" in found
+        return
+    assert isinstance(found.session.pid, int)
+    # It can be told of, and asked for.
+    assert str(found.session) + repr(found.session.alive)
+    for entry in found.entries:
+        assert str(entry)
+        assert all(isinstance(fact, str | int | None) for fact in entry.facts.values())
+
+
+# -- undoing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_is_removed(journals: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    (new / "below").mkdir(parents=True)
+    dead(journals, ("directory", {"path": str(new)}))
+    (line,) = cleanup(journals)
+    assert line == f"removed {new} (of the session of process {os.getpid()})"
+    assert not new.exists()
+    assert list(journals.iterdir()) == []
+    assert cleanup(journals) == []
+
+
+def test_a_directory_is_removed_after_a_reboot_too(journals: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    dead(journals, ("directory", {"path": str(new)}), boot="another")
+    (line,) = cleanup(journals)
+    assert line.endswith(", before the last boot)")
+    assert not new.exists()
+
+
+def test_another_directory_of_that_name_is_left_alone(journals: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    dead(journals, ("directory", {"path": str(new)}))
+    (tmp_path / "other").mkdir()
+    new.rmdir()
+    (tmp_path / "other").rename(new)
+    (line,) = cleanup(journals)
+    assert line.startswith(f"left alone: directory {new} of the session")
+    assert line.endswith("it is another one now")
+    assert new.exists()
+    assert list(journals.iterdir()) == []
+
+
+def test_a_link_in_place_of_a_directory_is_left_alone(journals: Path, tmp_path: Path) -> None:
+    new, precious = tmp_path / "new", tmp_path / "precious"
+    new.mkdir()
+    precious.mkdir()
+    dead(journals, ("directory", {"path": str(new)}))
+    new.rmdir()
+    new.symlink_to(precious)
+    (line,) = cleanup(journals)
+    assert "it is no directory any more" in line
+    assert precious.exists()
+    assert new.is_symlink()
+
+
+def test_a_directory_that_the_session_did_not_see_made_is_left_alone(journals: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    path = dead(journals, ("directory", {"path": str(new)}))
+    new.mkdir()
+    (line,) = cleanup(journals)
+    assert "nothing proves that it made it" in line
+    assert new.exists()
+    assert not path.exists()
+
+
+def test_a_directory_with_something_mounted_in_it_is_left_alone(
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    dead(journals, ("directory", {"path": str(new)}))
+    monkeypatch.setattr(mounts, "below", lambda path: [f"{path}/mounted"])
+    (line,) = cleanup(journals)
+    assert f"something is mounted on {new}/mounted" in line
+    assert new.exists()
+
+
+def test_a_daemon_is_ended(journals: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    dead(journals, ("daemon", {"pid": sleeper.pid}))
+    (line,) = cleanup(journals)
+    assert f"ended process {sleeper.pid}" in line
+    assert sleeper.wait() == -15
+
+
+def test_a_daemon_that_will_not_end_is_killed(journals: Path) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        dead(journals, ("daemon", {"pid": process.pid}))
+        assert len(cleanup(journals)) == 1
+        assert process.wait() == -9
+
+
+def test_a_later_process_of_that_number_is_left_alone(journals: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    path = dead(journals, ("daemon", {"pid": sleeper.pid}))
+    path.write_text(path.read_text().replace(f'"start": {journal.start_time(sleeper.pid)}', '"start": 3'))
+    assert cleanup(journals) == []
+    assert sleeper.poll() is None
+    assert not path.exists()
+
+
+def test_after_a_reboot_processes_and_mounts_are_other_ones(journals: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    path = dead(journals, ("mount", {"target": "/"}), ("daemon", {"pid": sleeper.pid}), boot="another")
+    assert cleanup(journals) == []
+    assert sleeper.poll() is None
+    assert not path.exists()
+
+
+def test_a_zombie_has_ended() -> None:
+    with subprocess.Popen(["true"]) as process:
+        assert commands.wait_until(lambda: journal.start_time(process.pid) is None, 5)
+        assert Path(f"/proc/{process.pid}").exists()
+
+
+@pytest.fixture
+def mapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    name = tmp_path / "sys/block/dm-0/dm/name"
+    name.parent.mkdir(parents=True)
+    name.write_text("fsstack-1-luks\n")
+    monkeypatch.setattr(mappings, "SYS", tmp_path / "sys")
+    return name
+
+
+def test_a_device_mapper_device_is_removed_by_its_name(
+    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, ...]] = []
+    monkeypatch.setattr(commands, "run", lambda *argv, **_: ran.append(argv))
+    dead(journals, ("dm", {"name": "fsstack-1-luks"}), ("dm", {"name": "fsstack-1-gone"}))
+    (line,) = cleanup(journals)
+    assert line.startswith("removed the device-mapper device fsstack-1-luks")
+    assert ran == [("dmsetup", "remove", "fsstack-1-luks")]
+
+
+def test_the_volumes_of_a_group_are_removed_whatever_they_are_called(
+    journals: Path, mapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lvm, "DEV", tmp_path / "dev")
+    (tmp_path / "dev/fsstack-1-2-lvm").mkdir(parents=True)
+    mapper.write_text("fsstack--1--2--lvm-pool_tdata\n")
+    for number, name in enumerate(("fsstack--1--2--lvm-lv", "fsstack--1--2--lvm2-lv", "system-lv"), 1):
+        other = tmp_path / f"sys/block/dm-{number}/dm/name"
+        other.parent.mkdir(parents=True)
+        other.write_text(name)
+    ran: list[tuple[str, ...]] = []
+
+    def remove(*argv: str, **_: object) -> None:
+        ran.append(argv)
+        mapper.unlink()
+        (tmp_path / "sys/block/dm-1/dm/name").unlink()
+
+    monkeypatch.setattr(commands, "run", remove)
+    dead(journals, ("vg", {"name": "fsstack-1-2-lvm"}), ("vg", {"name": "fsstack-1-gone"}))
+    (line,) = cleanup(journals)
+    assert line.startswith("removed the logical volumes of fsstack-1-2-lvm")
+    assert ran == [("dmsetup", "remove", "--deferred", "fsstack--1--2--lvm-lv", "fsstack--1--2--lvm-pool_tdata")]
+    assert list((tmp_path / "dev").iterdir()) == []
+
+
+def test_a_group_with_a_name_of_the_systems_is_left_alone(
+    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "run", lambda *argv, **_: pytest.fail(f"{argv} was run"))
+    dead(journals, ("vg", {"name": "system"}))
+    (line,) = cleanup(journals)
+    assert "that is no name that this plugin gives to a volume group" in line
+
+
+def test_a_name_that_a_living_session_has_as_well_is_left_alone(
+    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "run", lambda *argv, **_: pytest.fail(f"{argv} was run"))
+    path = dead(journals, ("dm", {"name": "fsstack-1-luks"}))
+    with Journal(journals).entry(KINDS["dm"], name="fsstack-1-luks"):
+        (line,) = cleanup(journals)
+    assert "a session that is alive has one of that name" in line
+    assert path.exists()
+
+
+def test_what_cannot_be_undone_keeps_nothing_else_from_it(
+    journals: Path, mapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*argv: str, **_: object) -> None:
+        raise commands.CommandError(argv, 1, "Device or resource busy")
+
+    monkeypatch.setattr(commands, "run", fail)
+    first, last = tmp_path / "first", tmp_path / "last"
+    first.mkdir()
+    last.mkdir()
+    path = dead(
+        journals,
+        ("directory", {"path": str(first)}),
+        ("dm", {"name": "fsstack-1-luks"}),
+        ("directory", {"path": str(last)}),
+    )
+    said = cleanup(journals)
+    assert [line.partition(" (of")[0].partition(" of the")[0] for line in said] == [
+        f"removed {last}",
+        f"removed {first}",
+        "left alone: dm fsstack-1-luks",
+    ]
+    assert "Device or resource busy" in said[2]
+    assert path.exists()
+    mapper.unlink()
+    assert cleanup(journals) == []
+    assert not path.exists()
+
+
+def test_a_thing_of_a_plugin_that_is_not_loaded_is_left_alone_with_its_name(journals: Path, tmp_path: Path) -> None:
+    path = dead(journals, ("directory", {"path": str(tmp_path / "gone")}))
+    path.write_text(path.read_text().replace('"directory"', '"castle"'))
+    (line,) = cleanup(journals)
+    assert "it was made by pytest_fsstack.machine.directories, so run the clean-up where the plugin" in line
+    assert path.exists()
+
+
+# -- disks -------------------------------------------------------------------------------------------------------------
+
+
+DISK = {"path": "/dev/null", "number": "8:16", "size": 1 << 30, "diskseq": 5}
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What the guard says of the disk of the journal, to be changed by a test."""
+    says: dict[str, object] = {"facts": DISK, "labelled": False, "signature": "ext4 1234"}
+
+    class Fake:
+        def facts(self) -> object:
+            return says["facts"]
+
+    def claimed(path: Path, overwrite: bool) -> object:
+        pytest.fail("it was overwritten")
+
+    monkeypatch.setattr(guard, "identify", lambda path: Fake())
+    monkeypatch.setattr(guard, "labelled", lambda path: says["labelled"])
+    monkeypatch.setattr(guard, "signature", lambda path: says["signature"])
+    monkeypatch.setattr(guard, "claimed", claimed)
+    return says
+
+
+def test_a_disk_that_was_plugged_in_again_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
+    path = dead(journals, ("disk", {"path": "/dev/null"}))
+    disk["facts"] = {**DISK, "diskseq": 6}
+    (line,) = cleanup(journals)
+    assert line.endswith("it is another disk now, or was plugged in again")
+    assert not path.exists()
+
+
+def test_a_disk_without_a_sequence_number_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
+    disk["facts"] = {**DISK, "diskseq": None}
+    dead(journals, ("disk", {"path": "/dev/null"}))
+    (line,) = cleanup(journals)
+    assert "does not number disks" in line
+
+
+def test_a_disk_is_left_alone_after_a_reboot(journals: Path, disk: dict[str, object]) -> None:
+    path = dead(journals, ("disk", {"path": "/dev/null"}), boot="another")
+    (line,) = cleanup(journals)
+    assert "disks are numbered anew with each boot" in line
+    assert not path.exists()
+
+
+def test_a_disk_that_was_formatted_since_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
+    dead(journals, ("disk", {"path": "/dev/null", "signature": "ext4 another"}))
+    (line,) = cleanup(journals)
+    assert "nothing proves" in line
+    assert "`--fsstack-overwrite=/dev/null`" in line
+
+
+def test_a_disk_that_cannot_be_checked_is_left_alone(
+    journals: Path, disk: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dead(journals, ("disk", {"path": "/dev/null", "signature": "ext4 1234", "mounted": "1 times, at 1"}))
+    monkeypatch.setattr(blockdev, "last_mount", lambda path: "1 times, at 1")
+
+    def refuse(path: Path, overwrite: bool) -> object:
+        raise guard.Refused(path, "it is mounted on /mnt; unmount it first")
+
+    monkeypatch.setattr(guard, "claimed", refuse)
+    (line,) = cleanup(journals)
+    assert "it is mounted on /mnt" in line
+    assert path.exists()
+
+
+def test_a_disk_with_its_label_needs_nothing(journals: Path, disk: dict[str, object]) -> None:
+    path = dead(journals, ("disk", {"path": "/dev/null"}))
+    disk["labelled"] = True
+    assert cleanup(journals) == []
+    assert not path.exists()

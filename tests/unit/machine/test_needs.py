@@ -1,0 +1,36 @@
+"""What is missing is a record: what, how to get it, and who can help."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_fsstack.machine import needs
+from pytest_fsstack.machine.needs import DeviceNode, KernelFilesystem, Lack, LackKind, Root, Tool
+
+
+def test_a_tool_names_its_package() -> None:
+    lack = Tool("no-such-tool", "no-such-package").missing()
+    assert lack == Lack(
+        LackKind.PACKAGE, "needs no-such-tool", needs.install_command(["no-such-package"]), "no-such-package"
+    )
+
+
+def test_a_kernel_feature_is_no_package() -> None:
+    for need in KernelFilesystem("nosuchfs", gone="Linux 9 removed it"), DeviceNode("/dev/nosuch", "magic", "nosuch"):
+        lack = need.missing()
+        assert lack is not None
+        assert (lack.kind, lack.package) == (LackKind.KERNEL, "")
+    assert "nosuchfs (Linux 9 removed it)" in str(KernelFilesystem("nosuchfs", gone="Linux 9 removed it").missing())
+
+
+def test_root_is_a_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert Root("mounting").missing() == Lack(LackKind.PERMISSION, "mounting needs root", "run pytest with sudo")
+
+
+def test_what_is_missing_twice_is_said_once() -> None:
+    tool = Tool("no-such-tool", "no-such-package")
+    assert len(needs.lacking([tool, tool])) == 1
+    assert needs.missing([tool, tool]) == [f"needs no-such-tool: {needs.install_command(['no-such-package'])}"]

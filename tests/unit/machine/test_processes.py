@@ -1,0 +1,123 @@
+"""Children end with their parent, hold no secrets, and are told from others by more than a number."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import commands, processes
+
+START = """
+import time
+from pathlib import Path
+from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.machine import commands, orphans, processes
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import build
+from pytest_fsstack.stack.model import Site, Stack
+here = Path({directory!r})
+how = {how!r}
+if how == "run":
+    commands.run("sleep", "98765")
+elif how == "start":
+    daemon = processes.start("sleep", "98765")
+    time.sleep(60)
+else:
+    book = Journal(here / "journal")
+    with orphans.marked(book), processes.watched(orphans.VARIABLE):
+        with build(Stack(()), DirectoryDevice(here), Site(here, book)) as built:
+            Timed(built).run("sh", "-c", "sleep 98765; true")
+"""
+
+
+def children(pid: int) -> list[int]:
+    """Those that sleep, and their children."""
+    parents, sleeping = {}, []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if (process / "cmdline").read_bytes().endswith(b"sleep\00098765\0"):
+                sleeping.append(int(process.name))
+        except OSError:
+            continue
+    return [child for child in sleeping if pid in (parents[child], parents.get(parents[child]))]
+
+
+def sleeps(pid: int) -> bool:
+    try:
+        return b"98765" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", ["run", "start", "timed"])
+def test_a_child_ends_with_a_killed_parent(how: str, tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", START.format(directory=str(tmp_path), how=how)])
+    try:
+        assert commands.wait_until(lambda: children(parent.pid), 60)
+        child = children(parent.pid)[0]
+    finally:
+        parent.kill()
+        parent.wait()
+    assert commands.wait_until(lambda: not sleeps(child), 10)
+
+
+def test_a_command_and_a_daemon_leave_no_core_dump() -> None:
+    assert commands.run("sh", "-c", "cat /proc/self/limits | grep core").split()[4:6] == ["1", "1"]
+
+
+def test_a_daemon_cannot_read_the_passphrase_once_it_has_started() -> None:
+    with commands.secret_fd(b"very secret") as fd:
+        daemon = processes.start("sh", "-c", f"cat /proc/self/fd/{fd}; exec sleep 60", fds=(fd,))
+        held = Path(f"/proc/{daemon.pid}/fd/{fd}")
+        try:
+            assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 10)
+            assert held.read_bytes() == b"very secret"
+        except BaseException:
+            daemon.kill()
+            raise
+    try:
+        assert held.exists()
+        assert held.read_bytes() == b""
+    finally:
+        daemon.kill()
+
+
+def test_this_process_leaves_no_core_dump_while_it_holds_keys() -> None:
+    def _dumpable() -> int:
+        return int(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+
+    before = _dumpable()
+    with processes.undumpable():
+        assert _dumpable() == 0
+    assert _dumpable() == before
+
+
+def test_a_session_of_its_own_keeps_the_terminals_signals_away() -> None:
+    daemon = processes.start("sleep", "60")
+    try:
+        assert os.getsid(daemon.pid) == daemon.pid
+        assert daemon.alive
+    finally:
+        daemon.kill()
+    assert not daemon.alive
+
+
+def test_a_daemon_of_ours_is_no_user_of_a_mount(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ["sh", "-c", f"exec sleep 60 < {tmp_path}/file"]
+    daemon, other = processes.start(*words), subprocess.Popen(words)
+    try:
+        assert commands.wait_until(lambda: processes.users(tmp_path), 10)
+        assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 10)
+        assert [user.split()[0] for user in processes.users(tmp_path)] == [str(other.pid)]
+    finally:
+        daemon.kill()
+        other.kill()
+        other.wait()

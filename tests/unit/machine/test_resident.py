@@ -1,0 +1,100 @@
+"""Tools that stay in memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import commands, resident
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    found: set[str] = set()
+    monkeypatch.setattr(resident, "_kept", found)
+    resident.keep.cache_clear()
+    return found
+
+
+def test_a_command_is_kept_with_its_libraries(mapped: set[str]) -> None:
+    resident.keep("tar")
+    assert str(Path(str(commands.which("tar"))).resolve()) in mapped
+    assert any("libc.so" in name for name in mapped)
+
+
+def test_what_is_no_dynamic_executable_is_kept_alone(mapped: set[str], tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    resident.keep(str(script))
+    assert mapped <= {str(script), "/etc/ld.so.cache"}
+    assert str(script) in mapped
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_what_cannot_be_kept_is_passed_over(mapped: set[str], tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "command"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(0o755)
+    resident.keep(str(file))
+    assert str(file) not in mapped
+
+
+def test_it_takes_no_descriptors(mapped: set[str]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    resident.keep("tar")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_it_asks_once(mapped: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def run(*words: object, **_: object) -> str:
+        asked.append(words)
+        return ""
+
+    monkeypatch.setattr(commands, "run", run)
+    resident.keep("tar")
+    resident.keep("tar")
+    assert len(asked) == 1
+
+
+@pytest.mark.root
+def test_a_kept_command_survives_a_cold_start(tmp_path: Path) -> None:
+    # In a process of its own, for others in this one may have mapped the file already.
+    code = """
+import ctypes, mmap, os, shutil, sys
+from pathlib import Path
+from pytest_fsstack.machine import resident
+from pytest_fsstack.measuring import timed
+
+tool = Path(sys.argv[1])
+shutil.copy(sys.executable, tool)
+
+def cached():
+    with tool.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        # Private and writable, so that ctypes takes it; nothing of it is touched.
+        window = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    pages = -(-size // mmap.PAGESIZE)
+    here = (ctypes.c_ubyte * pages)()
+    start = ctypes.addressof(ctypes.c_char.from_buffer(window))
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(start), ctypes.c_size_t(size), here) == 0
+    return sum(byte & 1 for byte in here) / pages
+
+timed.drop_caches()
+before = cached()
+resident.keep(str(tool))
+timed.drop_caches()
+print(before, cached())
+"""
+    tool = tmp_path / "tool"
+    done = subprocess.run([sys.executable, "-c", code, str(tool)], capture_output=True, text=True, check=True)
+    before, after = map(float, done.stdout.split())
+    assert before == 0
+    assert after == 1

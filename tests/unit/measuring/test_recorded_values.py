@@ -1,0 +1,64 @@
+"""What a test may record and keep: checked at the call, where the test's author sees it."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_fsstack.measuring.timed import MeasureError, Timed
+
+
+@pytest.fixture
+def timed() -> Timed:
+    return Timed(cast(Any, None))
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, "1.5", None, [1], 1j])
+def test_a_figure_that_is_no_finite_number_is_refused_at_the_call(timed: Timed, value: Any) -> None:
+    with pytest.raises(MeasureError, match=r"timed\.record\('cost', \.\.\.\) takes a finite number \(got"):
+        timed.record("cost", value)
+
+
+@pytest.mark.parametrize("value", [3, 1.5, 0, -2, Fraction(1, 2)])
+def test_any_finite_number_is_taken(timed: Timed, value: Any) -> None:
+    timed.record("cost", value)
+    assert timed._extra["cost"][1] == float(value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"unit": 7}, "unit=7"),
+        ({"better": "more"}, "better='more'"),
+        ({"resolution": -1.0}, "-1.0"),
+        ({"resolution": math.nan}, "nan"),
+    ],
+)
+def test_what_a_metric_cannot_be_is_refused(timed: Timed, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(MeasureError, match=said):
+        timed.record("cost", 1.0, **wrong)
+
+
+@pytest.mark.parametrize("value", [Path("/tmp/x"), {"at": Path("x")}, [1.0, math.nan], {1, 2}, b"bytes", object()])
+def test_what_json_cannot_hold_is_refused_at_the_call(timed: Timed, value: Any) -> None:
+    with pytest.raises(MeasureError, match=r"timed\.keep\('output', \.\.\.\) takes text, finite numbers"):
+        timed.keep("output", value)
+
+
+def test_a_list_that_contains_itself_is_refused(timed: Timed) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(MeasureError, match="Circular reference"):
+        timed.keep("output", endless)
+
+
+def test_what_is_kept_is_what_json_gives_back(timed: Timed) -> None:
+    curve = [(0, 1.5), (1, 2.5)]
+    timed.keep("curve", curve)
+    curve.append((2, 0.0))
+    assert timed._kept["curve"] == [[0, 1.5], [1, 2.5]] == json.loads(json.dumps(timed._kept["curve"]))

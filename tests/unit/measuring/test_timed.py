@@ -1,0 +1,66 @@
+"""What the timed block does to start cold, with a kernel that does not answer."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import commands
+from pytest_fsstack.measuring import timed
+from pytest_fsstack.measuring.timed import MeasureError, Timed
+from tests.toolkit import NotedStack, NotedTimed
+
+
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def sync(directory: Path, script: str) -> None:
+    (directory / "sync").write_text(f"#!/bin/sh\n{script}\n")
+    (directory / "sync").chmod(0o755)
+
+
+def test_everything_is_written_out_by_a_process_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, descriptors = children(), len(os.listdir("/proc/self/fd"))
+    timed._sync()
+    sync(tmp_path, f"echo called >> {tmp_path}/log")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    timed._sync()
+    assert (tmp_path / "log").read_text() == "called\n"
+    assert children() == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_filesystem_that_hangs_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, descriptors = children(), len(os.listdir("/proc/self/fd"))
+    sync(tmp_path, "exec sleep 600")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(MeasureError, match=r"not written out everything on this machine within 0\.1 s"):
+        timed._sync(0.1)
+    (left,) = children() - before
+    os.waitpid(int(left), 0)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_machine_without_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "which", lambda tool: None)
+    with pytest.raises(MeasureError, match="needs the command sync"):
+        timed._sync()
+
+
+def test_the_one_that_tests_use_takes_and_refuses_the_same(tmp_path: Path) -> None:
+    for name, method in inspect.getmembers(Timed, inspect.isfunction):
+        ours = inspect.signature(getattr(NotedTimed, name))
+        assert ours.parameters == inspect.signature(method).parameters
+    clock = NotedTimed(NotedStack(tmp_path))
+    with clock():
+        clock.run("true")
+    with pytest.raises(MeasureError, match="a test has one timed block"), clock():
+        pass
+    with pytest.raises(MeasureError, match="is measured anyway"):
+        clock.record("seconds", 1.0)
+    with clock.another()():
+        assert clock.inside == [("true",)]

@@ -1,0 +1,57 @@
+"""Where two medians and the overhead beside them tell different things, the table says so and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import html, markdown, terminal
+
+WHY = "the medians alone are as far apart as in brackets: "
+
+
+def drifting(rounds_of_crypt: int, metric: Metric = METRICS["seconds"]) -> Results:
+    """A machine that becomes slower round by round; crypt always costs 20 % more, but may end early."""
+    chain = ChainResults("t.py::test_it", "loop", "ext4", Looks.fixed(16), 1, steps=["write"])
+    chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "crypt")}
+    for index in range(16):
+        chain.orders.append(["ext4", "crypt"])
+        figure = 1 + index / 4
+        chain.add("write", "ext4", Sample({metric.name: figure}, {metric.name: metric}))
+        if index < rounds_of_crypt:
+            more = 1.2 + index % 3 / 1000
+            worse = figure * more if metric.better == "lower" else figure / more
+            chain.add("write", "crypt", Sample({metric.name: worse}, {metric.name: metric}))
+    return Results({}, [chain])
+
+
+def told(results: Results) -> list[str]:
+    lines = terminal.lines(results, results.chains[0], width=200)
+    return [line for line in lines if WHY in line]
+
+
+def test_where_they_agree_nothing_is_said() -> None:
+    assert told(drifting(16)) == []
+
+
+def test_a_stack_that_ended_before_the_machine_became_slower_is_marked() -> None:
+    results = drifting(8)
+    (line,) = told(results)
+    # Its median is of the fast half: (1 + 3.5 / 4) x 1.2 against 1 + 7.5 / 4.
+    assert line.startswith(f"\N{NOT EQUAL TO} {WHY}write on crypt (-21.7 %). What changed on the machine")
+    assert any("+20.1 % \N{NOT EQUAL TO}" in text for text in terminal.lines(results, results.chains[0], width=200))
+    assert WHY in html.report(results)
+    assert f"- \N{NOT EQUAL TO} {WHY}" in markdown.report(results)
+
+
+def test_of_what_is_better_if_it_is_higher_the_sign_is_that_of_the_overhead() -> None:
+    rate = Metric("rate", "B/s", "higher")
+    (line,) = told(drifting(8, rate))
+    assert "write on crypt (+84.1 %)" in line
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_without_an_interval_nothing_is_said(rounds: int) -> None:
+    assert told(drifting(rounds)) == []

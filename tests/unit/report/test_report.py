@@ -1,0 +1,409 @@
+"""What reports say of results that are built by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import BUILT_IN, csvfile, jsonfile, markdown, terminal
+from pytest_fsstack.report.progress import Progress
+from pytest_fsstack.units import OverheadUnit
+
+STEPS = ["write", "extract", "du", "rsync", "delete"]
+#: Each stack with what it costs: one is equal, one far above its budget, one is not there, one is lost on the way.
+FACTORS = {"ext4": 1.0, "same": 1.0, "luks+ext4": 1.5, "ext4+gocryptfs": 4.5, "absent": 0.0, "lossy": 1.2}
+MISSING = "needs no-such-tool: apt install no-such-package"
+ANSI = re.compile(r"\x1b\[\d*m")
+
+
+def made(rounds: int = 10, steps: list[str] = STEPS) -> Results:
+    """Results whose samples wobble by 1 % a round, the same for all stacks but for one more percent on `same`."""
+    chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks(), 42, steps=list(steps))
+    for name in FACTORS:
+        chain.stacks[name] = StackInfo(name, name.replace("+", " | "), [f"ext4 /dev/loop0 rw,{name}"])
+    for index in range(rounds):
+        chain.orders.append([name for name in FACTORS if name != "absent"])
+        for step in steps:
+            for name, factor in FACTORS.items():
+                if name == "absent":
+                    chain.notes[step, name] = MISSING
+                elif name == "lossy" and index > 1:
+                    chain.notes[step, name] = "failed in round 2"
+                else:
+                    sign = (-1) ** index * (name == "same")
+                    chain.add(step, name, sample(factor * (1 + index % 3 / 100 + sign / 100), step))
+    for step in steps:
+        for name, limit in (("luks+ext4", 2.0), ("same", 0.0001), ("ext4+gocryptfs", 0.3)):
+            chain.judgements[step, name] = [chain.judge(step, name, Budget(overhead=limit))]
+    return Results({"kernel": {"release": "6.1.0"}, "devices": [{"spec": "loop", "size": 2**32}]}, [chain])
+
+
+def sample(seconds: float, step: str) -> Sample:
+    values = {"seconds": seconds, "written_bytes": 4096.0 * seconds, "machine_seconds": seconds / 2}
+    metrics = METRICS
+    if step == "extract":
+        values["throughput"] = 100 * 2**20 / seconds
+    if step == "du":
+        values["du_bytes"] = 8192.0
+        metrics = {**METRICS, "du_bytes": Metric("du_bytes", "B")}
+    return Sample(values, metrics)
+
+
+def text(results: Results, **options: Any) -> str:
+    return "\n".join(terminal.lines(results, results.chains[0], **options))
+
+
+def row(shown: str, stack: str) -> str:
+    return next(line for line in shown.splitlines() if line.startswith(stack))
+
+
+class TestTerminal:
+    def test_shows_every_stack_and_every_step(self) -> None:
+        lines = text(made()).splitlines()
+        header = next(line for line in lines if line.startswith("seconds"))
+        assert header.split() == ["seconds", *STEPS]
+        assert {line.split()[0] for line in lines if line.strip()} >= set(FACTORS)
+
+    def test_says_what_the_figures_depend_on(self) -> None:
+        shown = text(made())
+        for fact in ("loop: 4.0 GiB", "6.1.0", "10 of at most 80", "--fsstack-seed=42", "90.0 % interval", "5 %"):
+            assert fact in shown
+
+    def test_a_cell_has_the_median_the_overhead_its_interval_and_the_verdict(self) -> None:
+        shown = text(made(steps=["extract"]))
+        assert row(shown, "ext4 ").split() == ["ext4", "1.01", "s", "baseline"]
+        assert re.search(r"luks\+ext4 +1\.52 s +x1\.50\n +\S+ MiB/s +\(x1\.50 to x1\.50\)\n +pass \(max x3\)\n", shown)
+        assert re.search(r"ext4\+gocryptfs +4\.54 s +x4\.50\n.*\n +FAIL \(max x1\.3\)\n", shown)
+        assert re.search(r"same +1\.01 s .*\n.*\n +\? \(max x1\.0001\)\n", shown)
+
+    def test_one_unit_a_table_and_percent_if_nothing_is_large(self) -> None:
+        results = made(steps=["extract"])
+        del results.chains[0].stacks["ext4+gocryptfs"]
+        shown = text(results)
+        assert re.search(
+            r"luks\+ext4 +1\.52 s +\+50\.0 %\n +\S+ MiB/s +\(50\.0 to 50\.0 %\)\n +pass \(max 200 %\)\n", shown
+        )
+        assert not re.search(r"\bx\d", shown)
+
+    def test_absolute_limits_are_shown_too(self) -> None:
+        results = made(steps=["extract"])
+        chain = results.chains[0]
+        chain.judgements["extract", "luks+ext4"] = [
+            chain.judge("extract", "luks+ext4", Budget(limit=1.2)),
+            chain.judge("extract", "luks+ext4", Budget(overhead=0.7)),
+        ]
+        shown = text(results)
+        assert re.search(r"\n +FAIL \(max 1\.2 s\)\n +pass \(max x1\.7\)\n", shown)
+
+    def test_a_step_that_nobody_measured_has_no_column(self) -> None:
+        results = made(steps=["extract"])
+        chain = results.chains[0]
+        chain.steps.append("check")
+        chain.notes["check", "absent"] = MISSING
+        assert "check" not in text(results)
+        chain.notes["check", "luks+ext4"] = "failed in round 1"
+        assert "check" in text(results)
+
+    def test_a_stack_that_could_not_run_has_a_row_and_the_reason_once_below(self) -> None:
+        shown = text(made())
+        assert row(shown, "absent").split() == ["absent", *["-", "[1]"] * 5]
+        assert shown.count(MISSING) == 1
+        assert f"[1] absent: {MISSING}" in shown.splitlines()
+
+    def test_a_stack_that_was_lost_on_the_way_shows_what_there_is_and_why_not_more(self) -> None:
+        shown = text(made(steps=["extract"]))
+        assert "[2]" in row(shown, "lossy")
+        assert "too few rounds" in shown
+        assert "[2] lossy: failed in round 2" in shown
+
+    def test_says_what_would_decide_what_is_not_decided(self) -> None:
+        shown = text(made(steps=["extract"]))
+        assert re.search(r"^\? extract on same, seconds, budget 0\.01 %: \S", shown, re.MULTILINE)
+
+    def test_what_holds_for_many_budgets_is_said_once(self) -> None:
+        (line,) = [line for line in text(made(rounds=3)).splitlines() if line.startswith("?")]
+        assert line.startswith("? write on same, seconds, budget 0.01 % (and 14 more): 3 rounds cannot decide")
+
+    def test_colours_say_nothing_that_the_words_do_not(self) -> None:
+        plain, coloured = text(made()), text(made(), coloured=True)
+        assert "\x1b[31mFAIL (max x1.3)\x1b[0m" in coloured
+        assert "\x1b" not in plain
+        assert [line.rstrip() for line in ANSI.sub("", coloured).splitlines()] == plain.splitlines()
+
+    def test_five_steps_and_six_stacks_fit_in_160_columns(self) -> None:
+        lines = text(made(), width=160).splitlines()
+        rule = next(line for line in lines if line.startswith("---"))
+        assert 100 < len(rule) <= 160
+
+    def test_a_narrow_terminal_gets_the_steps_in_parts(self) -> None:
+        lines = text(made(), width=80).splitlines()
+        headers = [line.split()[1:] for line in lines if line.startswith("seconds ")]
+        assert len(headers) > 1
+        assert [step for header in headers for step in header] == STEPS
+        assert all(len(line) <= 80 for line in lines if line.startswith(("---", *FACTORS)))
+        assert sum(line.startswith("absent") for line in lines) == len(headers) + 1  # and in the table of du_bytes
+
+    def test_verbose_adds_what_everybody_measures(self) -> None:
+        assert "machine_seconds" not in text(made())
+        assert {"machine_seconds", "written_bytes", "du_bytes"} <= {
+            line.split()[0] for line in text(made(), verbosity=1).splitlines() if line.strip()
+        }
+
+    def test_a_metric_with_a_budget_or_of_the_workload_gets_a_table(self) -> None:
+        results = made(steps=["write", "du"])
+        chain = results.chains[0]
+        chain.judgements["write", "luks+ext4"] = [chain.judge("write", "luks+ext4", Budget("written_bytes", limit=1.0))]
+        shown = text(results)
+        headers = [line.split() for line in shown.splitlines()]
+        assert ["written_bytes", "write", "du"] in headers
+        assert ["du_bytes", "du"] in headers
+        assert re.search(r"luks\+ext4 +6\.1 KiB +x1\.50.*\n +\(x1\.50 to x1\.50\).*\n +FAIL \(max 1 B\)", shown)
+
+    def test_writes_a_section_for_each_chain(self) -> None:
+        reporter = Reporter()
+        terminal.write(reporter, made(), 0)  # type: ignore[arg-type]
+        assert reporter.text.startswith("=== test_it.py::TestIt on loop ===\n")
+        assert "FAIL" in reporter.text
+
+    def test_writes_nothing_where_little_is_wanted(self) -> None:
+        reporter = Reporter()
+        terminal.write(reporter, made(), -2)  # type: ignore[arg-type]
+        assert reporter.text == ""
+
+    def test_nothing_measured_at_all_is_still_a_table(self) -> None:
+        chain = ChainResults("c", "loop", "a", Looks(), 1, steps=["s"], stacks={"a": StackInfo("a", "ext4")})
+        assert re.search(r"^a\s+-$", text(Results({}, [chain])), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "low", "high", "expected"),
+    [
+        (False, 0.101, 0.14, "(10.1 to 14.0 %)"),
+        (False, -0.02, 0.01, "(-2.0 to 1.0 %)"),
+        (False, 0.5, 2.2, "(50.0 to 220 %)"),
+        (True, -0.05, 3.5, "(x0.95 to x4.50)"),
+        (True, 8.99, 150.0, "(x9.99 to x151)"),
+        (False, -1.0, math.inf, "(too few rounds)"),
+        (True, -1.0, math.inf, "(too few rounds)"),
+    ],
+)
+def test_an_interval_has_one_unit(ratios: bool, low: float, high: float, expected: str) -> None:
+    assert OverheadUnit(ratios).interval(low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("overheads", "ratios"), [([], False), ([2.99], False), ([0.1, 3.0], True), ([math.inf, 0.1], False)]
+)
+def test_one_large_overhead_makes_them_all_ratios(overheads: list[float], ratios: bool) -> None:
+    assert OverheadUnit.fitting(overheads) == OverheadUnit(ratios)
+
+
+class TestMarkdown:
+    def test_tables_are_valid(self) -> None:
+        lines = markdown.report(made()).splitlines()
+        tables = [line for line in lines if line.startswith("|")]
+        for line in tables:
+            assert len(re.findall(r"(?<!\\)\|", line)) in (len(STEPS) + 2, 3)
+        assert len([line for line in tables if set(line) <= set("|-: ")]) == 4
+
+    def test_shows_every_stack_with_its_verdict_and_its_reason(self) -> None:
+        shown = markdown.report(made())
+        assert f"- [1] absent: {MISSING}" in shown
+        assert "- stack luks+ext4: `luks | ext4`" in shown
+        assert "| absent         | - [1] " in shown
+        assert "**x4.50 (x4.50 to x4.50) FAIL (max x1.3)**" in shown
+
+    def test_names_do_not_break_the_table(self) -> None:
+        results = made(steps=["write[a|b*c]", "rsync_dry_run"])
+        assert r"| write[a\|b\*c] " in markdown.report(results)
+        assert "| rsync_dry_run " in markdown.report(results)
+
+    def test_units_do_not_break_the_table(self) -> None:
+        results = made(steps=["write"])
+        metrics = {**METRICS, "own": Metric("own", "a|b<i>")}
+        results.chains[0].add("write", "ext4", Sample({"seconds": 1.0, "own": 2.0}, metrics))
+        assert r"| 2 a\|b\<i\>, baseline |" in markdown.report(results)
+
+
+class TestCsv:
+    def test_reads_back_as_the_samples(self) -> None:
+        results = made()
+        rows = list(csv.DictReader(io.StringIO(csvfile.report(results))))
+        chain = results.chains[0]
+        assert len(rows) == sum(len(each.values) for samples in chain.samples.values() for each in samples.values())
+        found = {
+            int(row["round"]): float(row["value"])
+            for row in rows
+            if (row["step"], row["stack"], row["metric"]) == ("write", "luks+ext4", "seconds")
+        }
+        assert [found[index + 1] for index in range(10)] == chain.series("write", "luks+ext4", "seconds")
+        assert {row["unit"] for row in rows if row["metric"] == "du_bytes"} == {"B"}
+
+
+class TestJson:
+    def read(self, results: Results) -> Any:
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        return json.loads(jsonfile.report(results), parse_constant=refuse)
+
+    def test_holds_everything(self) -> None:
+        results = made()
+        content = self.read(results)
+        assert content["format"] == 3
+        assert content["environment"] == results.environment
+        (chain,) = content["chains"]
+        assert (chain["seed"], chain["rounds"], chain["looks"]["alpha"]) == (42, 10, 0.05)
+        assert chain["orders"] == results.chains[0].orders
+        assert chain["stacks"]["luks+ext4"] == {
+            "spec": "luks | ext4",
+            "name": "luks+ext4",
+            "kernel": None,
+            "reference": "ext4",
+            "mounts": ["ext4 /dev/loop0 rw,luks+ext4"],
+            "tools": {},
+        }
+        steps = {step["name"]: step["stacks"] for step in chain["steps"]}
+        assert list(steps) == STEPS
+        assert all(set(stacks) == set(FACTORS) for stacks in steps.values())
+        seconds = steps["write"]["luks+ext4"]["metrics"]["seconds"]
+        assert seconds["samples"] == results.chains[0].series("write", "luks+ext4", "seconds")
+        assert seconds["overhead"]["estimate"] == pytest.approx(0.5)
+        assert steps["write"]["ext4+gocryptfs"]["verdict"] == "fail"
+        assert steps["write"]["ext4+gocryptfs"]["budgets"][0]["overhead"] == 0.3
+        assert steps["write"]["absent"] == {
+            "note": MISSING,
+            "verdict": None,
+            "incomplete": None,
+            "incomplete_rounds": {},
+            "budgets": [],
+            "rounds": [],
+            "repetitions": [],
+            "metrics": {},
+            "kept": [],
+        }
+
+    def test_an_open_interval_is_null(self) -> None:
+        content = self.read(made(rounds=3))
+        step = content["chains"][0]["steps"][0]["stacks"]["luks+ext4"]
+        assert step["metrics"]["seconds"]["overhead"]["high"] is None
+
+    def test_says_which_rounds_the_samples_are_of(self) -> None:
+        results = made()
+        del results.chains[0].samples["write", "luks+ext4"][3]
+        step = self.read(results)["chains"][0]["steps"][0]["stacks"]["luks+ext4"]
+        assert step["rounds"] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+        assert len(step["metrics"]["seconds"]["samples"]) == 9
+
+
+def test_the_built_in_reports_take_results_and_give_text() -> None:
+    stores = {"bencher", "github-benchmark", "otava", "openmetrics", "lava", "ktap"}
+    assert set(BUILT_IN) == {"json", "markdown", "csv", "tables", "html", "heatmap", "forest"} | stores
+    assert all(report(made()).endswith("\n") for report in BUILT_IN.values())
+
+
+class Reporter:
+    """As much of pytest's terminal reporter as is used, which keeps what is written to it."""
+
+    def __init__(self, *, isatty: bool = False, verbosity: int = 0) -> None:
+        self.isatty, self.hasmarkup, self.verbosity = isatty, isatty, verbosity
+        self.currentfspath: object = "test_it.py"
+        self.text = ""
+
+    def ensure_newline(self) -> None:
+        if self.currentfspath:
+            self.write("\n")
+            self.currentfspath = None
+
+    def write(self, content: str, *, flush: bool = False) -> None:
+        self.text += content
+
+    def write_line(self, line: str) -> None:
+        self.ensure_newline()
+        self.write(f"{line}\n")
+
+    def section(self, title: str) -> None:
+        self.text += f"=== {title} ===\n"
+
+    def flush(self) -> None:
+        pass
+
+
+def screen(text: str) -> list[str]:
+    """The lines that a terminal shows after `text`."""
+    lines = []
+    for line in text.split("\n"):
+        shown = ""
+        for part in line.split("\r"):
+            shown = part + shown[len(part) :]
+        lines.append(shown.rstrip())
+    return lines
+
+
+def run(reporter: Reporter) -> None:
+    progress = Progress(reporter)  # type: ignore[arg-type]
+    progress("round 1 of 2: a long one, ext4+gocryptfs", False)
+    progress("round 1 of 2: ext4", False)
+    progress("round 1 of 2 done", True)
+    progress("round 2 of 2: ext4", False)
+
+
+class TestProgress:
+    def test_on_a_terminal_one_line_is_rewritten(self) -> None:
+        reporter = Reporter(isatty=True)
+        run(reporter)
+        assert screen(reporter.text) == ["", "round 2 of 2: ext4"]
+
+    def test_at_the_end_the_line_is_erased(self) -> None:
+        reporter = Reporter(isatty=True)
+        run(reporter)
+        Progress(reporter)("", True)  # type: ignore[arg-type]
+        progress = Progress(reporter)  # type: ignore[arg-type]
+        progress("again", False)
+        progress("", True)
+        assert screen(reporter.text)[-1] == ""
+
+    def test_what_interrupts_the_line_starts_a_new_one(self) -> None:
+        reporter = Reporter(isatty=True)
+        run(reporter)
+        reporter.write_line("!!! KeyboardInterrupt !!!")
+        assert screen(reporter.text)[1:3] == ["round 2 of 2: ext4", "!!! KeyboardInterrupt !!!"]
+
+    def test_a_line_is_cut_to_the_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "40")
+        reporter = Reporter(isatty=True)
+        Progress(reporter)("x" * 100, False)  # type: ignore[arg-type]
+        assert screen(reporter.text)[-1] == "x" * 36 + "..."
+
+    def test_in_a_log_a_line_a_round(self) -> None:
+        reporter = Reporter()
+        run(reporter)
+        Progress(reporter)("", True)  # type: ignore[arg-type]
+        assert reporter.text == "\nround 1 of 2 done\n"
+
+    @pytest.mark.parametrize("isatty", [True, False])
+    def test_quiet_is_silent(self, isatty: bool) -> None:
+        reporter = Reporter(isatty=isatty, verbosity=-1)
+        run(reporter)
+        assert reporter.text == ""
+
+    def test_without_a_reporter_it_is_silent(self) -> None:
+        Progress(None)("round 1", True)
+
+
+def test_csv_takes_no_name_for_a_formula() -> None:
+    results = made(steps=["=1+1"])
+    results.chains[0].id = "@SUM(A1)"
+    rows = list(csv.reader(io.StringIO(csvfile.report(results))))
+    assert {row[0] for row in rows[1:]} == {"'@SUM(A1)"}
+    assert {row[2] for row in rows[1:]} == {"'=1+1"}

@@ -1,0 +1,205 @@
+"""Tables in the shape in which studies are published, and the reports that show them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics
+from typing import Any
+
+import pytest
+
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import html, markdown, tables, terminal
+from pytest_fsstack.report.model import Cell, Grid, View
+from pytest_fsstack.report.shapes import BUILT_IN, grids
+
+STACKS = {"ext4": 1.0, "fast": 0.5, "slow": 3.0}
+RAW = {f"{kind}_{size}": Metric(f"{kind}_{size}", "B") for kind in ("raw", "allocated") for size in (0, 1024)}
+
+
+def made(*tables: tuple[str, dict[str, Any]], rounds: int = 10) -> ChainResults:
+    """Four steps on three stacks; `slow` is partly undone in the step `link`, and absent from `dd[64K]`."""
+    chain = ChainResults("test_it.py::TestIt", "loop", "ext4", Looks.fixed(rounds, 0.05), 42, tables=list(tables))
+    chain.steps = ["write", "dd[64K]", "link", "small"]
+    for name in STACKS:
+        chain.stacks[name] = StackInfo(name, name)
+    for index in range(rounds):
+        chain.orders.append(list(STACKS))
+        for step in chain.steps:
+            for name, factor in STACKS.items():
+                if (step, name) == ("dd[64K]", "slow"):
+                    chain.notes[step, name] = "this filesystem cannot do direct I/O"
+                    continue
+                seconds = 60 * factor * (1 + index % 5 / 100)
+                values = {"seconds": seconds, "user_seconds": 0.5, "system_seconds": 1.5, "cpu_seconds": 2.0}
+                values |= {"throughput": 2**30 / seconds, "used_bytes": 4096.0}
+                metrics = METRICS
+                if step == "small":
+                    values |= {"raw_0": 8 * factor, "raw_1024": 1032.0, "allocated_0": 0.0, "allocated_1024": 4096.0}
+                    metrics = {**METRICS, **RAW}
+                undone = "3 of 7 links failed" if (step, name) == ("link", "slow") else ""
+                kept = {"operations_over_time": [[0, 0], [seconds, 100]], "output": f"<b>{name}</b>"}
+                chain.add(step, name, Sample(values, metrics, kept, undone))
+    return chain
+
+
+def shown(name: str, **options: Any) -> list[Grid]:
+    return grids(View(made((name, options))), BUILT_IN)
+
+
+def rows(grid: Grid) -> dict[str, list[Cell]]:
+    assert all(len(row) == len(grid.headers) for row in grid.rows)
+    return {row[0].text: row for row in grid.rows}
+
+
+def said(cell: Cell) -> tuple[str, bool | None]:
+    return cell.text, cell.good
+
+
+def test_times_are_real_user_and_sys_and_coloured_by_the_interval() -> None:
+    (grid,) = shown("times")
+    assert grid.headers == ["stack", "write", "dd[64K]", "link", "small"]
+    found = rows(grid)
+    assert said(found["ext4"][1]) == ("1m01.2s\n0.50s\n1.50s", None)
+    assert said(found["fast"][1]) == ("30.60s\n0.50s\n1.50s", True)
+    assert found["slow"][1].good is False
+    assert said(found["slow"][2]) == ("- [1]", None)
+
+
+def test_a_stack_that_did_not_do_the_work_is_neither_good_nor_bad() -> None:
+    (grid,) = shown("times")
+    assert said(rows(grid)["slow"][3]) == ("3m03.6s [2]\n0.50s\n1.50s", None)
+
+
+def test_few_rounds_colour_nothing() -> None:
+    view = View(made(("times", {}), rounds=3))
+    (grid,) = grids(view, BUILT_IN)
+    assert rows(grid)
+    assert all(entry.good is None for row in grid.rows for entry in row)
+
+
+def test_an_advantage_is_above_1_where_the_baseline_is_better_whatever_the_unit() -> None:
+    (grid,) = shown("advantage", metrics={"write": ["seconds", "throughput"], "dd": "throughput"})
+    assert grid.headers[1:] == [*STACKS, "advantage of ext4 over fast", "advantage of ext4 over slow"]
+    found = rows(grid)
+    for label in "write", "write: throughput":
+        assert said(found[label][4]) == ("0.5 (0.5 to 0.5)", False)
+        assert said(found[label][5]) == ("3 (3 to 3)", True)
+    assert "MiB/s" in found["dd[64K]: throughput"][1].text
+    assert said(found["link"][5]) == ("-", None)
+
+
+def test_a_change_is_that_of_the_figure_with_its_interval() -> None:
+    fast, slow = shown("change", metrics={"dd": "throughput"})
+    assert fast.headers == ["test", "size", "ext4", "fast", "% change"]
+    assert said(rows(fast)["write"][4]) == ("-50.0 % (-50.0 to -50.0 %)", True)
+    assert [entry.text for entry in rows(fast)["dd: throughput"][:2]] == ["dd: throughput", "64K"]
+    assert said(rows(fast)["dd: throughput"][4]) == ("+100 % (100 to 100 %)", True)
+    assert rows(slow)["write"][4].good is False
+
+
+def test_a_matrix_has_a_table_for_time_cpu_and_space() -> None:
+    time, cpu, space = shown("matrix")
+    assert [grid.title for grid in (time, cpu, space)] == ["real time", "CPU time", "space used"]
+    assert [entry.text for entry in rows(cpu)["write"]] == ["write", "2 s", "2 s", "2 s"]
+    assert rows(space)["write"][1].text == "4.0 KiB"
+    assert [entry.good for entry in rows(time)["write"]] == [None, None, True, False]
+
+
+def test_a_summary_has_the_statistics_of_every_stack() -> None:
+    ext4, _, slow = shown("summary")
+    series = [60 * (1 + index % 5 / 100) for index in range(10)]
+    found = {label: row[1].text for label, row in rows(ext4).items()}
+    assert found["samples"] == "10"
+    assert found["average"] == f"{statistics.fmean(series):.3g} s"
+    assert found["stddev %"] == f"{100 * statistics.stdev(series) / statistics.fmean(series):.1f} %"
+    # t(0.975; 9) = 2.262, any table of Student's distribution.
+    half = 2.262 * statistics.stdev(series) / 10**0.5
+    assert found["average ± %"] == f"{100 * half / statistics.fmean(series):.1f} %"
+    assert rows(slow)["not comparable"][3].text == "[2]"
+    assert rows(slow)["samples"][2].text == "0 [1]"
+
+
+def test_small_files_have_a_row_a_size_and_two_columns_a_stack() -> None:
+    (grid,) = shown("small_files")
+    assert grid.headers[:3] == ["bytes of the file", "ext4, raw", "ext4, du"]
+    assert [entry.text for entry in rows(grid)["1024"]] == ["1024", *["1032", "4096"] * 3]
+    assert [entry.text for entry in rows(grid)["0"]] == ["0", "8", "0", "4", "0", "24", "0"]
+
+
+def results(*tables: str) -> Results:
+    return Results({}, [made(*((name, {}) for name in tables))], shapes=BUILT_IN)
+
+
+def test_the_terminal_shows_them_above_the_time_and_leaves_details_to_v() -> None:
+    found = results("times", "small_files")
+    text = "\n".join(terminal.lines(found, found.chains[0], width=200))
+    assert re.search(r"real, user, sys:\nstack +write", text)
+    assert re.search(r"fast +30\.60s", text)
+    assert "\nraw_0" not in text
+    assert "\nraw_0" in "\n".join(terminal.lines(found, found.chains[0], width=200, verbosity=1))
+
+
+def test_a_table_that_is_too_wide_goes_on_below_with_its_labels() -> None:
+    found = results("times")
+    lines = terminal.lines(found, found.chains[0], width=32)
+    headers = [line.split() for line in lines if line.startswith("stack ")]
+    assert [name for header in headers for name in header if name != "stack"] == made().steps
+    assert len(headers) > 1
+
+
+def test_markdown_marks_good_and_bad_without_colours() -> None:
+    text = markdown.report(results("matrix"))
+    assert "### CPU time" in text
+    assert re.search(r"\| write +\| 61.2 s +\| \*\*30.6 s\*\* +\| 184 s ▲ +\|", text)
+
+
+def test_tables_as_csv_read_back() -> None:
+    lines = list(csv.reader(io.StringIO(tables.report(results("times")))))
+    assert lines[0] == ["test_it.py::TestIt", "loop", "real, user, sys"]
+    assert lines[1][:4] == ["stack", "write real (s)", "write user (s)", "write sys (s)"]
+    assert lines[3][0] == "fast"
+    assert [float(cell) for cell in lines[3][1:]] == pytest.approx([30.6, 0.5, 1.5] * 4)
+    assert lines[-1][0] == "[2]"
+
+
+def test_without_tables_of_its_own_the_csv_has_those_of_the_terminal() -> None:
+    lines = list(csv.reader(io.StringIO(tables.report(results()))))
+    assert lines[0][2] == "seconds"
+    assert any(line[:1] == ["used_bytes"] or line[2:] == ["raw_0"] for line in lines)
+
+
+def test_html_has_tables_curves_and_what_tools_said() -> None:
+    page = html.report(results("matrix"))
+    assert re.search(r'<td class="good"[^>]*>30.6 s</td>', page)
+    assert "&lt;b&gt;ext4&lt;/b&gt;" in page
+    assert "<b>ext4</b>" not in page
+    specs = [json.loads(text) for text in re.findall(r'class="chart">(.*?)</script>', page, re.DOTALL)]
+    curves = [spec for spec in specs if "detail" in spec.get("encoding", {})]
+    assert len(curves) == len(made().steps)
+    rounds = {(each["stack"], each["round"]) for each in curves[0]["data"]["values"]}
+    assert len(rounds) == 10 * len(STACKS)
+
+
+def test_html_shows_a_broken_budget_though_the_scenario_has_tables_of_its_own() -> None:
+    found = results("matrix")
+    chain = found.chains[0]
+    chain.judgements["write", "slow"] = [chain.judge("write", "slow", Budget(overhead=0.3))]
+    shown, details, _ = html.report(found).partition("<details>")
+    assert details
+    assert re.search(r'<td class="bad"[^>]*>[^<]*FAIL \(max 30 %\)</td>', shown)
+
+
+def test_reports_say_when_and_that_a_session_ended_early() -> None:
+    found = results("matrix")
+    found.environment["date"] = "2026-01-02T03:04:05+00:00"
+    found.interrupted = "stopping after 1 failures"
+    for text in (html.report(found), markdown.report(found), "\n".join(terminal.lines(found, found.chains[0]))):
+        assert "2026-01-02T03:04:05" in text
+        assert "early: stopping after 1 failures" in text

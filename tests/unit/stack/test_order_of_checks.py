@@ -1,0 +1,102 @@
+"""When a device is looked at: before each write, after it, and before each mount."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.needs import Need
+from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.model import Block, Directory, Layer, Place, PlaceType, Site, Stack
+
+SAID: list[str] = []
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A device that notes what it is asked, and is another one from then on."""
+
+    another_from: str = ""
+    spec: ClassVar[str] = "/dev/fake"
+    id: ClassVar[str] = "fake"
+    gives: ClassVar[PlaceType] = Block
+
+    def needs(self) -> list[Need]:
+        return []
+
+    def room(self, directory: Path) -> int:
+        return 1 << 30
+
+    def advice(self, space: int) -> str:
+        return ""
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def opened(self, site: Site) -> Iterator[Block]:
+        def asked(what: str) -> Any:
+            def answer() -> None:
+                SAID.append(what)
+                if what == self.another_from:
+                    raise OSError("it is another one now")
+
+            return answer
+
+        yield Block(Path("/dev/fake"), asked("check"), asked("written"), verify=asked("verify"), opened=asked("opened"))
+
+
+@dataclass(frozen=True)
+class Made(Layer):
+    """Made by a tool, and mounted."""
+
+    name: ClassVar = "made"
+    takes: ClassVar = (Block,)
+    gives: ClassVar = Directory
+
+    def create(self, below: Place, site: Site) -> None:
+        assert isinstance(below, Block)
+        below.overwrite("mkfs.made")
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        SAID.append("mount")
+        yield Directory(site.directory)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    SAID.clear()
+    monkeypatch.setattr(Block, "number", "7:0")
+    monkeypatch.setattr(commands, "run", lambda *argv, **_: SAID.append(str(argv[0])))
+    return Site(tmp_path, Journal(tmp_path / "journal"))
+
+
+def stack() -> Stack:
+    return Stack.parse("made", {"made": Made})
+
+
+def test_before_each_write_after_it_and_before_each_mount(site: Site) -> None:
+    with build(stack(), Disk(), site) as built:
+        made = ["check", "wipefs", "check", "mkfs.made", "verify", "written", "verify", "mount", "opened"]
+        assert made == SAID
+        SAID.clear()
+        built.remount()
+        assert SAID == ["verify", "mount", "opened"]
+
+
+@pytest.mark.parametrize(
+    ("another_from", "last"), [("check", "check"), ("verify", "verify"), ("written", "written"), ("opened", "opened")]
+)
+def test_nothing_is_done_to_another_device(site: Site, another_from: str, last: str) -> None:
+    with pytest.raises(BuildError, match="it is another one now"), build(stack(), Disk(another_from), site):
+        pass
+    assert SAID[-1] == last
+    assert ("mount" in SAID) == (another_from == "opened")

@@ -1,0 +1,148 @@
+"""The text of a stack, and what it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice
+from pytest_fsstack.layers.dmcrypt import Luks
+from pytest_fsstack.layers.filesystems import Btrfs, Ext4
+from pytest_fsstack.stack import spec
+from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.spec import Call, Option, Pipe, SpecError
+
+words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(
+    lambda word: word.isidentifier() and word not in {"if", "is", "in", "or", "as", "and", "not", "def", "del", "for"}
+)
+identifiers = words.filter(lambda word: not __import__("keyword").iskeyword(word))
+literals = st.one_of(st.text(max_size=12), st.integers(), st.booleans(), st.none())
+calls = st.builds(
+    Call,
+    identifiers,
+    st.dictionaries(identifiers, literals, max_size=3).map(
+        lambda options: tuple(Option(name, value) for name, value in options.items())
+    ),
+)
+names = st.none() | st.from_regex(spec.NAME, fullmatch=True)
+
+
+@given(st.builds(Pipe, st.lists(calls, min_size=1, max_size=5).map(tuple), names))
+def test_parse_and_str_are_inverses(pipe: Pipe) -> None:
+    assert spec.parse(str(pipe)) == pipe
+
+
+@given(st.text(alphabet="luks|ext4()='= ,-*{}[]\n\\ä0", max_size=40))
+def test_any_text_is_read_or_refused_with_a_caret_inside_it(text: str) -> None:
+    try:
+        spec.parse(text)
+    except SpecError as error:
+        assert 0 <= error.start <= max(0, len(text)), error
+        assert "^" in str(error).splitlines()[-1]
+
+
+def stack_strategy() -> st.SearchStrategy[Stack]:
+    block = st.sampled_from(["luks", "luks(cipher='aes-cbc-essiv:sha256', key_size=256)", "dmcrypt(sector_size=4096)"])
+    filesystem = st.sampled_from(["ext4", "btrfs(compress='zstd:3')", "xfs(mkfs='-m reflink=0', mount='noatime')"])
+    stacked = st.sampled_from(["gocryptfs(aessiv=True)", "encfs(mode='paranoia')", "bind"])
+    return st.builds(
+        lambda name, lower, middle, upper: Stack.parse(
+            (f"{name} = " if name else "") + " | ".join([*lower, middle, *upper]), BUILT_IN
+        ),
+        names,
+        st.lists(block, max_size=2),
+        filesystem,
+        st.lists(stacked, max_size=2),
+    )
+
+
+@given(stack_strategy())
+def test_stacks_survive_their_own_text(stack: Stack) -> None:
+    assert Stack.parse(str(stack), BUILT_IN) == stack
+
+
+@given(stack_strategy())
+def test_ids_are_made_of_what_dash_k_accepts(stack: Stack) -> None:
+    assert spec.NAME.fullmatch(stack.id)
+
+
+def test_a_stack_reads_as_its_layers_with_their_options() -> None:
+    stack = Stack.parse("safe = luks(key_size=256) | btrfs(compress='zlib')", BUILT_IN)
+    assert stack == Stack((Luks(key_size=256), Btrfs(compress="zlib")), "safe")
+    assert str(stack) == "safe = luks(key_size=256) | btrfs(compress='zlib')"
+    assert stack.spec == "luks(key_size=256) | btrfs(compress='zlib')"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ext4", "ext4"),
+        ("luks | ext4", "luks+ext4"),
+        ("btrfs(compress='zlib')", "btrfs-zlib"),
+        ("luks | btrfs(compress='zstd:3')", "luks+btrfs-zstd:3"),
+        ("ext4(mount='noatime,discard')", "ext4-noatime.discard"),
+        ("luks(key_size=256) | ext4", "luks-key_size.256+ext4"),
+        ("ext4 | gocryptfs(aessiv=True)", "ext4+gocryptfs-aessiv"),
+        ("mine = luks | ext4", "mine"),
+    ],
+)
+def test_ids_are_short_names_of_the_layers(text: str, expected: str) -> None:
+    assert Stack.parse(text, BUILT_IN).id == expected
+
+
+def test_defaults_that_are_written_out_are_the_same_stack() -> None:
+    assert Stack.parse("ext4(mount='')", BUILT_IN) == Stack((Ext4(),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "marked"),
+    [
+        ("", "at least one layer", ""),
+        ("luks | ext5", "unknown layer 'ext5'; did you mean ext", "ext5"),
+        ("zzz", "there are: bcachefs, bind, btrfs", "zzz"),
+        ("ext4(compress='zlib')", "ext4 has no option 'compress'; it has: binary, mkfs, mount", "compress='zlib'"),
+        ("btrfs(compress='gzip')", "compress must be zlib, lzo or zstd", "compress='gzip'"),
+        ("encfs(mode='fast')", "must be one of standard, paranoia", "mode='fast'"),
+        ("ext4(mount=3)", "mount must be text in quotes (got 3)", "mount=3"),
+        ("luks(key_size='256')", "key_size must be a whole number", "key_size='256'"),
+        ("luks(key_size=True)", "key_size must be a whole number (got True)", "key_size=True"),
+        ("ext4(mount=noatime)", "must be a literal", "noatime"),
+        ("ext4('noatime')", "given by name", "'noatime'"),
+        ("ext4(mount='a', mount='b')", "", "mount='b'"),
+        ("ext4(mkfs='-L \"x')", "not a command line", "mkfs='-L \"x'"),
+        ("ext4 |", "not a stack", None),
+        ("ext4 & xfs", "expected a layer", "ext4 & xfs"),
+        ("a | (b | c)", "without parentheses", "b | c"),
+        ("ext4 | xfs", "xfs needs a block device below it; ext4 gives a directory; put `loop` between them", "xfs"),
+        (
+            "luks | gocryptfs",
+            "gocryptfs needs a directory below it; luks gives a block device; put `ext2`, `ext3`, `ext4`",
+            "gocryptfs",
+        ),
+        ("ümlaut | ext4", "unknown layer 'ümlaut'", "ümlaut"),
+        ("name = luks | ext5", "unknown layer 'ext5'", "ext5"),
+    ],
+)
+def test_mistakes_are_told_with_a_caret_under_them(text: str, message: str, marked: str | None) -> None:
+    with pytest.raises(SpecError) as caught:
+        Stack.parse(text, BUILT_IN)
+    assert message in caught.value.message
+    if marked is not None and marked:
+        assert text[caught.value.start : caught.value.end] == marked
+        shown, carets = str(caught.value).splitlines()[-2:]
+        assert shown[carets.index("^") : carets.rindex("^") + 1] == marked
+
+
+def test_the_device_must_carry_the_lowest_layer(tmp_path: Path) -> None:
+    on_directory = DirectoryDevice(tmp_path)
+    Stack.parse("gocryptfs", BUILT_IN).check_device(on_directory, BUILT_IN)
+    Stack.parse("loop | ext4", BUILT_IN).check_device(on_directory, BUILT_IN)
+    Stack.parse("luks | ext4", BUILT_IN).check_device(LoopDevice(1), BUILT_IN)
+    with pytest.raises(SpecError, match=r"ext4 needs a block device below it; the device dir:.*put `loop` between"):
+        Stack.parse("ext4", BUILT_IN).check_device(on_directory, BUILT_IN)
+    with pytest.raises(SpecError, match="gocryptfs needs a directory below it; the device loop gives a block device"):
+        Stack.parse("gocryptfs", BUILT_IN).check_device(LoopDevice(1), BUILT_IN)

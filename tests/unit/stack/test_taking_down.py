@@ -1,0 +1,115 @@
+"""Whatever a layer raises, the layers below are taken down, and the cause is reported first."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.machine import commands, signals
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.model import Directory, Layer, Place, Site, Stack
+
+SAID: list[str] = []
+
+
+@dataclass(frozen=True)
+class Noted(Layer):
+    """Notes when it is opened and closed, and may fail or hang there."""
+
+    name: ClassVar = "noted"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    label_: str = ""
+    opening: str = ""
+    closing: str = ""
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        _act(self.opening)
+        SAID.append(f"opened {self.label_}")
+        try:
+            yield Directory(below.path)
+        finally:
+            SAID.append(f"closed {self.label_}")
+            _act(self.closing)
+
+
+def _act(what: str) -> None:
+    if what == "hang":
+        time.sleep(60)
+    elif what == "signal":
+        signals.safe_point()
+    elif what:
+        raise {"value": ValueError, "system": OSError, "exit": KeyboardInterrupt}[what](f"{what} error")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    SAID.clear()
+    (tmp_path / "device").mkdir()
+    return Site(tmp_path, Journal(tmp_path / "journal"))
+
+
+def built(site: Site, *layers: Noted) -> contextlib.AbstractContextManager[object]:
+    return build(Stack(layers), DirectoryDevice(site.directory / "device"), site)
+
+
+@pytest.mark.parametrize("closing", ["value", "system", "exit"])
+def test_the_layers_below_are_closed_whatever_one_raises(site: Site, closing: str) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt if closing == "exit" else BuildError, match=f"{closing} error"),
+        built(site, Noted("low"), Noted("high", closing=closing)),
+    ):
+        pass
+    assert SAID == ["opened low", "opened high", "closed high", "closed low"]
+    assert list((site.directory / "device").iterdir()) == []
+
+
+def test_of_two_layers_that_fail_the_upper_one_is_the_cause(site: Site) -> None:
+    with (
+        pytest.raises(BuildError, match=r"layer noted: ValueError\('value error'\)$"),
+        built(site, Noted("low", closing="system"), Noted("high", closing="value")),
+    ):
+        pass
+
+
+def test_an_error_of_building_comes_before_what_follows_from_it(site: Site) -> None:
+    layers = Noted("low", closing="value"), Noted("high", opening="system")
+    with pytest.raises(BuildError, match=r"(?s)system error.*; and then: .*value error"), built(site, *layers):
+        pytest.fail("it stands")
+
+
+@pytest.mark.parametrize("when", ["opening", "closing"])
+def test_a_layer_that_hangs_is_ended(site: Site, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "limit", 0.3)
+    hangs = Noted("high", **{when: "hang"})
+    with (
+        pytest.raises(BuildError, match=rf"layer noted: {when} it has not ended within 0\.3 s \(--fsstack-timeout\)"),
+        built(site, Noted("low"), hangs),
+    ):
+        pass
+    assert SAID[-1] == "closed low"
+
+
+def test_a_signal_waits_for_the_layer_that_is_being_built(site: Site) -> None:
+    class Ended(BaseException):
+        pass
+
+    @dataclass(frozen=True)
+    class Signalled(Noted):
+        def create(self, below: Place, site: Site) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with signals.caught(lambda number: Ended()), pytest.raises(Ended), built(site, Signalled("low"), Noted("high")):
+        pytest.fail("it stands")
+    assert SAID == ["opened low", "closed low"]

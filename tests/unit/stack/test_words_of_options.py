@@ -1,0 +1,87 @@
+"""Every text option of every layer is looked through, when a stack is read and when it is built."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.model import Directory, Layer, Place, Site, Stack, option
+from pytest_fsstack.stack.spec import SpecError
+
+#: A path that is outside of any stack.
+ELSEWHERE = "/etc/hostname-of-nobody"
+
+
+@dataclass(frozen=True)
+class Foreign(Layer):
+    """As somebody else's package might have it."""
+
+    name: ClassVar = "foreign"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    words: str | None = option(None, "words")
+
+    def create(self, below: Place, site: Site) -> None:
+        (below.path / "made").touch()
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        yield Directory(below.path)
+
+
+TEXTS = [
+    (layer.name, name)
+    for layer in BUILT_IN.values()
+    for name, field in layer.options().items()
+    if isinstance(field.default, str) and not field.metadata["choices"] and not field.metadata["directories"]
+    # It may name a file elsewhere, which is run: see test_program.py.
+    if name != "binary"
+]
+
+
+@pytest.mark.parametrize(("layer", "name"), TEXTS, ids=lambda word: str(word))
+def test_each_text_option_of_each_layer(layer: str, name: str) -> None:
+    # Of the text of a size nothing is left that could lead anywhere.
+    why = f"{layer}: ({name} reaches the path {ELSEWHERE}; |'x={ELSEWHERE}' is not a size; )"
+    more = ", kind='thin'" if name == "virtual_size" else ""
+    with pytest.raises(SpecError, match=why):
+        Stack.parse(f"{layer}({name}='x={ELSEWHERE}'{more})", BUILT_IN)
+
+
+def test_the_caret_shows_the_option() -> None:
+    text = f"luks | ext4(mount='noatime', mkfs='-z {ELSEWHERE}') | bind"
+    with pytest.raises(SpecError, match=f"ext4: mkfs reaches the path {ELSEWHERE}; a stack may write to") as caught:
+        Stack.parse(text, BUILT_IN)
+    assert text[caught.value.start : caught.value.end] == f"mkfs='-z {ELSEWHERE}'"
+
+
+def test_a_layer_of_somebody_else_is_looked_through_too() -> None:
+    with pytest.raises(SpecError, match="foreign: words reaches"):
+        Stack.parse(f"foreign(words='device={ELSEWHERE}')", {"foreign": Foreign})
+
+
+def test_what_appears_after_the_stack_was_read_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "here", "device", "site", "journal":
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    stack = Stack.parse("foreign(words='--log later')", {"foreign": Foreign})
+    (tmp_path / "here/later").touch()
+    site = Site(tmp_path / "site", Journal(tmp_path / "journal"))
+    with (
+        pytest.raises(BuildError, match="layer foreign: words reaches the file later"),
+        build(stack, DirectoryDevice(tmp_path / "device"), site),
+    ):
+        pytest.fail("it was built")
+    assert list((tmp_path / "device").iterdir()) == []

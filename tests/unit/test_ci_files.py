@@ -1,0 +1,132 @@
+"""The files in docs/ci, as far as they can be checked without the services that read them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pytest_fsstack import ci, options
+from pytest_fsstack.command import COMMANDS
+from pytest_fsstack.report import BUILT_IN
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "docs" / "ci").iterdir())
+CONTENT: dict[str, Any] = {file.name: yaml.safe_load(file.read_text()) for file in FILES}
+
+
+def texts(content: object) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        for each in content.values():
+            yield from texts(each)
+    elif isinstance(content, list):
+        for each in content:
+            yield from texts(each)
+
+
+def commands(name: str) -> list[list[str]]:
+    """The words of all that is run, from `pytest` or `fsstack` on."""
+    found = []
+    for text in texts(CONTENT[name]):
+        words = shlex.split(text.replace("||", "#"), comments=True) if "--" in text or "fsstack doctor" in text else []
+        for program in "pytest", "fsstack":
+            if program in words:
+                found.append(words[words.index(program) :])
+    return found
+
+
+def test_there_is_a_file_for_each_ci_that_the_page_names() -> None:
+    assert list(CONTENT) == ["github.yml", "gitlab.yml", "lava.yml", "storage.fmf"]
+    page = (ROOT / "docs" / "ci.md").read_text()
+    assert set(re.findall(r"\]\(ci/([\w.]+)\)", page)) == set(CONTENT)
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_every_word_of_ours_in_a_command_exists(name: str) -> None:
+    known = {option.flags: option for option in options.OPTIONS}
+    found = commands(name)
+    assert any(words[0] == "pytest" for words in found)
+    for words in found:
+        if words[0] == "fsstack":
+            assert any(words[1 : 1 + len(each.name.split())] == each.name.split() for each in COMMANDS)
+        for word in words:
+            if word.startswith("--fsstack-"):
+                flag, _, value = word.partition("=")
+                known[flag].read(value)
+                assert known[flag].flag == (not value)
+                if flag == "--fsstack-report":
+                    assert value.partition("=")[0] in BUILT_IN
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml", "storage.fmf"])
+def test_each_is_a_gate_that_cannot_pass_without_having_judged(name: str) -> None:
+    (gate,) = (words for words in commands(name) if words[0] == "pytest")
+    assert {"--fsstack-strict", "--fsstack-missing=fail"} <= set(gate)
+
+
+def test_the_workflow_of_github_is_one() -> None:
+    workflow = CONTENT["github.yml"]
+    # YAML 1.1 takes the key `on` for a truth value; GitHub does not.
+    assert set(workflow) == {"name", True, "permissions", "jobs"}
+    (job,) = workflow["jobs"].values()
+    for step in job["steps"]:
+        assert ("run" in step) != ("uses" in step)
+        if "uses" in step:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
+    (store,) = (step["with"] for step in job["steps"] if "github-action-benchmark" in step.get("uses", ""))
+    assert store["tool"] == "customSmallerIsBetter"
+    written = [word for words in commands("github.yml") for word in words if "github-benchmark=" in word]
+    assert written == [f"--fsstack-report=github-benchmark={store['output-file-path']}"]
+
+
+def test_the_job_of_gitlab_names_what_a_session_writes_there() -> None:
+    (job,) = CONTENT["gitlab.yml"].values()
+    reports = job["artifacts"]["reports"]
+    assert reports["codequality"] == ci.GITLAB_CODE_QUALITY
+    assert reports["metrics"] == ci.GITLAB_METRICS
+    (gate,) = (words for words in commands("gitlab.yml") if words[0] == "pytest")
+    assert f"--junitxml={reports['junit']}" in gate
+    assert "junit_family=xunit1" in gate
+    assert job["artifacts"]["when"] == "always", "failures are what one wants to see"
+
+
+def test_the_plan_of_tmt_has_its_steps() -> None:
+    # tmt's specification, "plans": these are all steps that there are, besides finish and cleanup.
+    plan = CONTENT["storage.fmf"]
+    steps = {"discover", "provision", "prepare", "execute", "report"}
+    assert set(plan) == {"summary", "description", *steps}
+    for step in steps:
+        phases = plan[step] if isinstance(plan[step], list) else [plan[step]]
+        assert all("how" in phase for phase in phases)
+    assert all({"name", "test", "duration"} == set(test) for test in plan["discover"]["tests"])
+
+
+@pytest.mark.skipif(shutil.which("tmt") is None, reason="tmt is not installed: pip install tmt")
+def test_tmt_itself_accepts_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    shutil.copy(ROOT / "docs" / "ci" / "storage.fmf", tmp_path / "plans")
+    subprocess.run(["tmt", "init"], cwd=tmp_path, check=True, capture_output=True)
+    linted = subprocess.run(["tmt", "lint"], cwd=tmp_path, capture_output=True, text=True)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_the_job_of_lava_has_its_actions_and_no_step_ends_the_others() -> None:
+    job = CONTENT["lava.yml"]
+    assert {"job_name", "timeouts", "visibility", "actions", "device_type"} <= set(job)
+    assert [next(iter(action)) for action in job["actions"]] == ["deploy", "boot", "test"]
+    (definition,) = job["actions"][2]["test"]["definitions"]
+    assert definition["from"] == "inline"
+    metadata = definition["repository"]["metadata"]
+    assert metadata["format"] == "Lava-Test Test Definition 1.0"
+    assert re.fullmatch(r"[A-Za-z0-9_.-]+", metadata["name"])
+    assert all(step.endswith("|| true") for step in definition["repository"]["run"]["steps"])
+    assert "--fsstack-console=lava" in commands("lava.yml")[0]

@@ -1,0 +1,112 @@
+"""mountinfo is read as the bytes that it is, whatever anybody has mounted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine.mounts import Mount
+
+#: What a file's name can be made of, and what a mount's source can: all bytes but NUL.
+NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name)
+WORDS = st.sampled_from([b"rw", b"rw,noatime", b"ext4", b"fuse.sshfs"])
+OPTIONAL = st.lists(st.sampled_from([b"shared:1", b"master:2", b"propagate_from:3", b"unbindable"]), max_size=3)
+
+
+def escaped(name: bytes) -> bytes:
+    """As the kernel's `mangle` does it (fs/seq_file.c)."""
+    return b"".join(b"\\%03o" % byte if byte in b" \t\n\\#" else bytes([byte]) for byte in name)
+
+
+def line(*fields: bytes, optional: list[bytes] | None = None) -> bytes:
+    device, root, target, options, kind, source, super_options = fields
+    left = [b"36", b"35", device, root, target, options, *(optional or [])]
+    return b" ".join([*left, b"-", kind, source, super_options]) + b"\n"
+
+
+@given(st.lists(st.tuples(NAMES, NAMES, WORDS, WORDS, NAMES | st.just(b""), NAMES, OPTIONAL), max_size=5))
+def test_whatever_bytes_names_hold_they_are_read_back(
+    found: list[tuple[bytes, bytes, bytes, bytes, bytes, bytes, list[bytes]]],
+) -> None:
+    table = b"".join(
+        line(b"8:1", escaped(root), escaped(target), options, kind, escaped(source), escaped(last), optional=optional)
+        for root, target, options, kind, source, last, optional in found
+    )
+    assert mounts.parse(table) == [
+        Mount("8:1", *map(os.fsdecode, (root, target, options, kind, source, last)))
+        for root, target, options, kind, source, last, _ in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"/mnt/gr\xc3\xb6\xc3\x9fe", b"/\xff\xfe", b"/a\x0bb\x0cc\x1cd", "/a\u2028b\u0085c\xa0d".encode(), b"/a\rb"],
+)
+def test_no_name_breaks_the_table_or_is_garbled(name: bytes) -> None:
+    (mount,) = mounts.parse(line(b"0:50", b"/", name, b"rw", b"fuse", b"x", b"rw"))
+    assert os.fsencode(mount.target) == name
+
+
+@pytest.mark.parametrize("text", [b"36 35\n", b"36 35 8:1 / / rw ext4 x rw\n", b"36 35 8:1 / / rw - ext4 x\n"])
+def test_what_is_no_mountinfo_is_an_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match="not a line of mountinfo"):
+        mounts.parse(text)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(mounts, "PROC", tmp_path)
+    (tmp_path / "self").mkdir()
+    return tmp_path / "self/mountinfo"
+
+
+def test_mounts_below_a_directory_are_found_by_whole_names(table: Path) -> None:
+    targets = b"/a/b", b"/a/b/c\\040d", b"/a/bc", b"/a"
+    table.write_bytes(b"".join(line(b"8:1", b"/", target, b"rw", b"ext4", b"x", b"rw") for target in targets))
+    assert mounts.below("/a/b") == ["/a/b", "/a/b/c d"]
+
+
+def test_of_two_mounts_at_a_place_the_later_counts(table: Path) -> None:
+    table.write_bytes(
+        line(b"8:1", b"/", b"/", b"rw", b"ext4", b"x", b"rw")
+        + line(b"0:5", b"/", b"/a", b"rw,noatime", b"tmpfs", b"one", b"rw,size=1k")
+        + line(b"0:6", b"/", b"/a", b"rw", b"xfs", b"two", b"rw")
+    )
+    assert str(mounts.at("/a")) == "xfs two rw"
+    assert mounts.at("/a/b") is None
+    assert [str(mounts.holding(Path(path))) for path in ("/a/b/c", "/ab")] == ["xfs two rw", "ext4 x rw"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "user", "tool"),
+    [
+        ("fuse.gocryptfs", 1000, "fusermount3 -u"),
+        ("fuse.gocryptfs", 0, "umount"),
+        ("ext4", 1000, "umount"),
+    ],
+)
+def test_what_a_killed_session_left_mounted_is_unmounted_by_who_may(
+    kind: str, user: int, tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Twice at the same place, as two killed sessions leave it.
+    left = [mounts.Mount("0:1", "/", str(tmp_path), "rw", kind, "none", "rw")] * 2
+    ran: list[str] = []
+
+    def run(*argv: object) -> None:
+        ran.append(" ".join(map(str, argv)))
+        left.pop()
+
+    monkeypatch.setattr(mounts, "at", lambda path: left[-1] if left else None)
+    monkeypatch.setattr(commands, "run", run)
+    monkeypatch.setattr(commands, "which", lambda tool: f"/usr/bin/{tool}")
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    facts = {"target": str(tmp_path)}
+    assert mounts.MOUNT.present(facts)
+    assert mounts.MOUNT.undo(facts) == f"unmounted {tmp_path}"
+    assert ran == [f"{tool} {tmp_path}"] * 2
+    assert not mounts.MOUNT.present(facts)

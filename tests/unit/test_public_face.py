@@ -1,0 +1,69 @@
+"""What others import: from `pytest_fsstack` and its `workloads`, lazily, and nothing else in the examples."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_fsstack
+from pytest_fsstack import workloads
+
+ROOT = Path(__file__).parents[2]
+PUBLIC = {
+    "pytest_fsstack": set(pytest_fsstack.__all__) | {"workloads"},
+    "pytest_fsstack.workloads": {*workloads.BUILT_IN, "LUA", "RemovalOrder", "Source", "linux", "needs_of", "workload"},
+}
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", pytest_fsstack.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(pytest_fsstack, name) is not None
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'pytest_fsstack' has no attribute 'Layre'"):
+        pytest_fsstack.Layre  # noqa: B018
+    assert not hasattr(pytest_fsstack, "data.backup")
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    code = "import sys, pytest_fsstack; print(*[name for name in sys.modules if name.startswith('pytest_fsstack.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""
+
+
+def imported(tree: ast.AST) -> list[tuple[str, str]]:
+    """Modules of the package and the names taken from them."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_fsstack"):
+            found += [(node.module or "", alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [(alias.name, "*") for alias in node.names if alias.name.startswith("pytest_fsstack")]
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scenarios").glob("*.py")), ids=lambda path: path.name)
+def test_scenarios_import_public_names_only(path: Path) -> None:
+    taken = imported(ast.parse(path.read_text()))
+    assert bool(taken) == path.name.startswith("test_")
+    for module, name in taken:
+        assert name in PUBLIC.get(module, set()), f"{module} {name}"
+
+
+def test_examples_in_the_docs_import_public_names_only() -> None:
+    lines = [
+        line.strip()
+        for page in PAGES
+        for line in re.findall(r"^\s*((?:from|import) pytest_fsstack[^\n`]*)$", page.read_text(), re.MULTILINE)
+    ]
+    assert len(lines) > 2
+    for line in lines:
+        for module, name in imported(ast.parse(line)):
+            assert name in PUBLIC.get(module, set()), line

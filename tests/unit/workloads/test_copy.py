@@ -1,0 +1,130 @@
+"""One big file is copied, written over and read back, and what is not its copy is noticed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import workloads
+from pytest_fsstack.data.corpus import payload
+from tests.toolkit import NotedStack, NotedTimed, block, flip
+
+#: No multiple of a block.
+SIZE = 64 * 4096 + 17
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return payload(tmp_path, SIZE, 1)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    return payload(tmp_path, SIZE, 2)
+
+
+@pytest.fixture
+def copied(stack: NotedStack, source: Path) -> Path:
+    target: Path = stack.path / "copy.bin"
+    target.write_bytes(source.read_bytes())
+    return target
+
+
+BROKEN = pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda path: flip(path, 5000), r"the 4096 bytes at 4,096 of copy.bin are not the ones that were written"),
+        (lambda path: flip(path, SIZE - 1), r"the 4096 bytes at 262,144 of copy.bin are not"),
+        (lambda path: os.truncate(path, 1000), r"copy.bin has 1,000 bytes instead of 262,161"),
+        (lambda path: path.unlink(), r"copy.bin is not there"),
+    ],
+    ids=["altered byte", "altered last byte", "truncated", "lost"],
+)
+
+
+class TestCopyFile:
+    def test_copies(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:
+        workloads.copy_file(clock, stack, source)
+        assert (stack.path / "copy.bin").read_bytes() == source.read_bytes()
+        assert clock.blocks == [block(bytes=SIZE, preload=[source])]
+        assert stack.remounts == 1
+
+    def test_copies_nothing(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
+        (tmp_path / "empty").touch()
+        workloads.copy_file(clock, stack, tmp_path / "empty")
+        assert (stack.path / "copy.bin").stat().st_size == 0
+
+    def test_does_not_copy_over_something(
+        self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path
+    ) -> None:
+        with pytest.raises(FileExistsError, match="overwrite_file writes over it"):
+            workloads.copy_file(clock, stack, source)
+
+    @BROKEN
+    def test_notices(
+        self, clock: NotedTimed, stack: NotedStack, source: Path, broken: Callable[[Path], object], message: str
+    ) -> None:
+        stack.broken = lambda: broken(stack.path / "copy.bin")
+        with pytest.raises(AssertionError, match=f"^copy_file: after a remount,? ?.*{message}"):
+            workloads.copy_file(clock, stack, source)
+
+
+class TestOverwriteFile:
+    @pytest.mark.parametrize("truncate", [True, False])
+    def test_overwrites_the_same_file(
+        self, clock: NotedTimed, stack: NotedStack, other: Path, copied: Path, truncate: bool
+    ) -> None:
+        number = copied.stat().st_ino
+        workloads.overwrite_file(clock, stack, other, truncate=truncate)
+        assert copied.read_bytes() == other.read_bytes()
+        assert copied.stat().st_ino == number
+        assert clock.blocks == [block(bytes=SIZE, preload=[other])]
+        assert (clock.inside[0][0] == "cp") == truncate
+
+    def test_in_place_it_keeps_its_size(
+        self, clock: NotedTimed, stack: NotedStack, tmp_path: Path, copied: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="262,161 bytes cannot become 4,096"):
+            workloads.overwrite_file(clock, stack, payload(tmp_path, 4096, 1), truncate=False)
+
+    def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:
+        with pytest.raises(AssertionError, match=r"^overwrite_file: there is no file copy.bin on the stack"):
+            workloads.overwrite_file(clock, stack, source)
+
+    @BROKEN
+    def test_notices(
+        self,
+        clock: NotedTimed,
+        stack: NotedStack,
+        other: Path,
+        copied: Path,
+        broken: Callable[[Path], object],
+        message: str,
+    ) -> None:
+        stack.broken = lambda: broken(copied)
+        with pytest.raises(AssertionError, match=f"^overwrite_file: after a remount,? ?.*{message}"):
+            workloads.overwrite_file(clock, stack, other)
+
+
+class TestReadBack:
+    def test_reads(self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path) -> None:
+        workloads.read_back(clock, stack, source=source)
+        assert clock.blocks == [block(bytes=SIZE, direction="read")]
+
+    @pytest.mark.parametrize("said", ["262160 bytes (262 kB) copied", "", "dd: 1262161 bytes"])
+    def test_notices_that_it_was_not_all(self, clock: NotedTimed, stack: NotedStack, copied: Path, said: str) -> None:
+        clock.altered_stderr = lambda text: said
+        with pytest.raises(AssertionError, match=r"^read_back: dd read (262160|no) of 262161 bytes of copy\.bin"):
+            workloads.read_back(clock, stack)
+
+    def test_notices_other_content(self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path) -> None:
+        flip(copied, 5)
+        with pytest.raises(AssertionError, match=r"^read_back: .* bytes at 0 of copy\.bin are not"):
+            workloads.read_back(clock, stack, source=source)
+
+    def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack) -> None:
+        with pytest.raises(AssertionError, match=r"^read_back: there is no file copy.bin on the stack"):
+            workloads.read_back(clock, stack)

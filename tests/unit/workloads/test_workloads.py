@@ -1,0 +1,342 @@
+"""A workload does its work, and notices when a stack did not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import workloads
+from pytest_fsstack.data.archive import Corpus
+from pytest_fsstack.data.corpus import payload, users_corpus, zipped
+from pytest_fsstack.machine import commands
+from tests.toolkit import NotedStack, NotedTimed, block, flip
+
+
+def some_file(tree: Path) -> Path:
+    return max((path for path in tree.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+class TestStreamWrite:
+    SIZE = 64 * 4096
+
+    def test_writes_zeros(self, clock: NotedTimed, stack: NotedStack) -> None:
+        seen: list[bytes] = []
+        stack.broken = lambda: seen.append((stack.path / "stream.bin").read_bytes())
+        workloads.stream_write(clock, stack, size=self.SIZE)
+        assert seen == [bytes(self.SIZE)]
+        assert clock.blocks == [block(bytes=self.SIZE, files=None, cold=True, preload=[])]
+        assert list(stack.path.iterdir()) == []
+
+    def test_writes_the_payload(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
+        source = payload(tmp_path, self.SIZE + 5, 1)
+        seen: list[bytes] = []
+        stack.broken = lambda: seen.append((stack.path / "stream.bin").read_bytes())
+        workloads.stream_write(clock, stack, payload=source, size=self.SIZE, block=8192, cold=False)
+        assert seen == [source.read_bytes()[: self.SIZE]]
+        assert clock.blocks == [block(bytes=self.SIZE, files=None, cold=False, preload=[source])]
+        assert "bs=8192" in clock.inside[0]
+
+    @pytest.mark.parametrize("zeros", [True, False])
+    @pytest.mark.parametrize("offset", [0, 100_000, SIZE - 1])
+    def test_notices_an_altered_byte(
+        self, clock: NotedTimed, stack: NotedStack, tmp_path: Path, zeros: bool, offset: int
+    ) -> None:
+        stack.broken = lambda: flip(stack.path / "stream.bin", offset)
+        source = None if zeros else payload(tmp_path, self.SIZE, 1)
+        with pytest.raises(AssertionError, match=f"the 4096 bytes at {offset // 4096 * 4096:,} of stream.bin are not"):
+            workloads.stream_write(clock, stack, payload=source, size=self.SIZE)
+
+    def test_notices_a_short_file(self, clock: NotedTimed, stack: NotedStack) -> None:
+        stack.broken = lambda: os.truncate(stack.path / "stream.bin", 1000)
+        with pytest.raises(AssertionError, match=r"stream\.bin has 1,000 bytes instead of 262,144"):
+            workloads.stream_write(clock, stack, size=self.SIZE)
+
+    def test_notices_a_lost_file(self, clock: NotedTimed, stack: NotedStack) -> None:
+        stack.broken = lambda: (stack.path / "stream.bin").unlink()
+        with pytest.raises(AssertionError, match=r"stream\.bin is not there"):
+            workloads.stream_write(clock, stack, size=self.SIZE)
+
+    def test_refuses_a_size_of_broken_blocks(self, clock: NotedTimed, stack: NotedStack) -> None:
+        with pytest.raises(ValueError, match="5000 bytes are no multiple of blocks of 4096 bytes"):
+            workloads.stream_write(clock, stack, size=5000)
+
+    def test_refuses_a_short_payload(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="has only 4096 of 8192 bytes"):
+            workloads.stream_write(clock, stack, payload=payload(tmp_path, 4096, 1), size=8192)
+
+
+class TestExtract:
+    def test_extracts(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
+        workloads.extract(clock, stack, packed)
+        assert clock.blocks == [block(bytes=200_000, files=40, cold=True, preload=[packed.tar])]
+        assert stack.remounts == 1
+        assert len(clock.inside) == 1
+
+    def test_extracts_links(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
+        source = tmp_path / "source"
+        (source / "directory").mkdir(parents=True)
+        (source / "file").write_text("x")
+        (source / "hard").hardlink_to(source / "file")
+        (source / "to-directory").symlink_to("directory")
+        (source / "to-nothing").symlink_to("nothing")
+        workloads.extract(clock, stack, users_corpus(source, tmp_path / "cache"))
+        tree = stack.path / "tree"
+        assert [(tree / name).readlink() for name in ("to-directory", "to-nothing")] == [
+            Path("directory"),
+            Path("nothing"),
+        ]
+        assert (tree / "hard").samefile(tree / "file")
+
+    def test_does_not_extract_over_something(
+        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, tree: Path
+    ) -> None:
+        with pytest.raises(FileExistsError):
+            workloads.extract(clock, stack, packed)
+
+    @pytest.mark.parametrize(
+        ("broken", "message"),
+        [
+            (lambda tree: flip(some_file(tree), 10), "other content than in the archive: source-1/"),
+            (lambda tree: os.truncate(some_file(tree), 10), "bytes in files instead of 200,000; other content"),
+            (lambda tree: some_file(tree).unlink(), "39 files instead of 40; .*cannot be read: .*No such file"),
+            (lambda tree: (tree / "more").write_text(""), "41 files instead of 40$"),
+            (lambda tree: (tree / "more").mkdir(), "4 directories instead of 3$"),
+            (lambda tree: (tree / "more").symlink_to("x"), "1 symbolic links instead of 0$"),
+        ],
+        ids=["altered byte", "truncated", "lost file", "added file", "added directory", "added link"],
+    )
+    def test_notices(
+        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, broken: Callable[[Path], object], message: str
+    ) -> None:
+        stack.broken = lambda: broken(stack.path / "tree")
+        with pytest.raises(AssertionError, match=f"^extract: after a remount, .*{message}"):
+            workloads.extract(clock, stack, packed)
+
+    def test_names_three_files_at_most(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
+        wrong = replace(packed, sample=dict.fromkeys(packed.sample, "0"))
+        with pytest.raises(AssertionError, match=r"archive: \S+, \S+, \S+ and 37 more$"):
+            workloads.extract(clock, stack, wrong)
+
+    def test_a_failing_tar_is_an_error(
+        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, tmp_path: Path
+    ) -> None:
+        (tmp_path / "bad.tar").write_text("no archive")
+        with pytest.raises(commands.CommandError, match="does not look like a tar archive"):
+            workloads.extract(clock, stack, replace(packed, tar=tmp_path / "bad.tar"))
+
+    def test_skips_without_the_tool(
+        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(commands, "which", lambda tool: None)
+        with pytest.raises(pytest.skip.Exception, match=r"needs tar: "):
+            workloads.extract(clock, stack, packed)
+
+
+class TestExtractOver:
+    @pytest.mark.parametrize("in_place", [False, True])
+    def test_overwrites_every_file(
+        self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus, in_place: bool
+    ) -> None:
+        before = {path: path.stat().st_ino for path in tree.rglob("*") if path.is_file()}
+        # So that no new file can get the number of an old one.
+        held = [path.open() for path in before]
+        for path in before:
+            flip(path, 1)
+        workloads.extract_over(clock, stack, packed, in_place=in_place)
+        assert {path: path.stat().st_ino == number for path, number in before.items()} == dict.fromkeys(
+            before, in_place
+        )
+        assert clock.blocks == [block(bytes=200_000, files=40, preload=[packed.tar])]
+        for file in held:
+            file.close()
+
+    def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
+        with pytest.raises(AssertionError, match=r"^extract_over: there is no directory tree on the stack"):
+            workloads.extract_over(clock, stack, packed)
+
+    def test_notices(self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus) -> None:
+        stack.broken = lambda: flip(some_file(tree), 10)
+        with pytest.raises(AssertionError, match=r"^extract_over: after a remount, other content than in the archive"):
+            workloads.extract_over(clock, stack, packed)
+
+
+class TestUnzip:
+    @pytest.fixture
+    def archive(self, packed: Corpus, tmp_path: Path) -> Path:
+        if not commands.which("unzip"):
+            pytest.skip("needs unzip: apt install unzip")
+        return zipped(packed, tmp_path / "cache")
+
+    def test_unpacks_and_overwrites(self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path) -> None:
+        workloads.unzip(clock, stack, packed, archive)
+        tree = stack.path / "tree"
+        assert clock.blocks == [block(bytes=200_000, files=40, preload=[archive])]
+        for path in tree.rglob("*"):
+            if path.is_file():
+                flip(path, 1)
+        workloads.unzip(clock.another(), stack, packed, archive, overwrite=True)
+        assert stack.remounts == 2
+
+    def test_unpacks_links(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path, archive: Path) -> None:
+        source = tmp_path / "source"
+        (source / "directory").mkdir(parents=True)
+        (source / "file").write_text("x")
+        (source / "to-directory").symlink_to("directory")
+        (source / "to-nothing").symlink_to("nothing")
+        corpus = users_corpus(source, tmp_path / "cache")
+        workloads.unzip(clock, stack, corpus, zipped(corpus, tmp_path / "cache"))
+        assert (stack.path / "tree" / "to-nothing").readlink() == Path("nothing")
+
+    def test_does_not_unpack_over_something_unasked(
+        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path, tree: Path
+    ) -> None:
+        with pytest.raises(FileExistsError):
+            workloads.unzip(clock, stack, packed, archive)
+
+    def test_overwriting_needs_a_tree(
+        self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path
+    ) -> None:
+        with pytest.raises(AssertionError, match=r"^unzip: there is no directory tree on the stack"):
+            workloads.unzip(clock, stack, packed, archive, overwrite=True)
+
+    def test_notices(self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path) -> None:
+        stack.broken = lambda: some_file(stack.path / "tree").unlink()
+        with pytest.raises(AssertionError, match=r"^unzip: after a remount, 39 files instead of 40; "):
+            workloads.unzip(clock, stack, packed, archive)
+
+
+class TestDu:
+    def test_records_what_the_tree_takes(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
+        # du counts a file with two names once.
+        (tree / "hard").hardlink_to(some_file(tree))
+        figure = workloads.du(clock, stack)
+        paths = [tree, *(path for path in tree.rglob("*") if path.name != "hard")]
+        assert figure == sum(512 * path.lstat().st_blocks for path in paths)
+        assert clock.recorded == {"du_bytes": (figure, "B", "lower")}
+        assert clock.blocks == [block(bytes=None, files=None, cold=True, preload=[])]
+
+    def test_notices_a_wrong_figure(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
+        clock.altered = lambda text: "1000" + text[text.index("\t") :]
+        with pytest.raises(AssertionError, match=r"^du: says 1,000 bytes, but the files of tree take \d+,\d+$"):
+            workloads.du(clock, stack)
+
+    def test_notices_no_figure(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
+        clock.altered = lambda text: ""
+        with pytest.raises(AssertionError, match="cannot read its output ''"):
+            workloads.du(clock, stack)
+
+    def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack) -> None:
+        with pytest.raises(AssertionError, match=r"^du: there is no directory tree on the stack"):
+            workloads.du(clock, stack)
+
+
+class TestRsyncDryRun:
+    def test_sees_every_file(
+        self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus, tmp_path: Path
+    ) -> None:
+        workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+        assert clock.blocks == [block(bytes=None, files=40, cold=True, preload=[])]
+        assert list((tmp_path / "empty").iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("stats", "complete"),
+        [
+            ("Number of files: 44 (reg: 40, dir: 4)", True),
+            ("Number of files: 44", True),
+            ("Number of files: 43 (reg: 39, dir: 4)", False),
+            ("Number of files: 44 (reg: 40, dir: 3, link: 1)", False),
+            ("Number of files: 1,044 (reg: 1,040, dir: 4)", False),
+            ("Number of files: 43", False),
+            ("", False),
+        ],
+    )
+    def test_reads_the_counts_of_old_and_new_versions(
+        self,
+        clock: NotedTimed,
+        stack: NotedStack,
+        tree: Path,
+        packed: Corpus,
+        tmp_path: Path,
+        stats: str,
+        complete: bool,
+    ) -> None:
+        clock.altered = lambda text: f"\n{stats}\nNumber of created files: 0\n"
+        with contextlib.nullcontext() if complete else pytest.raises(AssertionError, match=r"^rsync: "):
+            workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+
+    def test_reads_thousands(
+        self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus, tmp_path: Path
+    ) -> None:
+        clock.altered = lambda text: "Number of files: 1,234,572 (reg: 1,234,568, dir: 4)\n"
+        workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=replace(packed, files=1_234_568))
+
+    @pytest.mark.parametrize(
+        ("broken", "message"),
+        [
+            (lambda tree: some_file(tree).unlink(), "^rsync: saw 39 files, .* instead of 40 files"),
+            (lambda tree: (tree / "more").symlink_to("x"), "1 symbolic links instead of .* 0 symbolic links$"),
+        ],
+        ids=["lost file", "added link"],
+    )
+    def test_notices(
+        self,
+        clock: NotedTimed,
+        stack: NotedStack,
+        tree: Path,
+        packed: Corpus,
+        tmp_path: Path,
+        broken: Callable[[Path], object],
+        message: str,
+    ) -> None:
+        broken(tree)
+        with pytest.raises(AssertionError, match=message):
+            workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+
+    def test_notices_a_run_that_was_not_dry(
+        self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus, tmp_path: Path
+    ) -> None:
+        def wrote(text: str) -> str:
+            (tmp_path / "empty" / "copied").touch()
+            return text
+
+        clock.altered = wrote
+        with pytest.raises(AssertionError, match=r"a dry run wrote to its target: copied$"):
+            workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
+
+    def test_needs_an_empty_target(
+        self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="is not empty"):
+            workloads.rsync_dry_run(clock, stack, tmp_path, corpus=packed)
+
+
+class TestDelete:
+    def test_deletes(self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus) -> None:
+        workloads.delete(clock, stack, corpus=packed)
+        assert clock.blocks == [block(bytes=None, files=40, cold=True, preload=[])]
+        assert list(stack.path.iterdir()) == []
+        assert stack.remounts == 1
+
+    def test_notices_what_is_left(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
+        def incomplete() -> None:
+            subprocess.run(["rm", "-rf", *tree.iterdir()], check=True)
+            (tree / "left").touch()
+
+        clock.instead = incomplete
+        with pytest.raises(AssertionError, match=r"^delete: tree is still there and holds left$"):
+            workloads.delete(clock, stack)
+
+    def test_notices_what_comes_back(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
+        stack.broken = tree.mkdir
+        with pytest.raises(AssertionError, match=r"^delete: tree is still there, after a remount$"):
+            workloads.delete(clock, stack)
+
+    def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack) -> None:
+        with pytest.raises(AssertionError, match=r"^delete: there is no directory tree on the stack"):
+            workloads.delete(clock, stack)
