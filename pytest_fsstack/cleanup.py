@@ -61,5 +61,6 @@ def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
     )
     told = [line for line in said.left if line.startswith(disks)]
     others = len(said.left) - len(told)
+    busy = ["another process is cleaning up: --fsstack-cleanup says what it left alone"] if said.busy else []
     left = [f"{others} left alone: --fsstack-cleanup says why"] if others else []
-    return "; ".join([*said.undone, *told, *left])
+    return "; ".join([*said.undone, *told, *left, *busy])

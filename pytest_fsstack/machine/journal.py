@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import math
 import os
 import stat
 import time
@@ -362,6 +363,8 @@ class Said:
 
     undone: list[str] = dataclasses.field(default_factory=list)
     left: list[str] = dataclasses.field(default_factory=list)
+    #: Nothing was done, because another process cleans up.
+    busy: bool = False
 
 
 def cleanup(directory: Path, kinds: Mapping[str, Kind], *, asked: bool = True) -> Said:
@@ -369,12 +372,15 @@ def cleanup(directory: Path, kinds: Mapping[str, Kind], *, asked: bool = True) -
 
     `kinds` are those that are known, by name: what is of another is left alone. A journal is deleted once nothing of it
     is left that a later clean-up could undo, if the user has `asked` for this one and so reads why. Else a journal with
-    such a reason stays, and nothing is done while another process cleans up. Raises PermissionError if others can write
-    to the directory.
+    such a reason stays, and nothing is done if another process cleans up for longer than a few seconds. Raises
+    PermissionError if others can write to the directory.
     """
     said = Said()
-    with _alone(directory, wait=asked) as alone:
+    if not directory.exists():
+        return said
+    with _alone(directory, _FOREVER if asked else _PATIENCE) as alone:
         if not alone:
+            said.busy = True
             return said
         _remove_unfinished(directory)
         for found in _journals(directory):
@@ -389,21 +395,32 @@ def cleanup(directory: Path, kinds: Mapping[str, Kind], *, asked: bool = True) -
     return said
 
 
+#: Seconds that a session which begins waits for another that cleans up: what that one leaves is in both their way.
+_PATIENCE = 5.0
+_FOREVER = math.inf
+
+
 @contextlib.contextmanager
-def _alone(directory: Path, wait: bool) -> Iterator[bool]:
-    """Keep other clean-ups out; whether none was there. No file that would stay: the directory itself is locked."""
-    if not directory.exists():
-        yield False
-        return
+def _alone(directory: Path, seconds: float) -> Iterator[bool]:
+    """Keep other clean-ups out; whether that could be done. No file that would stay: the directory is locked."""
     _check_own(directory)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _locked(fd, time.monotonic() + seconds)
     finally:
         os.close(fd)
+
+
+def _locked(fd: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 #: Seconds after which a journal that still has no name will never have one: it gets it within a millisecond.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -222,6 +224,27 @@ def test_a_living_session_is_left_alone(journals: Path, tmp_path: Path) -> None:
 def test_nothing_is_left_where_nothing_was(journals: Path) -> None:
     assert leftovers(journals) == []
     assert cleanup(journals) == []
+
+
+@pytest.fixture
+def held(journals: Path) -> Iterator[Callable[[], None]]:
+    """The lock of a clean-up, as another process has it; what gives it back."""
+    journals.mkdir(mode=0o700)
+    fd = os.open(journals, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        stack.callback(os.close, fd)
+        yield stack.close
+
+
+def test_a_session_waits_for_one_that_cleans_up(journals: Path, held: Callable[[], None]) -> None:
+    threading.Timer(0.05, held).start()
+    assert not journal.cleanup(journals, KINDS, asked=False).busy
+
+
+def test_it_does_not_wait_for_long(journals: Path, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_PATIENCE", 0.05)
+    assert journal.cleanup(journals, KINDS, asked=False).busy
 
 
 def test_a_process_of_the_same_number_that_started_later_is_not_the_session(journals: Path, tmp_path: Path) -> None:
