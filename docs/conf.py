@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 project = "pytest-fsstack"
-author = "the authors of pytest-fsstack"
 extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 source_suffix = {".md": "markdown"}
 
@@ -18,6 +17,7 @@ html_css_files = ["tables.css"]
 # Beside the pages, under the name that the package has it by.
 html_extra_path = ["../pytest_fsstack/judging/results.schema.json"]
 html_copy_source = False
+html_show_copyright = False
 
 linkcheck_timeout = 30
 linkcheck_retries = 3

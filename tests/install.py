@@ -9,8 +9,8 @@ import sys
 from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 
-#: Tools of the tests themselves, and the packages that hold them: for partitions, for an LVM that the guard finds, and for
-#: layers in the docs.
+#: Tools of the tests themselves, and the packages that hold them: for partitions, for an LVM that the guard finds, and
+#: for layers in the docs.
 OF_TESTS = {"sfdisk": "fdisk", "partx": "util-linux", "pvcreate": "lvm2", "unionfs": "unionfs-fuse"}
 
 
