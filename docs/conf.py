@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
 project = "pytest-fsstack"
 extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 source_suffix = {".md": "markdown"}
+# Options begin with two hyphens, and quotes are typed as they are shown.
+smartquotes = False
 
 # What README.md and these pages write for GitHub is right here as well: links to headings, diagrams in fences.
 myst_heading_anchors = 3
@@ -21,3 +31,18 @@ html_show_copyright = False
 
 linkcheck_timeout = 30
 linkcheck_retries = 3
+
+
+def name_pages(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Show the title of a page for a link that is its file's name, as it is on GitHub."""
+    for link in doctree.findall(nodes.reference):
+        text = link.astext()
+        if link.get("internal") and text.endswith(".md"):
+            name = (PurePosixPath(page).parent / text).with_suffix("").as_posix()
+            title = app.env.titles.get(name)
+            if title is not None:
+                link.children = [nodes.Text(title.astext())]
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("doctree-resolved", name_pages)
