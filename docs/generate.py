@@ -110,7 +110,8 @@ COMMAND_HEAD = """\
 
 Made by `docs/generate.py`. The command adds nothing that pytest's options cannot do: it is short for them, and pytest
 options may stand behind most of its subcommands. Wrong usage is one sentence and exit code 4; a session's exit code is
-pytest's. `python -m pytest_fsstack.command` is the same command.
+pytest's. `python -m pytest_fsstack.command` is the same command. `run` on devices, `doctor install` and `cleanup` need
+root, the others do not.
 
 | command | what it does | the same without it |
 |---|---|---|
