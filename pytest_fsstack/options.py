@@ -541,6 +541,11 @@ def any_given(config: pytest.Config) -> bool:
     return any(given_for(config, option.name) for option in OPTIONS)
 
 
+def only_looks(config: pytest.Config) -> bool:
+    """Whether the session only looks at what is selected: nothing is built, measured or written."""
+    return bool(config.getoption("collectonly") or value(config, "doctor"))
+
+
 def _unknown_in_ini(config: pytest.Config) -> str | None:
     """A message about the first name in the ini that would be one of ours, if there were such an option."""
     import warnings

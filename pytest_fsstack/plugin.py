@@ -130,12 +130,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return None
 
 
-def _only_looks(config: pytest.Config) -> bool:
-    return bool(config.getoption("collectonly") or options.value(config, "doctor"))
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if KEY in session.config.stash and not _only_looks(session.config):
+    if KEY in session.config.stash and not options.only_looks(session.config):
         session.config.stash[KEY].set_up_machine()
 
 
@@ -167,7 +163,7 @@ def _take_over(config: pytest.Config, collected: list[pytest.Item], items: list[
         from pytest_fsstack.kernels.standin import StandIn
 
         config.pluginmanager.register(StandIn(config, reason), "fsstack-stand-in")
-    elif config.getoption("collectonly"):
+    elif options.only_looks(config):
         config.stash[KEY].plan(collected, items, None)
     elif "turns" in options.worker_input(config):
         from pytest_fsstack.kernels.worker import TurnsOfWorker

@@ -51,7 +51,7 @@ class Ending:
     def finish(self, session: pytest.Session) -> None:
         """Complete the results with what is known only now."""
         self._pytest = session
-        if self._session.is_worker or self._session.only_collects:
+        if self._session.is_worker or self._session.only_looks:
             return  # the controller has what there is to write, if there is anything
         self._session.complete_results()
         self._results.interrupted = _why_ended(session)
@@ -64,7 +64,7 @@ class Ending:
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Show the tables, then write the reports that were asked for, each by itself."""
-        if self._session.only_collects:
+        if self._session.only_looks:
             return
         from pytest_fsstack.report import benchmark, terminal
 
@@ -129,7 +129,7 @@ def header(session: Session) -> list[str]:
     rounds = str(settings.looks.most) if settings.fixed_rounds else f"at most {settings.looks.most}"
     devices = ", ".join(device.spec for device in settings.devices)
     lines = [f"fsstack: {devices}; {rounds} rounds; --fsstack-seed={settings.seed}"]
-    if session.only_collects:
+    if session.only_looks:
         return lines
     from pytest_fsstack.measuring.timed import can_drop_caches
 
@@ -156,7 +156,7 @@ def _report_files(session: Session) -> list[ReportFile]:
     """Where the reports go, tried out. Raises `pytest.UsageError`."""
     from pytest_fsstack.report.files import ReportError, ReportFile, check_all
 
-    if session.is_worker:
+    if session.is_worker or session.only_looks:
         return []
     files = [ReportFile(name, path) for name, path in session.settings.reports]
     try:

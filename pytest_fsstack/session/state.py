@@ -70,9 +70,9 @@ class Session:
         return {name: shape for found in self.config.hook.pytest_fsstack_tables() for name, shape in found.items()}
 
     @property
-    def only_collects(self) -> bool:
+    def only_looks(self) -> bool:
         """Whether nothing is to be measured, so that what is for measuring need not be imported."""
-        return bool(self.config.getoption("collectonly"))
+        return options.only_looks(self.config)
 
     @property
     def is_worker(self) -> bool:
@@ -110,11 +110,11 @@ class Session:
         self.mistakes.refuse()
         selecting.obey_benchmark_options(self.config, items)
         selecting.refuse_company(self.config, items)
-        if not self.only_collects and not self.is_worker:
+        if not self.only_looks and not self.is_worker:
             # A worker does it at its first stack: it cannot end the session with one line.
             self.builder.hold_all(chain.device for chain in chains.values())
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
-        if chains and not self.only_collects:
+        if chains and not self.only_looks:
             self._catch_signals()
         worker = options.worker_input(self.config)
         if plugin and (chains or worker):
@@ -234,7 +234,7 @@ class Session:
 
     def lacking_kernel(self) -> list[str]:
         """The stacks of the tables that only another kernel could build; none where a kernel was chosen."""
-        if self.only_collects:
+        if self.only_looks:
             return []
         from pytest_fsstack.machine.needs import LackKind, lacking
 
