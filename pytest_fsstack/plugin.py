@@ -258,9 +258,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     try:
         yield
     finally:
-        # Where pytest shows no summary (--no-summary, an internal error), they are not written yet.
         if found is not None:
-            found.ending.write_reports()
+            found.ending.make_up()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -22,6 +22,7 @@ class Ending:
         self._config, self._settings, self._budgets = session.config, session.settings, session.budgets
         self._files = _report_files(session)
         self._pytest: pytest.Session | None = None
+        self._summarized = False
 
     @property
     def _results(self) -> Results:
@@ -64,6 +65,7 @@ class Ending:
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Show the tables, then write the reports that were asked for, each by itself."""
+        self._summarized = True
         if self._session.only_looks:
             return
         from pytest_fsstack.report import benchmark, terminal
@@ -89,6 +91,14 @@ class Ending:
             self._say(
                 f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged", red=True
             )
+
+    def make_up(self) -> None:
+        """Do what waits for pytest's summary, if there was none: after a signal, --no-summary, an internal error."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        by_signal = self._pytest is not None and int(self._pytest.exitstatus) >= 128
+        if by_signal and reporter is not None and not self._summarized and not self._config.getoption("no_summary"):
+            self.summarize(reporter)
+        self.write_reports()
 
     def _print_for_machines(self, reporter: pytest.TerminalReporter) -> None:
         """Lines for whoever reads the console, as they are."""
