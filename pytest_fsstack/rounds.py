@@ -17,7 +17,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.notices import notices
-from pytest_fsstack.judging.plan import Left, Planner, confirmation_level
+from pytest_fsstack.judging.plan import Left, Planner, State, confirmation_level
 from pytest_fsstack.judging.repetition import Repeated, combined
 from pytest_fsstack.judging.results import (
     ChainResults,
@@ -31,11 +31,13 @@ from pytest_fsstack.judging.results import (
     describe_undecided,
 )
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks, Verdict, percent
+from pytest_fsstack.judging.standing import costliest, standings
+from pytest_fsstack.judging.verdict import Looks, Verdict
 from pytest_fsstack.machine import load
 from pytest_fsstack.machine.needs import Program, missing
 from pytest_fsstack.protocol import Phase, Protocol, Reports, Run, nothing
-from pytest_fsstack.report.progress import Pace, in_round
+from pytest_fsstack.report.moment import Moment
+from pytest_fsstack.report.progress import Pace, Progress
 
 if TYPE_CHECKING:
     from pytest_fsstack.stack.model import Stack
@@ -66,7 +68,7 @@ class Rounds:
         confirmed_budgets: int,
         missing_fails: bool,
         mounts: Callable[[], list[str]],
-        progress: Callable[[str, bool], None],
+        progress: Progress,
         worker: dict[str, Any],
     ) -> None:
         self.config, self.chains, self.results = config, chains, found
@@ -82,6 +84,10 @@ class Rounds:
         #: What is decided of the chain that runs, and what each of its stacks has yet to run.
         self.planner: Planner | None = None
         self.left: dict[str, Left] = {}
+        #: What the progress says of the chain that runs.
+        self._moment = Moment("", "", 0, 0)
+        self._states: dict[str, State] = {}
+        self._pace = Pace()
         self.protocol = Protocol(config, self._before)
         config.pluginmanager.register(self.protocol, "fsstack-protocol")
 
@@ -108,8 +114,14 @@ class Rounds:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _run(self, chain: Chain) -> None:
-        for _ in self._all_rounds(chain):
-            pass
+        try:
+            for _ in self._all_rounds(chain):
+                pass
+        finally:
+            self.progress.end()
+
+    def pytest_enter_pdb(self) -> None:
+        self.progress.leave()
 
     def _all_rounds(self, chain: Chain) -> Rounding:
         """Run a chain. Gives before each round the stacks that are to run in it; others may be sent in their place."""
@@ -119,6 +131,7 @@ class Rounds:
             chain.id, chain.device.spec, chain.baseline, looks, self.seed, kernel=kernel
         )
         self.results.chains.append(results)
+        self._moment, self._states, self._pace = Moment(chain.id, chain.device.spec, 1, looks.most), {}, Pace()
         stacks = [name for name in chain.stacks if chain.needed(name)]
         for name in stacks:
             stack = chain.stacks[name].stack
@@ -149,19 +162,17 @@ class Rounds:
             yield from self._confirm(chain, planner, rng)
         # Of kernels' controls, the controller sees all rounds.
         results.remarks += [*([] if self.worker else doubts(results)), *notices(results)][:3]
-        self.progress("", True)
 
     def _run_rounds(self, chain: Chain, planner: Planner, rng: random.Random) -> Rounding:
         """Run rounds until the planner has no stack left, then judge what there is."""
-        results, pace, so_far = chain.results, Pace(), ""
-        first = results.rounds
+        results, first = chain.results, chain.results.rounds
         self.planner = planner
         while results.rounds - first < planner.looks.most and (alive := planner.next_round()):
             stacks = (yield alive) or alive
             seen = load.watch(any(rule.name.startswith("psi") for rule in self.discard))
-            for name in self._run_round(chain, stacks, rng, so_far):
+            for name in self._run_round(chain, stacks, rng):
                 planner.end(name)
-            pace.add(len(results.orders[-1]))
+            self._pace.add(len(results.orders[-1]))
             kept = self._keeps(results, load.conditions(*seen, load.read()))
             run = results.rounds - first
             if kept and planner.due(run):
@@ -170,8 +181,8 @@ class Rounds:
                 if not results.repeated:
                     results.repeated = {step: each.settle(chain.baseline) for step, each in chain.repeated.items()}
             self.left = planner.left(run, confirms=self._will_confirm(results))
-            so_far = self._so_far(results, planner, pace.left(self.left.values()))
-            self.progress(self._state(chain, "") + so_far, True)
+            self._look_at(results, planner)
+            self._show(results)
             if self._ends_the_session(chain) or len(results.discarded) >= results.looks.most:
                 break
         self._judge(chain)
@@ -186,13 +197,12 @@ class Rounds:
             results.conditions.append(conditions)
         return rule is None
 
-    def _run_round(self, chain: Chain, stacks: list[str], rng: random.Random, so_far: str = "") -> list[str]:
+    def _run_round(self, chain: Chain, stacks: list[str], rng: random.Random) -> list[str]:
         """Run each of the stacks once, in random order; returns those that cannot go on to the next round."""
         order = rng.sample(stacks, len(stacks))
         chain.results.orders.append(order)
         ended = []
         for name in order:
-            self.progress(self._state(chain, name) + so_far, False)
             started = time.monotonic()
             if not self._run_stack(chain, name):
                 ended.append(name)
@@ -255,6 +265,7 @@ class Rounds:
         results, steps = chain.results, chain.needed(name)
         last: pytest.Item | None = None
         for index, (step, item) in enumerate(steps):
+            self._show(results, name, step)
             following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
             run, sample = self._run_step(chain, step, name, following)
             outcome = chain.outcomes[item]
@@ -349,29 +360,32 @@ class Rounds:
         limit = self.config.getoption("maxfail", 0)
         return bool(limit) and chain.failures >= limit
 
-    def _state(self, chain: Chain, name: str) -> str:
-        """Where the loop is, for the progress line."""
-        results = chain.results
-        since = results.confirmation.start if results.confirmation else None
-        return in_round(chain.id, chain.device.spec, results.rounds, results.looks.most, name, since)
+    def _look_at(self, results: ChainResults, planner: Planner) -> None:
+        """Note for the progress what is known after a round."""
+        # Those that need no fresh rounds stay as they are.
+        self._states |= planner.states
+        self._moment = self._moment._replace(
+            stacks=tuple(standings(results, self._states)),
+            decided=planner.summary(),
+            costliest=costliest(results),
+            left=self._pace.left(self.left.values()),
+        )
+
+    def _show(self, results: ChainResults, running: str = "", step: str = "") -> None:
+        """Say where the loop is. This is before a step and after a round, so that nothing that is measured waits."""
+        confirmation = results.confirmation
+        self._moment = self._moment._replace(
+            round=max(1, results.rounds - (confirmation.start if confirmation else 0)),
+            phase="confirming" if confirmation else "planned",
+            running=running,
+            step=step,
+            elapsed=self._pace.elapsed,
+        )
+        self.progress(self._moment)
 
     def _will_confirm(self, results: ChainResults) -> bool:
         """Whether what fails will run again, in fresh rounds."""
         return self.confirmed_budgets > 1 and results.confirmation is None
-
-    def _so_far(self, results: ChainResults, planner: Planner, left: str) -> str:
-        """What is known so far, for the progress line: what is decided, the costliest step, the time left."""
-        parts = [planner.summary(), self._costliest(results), left]
-        return "".join(f"; {part}" for part in parts if part)
-
-    def _costliest(self, results: ChainResults) -> str:
-        worst = [
-            (estimate.overhead, f"{step} on {stack} {percent(estimate.overhead)}")
-            for step in results.steps
-            for stack in results.stacks
-            if stack not in results.controls and (estimate := results.estimate(step, stack)) and estimate.rounds > 1
-        ]
-        return f"costliest so far: {max(worst)[1]}" if worst else ""
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pytest_fsstack.judging.results import (
     Judgement,
 )
 from pytest_fsstack.judging.saved import load
+from pytest_fsstack.judging.standing import Standing, standings, together
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
 #: A kernel by its name, and the number of its boot.
@@ -41,7 +42,7 @@ class Course:
         self._alive: dict[Boot, list[str]] = {}
         self._failed: dict[Boot, int] = {}
         #: What the kernels' own plans say of their stacks: what is decided, and what is yet to run.
-        self._states: dict[Boot, list[State]] = {}
+        self._states: dict[Boot, dict[str, State]] = {}
         self._left: dict[Boot, dict[str, Left]] = {}
         #: How often stacks have run, on all kernels.
         self.runs = 0
@@ -105,7 +106,20 @@ class Course:
     def decided(self) -> str:
         """What is decided so far, of the kernels' own budgets and between kernels, as `plan.in_words`."""
         between = self._planner.states.values() if self._planner else ()
-        return in_words([*(state for states in self._states.values() for state in states), *between])
+        return in_words([*(state for states in self._states.values() for state in states.values()), *between])
+
+    def standings(self) -> list[Standing]:
+        """Where each stack on each kernel stands, beside the first kernel if there are several."""
+        chain = self.merged()
+        for step, stack, judged in self._judge(chain):
+            chain.judgements[step, stack] = [judged]
+        states: dict[str, list[State]] = {}
+        own = (
+            (stack_on(stack, boot[0]), state) for boot, found in self._states.items() for stack, state in found.items()
+        )
+        for stack, state in (*own, *(self._planner.states.items() if self._planner else ())):
+            states.setdefault(stack, []).append(state)
+        return standings(chain, {stack: together(found) for stack, found in states.items()})
 
     def left(self) -> list[Left]:
         """What each stack has yet to run on each kernel."""

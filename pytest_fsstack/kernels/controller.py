@@ -27,7 +27,8 @@ from pytest_fsstack.kernels.launch import Description
 from pytest_fsstack.kernels.turns import Part, TurnScheduling, drawn
 from pytest_fsstack.machine import load
 from pytest_fsstack.protocol import report_verdict
-from pytest_fsstack.report.progress import Pace, Progress, in_round
+from pytest_fsstack.report.moment import Moment
+from pytest_fsstack.report.progress import Pace, Progress
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -68,7 +69,8 @@ class Controller:
         self._paces: dict[str, Pace] = {}
         #: The machine's counters at the end of the last round.
         self._seen = load.read()
-        self._so_far = ""
+        #: What the progress says of the chain that runs.
+        self._moment = Moment("", "", 0, 0)
         #: How many budgets the error rate holds for all together, as the workers counted; 0 if it is each one's own.
         self._budgets = 0
         self._lines: dict[Any, _Line] = {}
@@ -203,9 +205,12 @@ class Controller:
         now = load.read()
         if course.found:
             course.conditions.append(load.conditions(self._seen, self._seen, now))
-            left = self._paces[chain].left(course.left())
-            self._so_far = "".join(f"; {part}" for part in (course.decided(), left) if part)
-            self._progress(self._state(chain, course.rounds, "") + self._so_far, True)
+            self._moment = self._moment._replace(
+                stacks=tuple(course.standings()),
+                decided=course.decided(),
+                left=self._paces[chain].left(course.left()),
+            )
+            self._show(chain, course.rounds)
         course.confirm()
         self._seen = now
         return [node for node in nodes if course.wanted(self._boot_of(node)) != []]
@@ -218,10 +223,10 @@ class Controller:
     def begin(self, node: Any, chain: str, number: int, tests: int) -> None:
         """Tell a worker what its turn is for; and the others that the session lives, so that they wait on."""
         if number:
-            self._progress(self._state(chain, number, self._boot_of(node)[0]) + self._so_far, False)
+            self._show(chain, number, self._boot_of(node)[0])
         else:
-            self._so_far = ""
-            self._progress("", True)
+            self._moment = Moment("", "", 0, 0)
+            self._progress.end()
         for other, line in self._lines.items():
             if other is node:
                 stacks = self._course(chain).wanted(self._boot_of(node)) if number else None
@@ -252,14 +257,22 @@ class Controller:
     @cached_property
     def _progress(self) -> Progress:
         # There is no reporter yet when this plugin is made.
-        return Progress(self.config.pluginmanager.get_plugin("terminalreporter"))
+        return Progress.of(self.config)
 
-    def _state(self, chain: str, number: int, now: str) -> str:
-        """Where a chain is, for the progress line."""
+    def _show(self, chain: str, number: int, running: str = "") -> None:
+        """Say where a chain is: between turns, so that no kernel waits for it."""
         name, _, device = chain.rpartition(" ")
-        course = self._course(chain)
-        spec = self.settings.devices[int(device)].spec
-        return in_round(name, spec, number, self.settings.looks.most, now, course.confirming_since)
+        since = self._course(chain).confirming_since
+        self._moment = self._moment._replace(
+            chain=name,
+            device=self.settings.devices[int(device)].spec,
+            round=max(1, number - (since or 0)),
+            most=self.settings.looks.most,
+            phase="planned" if since is None else "confirming",
+            running=running,
+            elapsed=self._paces[chain].elapsed,
+        )
+        self._progress(self._moment)
 
     def _boot_of(self, node: Any) -> Boot:
         kernel, boot = self._kernel_of(_index(node))
@@ -272,6 +285,7 @@ class Controller:
         try:
             return (yield)
         finally:
+            self._progress.end()
             self._conclude()
 
     def _conclude(self) -> None:

@@ -128,7 +128,7 @@ class TurnsOfWorker(Rounds):
             alive=[name for name in chain.results.stacks if self._is_alive(chain, name)],
             wanted=[] if over else self._wanted,
             failed=chain.failures,
-            states=list(self.planner.states.values()) if self.planner else [],
+            states=self.planner.states if self.planner else {},
             left={} if over or not self._wanted else self.left,
         )
 

@@ -133,7 +133,7 @@ class Session:
                     confirmed_budgets=self.budgets.confirmed,
                     missing_fails=self.settings.missing_fails,
                     mounts=lambda: self.builder.mounts,
-                    progress=Progress(self.config.pluginmanager.get_plugin("terminalreporter")),
+                    progress=Progress.of(self.config),
                     worker=worker,
                 ),
                 "fsstack-rounds",

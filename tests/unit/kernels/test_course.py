@@ -28,7 +28,7 @@ def told(
         seconds = (cost if name == "luks+ext4" else 1.0) + number * (1e-5 if boot == OLD else 2e-5)
         chain.add("write", name, Sample({"seconds": seconds}))
     results = saved.dump(Results({"machine": boot[0]}, [chain]))
-    plan = {"states": ["running"] * len(wanted), "left": {name: [None, 80 - number] for name in wanted}}
+    plan = {"states": dict.fromkeys(wanted, "running"), "left": {name: [None, 80 - number] for name in wanted}}
     return {"over": False, "results": results, "alive": alive, "wanted": wanted, "failed": 0, **plan}
 
 
@@ -176,3 +176,20 @@ def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
     found = course.conclude().estimate("write", "luks+ext4:new")
     assert found is not None
     assert found.overhead == pytest.approx(0, abs=1e-3)
+
+
+def test_each_stack_on_each_kernel_stands_with_what_it_costs_more_than_on_the_first() -> None:
+    course = Course(["old", "new"], 1, 0.05)
+    for number in range(1, 9):
+        for boot in OLD, NEW:
+            course.hear(boot, told(boot, number, 3.0 if boot == NEW else 1.5, ["luks+ext4"] if boot == OLD else []))
+        course.end_round()
+    found = {each.stack: each for each in course.standings()}
+    slower = found["luks+ext4:new"]
+    assert slower.state == "fail"
+    assert slower.estimate is not None
+    assert slower.estimate.overhead == pytest.approx(1.0, abs=0.01)
+    assert slower.budget == 0.05
+    # Its kernel's own budget keeps it running.
+    assert found["luks+ext4:old"].state == "running"
+    assert found["luks+ext4:old"].estimate is None
