@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_fsstack import options
 from pytest_fsstack.command import COMMANDS
-from pytest_fsstack.command.explain import explained
+from pytest_fsstack.explain import explained
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Need, Tool, in_words

@@ -30,7 +30,7 @@ class Bisecting:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, int | None, int | None]:
         """Return 0, 1 or 125; from 128 on, what pytest would."""
-        if config.getoption("fsstack_doctor") or config.getoption("fsstack_cleanup"):
+        if any(config.getoption(f"fsstack_{name}") for name in ("doctor", "dry_run", "cleanup")):
             return (yield)
         try:
             status = yield

@@ -26,6 +26,8 @@ def start(config: pytest.Config, session: Session) -> None:
     """Register what the options ask for. Raises `pytest.UsageError` before anything is measured."""
     if hasattr(config, "workerinput"):
         return  # the controller compares, and accepts
+    if options.value(config, "dry-run"):
+        return  # it reads earlier runs for itself
     if sources := options.value(config, "compare"):
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):

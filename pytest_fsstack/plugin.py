@@ -122,6 +122,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         from pytest_fsstack.doctor import Doctor
 
         config.pluginmanager.register(Doctor(config, session_of(config)), "fsstack-doctor")
+    elif options.value(config, "dry-run"):
+        from pytest_fsstack.dryrun import DryRun
+
+        config.pluginmanager.register(DryRun(config, session_of(config)), "fsstack-dry-run")
     elif options.value(config, "kernel") and not (hasattr(config, "workerinput") or config.getoption("collectonly")):
         from pytest_fsstack.kernels import controller
 

@@ -23,7 +23,7 @@ from pytest_fsstack.session.parameters import Parameters
 from pytest_fsstack.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from pytest_fsstack.chains import StackParameter
+    from pytest_fsstack.chains import Chain, StackParameter
     from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.rounds import Rounds
@@ -45,6 +45,8 @@ class Session:
         self.budgets = Budgets(config, settings)
         self.builder = Builder(config, settings, self.interject)
         self.ending = Ending(self)
+        #: The chain of each selected test on stacks.
+        self.chains: dict[pytest.Item, Chain] = {}
         #: How many of the selected chains measure.
         self.timed_chains = 0
         self._signals = ExitStack()
@@ -98,7 +100,7 @@ class Session:
         if self.settings.control:
             selecting.set_controls_aside(self.config, items)
         complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
-        chains = chains_of(collected, items, complete)
+        chains = self.chains = chains_of(collected, items, complete)
         for chain in dict.fromkeys(chains.values()):
             for item in chain.examples():
                 marks.check(item, self.shapes, self.mistakes)
