@@ -109,9 +109,11 @@ pytest's. `python -m pytest_fsstack.command` is the same command.
 COMMAND_EXPLAIN = """
 ## The commands of a stack
 
-`fsstack stacks explain STACK` runs the layers' own code against a recorder, so what it shows is what a session runs.
-Lines with `#` say what the plugin does without a command. Names in capitals stand for what is known only at run
-time: the number of a loop device, a process, a secret. `--fsstack-device` and `--fsstack-size` may stand behind it.
+`fsstack stacks explain STACK` shows the commands of one stack. `pytest --fsstack-dry-run` shows those of all stacks of
+the selected tests, with what is missing here and how long the session takes. Both run the layers' own code against a
+recorder, so what they show is what a session runs. Lines with `#` say what the plugin does without a command. Names in
+capitals stand for what is known only at run time: the number of a loop device, a process, a secret.
+`--fsstack-device` and `--fsstack-size` may stand behind both.
 
     $ fsstack stacks explain 'ext4 | gocryptfs'
 """

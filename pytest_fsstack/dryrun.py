@@ -109,7 +109,10 @@ class _Plan:
             ]
             for stack in stacks
         }
-        most = {stack: last if budgets[stack] else first for stack in stacks}
+        # Verdicts between kernels are on all stacks.
+        between = options.value(config, "kernel") and options.value(config, "max-regression") is not None
+        judged = {stack: bool(between or budgets[stack]) for stack in stacks}
+        most = {stack: last if judged[stack] else first for stack in stacks}
         if again:
             confirmed = last if session.budgets.confirmed > 1 else 0
             for stack in stacks:
@@ -121,7 +124,7 @@ class _Plan:
         if settings.discard_rounds:
             most = {stack: rounds + last for stack, rounds in most.items()}
         shown = str(first) if first == last else f"{first} to {last}, judged after every eighth"
-        if not any(budgets.values()):
+        if first != last and not any(judged.values()):
             shown = f"{first}, because there are no budgets to decide"
         return cls(shown + again, dict.fromkeys(stacks, first), most, first, max(most.values(), default=0))
 
