@@ -136,9 +136,10 @@ class Ending:
 def header(session: Session) -> list[str]:
     """What is said of the settings above the progress of the tests."""
     settings = session.settings
-    rounds = str(settings.looks.most) if settings.fixed_rounds else f"at most {settings.looks.most}"
+    most = "1 round" if settings.looks.most == 1 else f"{settings.looks.most} rounds"
+    rounds = most if settings.fixed_rounds else f"at most {most}"
     devices = ", ".join(device.spec for device in settings.devices)
-    lines = [f"fsstack: {devices}; {rounds} rounds; --fsstack-seed={settings.seed}"]
+    lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
     if session.only_looks:
         return lines
     from pytest_fsstack.measuring.timed import can_drop_caches
@@ -151,8 +152,8 @@ def header(session: Session) -> list[str]:
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
     if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
         lines.append(
-            f"fsstack: {rounds} rounds are too few for a verdict: at least {settings.looks.minimum_rounds} are "
-            f"needed at --fsstack-alpha={settings.looks.alpha:g}"
+            f"fsstack: {most} {'is' if settings.looks.most == 1 else 'are'} too few for a verdict: at least "
+            f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"
         )
     return lines
 

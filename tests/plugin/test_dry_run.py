@@ -102,9 +102,15 @@ def test_a_device_that_would_be_refused_is_shown_and_ends_nothing(project: Proje
     loop = subprocess.run(["losetup", "--show", "-f", image], check=True, capture_output=True, text=True).stdout.strip()
     try:
         words = ["--fsstack-dry-run", f"--fsstack-device={loop}", "--fsstack-stacks=ext4", "-p", "no:cacheprovider"]
+        words.append("--fsstack-rounds=1")
         result = project.pytester.runpytest_subprocess(*words)
     finally:
         subprocess.run(["losetup", "-d", loop], check=True)
     assert result.ret == 0
     assert image.read_bytes() == b"somebody's data" * 100_000
-    result.stdout.fnmatch_lines([f"  device: refused as it is now: {loop} will not be overwritten: it holds *"])
+    result.stdout.fnmatch_lines(
+        [
+            f"fsstack: {loop}; 1 round; --fsstack-seed=*",
+            f"  device: refused as it is now: {loop} will not be overwritten: it holds *",
+        ]
+    )
