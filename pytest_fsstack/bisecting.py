@@ -39,8 +39,8 @@ class Bisecting:
             status = pytest.ExitCode.USAGE_ERROR
         session = self._session(config)
         results = session.results if session else Results()
-        budgets = session.budgets.count if session else 0
-        code = bisect.exit_code(results, budgets, int(status or 0), _changes(config))
+        unjudged = session.budgets.unjudged(results) if session else 0
+        code = bisect.exit_code(results, unjudged, int(status or 0), _changes(config))
         print(f"fsstack: {bisect.in_words(code)}")
         return code
 

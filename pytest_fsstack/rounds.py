@@ -13,8 +13,7 @@ import pytest
 
 from pytest_fsstack.chains import Absence, Chain, ItemOutcome, StackParameter, parameter_of, step_of
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, summary
+from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, given_up, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.plan import Left, Planner, State, confirmation_level
@@ -40,6 +39,7 @@ from pytest_fsstack.report.moment import Moment
 from pytest_fsstack.report.progress import Pace, Progress
 
 if TYPE_CHECKING:
+    from pytest_fsstack.session.budgets import Budgets
     from pytest_fsstack.stack.model import Stack
 
 #: Where the `timed` fixture leaves what it measured.
@@ -62,10 +62,9 @@ class Rounds:
         *,
         looks: Looks,
         seed: int,
-        budgets: Callable[[pytest.Item, str, bool], list[Budget]],
+        budgets: Budgets,
         strict: bool,
         discard: tuple[Rule, ...],
-        confirmed_budgets: int,
         missing_fails: bool,
         mounts: Callable[[], list[str]],
         progress: Progress,
@@ -76,8 +75,6 @@ class Rounds:
         self.strict, self.missing_fails = strict, missing_fails
         #: For what the machine did, rounds are discarded by these rules.
         self.discard = discard if not config.getoption("benchmark_disable", False) else ()
-        #: Of how many budgets the error rate holds for all together; 0 if it is each one's own.
-        self.confirmed_budgets = confirmed_budgets
         self.mounts, self.progress, self.worker = mounts, progress, worker
         #: Each stack runs once, to see whether it runs at all, and nothing is judged.
         self.once = bool(config.getoption("benchmark_disable", False))
@@ -96,7 +93,7 @@ class Rounds:
         chain = self.chains.get(item)
         if chain is not None and chain.timed and not chain.done:
             self._run(chain)
-            chain.done = True
+            self._end(chain)
             self._tear_down_to(item, chain, nextitem)
 
     @pytest.hookimpl(tryfirst=True)
@@ -110,6 +107,20 @@ class Rounds:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def _end(self, chain: Chain) -> None:
+        chain.done = True
+        self.budgets.waive(chain, [item for item in chain.selected if self._only_prepares(item, chain)])
+
+    def _only_prepares(self, item: pytest.Item, chain: Chain) -> bool:
+        """Whether a test has no timed block, beside others of its chain that have: it was promised no verdict."""
+        parameter, results = parameter_of(item), chain.results
+        outcome = chain.outcomes.get(item)
+        if parameter is None or outcome is None or outcome.run is None or outcome.ended or outcome.run.left_out:
+            return False
+        assert isinstance(item, pytest.Function)
+        step, measured = step_of(item, parameter), results.measured
+        return bool(measured) and step not in measured and not _promise(item, results)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -156,9 +167,8 @@ class Rounds:
         rng = random.Random(f"{self.seed} {chain.id} {chain.device.id}")
         yield from self._run_rounds(chain, planner, rng)
         if len(results.discarded) >= looks.most:
-            ended = "no more were run in their place, because these are as many as were planned"
-            results.remarks.append(f"{summary(results.discarded)}; {ended}")
-        elif self.confirmed_budgets > 1 and not self._ends_the_session(chain):
+            results.remarks.append(given_up(results.discarded))
+        elif self.budgets.confirmed > 1 and not self._ends_the_session(chain):
             yield from self._confirm(chain, planner, rng)
         # Of kernels' controls, the controller sees all rounds.
         results.remarks += [*([] if self.worker else doubts(results)), *notices(results)][:3]
@@ -236,7 +246,7 @@ class Rounds:
         }
         if not suspects or planner.states[chain.baseline] == "ended":
             return
-        level = confirmation_level(results.looks.alpha, self.confirmed_budgets)
+        level = confirmation_level(results.looks.alpha, self.budgets.confirmed)
         results.confirmation = Confirmation(results.rounds, level)
         names = [name for name in chain.stacks if name in suspects or name == chain.baseline]
         again = Planner(Looks(results.looks.rounds, level), dict.fromkeys(names, chain.baseline))
@@ -340,7 +350,7 @@ class Rounds:
         results = chain.results
         for (step, name), item in () if self.once else chain.items.items():
             if results.of(step, name) and item in chain.selected:
-                budgets = self.budgets(item, name, name == chain.baseline)
+                budgets = self.budgets.of(item, name, name == chain.baseline)
                 results.judgements[step, name] = [results.judge(step, name, budget) for budget in budgets]
 
     def _verdicts(self, results: ChainResults) -> dict[str, list[Verdict | None]]:
@@ -385,7 +395,7 @@ class Rounds:
 
     def _will_confirm(self, results: ChainResults) -> bool:
         """Whether what fails will run again, in fresh rounds."""
-        return self.confirmed_budgets > 1 and results.confirmation is None
+        return self.budgets.confirmed > 1 and results.confirmation is None
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
@@ -438,7 +448,7 @@ class Rounds:
         parameter = parameter_of(item)
         if self.once or parameter is None:
             return False
-        budgets = self.budgets(item, parameter.id, parameter.id == chain.baseline)
+        budgets = self.budgets.of(item, parameter.id, parameter.id == chain.baseline)
         return any(budget.overhead is not None for budget in budgets)
 
     def _verdict(self, item: pytest.Item, results: ChainResults, step: str, stack: str) -> None:

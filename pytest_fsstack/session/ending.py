@@ -42,12 +42,12 @@ class Ending:
     @property
     def _judged_nothing(self) -> bool:
         """Whether there were budgets, and nothing was found out about any of them."""
-        return bool(self._budgets.count) and not self._results.judged and not runs_once(self._config)
+        return bool(self._unjudged) and self._unjudged == self._budgets.count
 
     @property
     def _unjudged(self) -> int:
         """How many budgets nothing was found out about."""
-        return 0 if runs_once(self._config) else max(0, self._budgets.count - self._results.judged)
+        return 0 if runs_once(self._config) else self._budgets.unjudged(self._results)
 
     def finish(self, session: pytest.Session) -> None:
         """Complete the results with what is known only now."""
