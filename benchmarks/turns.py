@@ -30,7 +30,7 @@ def in_turns(rng: random.Random, trouble: Trouble, cv: float, truth: float, limi
     machine = iter(trouble(rng, log1p(cv**2) ** 0.5, 2 * looks.most))
     course, number = Course(["first", "second"], 1, limit), 0
     while True:
-        course.end_round()
+        course.end_round({})
         playing = [boot for boot in _BOOTS if course.wanted(boot) != []]
         if not playing:
             break

@@ -58,6 +58,12 @@ def _bimodal(rng: random.Random, sigma: float, runs: int) -> list[float]:
     return [value + (log(1.3) if rng.random() < 0.3 else 0) for value in _normal(rng, sigma, runs)]
 
 
+def _bimodal_within(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    # The modes have four fifths of the variance, so that the CV is that of all noise.
+    gap, rest = sigma * (0.8 / (0.3 * 0.7)) ** 0.5, sigma * 0.2**0.5
+    return [rng.gauss(0, rest) + (gap if rng.random() < 0.3 else 0) for _ in range(runs)]
+
+
 def _ar1(rng: random.Random, sigma: float, runs: int) -> list[float]:
     found, last = [], rng.gauss(0, sigma)
     for _ in range(runs):
@@ -73,6 +79,7 @@ MACHINES: dict[str, Trouble] = {
     "outliers, drift 20 % per 60 runs": _drift,
     "step of 20 %": _step,
     "bimodal": _bimodal,
+    "bimodal, the CV in all": _bimodal_within,
     "AR(1) 0.9": _ar1,
 }
 

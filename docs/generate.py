@@ -19,7 +19,7 @@ import pytest
 import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.command import COMMANDS, USAGE_ERROR
-from pytest_fsstack.command.explain import explained
+from pytest_fsstack.explain import explained
 from pytest_fsstack.judging import bisect, saved
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
@@ -119,9 +119,11 @@ root, the others do not.
 COMMAND_EXPLAIN = """
 ## The commands of a stack
 
-`fsstack stacks explain STACK` runs the layers' own code against a recorder, so what it shows is what a session runs.
-Lines with `#` say what the plugin does without a command. Names in capitals stand for what is known only at run
-time: the number of a loop device, a process, a secret. `--fsstack-device` and `--fsstack-size` may stand behind it.
+`fsstack stacks explain STACK` shows the commands of one stack. `pytest --fsstack-dry-run` shows those of all stacks of
+the selected tests, with what is missing here and how long the session takes. Both run the layers' own code against a
+recorder, so what they show is what a session runs. Lines with `#` say what the plugin does without a command. Names in
+capitals stand for what is known only at run time: the number of a loop device, a process, a secret.
+`--fsstack-device` and `--fsstack-size` may stand behind both.
 
 ```console
 $ fsstack stacks explain 'ext4 | gocryptfs'

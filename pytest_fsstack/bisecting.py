@@ -30,7 +30,7 @@ class Bisecting:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, int | None, int | None]:
         """Return 0, 1 or 125; from 128 on, what pytest would."""
-        if config.getoption("fsstack_doctor") or config.getoption("fsstack_cleanup"):
+        if any(config.getoption(f"fsstack_{name}") for name in ("doctor", "dry_run", "cleanup")):
             return (yield)
         try:
             status = yield
@@ -39,8 +39,8 @@ class Bisecting:
             status = pytest.ExitCode.USAGE_ERROR
         session = self._session(config)
         results = session.results if session else Results()
-        budgets = session.budgets.count if session else 0
-        code = bisect.exit_code(results, budgets, int(status or 0), _changes(config))
+        unjudged = session.budgets.unjudged(results) if session else 0
+        code = bisect.exit_code(results, unjudged, int(status or 0), _changes(config))
         print(f"fsstack: {bisect.in_words(code)}")
         return code
 

@@ -419,6 +419,17 @@ OPTIONS = (
         bare=True,
         ini=False,
     ),
+    Option(
+        "dry-run",
+        "show what the selected tests would run, without root: for each chain its device, rounds, steps, what is "
+        "missing here, the expected time and the commands of each stack, and exit",
+        flag=True,
+        ini=False,
+        doc="Nothing is built, measured or written, and the exit code is 0 whatever is missing. How long a stack takes "
+        "is known from the earlier runs that `--fsstack-history` or `--fsstack-compare` name; otherwise it shows how "
+        "many runs of stacks there are at least and at most. A block device is looked at as before a session, which "
+        "needs root; that it would be refused does not end the dry run. Of kernels it shows how many turns they take.",
+    ),
     Option("cleanup", "remove what a killed session left behind, and exit", flag=True, ini=False),
 )
 
@@ -539,6 +550,11 @@ def any_given(config: pytest.Config) -> bool:
     if unknown is not None:
         raise pytest.UsageError(unknown)
     return any(given_for(config, option.name) for option in OPTIONS)
+
+
+def only_looks(config: pytest.Config) -> bool:
+    """Whether the session only looks at what is selected: nothing is built, measured or written."""
+    return bool(config.getoption("collectonly") or value(config, "doctor") or value(config, "dry-run"))
 
 
 def _unknown_in_ini(config: pytest.Config) -> str | None:

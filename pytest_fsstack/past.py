@@ -26,6 +26,8 @@ def start(config: pytest.Config, session: Session) -> None:
     """Register what the options ask for. Raises `pytest.UsageError` before anything is measured."""
     if hasattr(config, "workerinput"):
         return  # the controller compares, and accepts
+    if options.value(config, "dry-run"):
+        return  # it reads earlier runs for itself
     if sources := options.value(config, "compare"):
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):
@@ -104,7 +106,7 @@ class Comparing:
         self._session = session
         # Around the one of the kernels' controller, whose results come when its own loop is over.
         done = yield
-        if not self.config.getoption("collectonly"):
+        if not options.only_looks(self.config):
             self._compare()
         return done
 
@@ -181,7 +183,7 @@ class Accepting:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield
         # After all that may still fail the session.
-        if session.config.getoption("collectonly") or options.value(session.config, "doctor"):
+        if options.only_looks(session.config):
             return
         results = self.session.results
         if session.exitstatus != pytest.ExitCode.OK or results.interrupted:
@@ -214,7 +216,7 @@ class Recording:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield
-        if session.config.getoption("collectonly") or options.value(session.config, "doctor"):
+        if options.only_looks(session.config):
             return
         results, shown = self.session.results, ReportFile("history", self.path).shown
         try:

@@ -122,6 +122,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         from pytest_fsstack.doctor import Doctor
 
         config.pluginmanager.register(Doctor(config, session_of(config)), "fsstack-doctor")
+    elif options.value(config, "dry-run"):
+        from pytest_fsstack.dryrun import DryRun
+
+        config.pluginmanager.register(DryRun(config, session_of(config)), "fsstack-dry-run")
     elif options.value(config, "kernel") and not (hasattr(config, "workerinput") or config.getoption("collectonly")):
         from pytest_fsstack.kernels import controller
 
@@ -130,12 +134,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return None
 
 
-def _only_looks(config: pytest.Config) -> bool:
-    return bool(config.getoption("collectonly") or options.value(config, "doctor"))
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if KEY in session.config.stash and not _only_looks(session.config):
+    if KEY in session.config.stash and not options.only_looks(session.config):
         session.config.stash[KEY].set_up_machine()
 
 
@@ -167,7 +167,7 @@ def _take_over(config: pytest.Config, collected: list[pytest.Item], items: list[
         from pytest_fsstack.kernels.standin import StandIn
 
         config.pluginmanager.register(StandIn(config, reason), "fsstack-stand-in")
-    elif config.getoption("collectonly"):
+    elif options.only_looks(config):
         config.stash[KEY].plan(collected, items, None)
     elif "turns" in options.worker_input(config):
         from pytest_fsstack.kernels.worker import TurnsOfWorker
@@ -262,9 +262,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     try:
         yield
     finally:
-        # Where pytest shows no summary (--no-summary, an internal error), they are not written yet.
         if found is not None:
-            found.ending.write_reports()
+            found.ending.make_up()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -13,11 +13,10 @@ import pytest
 
 from pytest_fsstack.chains import Absence, Chain, ItemOutcome, StackParameter, parameter_of, step_of
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, summary
+from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, given_up, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.notices import notices
-from pytest_fsstack.judging.plan import Left, Planner, confirmation_level
+from pytest_fsstack.judging.plan import Left, Planner, State, confirmation_level
 from pytest_fsstack.judging.repetition import Repeated, combined
 from pytest_fsstack.judging.results import (
     ChainResults,
@@ -31,13 +30,16 @@ from pytest_fsstack.judging.results import (
     describe_undecided,
 )
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks, Verdict, percent
+from pytest_fsstack.judging.standing import costliest, standings
+from pytest_fsstack.judging.verdict import Looks, Verdict
 from pytest_fsstack.machine import load
 from pytest_fsstack.machine.needs import Program, missing
 from pytest_fsstack.protocol import Phase, Protocol, Reports, Run, nothing
-from pytest_fsstack.report.progress import Pace, in_round
+from pytest_fsstack.report.moment import Moment
+from pytest_fsstack.report.progress import Pace, Progress
 
 if TYPE_CHECKING:
+    from pytest_fsstack.session.budgets import Budgets
     from pytest_fsstack.stack.model import Stack
 
 #: Where the `timed` fixture leaves what it measured.
@@ -60,13 +62,12 @@ class Rounds:
         *,
         looks: Looks,
         seed: int,
-        budgets: Callable[[pytest.Item, str, bool], list[Budget]],
+        budgets: Budgets,
         strict: bool,
         discard: tuple[Rule, ...],
-        confirmed_budgets: int,
         missing_fails: bool,
         mounts: Callable[[], list[str]],
-        progress: Callable[[str, bool], None],
+        progress: Progress,
         worker: dict[str, Any],
     ) -> None:
         self.config, self.chains, self.results = config, chains, found
@@ -74,14 +75,16 @@ class Rounds:
         self.strict, self.missing_fails = strict, missing_fails
         #: For what the machine did, rounds are discarded by these rules.
         self.discard = discard if not config.getoption("benchmark_disable", False) else ()
-        #: Of how many budgets the error rate holds for all together; 0 if it is each one's own.
-        self.confirmed_budgets = confirmed_budgets
         self.mounts, self.progress, self.worker = mounts, progress, worker
         #: Each stack runs once, to see whether it runs at all, and nothing is judged.
         self.once = bool(config.getoption("benchmark_disable", False))
         #: What is decided of the chain that runs, and what each of its stacks has yet to run.
         self.planner: Planner | None = None
         self.left: dict[str, Left] = {}
+        #: What the progress says of the chain that runs.
+        self._moment = Moment("", "", 0, 0)
+        self._states: dict[str, State] = {}
+        self._pace = Pace()
         self.protocol = Protocol(config, self._before)
         config.pluginmanager.register(self.protocol, "fsstack-protocol")
 
@@ -90,7 +93,7 @@ class Rounds:
         chain = self.chains.get(item)
         if chain is not None and chain.timed and not chain.done:
             self._run(chain)
-            chain.done = True
+            self._end(chain)
             self._tear_down_to(item, chain, nextitem)
 
     @pytest.hookimpl(tryfirst=True)
@@ -105,11 +108,31 @@ class Rounds:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    def _end(self, chain: Chain) -> None:
+        chain.done = True
+        self.budgets.waive(chain, [item for item in chain.selected if self._only_prepares(item, chain)])
+
+    def _only_prepares(self, item: pytest.Item, chain: Chain) -> bool:
+        """Whether a test has no timed block, beside others of its chain that have: it was promised no verdict."""
+        parameter, results = parameter_of(item), chain.results
+        outcome = chain.outcomes.get(item)
+        if parameter is None or outcome is None or outcome.run is None or outcome.ended or outcome.run.left_out:
+            return False
+        assert isinstance(item, pytest.Function)
+        step, measured = step_of(item, parameter), results.measured
+        return bool(measured) and step not in measured and not _promise(item, results)
+
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _run(self, chain: Chain) -> None:
-        for _ in self._all_rounds(chain):
-            pass
+        try:
+            for _ in self._all_rounds(chain):
+                pass
+        finally:
+            self.progress.end()
+
+    def pytest_enter_pdb(self) -> None:
+        self.progress.leave()
 
     def _all_rounds(self, chain: Chain) -> Rounding:
         """Run a chain. Gives before each round the stacks that are to run in it; others may be sent in their place."""
@@ -119,6 +142,7 @@ class Rounds:
             chain.id, chain.device.spec, chain.baseline, looks, self.seed, kernel=kernel
         )
         self.results.chains.append(results)
+        self._moment, self._states, self._pace = Moment(chain.id, chain.device.spec, 1, looks.most), {}, Pace()
         stacks = [name for name in chain.stacks if chain.needed(name)]
         for name in stacks:
             stack = chain.stacks[name].stack
@@ -143,25 +167,22 @@ class Rounds:
         rng = random.Random(f"{self.seed} {chain.id} {chain.device.id}")
         yield from self._run_rounds(chain, planner, rng)
         if len(results.discarded) >= looks.most:
-            ended = "no more were run in their place, because these are as many as were planned"
-            results.remarks.append(f"{summary(results.discarded)}; {ended}")
-        elif self.confirmed_budgets > 1 and not self._ends_the_session(chain):
+            results.remarks.append(given_up(results.discarded))
+        elif self.budgets.confirmed > 1 and not self._ends_the_session(chain):
             yield from self._confirm(chain, planner, rng)
         # Of kernels' controls, the controller sees all rounds.
         results.remarks += [*([] if self.worker else doubts(results)), *notices(results)][:3]
-        self.progress("", True)
 
     def _run_rounds(self, chain: Chain, planner: Planner, rng: random.Random) -> Rounding:
         """Run rounds until the planner has no stack left, then judge what there is."""
-        results, pace, so_far = chain.results, Pace(), ""
-        first = results.rounds
+        results, first = chain.results, chain.results.rounds
         self.planner = planner
         while results.rounds - first < planner.looks.most and (alive := planner.next_round()):
             stacks = (yield alive) or alive
             seen = load.watch(any(rule.name.startswith("psi") for rule in self.discard))
-            for name in self._run_round(chain, stacks, rng, so_far):
+            for name in self._run_round(chain, stacks, rng):
                 planner.end(name)
-            pace.add(len(results.orders[-1]))
+            self._pace.add(len(results.orders[-1]))
             kept = self._keeps(results, load.conditions(*seen, load.read()))
             run = results.rounds - first
             if kept and planner.due(run):
@@ -170,8 +191,8 @@ class Rounds:
                 if not results.repeated:
                     results.repeated = {step: each.settle(chain.baseline) for step, each in chain.repeated.items()}
             self.left = planner.left(run, confirms=self._will_confirm(results))
-            so_far = self._so_far(results, planner, pace.left(self.left.values()))
-            self.progress(self._state(chain, "") + so_far, True)
+            self._look_at(results, planner)
+            self._show(results)
             if self._ends_the_session(chain) or len(results.discarded) >= results.looks.most:
                 break
         self._judge(chain)
@@ -186,13 +207,12 @@ class Rounds:
             results.conditions.append(conditions)
         return rule is None
 
-    def _run_round(self, chain: Chain, stacks: list[str], rng: random.Random, so_far: str = "") -> list[str]:
+    def _run_round(self, chain: Chain, stacks: list[str], rng: random.Random) -> list[str]:
         """Run each of the stacks once, in random order; returns those that cannot go on to the next round."""
         order = rng.sample(stacks, len(stacks))
         chain.results.orders.append(order)
         ended = []
         for name in order:
-            self.progress(self._state(chain, name) + so_far, False)
             started = time.monotonic()
             if not self._run_stack(chain, name):
                 ended.append(name)
@@ -226,7 +246,7 @@ class Rounds:
         }
         if not suspects or planner.states[chain.baseline] == "ended":
             return
-        level = confirmation_level(results.looks.alpha, self.confirmed_budgets)
+        level = confirmation_level(results.looks.alpha, self.budgets.confirmed)
         results.confirmation = Confirmation(results.rounds, level)
         names = [name for name in chain.stacks if name in suspects or name == chain.baseline]
         again = Planner(Looks(results.looks.rounds, level), dict.fromkeys(names, chain.baseline))
@@ -255,6 +275,7 @@ class Rounds:
         results, steps = chain.results, chain.needed(name)
         last: pytest.Item | None = None
         for index, (step, item) in enumerate(steps):
+            self._show(results, name, step)
             following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
             run, sample = self._run_step(chain, step, name, following)
             outcome = chain.outcomes[item]
@@ -329,7 +350,7 @@ class Rounds:
         results = chain.results
         for (step, name), item in () if self.once else chain.items.items():
             if results.of(step, name) and item in chain.selected:
-                budgets = self.budgets(item, name, name == chain.baseline)
+                budgets = self.budgets.of(item, name, name == chain.baseline)
                 results.judgements[step, name] = [results.judge(step, name, budget) for budget in budgets]
 
     def _verdicts(self, results: ChainResults) -> dict[str, list[Verdict | None]]:
@@ -349,29 +370,32 @@ class Rounds:
         limit = self.config.getoption("maxfail", 0)
         return bool(limit) and chain.failures >= limit
 
-    def _state(self, chain: Chain, name: str) -> str:
-        """Where the loop is, for the progress line."""
-        results = chain.results
-        since = results.confirmation.start if results.confirmation else None
-        return in_round(chain.id, chain.device.spec, results.rounds, results.looks.most, name, since)
+    def _look_at(self, results: ChainResults, planner: Planner) -> None:
+        """Note for the progress what is known after a round."""
+        # Those that need no fresh rounds stay as they are.
+        self._states |= planner.states
+        self._moment = self._moment._replace(
+            stacks=tuple(standings(results, self._states)),
+            decided=planner.summary(),
+            costliest=costliest(results),
+            left=self._pace.left(self.left.values()),
+        )
+
+    def _show(self, results: ChainResults, running: str = "", step: str = "") -> None:
+        """Say where the loop is. This is before a step and after a round, so that nothing that is measured waits."""
+        confirmation = results.confirmation
+        self._moment = self._moment._replace(
+            round=max(1, results.rounds - (confirmation.start if confirmation else 0)),
+            phase="confirming" if confirmation else "planned",
+            running=running,
+            step=step,
+            elapsed=self._pace.elapsed,
+        )
+        self.progress(self._moment)
 
     def _will_confirm(self, results: ChainResults) -> bool:
         """Whether what fails will run again, in fresh rounds."""
-        return self.confirmed_budgets > 1 and results.confirmation is None
-
-    def _so_far(self, results: ChainResults, planner: Planner, left: str) -> str:
-        """What is known so far, for the progress line: what is decided, the costliest step, the time left."""
-        parts = [planner.summary(), self._costliest(results), left]
-        return "".join(f"; {part}" for part in parts if part)
-
-    def _costliest(self, results: ChainResults) -> str:
-        worst = [
-            (estimate.overhead, f"{step} on {stack} {percent(estimate.overhead)}")
-            for step in results.steps
-            for stack in results.stacks
-            if stack not in results.controls and (estimate := results.estimate(step, stack)) and estimate.rounds > 1
-        ]
-        return f"costliest so far: {max(worst)[1]}" if worst else ""
+        return self.budgets.confirmed > 1 and results.confirmation is None
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
@@ -424,7 +448,7 @@ class Rounds:
         parameter = parameter_of(item)
         if self.once or parameter is None:
             return False
-        budgets = self.budgets(item, parameter.id, parameter.id == chain.baseline)
+        budgets = self.budgets.of(item, parameter.id, parameter.id == chain.baseline)
         return any(budget.overhead is not None for budget in budgets)
 
     def _verdict(self, item: pytest.Item, results: ChainResults, step: str, stack: str) -> None:

@@ -181,14 +181,21 @@ def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
 
 
 def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:
+    from pytest_fsstack.judging.conditions import BEFORE
     from pytest_fsstack.machine import load
 
     rules: tuple[Discarding, ...] = values["discard-rounds"] or ()
     if not rules:
         return ()
+    if options.worker_input(config):
+        return ()  # a guest cannot see what the machine does; the controller tells it
     with options.blaming_option(config, "discard-rounds"):
-        if values["kernel"] or options.worker_input(config):
-            raise ValueError("it is for stacks on the running kernel: a guest cannot see what the machine does")
+        late = next((rule.name for rule in rules if rule.name not in BEFORE), None)
+        if values["kernel"] and late:
+            raise ValueError(
+                f"{late} is known only after a round, when the kernels have planned on; with --fsstack-kernel, "
+                f"rules may be about {', '.join(BEFORE)}"
+            )
         if name := load.lacking((rule.name for rule in rules), load.read()):
             raise ValueError(f"this machine does not show what the rule {name} is about")
     return rules

@@ -54,7 +54,7 @@ def _explain(text: str, config: pytest.Config) -> int:
 
     import pytest
 
-    from pytest_fsstack.command.explain import explained
+    from pytest_fsstack.explain import explained
     from pytest_fsstack.settings import read_settings
     from pytest_fsstack.stack.model import Stack
 

@@ -11,12 +11,12 @@ from pytest_fsstack.judging.verdict import Outcome
 GOOD, BAD, SKIP, ENDS = 0, 1, 125, 128
 
 
-def exit_code(results: Results, budgets: int, status: int, changes: Iterable[Outcome | None] = ()) -> int:
+def exit_code(results: Results, unjudged: int, status: int, changes: Iterable[Outcome | None] = ()) -> int:
     """0 if all budgets of the session are kept, 1 if one is broken, 125 if that is not known.
 
-    `budgets` is how many there are, `status` pytest's exit code, `changes` are the verdicts on what changed since
-    earlier runs, None where there are too few of them. What fails otherwise says nothing about budgets: a
-    test that is broken, a stack that cannot be built, a wrong option of an old commit.
+    `unjudged` is how many budgets nothing was found out about, `status` pytest's exit code, `changes` are the verdicts
+    on what changed since earlier runs, None where there are too few of them. What fails otherwise says nothing about
+    budgets: a test that is broken, a stack that cannot be built, a wrong option of an old commit.
     """
     if status >= ENDS:
         return status
@@ -30,7 +30,7 @@ def exit_code(results: Results, budgets: int, status: int, changes: Iterable[Out
     if any(outcome == "fail" and not expected for outcome, expected in outcomes):
         return BAD
     decided = bool(outcomes) and all(outcome in ("pass", "fail") for outcome, _ in outcomes)
-    return GOOD if status == 0 and decided and results.judged >= budgets else SKIP
+    return GOOD if status == 0 and decided and not unjudged else SKIP
 
 
 def in_words(code: int) -> str:

@@ -19,6 +19,9 @@ Conditions = Mapping[str, float]
 _SHARES = ("steal", "psi_cpu", "psi_io", "psi_memory")
 NAMES = ("load", *_SHARES, "throttled")
 
+#: What is known before a round; the others count during it too.
+BEFORE = ("load", "psi_cpu", "psi_io", "psi_memory")
+
 _RULE = re.compile(r"(?P<name>[a-z_]+)\s*(?:>\s*(?P<most>\d+(?:\.\d+)?)\s*(?P<percent>%)?)?")
 
 _HOW = "write 'load>2', 'steal>5%', 'psi_io>20%' (or psi_cpu, psi_memory) or 'throttled', with commas between"
@@ -77,6 +80,11 @@ def summary(discarded: Sequence[Discarded]) -> str:
     rules = [each.rule for each in discarded]
     reasons = ", ".join(f"{rule} ({rules.count(rule)})" for rule in dict.fromkeys(rules))
     return f"{len(rules)} discarded: {reasons}" if rules else ""
+
+
+def given_up(discarded: Sequence[Discarded]) -> str:
+    """What is said where as many rounds were discarded as were planned."""
+    return f"{summary(discarded)}; no more were run in their place, because these are as many as were planned"
 
 
 def unrest(rounds: Sequence[Conditions]) -> str:

@@ -63,9 +63,7 @@ def notices(chain: ChainResults) -> list[str]:
 def of_the_machine(chain: ChainResults) -> list[str]:
     """What else the machine did during a chain, in at most one line."""
     busy = unrest(chain.conditions)
-    # Of kernels, no rounds are discarded.
-    hint = "" if chain.against else "; --fsstack-discard-rounds leaves such rounds out"
-    return [f"the machine was not at rest: {busy}{hint}"] if busy else []
+    return [f"the machine was not at rest: {busy}; --fsstack-discard-rounds leaves such rounds out"] if busy else []
 
 
 def changes(d: Sequence[float]) -> bool:

@@ -147,6 +147,17 @@ class ChainResults:
     def rounds(self) -> int:
         return len(self.orders)
 
+    @property
+    def judged(self) -> int:
+        """How many budgets were judged, whether they are decided or not."""
+        return sum(each.verdict is not None for found in self.judgements.values() for each in found)
+
+    @property
+    def measured(self) -> set[str]:
+        """The steps that measured something, on any stack, in any round."""
+        found = [self.samples, *(each.samples for each in self.discarded)]
+        return {step for samples in found for step, _ in samples}
+
     def _run(self, stack: str) -> int | None:
         """Rounds so far without those that confirm, in terms of the plan; of several boots each is one."""
         planned = self.confirmation.start_of(stack) if self.confirmation else self.rounds
@@ -408,9 +419,7 @@ class Results:
     @property
     def judged(self) -> int:
         """How many budgets were judged, whether they are decided or not."""
-        return sum(
-            each.verdict is not None for chain in self.chains for found in chain.judgements.values() for each in found
-        )
+        return sum(chain.judged for chain in self.chains)
 
     @property
     def comparisons(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.conditions import Conditions
+from pytest_fsstack.judging.conditions import Conditions, Discarded, Rule, first_broken, given_up
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.plan import Left, Planner, State, confirmation_level, in_words, longer
@@ -19,6 +19,7 @@ from pytest_fsstack.judging.results import (
     Judgement,
 )
 from pytest_fsstack.judging.saved import load
+from pytest_fsstack.judging.standing import Standing, standings, together
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
 #: A kernel by its name, and the number of its boot.
@@ -41,12 +42,16 @@ class Course:
         self._alive: dict[Boot, list[str]] = {}
         self._failed: dict[Boot, int] = {}
         #: What the kernels' own plans say of their stacks: what is decided, and what is yet to run.
-        self._states: dict[Boot, list[State]] = {}
+        self._states: dict[Boot, dict[str, State]] = {}
         self._left: dict[Boot, dict[str, Left]] = {}
         #: How often stacks have run, on all kernels.
         self.runs = 0
         #: What the machine that all kernels share did around each round.
         self.conditions: list[Conditions] = []
+        #: The round that is running, from 1: those that count before it, and one. Why it will not count, if so.
+        self.number = 0
+        self.discarding: tuple[Rule, Conditions] | None = None
+        self.discarded: list[Discarded] = []
         #: Which stacks must run on for the verdicts between kernels; with several boots, rounds do not decide them.
         self._planner: Planner | None = None
         #: The fresh rounds of those verdicts, once the planned rounds are over.
@@ -75,9 +80,20 @@ class Course:
         self._states[boot] = message["states"]
         self._left[boot] = {stack: Left(*left) for stack, left in message["left"].items()}
         if not message["over"]:
-            self.runs += len(part.orders[-1])
+            if self.discarding:
+                self._discard(boot[0], part.discarded[-1])
+            else:
+                self.runs += len(part.orders[-1])
         self._end_stacks()
         return results.environment
+
+    def _discard(self, kernel: str, found: Discarded) -> None:
+        """Add a kernel's turn to the round that does not count, in the order of the turns."""
+        order = [stack_on(stack, kernel) for stack in found.order]
+        samples = {(step, stack_on(stack, kernel)): sample for (step, stack), sample in found.samples.items()}
+        self.runs += len(order)
+        last = self.discarded[-1]
+        self.discarded[-1] = replace(last, order=[*last.order, *order], samples={**last.samples, **samples})
 
     def lose(self, boot: Boot) -> None:
         """A kernel went down: nothing can be compared with it any more."""
@@ -105,7 +121,20 @@ class Course:
     def decided(self) -> str:
         """What is decided so far, of the kernels' own budgets and between kernels, as `plan.in_words`."""
         between = self._planner.states.values() if self._planner else ()
-        return in_words([*(state for states in self._states.values() for state in states), *between])
+        return in_words([*(state for states in self._states.values() for state in states.values()), *between])
+
+    def standings(self) -> list[Standing]:
+        """Where each stack on each kernel stands, beside the first kernel if there are several."""
+        chain = self.merged()
+        for step, stack, judged in self._judge(chain):
+            chain.judgements[step, stack] = [judged]
+        states: dict[str, list[State]] = {}
+        own = (
+            (stack_on(stack, boot[0]), state) for boot, found in self._states.items() for stack, state in found.items()
+        )
+        for stack, state in (*own, *(self._planner.states.items() if self._planner else ())):
+            states.setdefault(stack, []).append(state)
+        return standings(chain, {stack: together(found) for stack, found in states.items()})
 
     def left(self) -> list[Left]:
         """What each stack has yet to run on each kernel."""
@@ -123,9 +152,25 @@ class Course:
                     found.append(longer(wanted[0], wanted[-1]))
         return found
 
-    def end_round(self) -> None:
+    def begin_round(self, conditions: Conditions, rules: Sequence[Rule]) -> None:
+        """Number the next round; whether it counts is known from the conditions before it."""
+        self.number = self.rounds + 1
+        rule = first_broken(rules, conditions)
+        self.discarding = (rule, conditions) if rule else None
+        if rule:
+            self.discarded.append(Discarded(self.rounds, str(rule), [], conditions))
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether as many rounds were discarded as were planned."""
+        return any(len(self.discarded) >= chain.looks.most for chain in self.found.values())
+
+    def end_round(self, conditions: Conditions) -> None:
         """Plan on, after all kernels had their turn."""
-        if self._limit is None or self._boots > 1 or len(self._kernels) == 1 or not self.found:
+        if self.discarding or not self.found:
+            return
+        self.conditions.append(conditions)
+        if self._limit is None or self._boots > 1 or len(self._kernels) == 1:
             return
         if self._planner is None:
             chain = self.merged()
@@ -181,11 +226,16 @@ class Course:
             if name in self._wanted.get(boot, []) or stack_on(name, boot[0]) in between
         ]
 
+    def order(self, boot: Boot) -> tuple[int, list[str] | None, tuple[str, Conditions] | None]:
+        """What a kernel is told of the round that is running: its number, the stacks, and why it will not count."""
+        reason = (str(self.discarding[0]), self.discarding[1]) if self.discarding else None
+        return self.number, self.wanted(boot), reason
+
     def merged(self) -> ChainResults:
         """All kernels' results as one chain, with the fresh rounds of the verdicts between kernels."""
         chain = merge(self.found, self._kernels, self._boots)
         chain.confirmation = self._confirmation or chain.confirmation
-        chain.conditions = self.conditions
+        chain.conditions, chain.discarded = self.conditions, self.discarded
         if self._boots > 1 and len(self._kernels) > 1:
             chain.paired = False
             # Boots cannot be run again to confirm a failure, so each verdict has its share of the error rate.
@@ -198,10 +248,16 @@ class Course:
         for step, stack, judged in self._judge(chain):
             chain.judgements[step, stack] = [judged]
         if len(self._kernels) > 1:
-            chain.remarks = [*_marked(self.found), *(notices if self._boots == 1 else of_the_machine)(chain)]
+            chain.remarks = [*self._remarks(), *(notices if self._boots == 1 else of_the_machine)(chain)]
         else:
-            chain.remarks = [*doubts(chain), *chain.remarks]
+            chain.remarks = [*doubts(chain), *self._remarks()]
         return chain
+
+    def _remarks(self) -> list[str]:
+        """Those of the scenario, which all kernels have in common, and why there are no more rounds."""
+        first, *others = self.found.values()
+        own = [remark for remark in first.remarks if all(remark in other.remarks for other in others)]
+        return list(dict.fromkeys([*own, *([given_up(self.discarded)] if self.gave_up else [])]))
 
     def within(self) -> ChainResults | None:
         """The same samples, but each stack is compared with the baseline on the same kernel; None if that is no more.
@@ -229,7 +285,8 @@ class Course:
                 chain.judgements.update(found)
         if level is not None:
             chain.confirmation = Confirmation(chain.rounds, level, starts)
-        own = _marked(self.found)
+        own = self._remarks()
+        chain.discarded = self.discarded
         chain.remarks = [*own, *doubts(chain)] + [
             f"{kernel}: {remark}"
             for (kernel, _), part in self.found.items()
@@ -251,12 +308,6 @@ class Course:
                     if self._boots == 1 and judged.verdict:
                         judged = replace(judged, text=f"{judged.text}, of these boots")
                     yield step, stack, judged
-
-
-def _marked(found: Mapping[Boot, ChainResults]) -> list[str]:
-    """The remarks of the scenario: those that all kernels have in common."""
-    first, *others = found.values()
-    return [remark for remark in first.remarks if all(remark in other.remarks for other in others)]
 
 
 def stack_on(stack: str, kernel: str) -> str:

@@ -27,7 +27,8 @@ from pytest_fsstack.kernels.launch import Description
 from pytest_fsstack.kernels.turns import Part, TurnScheduling, drawn
 from pytest_fsstack.machine import load
 from pytest_fsstack.protocol import report_verdict
-from pytest_fsstack.report.progress import Pace, Progress, in_round
+from pytest_fsstack.report.moment import Moment
+from pytest_fsstack.report.progress import Pace, Progress
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -63,12 +64,13 @@ class Controller:
         self.directory = self._undo.enter_context(
             directories.temporary(Path(tempfile.gettempdir()), session.builder.journal, "fsstack-kernels-")
         )
-        self.settings = session.settings
+        self.settings, self._counts = session.settings, session.budgets
         self._courses: dict[str, Course] = {}
         self._paces: dict[str, Pace] = {}
-        #: The machine's counters at the end of the last round.
-        self._seen = load.read()
-        self._so_far = ""
+        #: The machine's counters before the round that is running, at both ends of a pause.
+        self._seen = (load.read(), load.read())
+        #: What the progress says of the chain that runs.
+        self._moment = Moment("", "", 0, 0)
         #: How many budgets the error rate holds for all together, as the workers counted; 0 if it is each one's own.
         self._budgets = 0
         self._lines: dict[Any, _Line] = {}
@@ -186,7 +188,8 @@ class Controller:
         told = self._lines[node].heard()
         if not told:
             return None
-        self._budgets = max(self._budgets, told[0]["budgets"])
+        self._budgets = max(self._budgets, told[0]["confirmed"])
+        self._counts.add(told[0]["budgets"], judged=0)
         measured = {index: chain for chain, tests in told[0]["chains"].items() for index in tests}
         tests: dict[str, list[int]] = {}
         for index, name in enumerate(names):
@@ -198,17 +201,24 @@ class Controller:
         limit = self.config.getoption("maxfail", 0)
         if limit and sum(course.failed for course in self._courses.values()) >= limit:
             return []
-        course = self._course(chain)
-        course.end_round()
-        now = load.read()
+        course, rules = self._course(chain), self.settings.discard_rounds
         if course.found:
-            course.conditions.append(load.conditions(self._seen, self._seen, now))
-            left = self._paces[chain].left(course.left())
-            self._so_far = "".join(f"; {part}" for part in (course.decided(), left) if part)
-            self._progress(self._state(chain, course.rounds, "") + self._so_far, True)
+            course.end_round(load.conditions(*self._seen, load.read()))
+            self._moment = self._moment._replace(
+                stacks=tuple(course.standings()),
+                decided=course.decided(),
+                left=self._paces[chain].left(course.left()),
+            )
+            self._show(chain)
+        if course.gave_up:
+            return []
         course.confirm()
-        self._seen = now
-        return [node for node in nodes if course.wanted(self._boot_of(node)) != []]
+        taking_part = [node for node in nodes if course.wanted(self._boot_of(node)) != []]
+        if taking_part:
+            self._seen = load.watch(any(rule.name.startswith("psi") for rule in rules))
+            before, now = self._seen
+            course.begin_round(load.conditions(before, now, now), rules)
+        return taking_part
 
     def line_up(self, chain: str, number: int, nodes: Sequence[Any]) -> list[Any]:
         """Drawn for a round; the reports are in the order of the kernels."""
@@ -218,14 +228,13 @@ class Controller:
     def begin(self, node: Any, chain: str, number: int, tests: int) -> None:
         """Tell a worker what its turn is for; and the others that the session lives, so that they wait on."""
         if number:
-            self._progress(self._state(chain, number, self._boot_of(node)[0]) + self._so_far, False)
+            self._show(chain, self._boot_of(node)[0])
         else:
-            self._so_far = ""
-            self._progress("", True)
+            self._moment = Moment("", "", 0, 0)
+            self._progress.end()
         for other, line in self._lines.items():
             if other is node:
-                stacks = self._course(chain).wanted(self._boot_of(node)) if number else None
-                line.tell((tests, number, stacks))
+                line.tell((tests, *(self._course(chain).order(self._boot_of(node)) if number else (0, None, None))))
             else:
                 line.tell(None)
 
@@ -234,6 +243,8 @@ class Controller:
             boot, course = self._boot_of(node), self._course(chain)
             before = course.runs
             environment = course.hear(boot, message)
+            if over := message["over"]:
+                self._counts.add(-over["waived"], judged=over["judged"])
             self._paces[chain].add(course.runs - before)
             self.results.environment.setdefault("kernels", {})[boot[0]] = environment
 
@@ -252,14 +263,23 @@ class Controller:
     @cached_property
     def _progress(self) -> Progress:
         # There is no reporter yet when this plugin is made.
-        return Progress(self.config.pluginmanager.get_plugin("terminalreporter"))
+        return Progress.of(self.config)
 
-    def _state(self, chain: str, number: int, now: str) -> str:
-        """Where a chain is, for the progress line."""
+    def _show(self, chain: str, running: str = "") -> None:
+        """Say where a chain is: between turns, so that no kernel waits for it."""
         name, _, device = chain.rpartition(" ")
         course = self._course(chain)
-        spec = self.settings.devices[int(device)].spec
-        return in_round(name, spec, number, self.settings.looks.most, now, course.confirming_since)
+        since = course.confirming_since
+        self._moment = self._moment._replace(
+            chain=name,
+            device=self.settings.devices[int(device)].spec,
+            round=max(1, course.number - (since or 0)),
+            most=self.settings.looks.most,
+            phase="planned" if since is None else "confirming",
+            running=running,
+            elapsed=self._paces[chain].elapsed,
+        )
+        self._progress(self._moment)
 
     def _boot_of(self, node: Any) -> Boot:
         kernel, boot = self._kernel_of(_index(node))
@@ -272,6 +292,7 @@ class Controller:
         try:
             return (yield)
         finally:
+            self._progress.end()
             self._conclude()
 
     def _conclude(self) -> None:
@@ -282,8 +303,12 @@ class Controller:
             self.results.chains.append(chain)
             if within := course.within():
                 self.results.chains.append(within)
-            for step, stack in chain.judgements if len(self.plan.kernels) > 1 else ():
-                self._report(chain, step, stack)
+            if len(self.plan.kernels) > 1:
+                # A limit that nothing was compared for is one that nothing was found out about.
+                least = 0 if self.plan.max_regression is None else 1
+                self._counts.add(max(least, len(chain.judgements)), judged=chain.judged)
+                for step, stack in chain.judgements:
+                    self._report(chain, step, stack)
         self._courses.clear()
 
     def _report(self, chain: ChainResults, step: str, stack: str) -> None:
@@ -318,7 +343,7 @@ class _Line:
         self._inbox: deque[str] = deque()
         channel.setcallback(self._inbox.append)
 
-    def tell(self, order: tuple[int, int, list[str] | None] | None) -> None:
+    def tell(self, order: tuple[Any, ...] | None) -> None:
         # If the worker has just gone down, xdist is about to say so.
         with contextlib.suppress(OSError):
             self.channel.send(order)

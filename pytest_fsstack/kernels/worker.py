@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import pytest
 from pytest_fsstack import options
 from pytest_fsstack.chains import Chain
 from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.conditions import Conditions
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.rounds import Rounding, Rounds
 
@@ -20,12 +22,14 @@ from pytest_fsstack.rounds import Rounding, Rounds
 class Order(NamedTuple):
     """What a turn is for: so many tests; a round of their chain, numbered from 1, or with number 0 their reports.
 
-    `stacks` are those that run in the round; None stands for all that can be built.
+    `stacks` are those that run in the round; None stands for all that can be built. A round that counts for nothing
+    comes with the rule that discards it and the machine's conditions; the next one has its number.
     """
 
     tests: int
     number: int
     stacks: list[str] | None
+    discarded: tuple[str, dict[str, float]] | None = None
 
 
 class TurnsOfWorker(Rounds):
@@ -38,13 +42,14 @@ class TurnsOfWorker(Rounds):
     def __init__(self, *words: Any, **keywords: Any) -> None:
         super().__init__(*words, **keywords)
         self._channel: Any = options.worker_input(self.config)["turns"]
-        self._orders: queue.SimpleQueue[tuple[int, int, list[str] | None] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._channel.setcallback(self._orders.put)
         self._order = Order(0, 0, None)
         self._tests_left = 0
         #: Whether the test that xdist has started is over with that: there was a round, or the session ends.
         self._lets_go = False
         #: The chain that is being run, and the stacks that it wants to run in its next round.
+        self._running: Chain | None = None
         self._rounds: Rounding
         self._wanted: list[str] = []
         #: The names of the chains here, which are the same in all workers.
@@ -62,7 +67,7 @@ class TurnsOfWorker(Rounds):
                 # A disk of a guest has a name of its own, so the devices of a chain are told apart by their order.
                 self._keys[chain] = f"{chain.id} {sum(other.id == chain.id for other in self._keys)}"
             chains.setdefault(self._keys[chain], []).append(index)
-        self._tell(chains=chains, budgets=self.confirmed_budgets)
+        self._tell(chains=chains, confirmed=self.budgets.confirmed, budgets=self.budgets.count)
 
     def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Take the turn, if there is one; run a round, or make everything ready for the reports."""
@@ -79,11 +84,13 @@ class TurnsOfWorker(Rounds):
             self._lets_go = True
             return
         if not chain.done:
-            chain.done = True
             if self._wanted:
                 # A failure on another kernel ends the session.
                 self._judge(chain)
-            self._tell_results(chain, chain.results, over=True)
+            before = self.budgets.count
+            self._end(chain)
+            over = {"waived": before - self.budgets.count, "judged": chain.results.judged}
+            self._tell_results(chain, chain.results, over)
         if nextitem is None or self.chains.get(nextitem) is not chain:
             self._tear_down(item, chain, nextitem)
 
@@ -103,8 +110,8 @@ class TurnsOfWorker(Rounds):
         return True
 
     def _run_one_round(self, chain: Chain, order: Order) -> None:
-        if order.number == 1:
-            self._rounds = self._all_rounds(chain)
+        if self._running is not chain:
+            self._running, self._rounds = chain, self._all_rounds(chain)
             self._wanted = next(self._rounds, [])
         if order.stacks is None or self._wanted:
             try:
@@ -116,11 +123,18 @@ class TurnsOfWorker(Rounds):
             results = chain.results
             results.orders += [[] for _ in range(order.number - 1 - results.rounds)]
             self._run_round(chain, order.stacks, random.Random(f"{self.seed} {chain.id} {order.number}"))
+            self._keeps(results, {})
         here = order.number - 1
         samples = {place: {here: found[here]} for place, found in chain.results.samples.items() if here in found}
         self._tell_results(chain, replace(chain.results, samples=samples, judgements={}))
 
-    def _tell_results(self, chain: Chain, results: ChainResults, over: bool = False) -> None:
+    def _keeps(self, results: ChainResults, conditions: Conditions) -> bool:
+        if self._order.discarded:
+            results.discard(*self._order.discarded)
+        return not self._order.discarded
+
+    def _tell_results(self, chain: Chain, results: ChainResults, over: Mapping[str, int] | None = None) -> None:
+        """Tell what a round measured; or when it is `over` all, and what became of its budgets."""
         self._tell(
             key=self._keys[chain],
             over=over,
@@ -128,7 +142,7 @@ class TurnsOfWorker(Rounds):
             alive=[name for name in chain.results.stacks if self._is_alive(chain, name)],
             wanted=[] if over else self._wanted,
             failed=chain.failures,
-            states=list(self.planner.states.values()) if self.planner else [],
+            states=self.planner.states if self.planner else {},
             left={} if over or not self._wanted else self.left,
         )
 

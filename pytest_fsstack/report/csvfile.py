@@ -30,4 +30,10 @@ def report(results: Results) -> str:
 
 def escaped(text: str) -> str:
     """Text that no spreadsheet takes for a formula: names of tests and units are whatever somebody wrote."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    found = writable(text)
+    return f"'{found}" if found.startswith(("=", "+", "-", "@", "\t", "\r")) else found
+
+
+def writable(text: str) -> str:
+    """Text without the one character that Python 3.10 writes into no CSV."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,23 +1,22 @@
-"""Where the rounds are: in place on a terminal, a line a round in a log."""
+"""Where the rounds are: a view in place on a terminal, a line a round in a log."""
 
 from __future__ import annotations
 
-import shutil
+import os
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_fsstack.judging.plan import Left
+from pytest_fsstack.report.moment import Moment, TimeLeft, line
 
+if TYPE_CHECKING:
+    from pytest_fsstack.report.live import View
 
-def in_round(chain: str, device: str, number: int, most: int, now: str, confirming_since: int | None = None) -> str:
-    """Where a chain is: its round, and what runs now; `confirming_since` is the round after which fresh ones began."""
-    name = chain.partition("::")[2] or chain
-    rounds = f"round {max(1, number)} of at most {most}"
-    if confirming_since is not None:
-        rounds = f"fresh round {number - confirming_since} of at most {most} (to confirm)"
-    return f"{name} on {device}: {rounds}{f': {now}' if now else ' done'}"
+#: The reporter's mark of a line that is not ended, as nobody else sets it.
+_OURS = -2
 
 
 class Pace:
@@ -26,65 +25,88 @@ class Pace:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._start, self._runs = clock, clock(), 0
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the chain began."""
+        return self._clock() - self._start
+
     def add(self, runs: int) -> None:
         """Note that so many stacks have run once."""
         self._runs += runs
 
-    def left(self, runs: Iterable[Left]) -> str:
-        """The time left, as far as it is more than a minute: ``about 3 min left, at most 12``."""
-        counts = list(runs)
-        minutes = (self._clock() - self._start) / max(1, self._runs) / 60
-        most = minutes * sum(each.most for each in counts)
+    def left(self, runs: Iterable[Left]) -> TimeLeft | None:
+        """The time left; None as long as nothing has run."""
+        if not self._runs:
+            return None
+        counts, seconds = list(runs), self.elapsed / self._runs
         known = [each.expected for each in counts if each.expected is not None]
-        if most < 1 or not self._runs:
-            return ""
-        if len(known) < len(counts):
-            return f"at most {most:.0f} min left"
-        likely = f"about {minutes * sum(known):.0f} min left"
-        return likely if sum(known) == sum(each.most for each in counts) else f"{likely}, at most {most:.0f}"
+        expected = seconds * sum(known) if len(known) == len(counts) else None
+        return TimeLeft(expected, seconds * sum(each.most for each in counts))
 
 
 class Progress:
-    """Called with the state of the round loop. Silent under ``-q``, and without a reporter, as in xdist's workers."""
+    """Called with each moment of a chain; `end` says that the chain is over, however it ended.
 
-    def __init__(self, reporter: pytest.TerminalReporter | None) -> None:
+    It is silent under ``-q``, and without a reporter, as in xdist's workers. The view is drawn only when this is
+    called, which is between steps: a thread that kept a clock going would take time from what is measured.
+    """
+
+    def __init__(self, reporter: pytest.TerminalReporter | None, *, in_place: bool = False) -> None:
         self._reporter = reporter if reporter is not None and reporter.verbosity >= 0 else None
-        self._shown = False
+        self._in_place = in_place
+        self._view: View | None = None
 
-    def __call__(self, text: str, line_done: bool) -> None:
-        """Show `text`; `line_done` says that a round has ended, and with an empty text, that all have."""
-        if self._reporter is None:
+    @classmethod
+    def of(cls, config: pytest.Config) -> Progress:
+        """In place on a terminal that can move its cursor, and that nothing but pytest writes to.
+
+        With ``-s`` and live logs, tests write among the lines of the view, which would then erase some of theirs.
+        So do their commands with any other way of capturing than by descriptors.
+        """
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        logs = config.pluginmanager.hasplugin("logging")
+        tests_write = (
+            config.getoption("capture", "fd") != "fd"
+            or config.getoption("log_cli_level", None) is not None
+            or bool(logs and config.getini("log_cli"))
+        )
+        movable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+        return cls(reporter, in_place=bool(reporter and reporter.isatty and movable and not tests_write))
+
+    def __call__(self, moment: Moment) -> None:
+        reporter = self._reporter
+        if reporter is None:
             return
-        if self._reporter.isatty:
-            if text:
-                self._show(self._reporter, text)
-            else:
-                self._erase(self._reporter)
-        elif text and line_done:
-            self._reporter.write_line(text)
-            self._reporter.flush()
+        if not self._in_place:
+            if not moment.running:
+                reporter.write_line(line(moment))
+                reporter.flush()
+            return
+        if self._view is not None and reporter.currentfspath != _OURS:
+            # Somebody has written a line below it.
+            self.leave()
+        if self._view is None:
+            from pytest_fsstack.report.live import View
 
-    def _show(self, reporter: pytest.TerminalReporter, text: str) -> None:
-        if not self._shown:
             reporter.ensure_newline()
             # As the reporter itself marks a line that it did not end: whatever comes next starts on a new one, also
             # when the loop is interrupted.
-            reporter.currentfspath = -2
-            self._shown = True
-        width = _width()
-        reporter.write(f"\r{_cut(text, width):<{width}}", flush=True)
+            reporter.currentfspath = _OURS
+            self._view = View(reporter)
+        self._view.show(moment)
 
-    def _erase(self, reporter: pytest.TerminalReporter) -> None:
-        if self._shown:
-            reporter.write(f"\r{'':<{_width()}}\r", flush=True)
-            reporter.currentfspath = None
-            self._shown = False
+    def end(self) -> None:
+        """Take the view away."""
+        if self._reporter is not None and self._view is not None:
+            if self._reporter.currentfspath == _OURS:
+                self._view.erase()
+                self._reporter.currentfspath = None
+            else:
+                self._view.leave()
+            self._view = None
 
-
-def _width() -> int:
-    # Text in the last column makes some terminals go on to the next line.
-    return shutil.get_terminal_size().columns - 1
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+    def leave(self) -> None:
+        """Leave the view as it is to who takes over the terminal, as the debugger does; the next one stands below."""
+        if self._view is not None:
+            self._view.leave()
+            self._view = None

@@ -12,6 +12,7 @@ from pytest_fsstack import options
 if TYPE_CHECKING:
     from pytest_fsstack.chains import Chain
     from pytest_fsstack.judging.budget import Budget, Rule
+    from pytest_fsstack.judging.results import Results
     from pytest_fsstack.session.marks import Mistakes
     from pytest_fsstack.settings import Settings
 
@@ -22,8 +23,9 @@ class Budgets:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
         self._doubted: set[str] = set()
-        #: How many the selected tests have.
+        #: How many the selected tests have that are to be judged; those of workers are told by `add`.
         self.count = 0
+        self._told: int | None = None
         self._overheads = self._measured_tests = 0
 
     def of(self, item: pytest.Item, stack: str, is_baseline: bool) -> list[Budget]:
@@ -96,6 +98,23 @@ class Budgets:
         with options.blaming(source.where):
             if problem := unmatched(map(parse, source.texts), list(stacks), possible=self._settings.known):
                 raise ValueError(problem)
+
+    def waive(self, chain: Chain, items: Iterable[pytest.Item]) -> None:
+        """Leave out those of tests that were not to be judged, as it turned out."""
+        from pytest_fsstack.chains import parameter_of
+
+        for item in items:
+            if parameter := parameter_of(item):
+                self.count -= len(self.of(item, parameter.id, parameter.id == chain.baseline))
+
+    def add(self, count: int, judged: int) -> None:
+        """Those of the workers of kernels, or between kernels."""
+        self.count += count
+        self._told = (self._told or 0) + judged
+
+    def unjudged(self, results: Results) -> int:
+        """How many nothing was found out about; those that are not decided were judged."""
+        return max(0, self.count - (results.judged if self._told is None else self._told))
 
     @property
     def confirmed(self) -> int:

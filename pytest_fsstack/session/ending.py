@@ -22,6 +22,7 @@ class Ending:
         self._config, self._settings, self._budgets = session.config, session.settings, session.budgets
         self._files = _report_files(session)
         self._pytest: pytest.Session | None = None
+        self._summarized = False
 
     @property
     def _results(self) -> Results:
@@ -41,17 +42,17 @@ class Ending:
     @property
     def _judged_nothing(self) -> bool:
         """Whether there were budgets, and nothing was found out about any of them."""
-        return bool(self._budgets.count) and not self._results.judged and not runs_once(self._config)
+        return bool(self._unjudged) and self._unjudged == self._budgets.count
 
     @property
     def _unjudged(self) -> int:
         """How many budgets nothing was found out about."""
-        return 0 if runs_once(self._config) else max(0, self._budgets.count - self._results.judged)
+        return 0 if runs_once(self._config) else self._budgets.unjudged(self._results)
 
     def finish(self, session: pytest.Session) -> None:
         """Complete the results with what is known only now."""
         self._pytest = session
-        if self._session.is_worker or self._session.only_collects:
+        if self._session.is_worker or self._session.only_looks:
             return  # the controller has what there is to write, if there is anything
         self._session.complete_results()
         self._results.interrupted = _why_ended(session)
@@ -64,7 +65,8 @@ class Ending:
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Show the tables, then write the reports that were asked for, each by itself."""
-        if self._session.only_collects:
+        self._summarized = True
+        if self._session.only_looks:
             return
         from pytest_fsstack.report import benchmark, terminal
 
@@ -89,6 +91,14 @@ class Ending:
             self._say(
                 f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged", red=True
             )
+
+    def make_up(self) -> None:
+        """Do what waits for pytest's summary, if there was none: after a signal, --no-summary, an internal error."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        by_signal = self._pytest is not None and int(self._pytest.exitstatus) >= 128
+        if by_signal and reporter is not None and not self._summarized and not self._config.getoption("no_summary"):
+            self.summarize(reporter)
+        self.write_reports()
 
     def _print_for_machines(self, reporter: pytest.TerminalReporter) -> None:
         """Lines for whoever reads the console, as they are."""
@@ -126,10 +136,11 @@ class Ending:
 def header(session: Session) -> list[str]:
     """What is said of the settings above the progress of the tests."""
     settings = session.settings
-    rounds = str(settings.looks.most) if settings.fixed_rounds else f"at most {settings.looks.most}"
+    most = "1 round" if settings.looks.most == 1 else f"{settings.looks.most} rounds"
+    rounds = most if settings.fixed_rounds else f"at most {most}"
     devices = ", ".join(device.spec for device in settings.devices)
-    lines = [f"fsstack: {devices}; {rounds} rounds; --fsstack-seed={settings.seed}"]
-    if session.only_collects:
+    lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
+    if session.only_looks:
         return lines
     from pytest_fsstack.measuring.timed import can_drop_caches
 
@@ -141,8 +152,8 @@ def header(session: Session) -> list[str]:
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
     if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
         lines.append(
-            f"fsstack: {rounds} rounds are too few for a verdict: at least {settings.looks.minimum_rounds} are "
-            f"needed at --fsstack-alpha={settings.looks.alpha:g}"
+            f"fsstack: {most} {'is' if settings.looks.most == 1 else 'are'} too few for a verdict: at least "
+            f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"
         )
     return lines
 
@@ -156,7 +167,7 @@ def _report_files(session: Session) -> list[ReportFile]:
     """Where the reports go, tried out. Raises `pytest.UsageError`."""
     from pytest_fsstack.report.files import ReportError, ReportFile, check_all
 
-    if session.is_worker:
+    if session.is_worker or session.only_looks:
         return []
     files = [ReportFile(name, path) for name, path in session.settings.reports]
     try:

@@ -23,7 +23,7 @@ from pytest_fsstack.session.parameters import Parameters
 from pytest_fsstack.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from pytest_fsstack.chains import StackParameter
+    from pytest_fsstack.chains import Chain, StackParameter
     from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.rounds import Rounds
@@ -45,6 +45,8 @@ class Session:
         self.budgets = Budgets(config, settings)
         self.builder = Builder(config, settings, self.interject)
         self.ending = Ending(self)
+        #: The chain of each selected test on stacks.
+        self.chains: dict[pytest.Item, Chain] = {}
         #: How many of the selected chains measure.
         self.timed_chains = 0
         self._signals = ExitStack()
@@ -70,9 +72,9 @@ class Session:
         return {name: shape for found in self.config.hook.pytest_fsstack_tables() for name, shape in found.items()}
 
     @property
-    def only_collects(self) -> bool:
+    def only_looks(self) -> bool:
         """Whether nothing is to be measured, so that what is for measuring need not be imported."""
-        return bool(self.config.getoption("collectonly"))
+        return options.only_looks(self.config)
 
     @property
     def is_worker(self) -> bool:
@@ -98,7 +100,7 @@ class Session:
         if self.settings.control:
             selecting.set_controls_aside(self.config, items)
         complete = not (any("::" in argument for argument in self.config.args) or self.config.getoption("lf", False))
-        chains = chains_of(collected, items, complete)
+        chains = self.chains = chains_of(collected, items, complete)
         for chain in dict.fromkeys(chains.values()):
             for item in chain.examples():
                 marks.check(item, self.shapes, self.mistakes)
@@ -110,11 +112,11 @@ class Session:
         self.mistakes.refuse()
         selecting.obey_benchmark_options(self.config, items)
         selecting.refuse_company(self.config, items)
-        if not self.only_collects and not self.is_worker:
+        if not self.only_looks and not self.is_worker:
             # A worker does it at its first stack: it cannot end the session with one line.
             self.builder.hold_all(chain.device for chain in chains.values())
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
-        if chains and not self.only_collects:
+        if chains and not self.only_looks:
             self._catch_signals()
         worker = options.worker_input(self.config)
         if plugin and (chains or worker):
@@ -127,13 +129,12 @@ class Session:
                     self.results,
                     looks=self.settings.looks,
                     seed=self.settings.seed,
-                    budgets=self.budgets.of,
+                    budgets=self.budgets,
                     strict=self.settings.strict,
                     discard=self.settings.discard_rounds,
-                    confirmed_budgets=self.budgets.confirmed,
                     missing_fails=self.settings.missing_fails,
                     mounts=lambda: self.builder.mounts,
-                    progress=Progress(self.config.pluginmanager.get_plugin("terminalreporter")),
+                    progress=Progress.of(self.config),
                     worker=worker,
                 ),
                 "fsstack-rounds",
@@ -234,7 +235,7 @@ class Session:
 
     def lacking_kernel(self) -> list[str]:
         """The stacks of the tables that only another kernel could build; none where a kernel was chosen."""
-        if self.only_collects:
+        if self.only_looks:
             return []
         from pytest_fsstack.machine.needs import LackKind, lacking
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
+
 import pytest
+
+from tests.warm import Warm
 
 LAYERS = '''
 import contextlib
@@ -93,6 +99,18 @@ class Project:
     @property
     def log(self) -> list[str]:
         return (self.pytester.path / "log").read_text().splitlines()
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    with contextlib.closing(Warm()) as found:
+        yield found
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setattr(pytester, "runpytest_subprocess", functools.partial(warm.run, pytester))
+    return pytester
 
 
 @pytest.fixture

@@ -285,6 +285,7 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
         import pytest
 
         @pytest.mark.fsstack("easy", "easy | hard")
+        @pytest.mark.fsstack_budget("30%")
         def test_it(fsstack, timed):
             pass
 
@@ -297,6 +298,8 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
     shown = [line.split()[:2] for line in result.outlines if line.split()[:1] in (["stack"], ["workload"], ["layer"])]
     assert shown == [["stack", "easy"], ["stack", "easy+hard"], ["workload", "frobnicate"]]
     assert result.ret == 1
+    # Nobody meant it to judge anything.
+    result.stdout.no_fnmatch_line("*budget*")
     result = run(pytester, "--fsstack-doctor", "-k", "test_it and not hard")
     shown = [line.split()[:2] for line in result.outlines if line.split()[:1] in (["stack"], ["workload"], ["layer"])]
     assert shown == [["stack", "easy"]]

@@ -113,6 +113,26 @@ def pytest_configure(config):
     result.stderr.fnmatch_lines(["*it has a budget over the baseline plain, which was not collected*"])
 
 
+def test_the_budget_of_a_class_is_none_of_its_steps_that_only_prepare(project: Project) -> None:
+    project.write("""
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+@pytest.mark.fsstack_budget(overhead=90.0)
+class TestIt:
+    def test_prepare(self, fsstack):
+        (fsstack.path / "file").write_text("text")
+
+    def test_read(self, fsstack, timed):
+        with timed(cold=False):
+            (fsstack.path / "file").read_text()
+""")
+    result = project.run("--fsstack-rounds=6", "--fsstack-budget=crypt: seconds <= 9", "--fsstack-exit=bisect")
+    result.assert_outcomes(passed=4)
+    result.stdout.no_fnmatch_line("*of this session*judged*")
+    result.stdout.fnmatch_lines(["*git bisect is told good*"])
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_budget_whose_baseline_this_machine_lacks_is_skipped_and_counted(project: Project, strict: bool) -> None:
     lacking = UNMARKED.replace('"plain"', '"none = absent"').replace("TestCost", "TestOther")

@@ -347,6 +347,49 @@ def test_an_interrupt_keeps_the_rounds_so_far(kernels: Project) -> None:
     assert samples == {f"{stack}:{kernel}": [1, 2] for stack in ("plain", "crypt") for kernel in ("old", "new")}
 
 
+BUSY = """
+from pytest_fsstack.machine import load
+
+rounds = iter(range(1, 10**6))
+
+def watch(before):
+    reading = load.Reading(0.0, load=5.0 if next(rounds) in (ROUNDS) else 0.5)
+    return reading, reading
+
+load.watch = watch
+"""
+
+
+def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernels: Project) -> None:
+    conftest = kernels.pytester.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "1, 4"))
+    words = ("--fsstack-max-regression=900%", "--fsstack-budget=900%", "--fsstack-discard-rounds=load>2", "-k", "First")
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json", *words)
+    result.assert_outcomes(passed=6)
+    result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)), run in *"])
+    result.stdout.no_fnmatch_line("*of this session*judged*")
+    assert set(Counter(kernels.log).values()) == {8}
+    both, within = json.loads((kernels.pytester.path / "out.json").read_text())["chains"]
+    assert both["rounds"] == within["rounds"] == 6
+    assert [each["place"] for each in both["discarded"]] == [1, 3]
+    everywhere = {f"{stack}:{kernel}" for stack in ("plain", "crypt") for kernel in ("old", "new")}
+    for each in both["discarded"]:
+        assert set(each["order"]) == everywhere
+        assert {sample["stack"] for sample in each["samples"]} == everywhere
+    assert all(found["rounds"] == [1, 2, 3, 4, 5, 6] for found in both["steps"][0]["stacks"].values())
+
+
+def test_kernels_on_a_machine_that_is_always_busy_end_after_as_many_rounds_as_planned(kernels: Project) -> None:
+    conftest = kernels.pytester.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "*range(1000), 0"))
+    words = ("--fsstack-max-regression=900%", "--fsstack-budget=900%", "--fsstack-discard-rounds=load>2", "-k", "First")
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", *words)
+    result.stdout.fnmatch_lines(["[*] 6 discarded: load>2 (6); no more were run in their place, *"])
+    # Of each kernel's own, and between them.
+    result.stdout.fnmatch_lines(["fsstack: none of the 3 budgets of this session was judged"])
+    assert set(Counter(kernels.log).values()) == {6}
+
+
 def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
     result = run(
         kernels,
@@ -467,6 +510,10 @@ def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
         (
             ["--fsstack-kernel=a", "--fsstack-max-regression=lots"],
             "--fsstack-max-regression: must be a percentage such as 5% (got 'lots')",
+        ),
+        (
+            ["--fsstack-kernel=a", "--fsstack-discard-rounds=load>2, steal>5%"],
+            "--fsstack-discard-rounds: steal is known only after a round, *; with --fsstack-kernel, rules may be *",
         ),
         (["--fsstack-kernel=a", "-n2"], "*leave -n and --tx out*"),
         (["--fsstack-kernel=a", "-p", "no:xdist"], "*needs pytest-xdist*pip install pytest-fsstack?kernel?*"),

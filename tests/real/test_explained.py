@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack.command.explain import explained
+from pytest_fsstack.explain import explained
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine import commands

@@ -109,16 +109,6 @@ def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: P
     assert list(journals.iterdir()) == []
 
 
-def test_a_clean_up_waits_for_no_other_unless_it_was_asked_for(tmp_path: Path) -> None:
-    journals = tmp_path / "journals"
-    journals.mkdir(mode=0o700)
-    (journals / "1-0.jsonl").write_text("rubbish\n")
-    with journal._alone(journals, wait=True) as alone:
-        assert alone
-        assert journal.cleanup(journals, {}, asked=False) == journal.Said()
-    assert len(journal.cleanup(journals, {}, asked=False).left) == 1
-
-
 KILLED_IN_A_TEST = """
 import os, subprocess
 from pathlib import Path

@@ -25,6 +25,7 @@ PYTEST = {
     "past",
     "kernels",
     "doctor",
+    "dryrun",
     "cleanup",
     "hooks",
     "plugin",

@@ -28,13 +28,12 @@ def told(
         seconds = (cost if name == "luks+ext4" else 1.0) + number * (1e-5 if boot == OLD else 2e-5)
         chain.add("write", name, Sample({"seconds": seconds}))
     results = saved.dump(Results({"machine": boot[0]}, [chain]))
-    plan = {"states": ["running"] * len(wanted), "left": {name: [None, 80 - number] for name in wanted}}
-    return {"over": False, "results": results, "alive": alive, "wanted": wanted, "failed": 0, **plan}
+    plan = {"states": dict.fromkeys(wanted, "running"), "left": {name: [None, 80 - number] for name in wanted}}
+    return {"over": None, "results": results, "alive": alive, "wanted": wanted, "failed": 0, **plan}
 
 
 def test_before_the_first_round_everything_runs() -> None:
     course = Course(["old", "new"], 1, 0.05)
-    course.end_round()
     assert course.wanted(OLD) is None
     assert course.wanted(NEW) is None
 
@@ -43,7 +42,7 @@ def test_without_a_limit_between_kernels_each_kernel_runs_what_its_own_budgets_w
     course = Course(["old", "new"], 1, None)
     assert course.hear(OLD, told(OLD, 1, 1.5, ["ext4", "luks+ext4"])) == {"machine": "old"}
     course.hear(NEW, told(NEW, 1, 1.5, []))
-    course.end_round()
+    course.end_round({})
     assert course.wanted(OLD) == ["ext4", "luks+ext4"]
     assert course.wanted(NEW) == []
 
@@ -56,7 +55,7 @@ def test_a_stack_runs_on_both_kernels_until_its_verdict_between_them_is_reached(
             assert course.wanted(boot) in (None, STACKS)
             # ext4 is the same on both; luks+ext4 is now faster and now slower on the new kernel.
             course.hear(boot, told(boot, number, 1.5 * (noise[number - 1] if boot == NEW else 1.0), []))
-        course.end_round()
+        course.end_round({})
     assert course.wanted(OLD) == course.wanted(NEW) == ["luks+ext4"]
     chain = course.conclude()
     assert chain.worst("write", "ext4:new") == "pass"
@@ -68,7 +67,7 @@ def test_what_failed_or_went_down_on_one_kernel_is_compared_with_nothing() -> No
     course = Course(["old", "new"], 1, 0.05)
     course.hear(OLD, told(OLD, 1, 1.5, []))
     course.hear(NEW, told(NEW, 1, 1.5, [], alive=["ext4"]))
-    course.end_round()
+    course.end_round({})
     assert course.wanted(OLD) == course.wanted(NEW) == ["ext4"]
     course.lose(NEW)
     assert course.wanted(OLD) == course.wanted(NEW) == []
@@ -84,7 +83,7 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
             assert stacks == (STACKS if number <= 8 else ["luks+ext4"])
             cost = (1.5 if number <= 8 else later) if boot == NEW else 1.0
             course.hear(boot, told(boot, number, cost, [], looks=Looks.fixed(8)))
-        course.end_round()
+        course.end_round({})
         said = {8: "1 pass, 1 fail", 16: "2 pass" if outcome == "pass" else "1 pass, 1 fail"}
         assert course.decided() == said.get(number, "" if number < 8 else "1 pass")
         assert course.left() == [Left(8 - number % 8, 16 - number)] * 4 if number < 8 else True
@@ -135,7 +134,7 @@ def test_rounds_of_several_boots_do_not_decide_between_kernels() -> None:
     for boot in 0, 1:
         for kernel in "old", "new":
             course.hear((kernel, boot), told((kernel, boot), 1, 1.5, []))
-    course.end_round()
+    course.end_round({})
     assert course.wanted(("new", 1)) == []
     assert course.conclude().looks == Looks.fixed(2)
 
@@ -148,7 +147,7 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(budgets: int
             cost = factor * (1.3 if kernel == "new" else 1.0)
             for number in 1, 2:
                 course.hear((kernel, boot), told((kernel, boot), number, cost, []))
-    course.end_round()
+    course.end_round({})
     chain = course.conclude()
     (judged,) = chain.judgements["write", "luks+ext4:new"]
     assert judged.outcome == outcome
@@ -176,3 +175,20 @@ def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
     found = course.conclude().estimate("write", "luks+ext4:new")
     assert found is not None
     assert found.overhead == pytest.approx(0, abs=1e-3)
+
+
+def test_each_stack_on_each_kernel_stands_with_what_it_costs_more_than_on_the_first() -> None:
+    course = Course(["old", "new"], 1, 0.05)
+    for number in range(1, 9):
+        for boot in OLD, NEW:
+            course.hear(boot, told(boot, number, 3.0 if boot == NEW else 1.5, ["luks+ext4"] if boot == OLD else []))
+        course.end_round({})
+    found = {each.stack: each for each in course.standings()}
+    slower = found["luks+ext4:new"]
+    assert slower.state == "fail"
+    assert slower.estimate is not None
+    assert slower.estimate.overhead == pytest.approx(1.0, abs=0.01)
+    assert slower.budget == 0.05
+    # Its kernel's own budget keeps it running.
+    assert found["luks+ext4:old"].state == "running"
+    assert found["luks+ext4:old"].estimate is None

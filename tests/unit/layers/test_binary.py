@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.command.explain import explained
+from pytest_fsstack.explain import explained
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Program

@@ -1,11 +1,22 @@
-"""What the progress line says of the time that is left."""
+"""The progress of a chain: the time that is left, a line a round in a log, a view in place on a terminal."""
 
 from __future__ import annotations
 
+import math
+import re
+import subprocess
+import sys
+
 import pytest
+from rich.console import Console
 
 from pytest_fsstack.judging.plan import Left
-from pytest_fsstack.report.progress import Pace, in_round
+from pytest_fsstack.judging.standing import Standing
+from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.report.live import rendered
+from pytest_fsstack.report.moment import Moment, TimeLeft, in_minutes, line
+from pytest_fsstack.report.progress import Pace, Progress
+from tests.terminal import Reporter, screen
 
 
 @pytest.mark.parametrize(
@@ -21,14 +32,244 @@ from pytest_fsstack.report.progress import Pace, in_round
 def test_the_time_left_is_said_at_most_and_as_expected(left: list[Left], said: str) -> None:
     now = [100.0]
     pace = Pace(lambda: now[0])
-    assert pace.left([Left(4, 12)]) == ""
+    assert pace.left([Left(4, 12)]) is None
     pace.add(3)
     now[0] += 60
-    assert pace.left(left) == said
+    assert in_minutes(pace.left(left)) == said
+    assert pace.elapsed == 60
 
 
-def test_a_round_is_said_with_what_runs_in_it() -> None:
-    assert in_round("test_it.py::TestA", "loop", 0, 80, "xfs") == "TestA on loop: round 1 of at most 80: xfs"
-    assert in_round("test_it.py::TestA", "loop", 8, 80, "") == "TestA on loop: round 8 of at most 80 done"
-    fresh = in_round("test_it.py::TestA", "loop", 19, 80, "", 16)
-    assert fresh == "TestA on loop: fresh round 3 of at most 80 (to confirm) done"
+EARLY = Estimate(2.1, -1, math.inf, 0.9, 3)
+TENTH = Estimate(0.1, 0.052, 0.148, 0.9, 16)
+STANDINGS = (
+    Standing("ext4", "measured"),
+    Standing("xfs", "pass", "read", "seconds", TENTH, 0.3),
+    Standing("luks+ext4", "fail", "write", "written_bytes", TENTH, 0.05),
+    Standing("ecryptfs+a-very-long-name+btrfs", "running", "read", "seconds", EARLY, 0.3),
+)
+MOMENT = Moment(
+    "test_it.py::TestA",
+    "loop",
+    16,
+    80,
+    running="xfs",
+    step="read",
+    stacks=STANDINGS,
+    decided="1 pass, 1 fail",
+    costliest=STANDINGS[3],
+    elapsed=75.9,
+    left=TimeLeft(200.0, 700.0),
+)
+
+
+def test_a_round_is_a_line_of_a_log() -> None:
+    first = Moment("test_it.py::TestA", "loop", 1, 80, running="xfs")
+    assert line(first) == "TestA on loop: round 1 of at most 80: xfs"
+    assert line(first._replace(round=8, running="")) == "TestA on loop: round 8 of at most 80 done"
+    fresh = first._replace(round=3, phase="confirming", running="")
+    assert line(fresh) == "TestA on loop: fresh round 3 of at most 80 (to confirm) done"
+    assert line(MOMENT._replace(running="")) == (
+        "TestA on loop: round 16 of at most 80 done; 1 pass, 1 fail; costliest so far: read on "
+        "ecryptfs+a-very-long-name+btrfs 210.0 %; about 3 min left, at most 12"
+    )
+
+
+def shown(moment: Moment, width: int) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(rendered(moment, console))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_the_view_says_where_the_chain_is_and_where_each_stack_stands() -> None:
+    assert shown(MOMENT, 120) == [
+        "round 16 of at most 80: TestA on loop",
+        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12",
+        "1 pass, 1 fail; costliest so far: read on ecryptfs+a-very-long-name+btrfs 210.0 %",
+        "stack                                      overhead  interval       budget  of",
+        "ext4                             measured",
+        "xfs                              pass       +10.0 %  5.2 to 14.8 %    30 %  read",
+        "luks+ext4                        FAIL       +10.0 %  5.2 to 14.8 %     5 %  write written_bytes",
+        "ecryptfs+a-very-long-name+btrfs  running     +210 %                   30 %  read",
+    ]
+    assert shown(MOMENT, 200) == shown(MOMENT, 120)
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (80, ["stack", "overhead", "interval", "budget"]),
+        (70, ["stack", "overhead", "interval"]),
+        (55, ["stack", "overhead"]),
+        (20, ["stack"]),
+    ],
+)
+def test_what_does_not_fit_is_left_out_or_cut(width: int, columns: list[str]) -> None:
+    lines = shown(MOMENT, width)
+    assert len(lines) == 8
+    assert max(map(len, lines)) <= width
+    assert lines[3].split() == columns
+
+
+def run(progress: Progress) -> None:
+    for number in 1, 2:
+        for stack in "ext4", "xfs":
+            progress(MOMENT._replace(round=number, running=stack))
+        if number == 1:
+            progress(MOMENT._replace(round=number, running="", step=""))
+
+
+def in_place(reporter: Reporter) -> Progress:
+    return Progress(reporter, in_place=True)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "20")
+
+
+def test_on_a_terminal_the_view_is_drawn_over_and_over_in_its_place() -> None:
+    reporter = Reporter(isatty=True)
+    run(in_place(reporter))
+    lines = screen(reporter.text)
+    assert lines[:3] == [
+        "",
+        "round 2 of at most 80: TestA on loop",
+        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12",
+    ]
+    assert len(lines) == 9
+
+
+def test_at_its_end_nothing_of_it_is_left_and_another_one_may_begin() -> None:
+    reporter = Reporter(isatty=True)
+    progress = in_place(reporter)
+    for _ in range(2):
+        run(progress)
+        progress.end()
+        reporter.write_line("test_it.py FF")
+    progress.end()
+    assert [line for line in screen(reporter.text) if line] == ["test_it.py FF"] * 2
+    assert reporter.text.rfind("\x1b[?25h") > reporter.text.rfind("\x1b[?25l") > 0
+
+
+def test_more_stacks_than_the_terminal_has_lines_leave_nothing_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "6")
+    reporter = Reporter(isatty=True)
+    progress = in_place(reporter)
+    run(progress)
+    assert len(screen(reporter.text)) == 1 + 6
+    progress.end()
+    assert not any(screen(reporter.text))
+
+
+def test_the_cursor_is_never_hidden_while_something_runs() -> None:
+    reporter = Reporter(isatty=True)
+    in_place(reporter)(MOMENT)
+    assert reporter.text.rfind("\x1b[?25h") > reporter.text.rfind("\x1b[?25l")
+
+
+def test_what_others_write_stays_and_the_view_goes_on_below() -> None:
+    reporter = Reporter(isatty=True)
+    progress = in_place(reporter)
+    run(progress)
+    reporter.write_line("fsstack: removed what a killed session left")
+    run(progress)
+    lines = screen(reporter.text)
+    assert lines[9] == "fsstack: removed what a killed session left"
+    assert lines[10] == "round 2 of at most 80: TestA on loop"
+    reporter.write_line("!!! KeyboardInterrupt !!!")
+    progress.end()
+    assert "!!! KeyboardInterrupt !!!" in screen(reporter.text)
+
+
+def test_who_takes_over_the_terminal_finds_it_as_it_was() -> None:
+    reporter = Reporter(isatty=True)
+    progress = in_place(reporter)
+    run(progress)
+    before = screen(reporter.text)
+    progress.leave()
+    progress.end()
+    assert screen(reporter.text) == before
+
+
+def test_without_colours_there_are_none() -> None:
+    reporter = Reporter(isatty=True)
+    reporter.hasmarkup = False
+    run(in_place(reporter))
+    assert not re.search(r"\x1b\[[0-9;]*m", reporter.text)
+    reporter.hasmarkup = True
+    run(in_place(reporter))
+    assert re.search(r"\x1b\[[0-9;]*m", reporter.text)
+
+
+def test_in_a_log_there_is_a_line_a_round() -> None:
+    reporter = Reporter()
+    progress = Progress(reporter)  # type: ignore[arg-type]
+    run(progress)
+    progress.end()
+    assert reporter.text == f"\n{line(MOMENT._replace(round=1, running='', step=''))}\n"
+
+
+@pytest.mark.parametrize("isatty", [True, False])
+def test_quiet_is_silent(isatty: bool) -> None:
+    reporter = Reporter(isatty=isatty, verbosity=-1)
+    progress = Progress(reporter, in_place=isatty)  # type: ignore[arg-type]
+    run(progress)
+    progress.end()
+    assert reporter.text == ""
+
+
+def test_without_a_reporter_it_is_silent() -> None:
+    progress = Progress(None, in_place=True)
+    run(progress)
+    progress.end()
+
+
+def test_only_a_view_imports_rich() -> None:
+    code = "import sys, pytest_fsstack.rounds, pytest_fsstack.report.progress; print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+class Config:
+    """As much of pytest's configuration as says where the tests write."""
+
+    def __init__(self, isatty: bool, **options: object) -> None:
+        self._options, self._ini = options, options.pop("log_cli", False)
+        self._reporter = Reporter(isatty=isatty)
+        self.pluginmanager = self
+
+    def get_plugin(self, name: str) -> Reporter:
+        return {"terminalreporter": self._reporter}[name]
+
+    def hasplugin(self, name: str) -> bool:
+        return name == "logging"
+
+    def getoption(self, name: str, default: object) -> object:
+        return self._options.get(name, default)
+
+    def getini(self, name: str) -> object:
+        return {"log_cli": self._ini}[name]
+
+
+@pytest.mark.parametrize(
+    ("config", "term", "in_place"),
+    [
+        (Config(True), "xterm", True),
+        (Config(True), "dumb", False),
+        (Config(True), "", False),
+        (Config(False), "xterm", False),
+        (Config(True, capture="no"), "xterm", False),
+        (Config(True, capture="sys"), "xterm", False),
+        (Config(True, log_cli_level="INFO"), "xterm", False),
+        (Config(True, log_cli=True), "xterm", False),
+    ],
+)
+def test_the_view_is_for_a_terminal_to_which_no_test_writes(
+    monkeypatch: pytest.MonkeyPatch, config: Config, term: str, in_place: bool
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    Progress.of(config)(MOMENT)  # type: ignore[arg-type]
+    # In a log, a round that runs is no line yet.
+    assert bool(config.get_plugin("terminalreporter").text) is in_place

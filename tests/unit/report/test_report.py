@@ -16,8 +16,8 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN, csvfile, jsonfile, markdown, terminal
-from pytest_fsstack.report.progress import Progress
 from pytest_fsstack.units import OverheadUnit
+from tests.terminal import Reporter
 
 STEPS = ["write", "extract", "du", "rsync", "delete"]
 #: Each stack with what it costs: one is equal, one far above its budget, one is not there, one is lost on the way.
@@ -310,95 +310,6 @@ def test_the_built_in_reports_take_results_and_give_text() -> None:
     stores = {"bencher", "github-benchmark", "otava", "openmetrics", "lava", "ktap"}
     assert set(BUILT_IN) == {"json", "markdown", "csv", "tables", "html", "heatmap", "forest"} | stores
     assert all(report(made()).endswith("\n") for report in BUILT_IN.values())
-
-
-class Reporter:
-    """As much of pytest's terminal reporter as is used, which keeps what is written to it."""
-
-    def __init__(self, *, isatty: bool = False, verbosity: int = 0) -> None:
-        self.isatty, self.hasmarkup, self.verbosity = isatty, isatty, verbosity
-        self.currentfspath: object = "test_it.py"
-        self.text = ""
-
-    def ensure_newline(self) -> None:
-        if self.currentfspath:
-            self.write("\n")
-            self.currentfspath = None
-
-    def write(self, content: str, *, flush: bool = False) -> None:
-        self.text += content
-
-    def write_line(self, line: str) -> None:
-        self.ensure_newline()
-        self.write(f"{line}\n")
-
-    def section(self, title: str) -> None:
-        self.text += f"=== {title} ===\n"
-
-    def flush(self) -> None:
-        pass
-
-
-def screen(text: str) -> list[str]:
-    """The lines that a terminal shows after `text`."""
-    lines = []
-    for line in text.split("\n"):
-        shown = ""
-        for part in line.split("\r"):
-            shown = part + shown[len(part) :]
-        lines.append(shown.rstrip())
-    return lines
-
-
-def run(reporter: Reporter) -> None:
-    progress = Progress(reporter)  # type: ignore[arg-type]
-    progress("round 1 of 2: a long one, ext4+gocryptfs", False)
-    progress("round 1 of 2: ext4", False)
-    progress("round 1 of 2 done", True)
-    progress("round 2 of 2: ext4", False)
-
-
-class TestProgress:
-    def test_on_a_terminal_one_line_is_rewritten(self) -> None:
-        reporter = Reporter(isatty=True)
-        run(reporter)
-        assert screen(reporter.text) == ["", "round 2 of 2: ext4"]
-
-    def test_at_the_end_the_line_is_erased(self) -> None:
-        reporter = Reporter(isatty=True)
-        run(reporter)
-        Progress(reporter)("", True)  # type: ignore[arg-type]
-        progress = Progress(reporter)  # type: ignore[arg-type]
-        progress("again", False)
-        progress("", True)
-        assert screen(reporter.text)[-1] == ""
-
-    def test_what_interrupts_the_line_starts_a_new_one(self) -> None:
-        reporter = Reporter(isatty=True)
-        run(reporter)
-        reporter.write_line("!!! KeyboardInterrupt !!!")
-        assert screen(reporter.text)[1:3] == ["round 2 of 2: ext4", "!!! KeyboardInterrupt !!!"]
-
-    def test_a_line_is_cut_to_the_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("COLUMNS", "40")
-        reporter = Reporter(isatty=True)
-        Progress(reporter)("x" * 100, False)  # type: ignore[arg-type]
-        assert screen(reporter.text)[-1] == "x" * 36 + "..."
-
-    def test_in_a_log_a_line_a_round(self) -> None:
-        reporter = Reporter()
-        run(reporter)
-        Progress(reporter)("", True)  # type: ignore[arg-type]
-        assert reporter.text == "\nround 1 of 2 done\n"
-
-    @pytest.mark.parametrize("isatty", [True, False])
-    def test_quiet_is_silent(self, isatty: bool) -> None:
-        reporter = Reporter(isatty=isatty, verbosity=-1)
-        run(reporter)
-        assert reporter.text == ""
-
-    def test_without_a_reporter_it_is_silent(self) -> None:
-        Progress(None)("round 1", True)
 
 
 def test_csv_takes_no_name_for_a_formula() -> None:

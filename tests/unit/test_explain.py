@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 
-from pytest_fsstack.command import explain
+from pytest_fsstack import explain
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands

@@ -1,0 +1,116 @@
+"""`--fsstack-dry-run`: what a session would run, without root and without a trace."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+TEST = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt | plain", "dear = absent")
+class TestChain:
+    def test_fill(self, fsstack, log):
+        log("fill")
+
+    @pytest.mark.fsstack_budget({"crypt*": 0.3}, metric="cost")
+    def test_read(self, fsstack, timed, cost, log):
+        log("read")
+        with timed(cold=False):
+            pass
+        timed.record("cost", cost, unit="coins")
+
+def test_other():
+    raise AssertionError("it runs")
+"""
+
+
+def files(project: Project) -> set[str]:
+    """What is in the project, but for what Python, pytester and pytest-benchmark keep there themselves."""
+    others = ("__pycache__", "runpytest-", "stdout", "stderr", ".benchmarks")
+    found = {str(path.relative_to(project.pytester.path)) for path in project.pytester.path.rglob("*")}
+    return {name for name in found if not name.startswith(others)}
+
+
+def test_it_shows_what_would_run_and_leaves_no_trace(project: Project) -> None:
+    project.write(TEST)
+    before = files(project)
+    reports = ["--fsstack-report=json=out.json", "--fsstack-accept=accepted.json", "--fsstack-history=."]
+    result = project.run("--fsstack-dry-run", "--fsstack-strict", "--fsstack-missing=fail", *reports)
+    assert result.ret == 0
+    assert files(project) == before
+    device = f"dir:{project.device}"
+    result.stdout.fnmatch_lines(
+        [
+            "fsstack: dry run: nothing is built, measured or written",
+            f"test_it.py::TestChain on {device}",
+            f"  device: {device}",
+            "  steps: fill, read",
+            "  stacks: plain (baseline), crypt+plain, dear",
+            "  rounds: 8 to 80, judged after every eighth",
+            "  missing here: needs no-such-tool*(dear)",
+            # Only one has a budget that runs for longer, and its baseline with it.
+            "  time: not known, because there is no earlier run of plain, crypt+plain, dear; 24 to 168 runs *",
+            "  plain (baseline):",
+            "    ## build",
+            "    mkdir *device/fsstack-XXXXXXXX/data/plain",
+            "1 other selected test would run as ever",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*budget*")
+    result.stdout.no_fnmatch_line("*nothing measured*")
+
+
+def test_what_is_deselected_is_not_shown_and_kernels_are_not_booted(project: Project) -> None:
+    project.write(TEST)
+    kernels = ["--fsstack-kernel=host", "--fsstack-kernel=./no-such-bzImage", "--fsstack-boots=2"]
+    result = project.run("--fsstack-dry-run", "-k", "fill and not dear", "--fsstack-rounds=5", *kernels)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "  stacks: plain (baseline), crypt+plain",
+            "  rounds: 5",
+            "  kernels: host (baseline), ./no-such-bzImage; 2 boots each",
+            "  turns: 4 in each round, one at a time: 20 in all",
+            "  time: not known, because each kernel has its own speed; 40 runs of stacks, and the boots",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*dear*")
+
+
+def test_the_time_is_that_of_an_earlier_run(project: Project) -> None:
+    project.write(TEST.replace(', "dear = absent"', ""))
+    options = ["-k", "TestChain", "--fsstack-rounds=8"]
+    project.run(*options, "--fsstack-report=json=run.json", "-q").assert_outcomes(passed=3, failed=1)
+    result = project.run(*options, "--fsstack-dry-run", "--fsstack-compare=run.json")
+    assert result.ret == 0
+    (line,) = [line for line in result.outlines if line.startswith("  time: ")]
+    assert re.fullmatch(r"  time: about 0:00:\d\d, as in the last run of these stacks; 16 runs of stacks", line)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root may open all devices, and loop devices need it")
+def test_a_device_that_would_be_refused_is_shown_and_ends_nothing(project: Project) -> None:
+    import subprocess
+
+    image = project.pytester.path / "image"
+    image.write_bytes(b"somebody's data" * 100_000)
+    project.write(TEST)
+    loop = subprocess.run(["losetup", "--show", "-f", image], check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        words = ["--fsstack-dry-run", f"--fsstack-device={loop}", "--fsstack-stacks=ext4", "-p", "no:cacheprovider"]
+        words.append("--fsstack-rounds=1")
+        result = project.pytester.runpytest_subprocess(*words)
+    finally:
+        subprocess.run(["losetup", "-d", loop], check=True)
+    assert result.ret == 0
+    assert image.read_bytes() == b"somebody's data" * 100_000
+    result.stdout.fnmatch_lines(
+        [
+            f"fsstack: {loop}; 1 round; --fsstack-seed=*",
+            f"  device: refused as it is now: {loop} will not be overwritten: it holds *",
+        ]
+    )

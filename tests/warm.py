@@ -1,0 +1,127 @@
+"""Sessions of pytest that begin where all have imported the same: two thirds of a short one's time.
+
+A process of its own imports it once, and is forked for each. It has no threads and runs no session itself, so nothing
+of one is seen in another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+#: What a session imports besides, once there are stacks and something is measured.
+_PRELOADED = (
+    "jinja2",
+    "tabulate",
+    "pytest_fsstack.ci",
+    "pytest_fsstack.cleanup",
+    "pytest_fsstack.data.scale",
+    "pytest_fsstack.environment",
+    "pytest_fsstack.judging.past",
+    "pytest_fsstack.labels",
+    "pytest_fsstack.layers",
+    "pytest_fsstack.measuring.timed",
+    "pytest_fsstack.report.benchmark",
+    "pytest_fsstack.report.files",
+    "pytest_fsstack.report.markdown",
+    "pytest_fsstack.report.terminal",
+    "pytest_fsstack.rounds",
+    "pytest_fsstack.session.state",
+    "pytest_fsstack.stack.build",
+)
+
+
+class Warm:
+    """Starts its process with the first session, and ends it with `close`."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[str] | None = None
+
+    def run(self, pytester: pytest.Pytester, *arguments: str | os.PathLike[str]) -> pytest.RunResult:
+        """As `pytester.runpytest_subprocess` does it."""
+        number = len(list(pytester.path.glob("runpytest-*")))
+        base = pytester.path / f"runpytest-{number}"
+        base.mkdir()
+        out, err = base.with_suffix(".out"), base.with_suffix(".err")
+        words = [f"--basetemp={base}", *(os.fspath(argument) for argument in arguments)]
+        started = time.perf_counter()
+        code = self._ask(words=words, cwd=os.getcwd(), environment=dict(os.environ), out=str(out), err=str(err))
+        seconds = time.perf_counter() - started
+        texts = [file.read_text(encoding="utf-8") for file in (out, err)]
+        for text, shown in zip(texts, (sys.stdout, sys.stderr)):
+            print(text, file=shown)
+        return pytest.RunResult(code, texts[0].splitlines(), texts[1].splitlines(), seconds)
+
+    def _ask(self, **request: object) -> int:
+        if self._server is None:
+            # Nothing of the test that happens to be the first: no conftest, no plugin that it alone asks for.
+            environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+            self._server = subprocess.Popen(
+                [sys.executable, __file__],
+                cwd="/",
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        try:
+            self._server.stdin.write(json.dumps(request) + "\n")
+            self._server.stdin.flush()
+            return int(self._server.stdout.readline())
+        except BaseException:
+            # An answer that comes later would be taken for that of another session.
+            self._server.kill()
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.communicate()
+            self._server = None
+
+
+def _serve() -> None:
+    # A session has the working directory in place of this file's.
+    path = sys.path[1:]
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        pytest.main(["--help", "--noconftest"])
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    # They need not look through all that, and when they end not throw it away.
+    gc.freeze()
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            _become_session(path, **json.loads(line))
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _become_session(path: list[str], words: list[str], cwd: str, environment: dict[str, str], **files: Any) -> None:
+    """The same as ``python -m pytest``. Raises SystemExit."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, file in enumerate((os.devnull, files["out"], files["err"])):
+        fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.path[:] = [cwd, *path]
+    sys.argv[1:] = words
+    runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _serve()
