@@ -16,7 +16,7 @@ class FuseOverlayfs(Layer):
     caches: ClassVar = True
 
     def needs(self) -> list[Need]:
-        return [FUSE, Tool("fuse-overlayfs", "fuse-overlayfs"), Tool("setpriv", "util-linux")]
+        return [FUSE, Tool("fuse-overlayfs", "fuse-overlayfs")]
 
     def create(self, below: Place, site: Site) -> None:
         run("mkdir", below.path / "lower", below.path / "upper", below.path / "work")
