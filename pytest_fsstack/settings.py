@@ -128,7 +128,7 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
             for name in "discard", "scheduler", "readahead":
                 if values[name]:
                     with options.blaming_option(config, name):
-                        raise ValueError(f"it is for block devices; {device.spec} is a directory")
+                        raise ValueError(f"it is for block devices; {device.spec} is a directory: leave it out")
         # What a kernel offers that is yet to be booted shows only there.
         if not values["kernel"] and not options.worker_input(config):
             disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
@@ -188,9 +188,9 @@ def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Disc
         return ()
     with options.blaming_option(config, "discard-rounds"):
         if values["kernel"] or options.worker_input(config):
-            raise ValueError("it is for stacks on the running kernel: a guest cannot see what the machine does")
+            raise ValueError("a guest cannot see what the machine does: leave it out, or leave out --fsstack-kernel")
         if name := load.lacking((rule.name for rule in rules), load.read()):
-            raise ValueError(f"this machine does not show what the rule {name} is about")
+            raise ValueError(f"this machine does not show what the rule {name} is about: leave that rule out")
     return rules
 
 
