@@ -70,7 +70,15 @@ class World(NamedTuple):
         return path
 
     def site(self) -> Site:
-        return Site(self.tmp, NotedJournal())
+        return Site(self.tmp, Forgetful())
+
+
+class Forgetful(NotedJournal):
+    """A journal that undoes nothing: what the causes enter stands for things, or processes, that there are not."""
+
+    @contextlib.contextmanager
+    def entry(self, kind: journal.Kind, **facts: journal.Fact) -> Iterator[journal.Note]:
+        yield journal.Note(self, 0, kind, facts)
 
 
 Cause = Callable[[World], object]
@@ -469,7 +477,7 @@ def daemon_of_the_system(world: World) -> None:
 
 
 def no_answer(world: World) -> None:
-    daemon = type("Daemon", (), {"argv": ("zfs-fuse",), "pid": 1, "kill": lambda self: None})()
+    daemon = type("Daemon", (), {"argv": ("zfs-fuse",), "pid": None, "kill": lambda self: None})()
     world.patch.setattr(zfs, "_in_kernel", lambda: False)
     world.patch.setattr(zfs, "_hidden", lambda state: contextlib.nullcontext())
     world.patch.setattr(processes, "start", lambda *argv: daemon)

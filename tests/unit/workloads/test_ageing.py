@@ -156,7 +156,7 @@ class TestAge:
         ("how", "message"),
         [
             ({"operations": 0}, r"operations must be above 0 \(got 0\)"),
-            ({"percent": 100}, "up to 100 percent"),
+            ({"percent": 100}, r"percent must be between 0 and 100 \(got 100\)"),
             ({"probe": 32 << 20}, "cannot probe with 33,554,432 bytes where the files leave"),
             ({"percent": 99}, "cannot probe with"),
         ],
