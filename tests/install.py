@@ -9,8 +9,9 @@ import sys
 from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 
-#: Tools of the tests themselves, and the packages that hold them: partitions, and an LVM for the guard to find.
-OF_TESTS = {"sfdisk": "fdisk", "partx": "util-linux", "pvcreate": "lvm2"}
+#: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what an
+#: example makes a layer of.
+OF_TESTS = {"sfdisk": "fdisk", "partx": "util-linux", "pvcreate": "lvm2", "fuse-overlayfs": "fuse-overlayfs"}
 
 
 def main() -> int:

@@ -345,6 +345,10 @@ class ChainResults:
         ratios = self.log_ratios(step, stack, budget.metric)
         if not (planned := self._planned(ratios, stack)):
             base = self.reference(stack)
+            figures = [self.series(step, name, budget.metric) for name in (stack, base)]
+            if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
+                text = f"{budget.metric}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
+                return Judgement(budget, None, text, Unjudged.NO_METRIC)
             note = self.notes.get((step, base), "it was not measured")
             text = f"{budget.metric}: nothing to compare with: baseline {base}: {note}"
             return Judgement(budget, None, text, Unjudged.NO_BASELINE)

@@ -13,6 +13,7 @@ from pathlib import Path
 from pytest_fsstack.machine import commands, kmsg, mounts, signals
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack.model import Block, Device, Directory, Layer, OptionError, Place, Site, Stack
+from pytest_fsstack.units import reason_of
 
 
 class BuildError(Exception):
@@ -115,10 +116,10 @@ class Built:
                     continue
                 found += [int(number) for number in re.findall(r"\((\d+) bytes\)", said)]
         if not found:
-            reason = "; ".join(problems) or "it has no filesystem of its own"
+            why = "; ".join(problems) or "it has no filesystem of its own"
             holding_back = [layer.name for layer in self.stack.layers if self._holds_discards_back(layer)]
             hint = f". {', '.join(holding_back)}: open='--allow-discards' passes discards on" if holding_back else ""
-            raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {reason}{hint}")
+            raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {why}{hint}")
         return sum(found)
 
     @staticmethod
@@ -171,7 +172,7 @@ class Built:
                 if isinstance(self._places[0], Block):
                     self._places[0].opened()
             except (commands.CommandError, OSError, OptionError) as error:
-                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}"
+                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
                 raise BuildError(message + kernel.heard()) from error
         self._places.append(place)
 
@@ -192,7 +193,7 @@ class Built:
             stop = next((error for _, error in problems if not isinstance(error, Exception)), None)
             if stop is not None:
                 raise stop
-            text = str(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
+            text = reason_of(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
             raise BuildError(
                 f"could not take down `{self.spec}` on {self.on.spec}: layer {layer.name}: {text}"
             ) from first
@@ -215,7 +216,7 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
                     if isinstance(bottom, Block):
                         undo.enter_context(site.queue.bottom(bottom.path, site.journal))
                 except (commands.CommandError, OSError) as error:
-                    message = f"could not set up the device {device.spec} for `{stack}`: {error}"
+                    message = f"could not set up the device {device.spec} for `{stack}`: {reason_of(error)}"
                     raise BuildError(message + kernel.heard()) from error
             built = Built(stack, device, bottom, site)
             closing.callback(built._close)
