@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pytest_fsstack.machine import commands, kmsg, mounts, signals
+from pytest_fsstack.machine import commands, kmsg, mounts, processes, signals
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack.model import Block, Device, Directory, Layer, OptionError, Place, Site, Stack
 from pytest_fsstack.units import reason_of
@@ -129,11 +129,11 @@ class Built:
 
     def remount(self) -> None:
         """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
-        self._reopen(lambda layer: layer.gives is Directory)
+        self._reopen(lambda layer: layer.gives is Directory, "fsstack.remount()")
 
     def drop_daemon_caches(self) -> None:
         """Restart the layers with daemons, whose caches the kernel cannot drop, or wait until they dropped them."""
-        self._reopen(lambda layer: layer.caches)
+        self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         time.sleep(max(layer.forgets_after for layer in self.stack.layers))
 
     def mounts(self) -> list[str]:
@@ -141,13 +141,22 @@ class Built:
         found = (mounts.at(place.path) for place in self._places if isinstance(place, Directory))
         return [str(mount) for mount in found if mount]
 
-    def _reopen(self, chosen: Callable[[Layer], bool]) -> None:
+    def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> None:
         layers = self.stack.layers
         keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
         first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
+        places = [place.path for place in self._places[first + 1 :] if isinstance(place, Directory)]
+        held = [file for path in places for file in processes.own_files(path)]
         # A test is in it, but what would be torn apart is ours.
         with signals.during(State.BUILDING):
-            self._close(first)
+            try:
+                self._close(first)
+            except BuildError:
+                if held:
+                    raise BuildError(
+                        f"{what} remounts {layers[first].name}: close {', '.join(held)} before it{otherwise}"
+                    ) from None
+                raise
             for layer in layers[first:]:
                 self._add(layer, fresh=False)
 
