@@ -17,10 +17,14 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 BROWSER_PACKAGE = BROWSERS[0]
 
 
+def browser() -> str | None:
+    """The path of a browser that is installed."""
+    return next(filter(None, map(commands.which, BROWSERS)), None)
+
+
 def main() -> int:
     """Returns the exit code of what installs; what is missing is skipped by its tests, with the reason."""
     missing = [package for tool, package in {**TOOLS, **OF_TESTS}.items() if commands.which(tool) is None]
-    browser = not any(map(commands.which, BROWSERS))
     if commands.which("apt-get") is None or os.geteuid() != 0:
         print(f"missing: {', '.join(missing) or 'nothing'}; only root can install it, and with apt-get")
         return 1 if missing else 0
@@ -29,9 +33,9 @@ def main() -> int:
     def known(package: str) -> bool:
         return subprocess.run(["apt-cache", "show", package], env=env, capture_output=True).returncode == 0
 
-    if missing or browser or not known(KERNEL_PACKAGE):
+    if missing or not browser() or not known(KERNEL_PACKAGE):
         subprocess.run(["apt-get", "update"], env=env)
-    if browser and known(BROWSER_PACKAGE):
+    if not browser() and known(BROWSER_PACKAGE):
         missing.append(BROWSER_PACKAGE)
     if not missing:
         return 0

@@ -18,8 +18,12 @@ Spec = dict[str, Any]
 #: The chains of one test, each on a device of its own.
 Family = Sequence[ChainResults]
 
-#: Colours that the colour-blind can tell apart (Okabe and Ito, their black in gray for dark pages), one a stack.
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#f0e442"]
+#: Colours that the colour-blind can tell apart (Okabe and Ito, their black in gray for dark pages; then of Tol's muted
+#: ones), one a stack.
+COLOURS = [
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#f0e442"),
+    *("#aa4499", "#44aa99", "#999933", "#cc6677"),
+]
 #: From cheaper to dearer, by ColorBrewer's RdBu; what costs four times as much, or a quarter, is as dark as it gets.
 _CHEAPER, _EQUAL, _DEARER = "#4393c3", "#f7f7f7", "#d6604d"
 _DARKEST = 2.0
@@ -38,6 +42,8 @@ class Chart(NamedTuple):
 
     title: str
     spec: Spec
+    #: Whether nothing stands beside it.
+    wide: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +181,7 @@ def heat_map(family: Family) -> Chart | None:
             },
         ],
     )
-    return Chart(title, spec)
+    return Chart(title, spec, wide=True)
 
 
 def overheads(family: Family, step: str, metric: str = "seconds") -> Chart | None:
@@ -207,16 +213,17 @@ def overheads(family: Family, step: str, metric: str = "seconds") -> Chart | Non
     x["scale"] = {"nice": False, "padding": 12}
     # What is far apart, budgets included, is read best if twice as much is as far to the right as half is to the left.
     ratios = OverheadUnit.fitting(
-        value for each in values for value in (each.get("overhead"), each.get("budget")) if value
-    )
-    if ratios.ratios:
+        each[name] for each in values for name in ("overhead", "budget") if name in each
+    ).ratios
+    if ratios:
         x["scale"] |= {"type": "log"}
-        x["axis"] = {"labelExpr": "'x' + format(datum.value, '~r')", "tickCount": 5}
+        ends = [1 + each[name] for each in values for name in ("low", "overhead", "high", "budget") if name in each]
+        x["axis"] = {"labelExpr": "'x' + format(datum.value, '~r')", "values": _round_ratios(ends)}
     shown = [{"field": "stack"}, {"field": "said", "title": "overhead"}]
 
     def at(name: str) -> Spec:
         """Where something stands: a ratio for the axis that has ratios, and otherwise the fraction."""
-        return {"calculate": f"datum.{name} + {int(ratios.ratios)}", "as": f"at {name}"}
+        return {"calculate": f"datum.{name} + {int(ratios)}", "as": f"at {name}"}
 
     def having(*names: str) -> list[Spec]:
         return [{"filter": " && ".join(f"isValid(datum.{name})" for name in names)}, *map(at, names)]
@@ -226,7 +233,7 @@ def overheads(family: Family, step: str, metric: str = "seconds") -> Chart | Non
         {
             "data": {"values": [{}]},
             "mark": {"type": "rule", "color": "#888888", "aria": False},
-            "encoding": {"x": {"datum": int(ratios.ratios), **x}},
+            "encoding": {"x": {"datum": int(ratios), **x}},
         },
         {
             "transform": having("low", "high"),
@@ -252,6 +259,13 @@ def overheads(family: Family, step: str, metric: str = "seconds") -> Chart | Non
             }
         )
     return Chart(title, _spec(title, values, _faceted(family), width=_WIDTH, height={"step": 28}, layer=layers))
+
+
+def _round_ratios(ratios: Iterable[float]) -> list[float]:
+    """1, and what else of 0.5, 2, 5, 10 and so on is between the least and the largest."""
+    found = sorted([1.0, *ratios])
+    every = (digit * 10.0**power for power in range(-3, 6) for digit in (1, 2, 5))
+    return [ratio for ratio in every if found[0] <= ratio <= found[-1]]
 
 
 def samples(chain: ChainResults, step: str, metric: str = "seconds") -> Chart | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.report import html, vega
-from tests.install import BROWSER_PACKAGE, BROWSERS
+from tests.install import BROWSER_PACKAGE, browser
 from tests.unit.report.test_charts import specifications
 from tests.unit.report.test_report import made
 
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("axe_playwright_python", reason="needs axe-core: pip install axe-playwright-python")
 
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason=f"needs a browser: apt install {BROWSER_PACKAGE}, or chromium"),
+    pytest.mark.skipif(browser() is None, reason=f"needs a browser: apt install {BROWSER_PACKAGE}, or chromium"),
     pytest.mark.skipif(bool(vega.missing()), reason=vega.MISSING),
 ]
 
@@ -63,8 +61,8 @@ def drawn(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     file.write_text(text)
     said: list[str] = []
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM)
-        page = browser.new_page()
+        chromium = started.chromium.launch(executable_path=browser())
+        page = chromium.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: said.append(request.url) if request.url != file.as_uri() else None)
@@ -72,7 +70,7 @@ def drawn(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         count = len(specifications(text))
         page.wait_for_function(f"document.querySelectorAll('svg.marks').length >= {count}", timeout=60_000)
         yield page, said
-        browser.close()
+        chromium.close()
 
 
 @pytest.fixture
