@@ -1,17 +1,26 @@
 """Write what follows from the code: ``python docs/generate.py``. A test compares.
 
-These are docs/layers.md, docs/options.md, docs/command.md, and the table of options in README.md.
+These are the pages of the reference, and the table of options in README.md: `pages` names them all.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 import typing
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from signal import SIGINT
+from typing import Any
 
-from pytest_fsstack import options
-from pytest_fsstack.command import COMMANDS
+import pytest
+
+import pytest_fsstack
+from pytest_fsstack import hooks, options, plugin, workloads
+from pytest_fsstack.command import COMMANDS, USAGE_ERROR
 from pytest_fsstack.explain import explained
+from pytest_fsstack.judging import bisect, saved
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Need, Tool, in_words
@@ -48,7 +57,7 @@ def section(layer: type[Layer]) -> str:
             kinds = " or ".join(
                 kind.__name__ for kind in (typing.get_args(hints[name]) or (hints[name],)) if kind is not type(None)
             )
-            lines.append(f"| `{name}` ({kinds}) | `{option.default!r}` | {doc.replace('|', chr(92) + '|')} |")
+            lines.append(f"| `{name}` ({kinds}) | `{option.default!r}` | {in_cell(doc)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -83,7 +92,7 @@ def options_page() -> str:
 def options_table() -> str:
     """The table of README.md: a row an option."""
     rows = [
-        f"| `{option.usage.replace('|', chr(92) + '|')}` | {option.description} | {'yes' if option.ini else ''} |\n"
+        f"| `{in_cell(option.usage)}` | {in_cell(option.description)} | {'yes' if option.ini else ''} |\n"
         for option in options.OPTIONS
     ]
     return "".join(["| option | meaning | ini |\n|---|---|---|\n", *rows])
@@ -101,7 +110,8 @@ COMMAND_HEAD = """\
 
 Made by `docs/generate.py`. The command adds nothing that pytest's options cannot do: it is short for them, and pytest
 options may stand behind most of its subcommands. Wrong usage is one sentence and exit code 4; a session's exit code is
-pytest's. `python -m pytest_fsstack.command` is the same command.
+pytest's. `python -m pytest_fsstack.command` is the same command. `run` on devices, `doctor install` and `cleanup` need
+root, the others do not.
 
 | command | what it does | the same without it |
 |---|---|---|
@@ -115,9 +125,11 @@ recorder, so what they show is what a session runs. Lines with `#` say what the 
 capitals stand for what is known only at run time: the number of a loop device, a process, a secret.
 `--fsstack-device` and `--fsstack-size` may stand behind both.
 
-    $ fsstack stacks explain 'ext4 | gocryptfs'
+```console
+$ fsstack stacks explain 'ext4 | gocryptfs'
 """
-COMMAND_REST = """
+COMMAND_REST = """```
+
 A layer that starts processes by itself, and not by `run`, `mounted` or `served`, cannot be shown: that is an error, and
 nothing is started.
 
@@ -139,13 +151,290 @@ overwritten.
 def command_page() -> str:
     """docs/command.md: the subcommands, and an example of what is run."""
     cells = [
-        (f"`{command.usage.replace('|', chr(92) + '|')}`", command.help, f"`{command.same}`" if command.same else "")
+        (f"`{in_cell(command.usage)}`", command.help, f"`{command.same}`" if command.same else "")
         for command in COMMANDS
     ]
     rows = [f"| {' | '.join(row)} |" for row in cells]
     example = explained(Stack.parse("ext4 | gocryptfs", BUILT_IN), LoopDevice(4 << 30))
-    lines = [f"    {line}".rstrip() for line in example.lines]
-    return "\n".join([COMMAND_HEAD + "\n".join(rows), COMMAND_EXPLAIN + "\n".join(lines), COMMAND_REST])
+    return "\n".join([COMMAND_HEAD + "\n".join(rows), COMMAND_EXPLAIN + "\n".join(example.lines), COMMAND_REST])
+
+
+PYTEST_HEAD = """\
+# Fixtures, marks, hooks, exit codes
+
+Made from the code by `docs/generate.py`. [writing-tests.md](writing-tests.md) says how to use them, and
+[options.md](options.md) has the options.
+"""
+MARKS_HEAD = """\
+## Marks
+
+Write `@pytest.mark.` before each, on a test, or on a class for all of its tests. `@pytest.mark.benchmark` is that of
+pytest-benchmark, and is not needed beside `timed`.
+"""
+HOOKS_HEAD = """\
+## Hooks
+
+For a `conftest.py` at the root of a project, or a pytest plugin. What each function returns is in
+[own-layers.md](own-layers.md).
+"""
+EXIT_HEAD = """\
+## Exit codes
+
+| code | of `pytest` with this plugin |
+|---|---|
+"""
+NAMES_HEAD = """\
+## What can be imported
+
+From `pytest_fsstack`. Other modules of the package may change in any version, except that the ready-made steps are in
+`pytest_fsstack.workloads` ([workload-reference.md](workload-reference.md)).
+
+| name | what |
+|---|---|
+"""
+#: The classes whose objects fixtures give, by the name of the fixture.
+GIVEN: Mapping[str, type] = {
+    "fsstack": pytest_fsstack.Built,
+    "timed": pytest_fsstack.Timed,
+    "corpus": pytest_fsstack.Corpus,
+}
+#: How often there is a fixture, by pytest's name for its scope.
+SCOPES = {"function": "each test", "class": "each class, or test outside of one", "session": "the session"}
+#: What pytest itself calls them, and what they mean for a session with stacks.
+EXIT_CODES: Mapping[int, str] = {
+    pytest.ExitCode.OK: "Every selected test passed or was skipped. What could not be decided is skipped without "
+    "`--fsstack-strict`, and what could not be built without `--fsstack-missing=fail`.",
+    pytest.ExitCode.TESTS_FAILED: "A budget is broken; or a test, the building of a stack or the writing of a report "
+    "failed; or nothing was judged or measured in a session that must, such as one with `--fsstack-strict`; or "
+    "`--fsstack-doctor` found that something is missing.",
+    pytest.ExitCode.INTERRUPTED: "pytest could not collect the tests, or a debugger was left.",
+    pytest.ExitCode.INTERNAL_ERROR: "An internal error of pytest or of a plugin.",
+    pytest.ExitCode.USAGE_ERROR: "The command line, the ini or a marker is wrong, or a device is refused. Nothing was "
+    "run; one line says why.",
+    pytest.ExitCode.NO_TESTS_COLLECTED: "No test was selected.",
+}
+EXIT_REST = """\
+| 128 + n | Signal n ended the session ({interrupted}: Ctrl-C). The stacks are taken down and the results written. |
+
+With `--fsstack-exit=bisect` it is a code for `git bisect run` ([bisecting.md](bisecting.md)):
+
+| code | |
+|---|---|
+| {good} | good: all budgets are kept |
+| {bad} | bad: a budget is broken |
+| {skip} | skip: that is not known, for whatever reason |
+| 128 + n | signal n ended the session, and ends the bisection |
+
+The command `fsstack` has the code of the session that it starts, and {usage} for wrong usage. `fsstack compare` has its
+own codes ([over-time.md](over-time.md#runs-that-have-ended)).
+"""
+
+
+def pytest_page() -> str:
+    """docs/pytest-reference.md: what pytest sees of the plugin, and what can be imported."""
+    codes = "".join(f"| {int(code)} | {text} |\n" for code, text in EXIT_CODES.items())
+    rest = EXIT_REST.format(
+        **{"interrupted": 128 + SIGINT, "good": bisect.GOOD, "bad": bisect.BAD, "skip": bisect.SKIP},
+        usage=USAGE_ERROR,
+    )
+    return "\n".join(
+        [
+            PYTEST_HEAD,
+            *fixtures(),
+            MARKS_HEAD,
+            *marks(),
+            HOOKS_HEAD,
+            *hook_sections(),
+            EXIT_HEAD + codes + rest,
+            names(),
+        ]
+    )
+
+
+def fixtures() -> Iterator[str]:
+    """A section a fixture: its scope, its docstring, and what can be done with what it gives."""
+    yield "## Fixtures\n"
+    for function in (node for node in tree(plugin).body if isinstance(node, ast.FunctionDef)):
+        for decorator in function.decorator_list:
+            words = ast.unparse(decorator)
+            if words.startswith("pytest.fixture"):
+                scope = ast.literal_eval(words.partition("scope=")[2].rstrip(")") or "'function'")
+                yield f"### `{function.name}`\n\n{ast.get_docstring(function)} There is one for {SCOPES[scope]}.\n"
+                if function.name in GIVEN:
+                    yield members(function.name, GIVEN[function.name])
+
+
+def members(name: str, given: type) -> str:
+    """A table of the public attributes and methods of a class, as those of the fixture with that name."""
+    lines = ["| | |", "|---|---|"]
+    (definition,) = (node for node in tree(given).body if isinstance(node, ast.ClassDef))
+    source = inspect.getsource(given).splitlines()
+    for node in definition.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            above = source[node.lineno - 2].strip()
+            doc = above.removeprefix("#: ") if above.startswith("#: ") else ""
+            lines.append(f"| `{name}.{node.target.id}` | {in_cell(doc)} |")
+        elif isinstance(node, ast.FunctionDef) and (node.name == "__call__" or not node.name.startswith("_")):
+            doc = " ".join((ast.get_docstring(node) or "").split())
+            plain = any(ast.unparse(each) in ("property", "staticmethod") for each in node.decorator_list)
+            call = "" if plain else arguments(node.args)
+            before = "with " if node.name == "__call__" else ""
+            method = "" if node.name == "__call__" else f".{node.name}"
+            lines.append(f"| `{before}{name}{method}{in_cell(call)}` | {in_cell(doc)} |")
+    return "\n".join([*lines, ""])
+
+
+def arguments(given: ast.arguments) -> str:
+    """As a call shows them, with defaults and without types."""
+    for argument in [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]:
+        if argument is not None:
+            argument.annotation = None
+    words = ast.unparse(given).removeprefix("self").removeprefix(", ")
+    # That all which follow are keywords is said by their defaults.
+    return f"({words.removeprefix('*, ')})"
+
+
+def marks() -> Iterator[str]:
+    """A line a mark."""
+    for marker in plugin.MARKERS:
+        usage, _, meaning = marker.partition("): ")
+        yield f"- **`{usage})`**: {meaning}."
+    yield ""
+
+
+def hook_sections() -> Iterator[str]:
+    """A line a hook: what it returns, and what for."""
+    for name, hook in vars(hooks).items():
+        if name.startswith("pytest_"):
+            yield f"- **`{name}()`** -> `{inspect.signature(hook).return_annotation}`: {inspect.getdoc(hook)}"
+    yield ""
+
+
+def names() -> str:
+    """A table of what can be imported from the package."""
+    rows = []
+    for name in sorted(pytest_fsstack.__all__, key=str.lower):
+        found = getattr(pytest_fsstack, name)
+        own = inspect.isclass(found) or inspect.isfunction(found)
+        doc = (inspect.getdoc(found) or "").partition("\n\n")[0] if own else OTHER_NAMES[name]
+        rows.append(f"| `{name}` | {in_cell(' '.join(doc.split()))} |\n")
+    return NAMES_HEAD + "".join(rows)
+
+
+#: What is no class and no function, and so has no docstring.
+OTHER_NAMES = {"FUSE": "The need of `/dev/fuse`.", "Place": "`Block` or `Directory`: what a layer stands on or gives."}
+
+WORKLOADS_HEAD = """\
+# Parameters of the ready-made steps
+
+Made from the steps themselves by `docs/generate.py`; [workloads.md](workloads.md) says which one to take for what. Each
+is called as `workloads.NAME(timed, fsstack, ...)` after `from pytest_fsstack import workloads`. Sizes are in bytes.
+`cold=False` leaves out the cold start of the timed block. All raise `AssertionError`, with what differs, if a stack did
+not do the work, and `CommandError` if a command fails; all skip the test if a tool is not installed.
+"""
+
+
+def workload_page() -> str:
+    """docs/workload-reference.md: each ready-made step with its parameters."""
+    return "\n".join(
+        [WORKLOADS_HEAD, *(workload_section(name, step) for name, step in sorted(workloads.BUILT_IN.items()))]
+    )
+
+
+def workload_section(name: str, step: Callable[..., object]) -> str:
+    """One step: what it does, what it needs, its parameters."""
+    (definition,) = (node for node in tree(inspect.unwrap(step)).body if isinstance(node, ast.FunctionDef))
+    lines = [f"## {name}", "", inspect.getdoc(step) or "", ""]
+    if words := list(dict.fromkeys(filter(None, map(need, workloads.needs_of(step))))):
+        lines += [f"Needs {', '.join(words)}.", ""]
+    given = definition.args
+    signature = inspect.signature(step)
+    positional = list(zip(given.args, [*[None] * (len(given.args) - len(given.defaults)), *given.defaults]))
+    rows = [
+        f"| `{argument.arg}` | `{in_cell(ast.unparse(argument.annotation or ast.Constant('')))}` | "
+        f"{shown_default(default, signature.parameters[argument.arg].default)} |"
+        for argument, default in [*positional, *zip(given.kwonlyargs, given.kw_defaults)]
+        if argument.arg not in ("timed", "fsstack")
+    ]
+    if rows:
+        lines += ["| parameter | type | default |", "|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def shown_default(default: ast.expr | None, value: object) -> str:
+    """As it is written, unless that is a name that only the module knows."""
+    if default is None:
+        return "must be given"
+    private = any(isinstance(node, ast.Name) and node.id.startswith("_") for node in ast.walk(default))
+    return f"`{value!r}`" if private else f"`{ast.unparse(default)}`"
+
+
+SCHEMA_HEAD = """\
+# Types of the results
+
+Made from the JSON Schema of `--fsstack-json` by `docs/generate.py`; [results.md](results.md) says what the fields mean.
+The schema itself (2020-12) is the file `results.schema.json` of the package `pytest_fsstack.judging`. A field that is
+not marked as optional is always there. `[]` stands for each item of an array, and `*` for each name of an object.
+"""
+
+
+def schema_page() -> str:
+    """docs/results-types.md: the type of every field, an object a section."""
+    schema = saved.schema()
+    parts = [("the file", schema), *schema["$defs"].items()]
+    return "\n".join([SCHEMA_HEAD, *(schema_section(name, part) for name, part in parts)])
+
+
+def schema_section(name: str, part: Mapping[str, Any]) -> str:
+    """The fields of an object of the schema, those of the objects in it by their path."""
+    lines = [f"## {name}", "", *([part["description"], ""] if name != "the file" and "description" in part else [])]
+    lines += ["| field | type | |", "|---|---|---|", *schema_rows("", part), ""]
+    return "\n".join(lines)
+
+
+def schema_rows(prefix: str, part: Mapping[str, Any]) -> Iterator[str]:
+    for name, field in part.get("properties", {}).items():
+        said = [] if name in part.get("required", ()) else ["optional"]
+        said += [field["description"]] if "description" in field else []
+        yield f"| `{prefix}{name}` | {schema_type(field)} | {in_cell('; '.join(said))} |"
+        yield from schema_rows(f"{prefix}{name}.", field)
+        for inner in field.get("anyOf", ()):
+            yield from schema_rows(f"{prefix}{name}.", inner)
+        for key, inner in (("[]", field.get("items")), (".*", field.get("additionalProperties"))):
+            if isinstance(inner, dict):
+                yield from schema_rows(f"{prefix}{name}{key}.", inner)
+
+
+def schema_type(field: Mapping[str, Any]) -> str:
+    """In words: what a field may hold."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name})"
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"]).replace("`None`", "null")
+    if "anyOf" in field:
+        return " or ".join(map(schema_type, field["anyOf"]))
+    if "prefixItems" in field:
+        return f"array of {', then '.join(map(schema_type, field['prefixItems']))}"
+    kinds = field.get("type", "anything")
+    words = " or ".join([kinds] if isinstance(kinds, str) else kinds)
+    if isinstance(inner := field.get("items"), dict):
+        words = words.replace("array", f"array of {schema_type(inner)}")
+    if isinstance(inner := field.get("additionalProperties"), dict):
+        words = words.replace("object", f"object of {schema_type(inner)} by name")
+    return words
+
+
+def tree(thing: Any) -> ast.Module:
+    """The syntax tree of a module, class or function."""
+    return ast.parse(textwrap.dedent(inspect.getsource(thing)))
+
+
+def in_cell(text: str) -> str:
+    """As a cell of a Markdown table takes it."""
+    return text.replace("|", "\\|")
 
 
 def pages() -> dict[Path, str]:
@@ -155,6 +444,9 @@ def pages() -> dict[Path, str]:
         root / "docs" / "layers.md": page(),
         root / "docs" / "options.md": options_page(),
         root / "docs" / "command.md": command_page(),
+        root / "docs" / "pytest-reference.md": pytest_page(),
+        root / "docs" / "workload-reference.md": workload_page(),
+        root / "docs" / "results-types.md": schema_page(),
         root / "README.md": readme((root / "README.md").read_text()),
     }
 

@@ -9,9 +9,15 @@ import sys
 from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 
-#: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what an
-#: example makes a layer of.
-OF_TESTS = {"sfdisk": "fdisk", "partx": "util-linux", "pvcreate": "lvm2", "fuse-overlayfs": "fuse-overlayfs"}
+#: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what
+#: the docs and examples make layers of.
+OF_TESTS = {
+    "sfdisk": "fdisk",
+    "partx": "util-linux",
+    "pvcreate": "lvm2",
+    "fuse-overlayfs": "fuse-overlayfs",
+    "unionfs": "unionfs-fuse",
+}
 #: Any of these commands is a browser for the HTML report; of a browser, this is what needs no screen. Ubuntu has none
 #: as a package.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

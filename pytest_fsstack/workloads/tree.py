@@ -68,7 +68,7 @@ def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "t
 def unzip(
     timed: Timed, fsstack: Built, corpus: Corpus, archive: Path, *, into: str = "tree", overwrite: bool = False
 ) -> None:
-    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.data.corpus.zipped` makes of it.
+    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.zipped` makes of it.
 
     Into the new directory `into`; or, to `overwrite`, over what an earlier step has left there: unzip removes each file
     and makes it anew. The archive is read into the page cache before the clock starts, inflating it is part of the

@@ -1,0 +1,48 @@
+"""How Sphinx makes the site: ``tox -e docs`` builds it in build/site, ``tox -e links`` follows links to other sites."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "pytest-fsstack"
+extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+source_suffix = {".md": "markdown"}
+# Options begin with two hyphens, and quotes are typed as they are shown.
+smartquotes = False
+
+# What README.md and these pages write for GitHub is right here as well: links to headings, diagrams in fences.
+myst_heading_anchors = 3
+myst_fence_as_directive = ["mermaid"]
+
+html_theme = "furo"
+html_title = "pytest-fsstack"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+# Beside the pages, under the name that the package has it by.
+html_extra_path = ["../pytest_fsstack/judging/results.schema.json"]
+html_copy_source = False
+html_show_copyright = False
+
+linkcheck_timeout = 30
+linkcheck_retries = 3
+
+
+def name_pages(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Show the title of a page for a link that is its file's name, as it is on GitHub."""
+    for link in doctree.findall(nodes.reference):
+        text = link.astext()
+        if link.get("internal") and text.endswith(".md"):
+            name = (PurePosixPath(page).parent / text).with_suffix("").as_posix()
+            title = app.env.titles.get(name)
+            if title is not None:
+                link.children = [nodes.Text(title.astext())]
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("doctree-resolved", name_pages)

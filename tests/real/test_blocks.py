@@ -1,0 +1,41 @@
+"""The Python that the pages show, on loop devices; what needs no root, tests/plugin/test_blocks.py runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ONLY_COLLECTED, ROOTLESS, blocks, write
+from tests.real.test_scenarios import unmeasured
+from tests.sessions import FEW_PLUGINS
+
+pytestmark = pytest.mark.root
+
+
+def test_python_for_loop_devices_runs_on_every_stack_that_the_kernel_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in FEW_PLUGINS.items():
+        monkeypatch.setenv(name, value)
+    plugins = write(tmp_path, [block for block in blocks("python") if block.page not in ROOTLESS])
+    found = tmp_path / "found.json"
+    alone = ["-p", "no:cacheprovider", "-c", "/dev/null", f"--rootdir={tmp_path}"]
+    small = ["--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={found}"]
+    words = [*alone, *small, *(word for name in plugins for word in ("-p", name))]
+    words += ["-k", " and ".join(f"not {name}" for name in ONLY_COLLECTED)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *map(str, tmp_path.glob("test_*.py"))],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
+    chains = json.loads(found.read_text())["chains"]
+    assert len(chains) > 5
+    for stack, why in unmeasured(chains).items():
+        # Two versions of a tool, which nobody has there.
+        assert "this kernel" in why or "needs /opt/" in why, f"{stack}: {why}"

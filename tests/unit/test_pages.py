@@ -1,0 +1,83 @@
+"""What the pages for people say: every page is on the site, every block has a language, and what is quoted is there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.stack.model import Stack
+from tests.pages import DOCS, PAGES, ROOT, Block, blocks, blocks_of
+
+#: Languages whose blocks are tested: here, in tests/plugin/test_blocks.py, or where the reason says.
+TESTED = {"python", "sh", "console", "ini"}
+#: What nobody can run or parse, and why that is enough.
+ONLY_LOOKED_AT = {
+    "text": "what a session prints: figures differ from run to run",
+    "mermaid": "a picture; the table below it says the same, and tests/unit/machine/test_signals.py reads that",
+    "diff": "tests/unit/test_contributing.py applies it",
+    "{toctree}": "Sphinx reads it, and so does a test below",
+    "{include}": "Sphinx reads it, and stops at a file that is not there",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_block_says_its_language(page: Path) -> None:
+    for block in blocks_of(page):
+        language = block.language.split()[0] if block.language else ""
+        if language == "" and page == ROOT / "README.md":
+            continue  # the stacks, below
+        assert language in TESTED | ONLY_LOOKED_AT.keys(), f"{block.id}: {language or 'indented'}"
+
+
+def test_each_page_is_in_one_place_of_the_site() -> None:
+    entries = [
+        line for block in blocks_of(DOCS / "index.md") for line in block.text.splitlines() if line[:1] not in ":"
+    ]
+    pages = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")} - {"index"}
+    assert sorted(filter(None, entries)) == sorted(pages)
+
+
+def test_the_first_page_leads_to_each_other_one() -> None:
+    text = (DOCS / "index.md").read_text()
+    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]*)\)", text)}
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert links == pages - {"index.md", "changelog.md", "contributing.md"}
+
+
+def test_the_stacks_of_the_readme_are_stacks() -> None:
+    (block,) = blocks("")
+    stacks = [Stack.parse(line, BUILT_IN) for line in block.text.splitlines()]
+    assert len(stacks) > 3
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.id)
+def test_the_shell_can_read_its_blocks(block: Block) -> None:
+    shell = shutil.which("sh")
+    assert shell
+    done = subprocess.run([shell, "-n"], input=block.text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_messages_that_are_explained_are_those_of_the_code() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    quoted = [text for bold in re.findall(r"\*\*(.+?)\*\*", page, re.DOTALL) for text in re.findall(r"`([^`]+)`", bold)]
+    assert len(quoted) > 10
+    code = "".join(path.read_text() for path in (ROOT / "pytest_fsstack").rglob("*.py"))
+    # As one text, where a line ends a literal and the next one goes on.
+    code = re.sub(r'"\s*f?"', "", code)
+    theirs = {"No space left on device", "target is busy"}
+    for text in quoted:
+        for part in text.split("…"):
+            assert part.strip() in code or part in theirs or text.startswith("--"), text
+
+
+def test_figures_that_are_quoted_are_those_of_the_statistics() -> None:
+    rows = re.findall(r"^\| .* \| ([\d.]+ %) \| ([\d.]+ %) \|$", (DOCS / "why.md").read_text(), re.MULTILINE)
+    assert len(rows) == 4
+    (line,) = re.findall(r"^\| outliers, drift .* / .*$", (DOCS / "statistics.md").read_text(), re.MULTILINE)
+    assert all(f"{false} / {found}" in line for false, found in rows)
