@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.layers import devices
 from pytest_fsstack.machine import directories, journal, mounts, orphans, tuning
+from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
     import pytest
@@ -46,7 +47,7 @@ def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
     try:
         said = journal.cleanup(journal.default_directory(), _known_kinds(config), asked=False)
     except (OSError, ValueError) as error:
-        return f"could not clean up after sessions that were killed: {error}"
+        return f"could not clean up after sessions that were killed: {reason_of(error)}"
     said.undone += [
         line
         for device in places

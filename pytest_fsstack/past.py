@@ -31,7 +31,7 @@ def start(config: pytest.Config, session: Session) -> None:
     if sources := options.value(config, "compare"):
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):
-        raise pytest.UsageError("--fsstack-compare-anyway is for --fsstack-compare=FILE")
+        raise pytest.UsageError("--fsstack-compare-anyway does nothing without --fsstack-compare=FILE")
     elif options.on_command_line(config, "max-regression") and not options.value(config, "kernel"):
         raise pytest.UsageError(
             "--fsstack-max-regression: it judges nothing without --fsstack-compare=FILE or --fsstack-kernel"

@@ -67,6 +67,7 @@ class Rounds:
         discard: tuple[Rule, ...],
         missing_fails: bool,
         mounts: Callable[[], list[str]],
+        commands: Callable[[], list[str]],
         progress: Progress,
         worker: dict[str, Any],
     ) -> None:
@@ -75,7 +76,7 @@ class Rounds:
         self.strict, self.missing_fails = strict, missing_fails
         #: For what the machine did, rounds are discarded by these rules.
         self.discard = discard if not config.getoption("benchmark_disable", False) else ()
-        self.mounts, self.progress, self.worker = mounts, progress, worker
+        self.mounts, self.commands, self.progress, self.worker = mounts, commands, progress, worker
         #: Each stack runs once, to see whether it runs at all, and nothing is judged.
         self.once = bool(config.getoption("benchmark_disable", False))
         #: What is decided of the chain that runs, and what each of its stacks has yet to run.
@@ -286,10 +287,13 @@ class Rounds:
             last = item
             if sample is not None:
                 results.add(step, name, sample)
-            info = StackInfo(
-                name, results.stacks[name].spec, self.mounts(), tools=self._tools(chain.stacks[name].stack)
+            results.stacks[name] = StackInfo(
+                name,
+                results.stacks[name].spec,
+                self.mounts(),
+                tools=self._tools(chain.stacks[name].stack),
+                commands=self.commands(),
             )
-            results.stacks[name] = info
             if outcome.ended:
                 what = "failed" if run.failed else "was skipped"
                 results.notes[step, name] = f"{what} in round {len(results.orders)}"

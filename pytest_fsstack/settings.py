@@ -128,7 +128,7 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
             for name in "discard", "scheduler", "readahead":
                 if values[name]:
                     with options.blaming_option(config, name):
-                        raise ValueError(f"it is for block devices; {device.spec} is a directory")
+                        raise ValueError(f"it is for block devices; {device.spec} is a directory: leave it out")
         # What a kernel offers that is yet to be booted shows only there.
         if not values["kernel"] and not options.worker_input(config):
             disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
@@ -193,11 +193,11 @@ def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Disc
         late = next((rule.name for rule in rules if rule.name not in BEFORE), None)
         if values["kernel"] and late:
             raise ValueError(
-                f"{late} is known only after a round, when the kernels have planned on; with --fsstack-kernel, "
-                f"rules may be about {', '.join(BEFORE)}"
+                f"{late} is known only after a round, when the kernels have planned on: with --fsstack-kernel, "
+                f"write rules about {', '.join(BEFORE)}"
             )
         if name := load.lacking((rule.name for rule in rules), load.read()):
-            raise ValueError(f"this machine does not show what the rule {name} is about")
+            raise ValueError(f"this machine does not show what the rule {name} is about: leave that rule out")
     return rules
 
 

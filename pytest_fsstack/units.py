@@ -1,4 +1,4 @@
-"""Sizes, figures, overheads and lists of names as people write them."""
+"""Sizes, figures, overheads, errors and lists of names as people write them."""
 
 from __future__ import annotations
 
@@ -91,3 +91,10 @@ def first_names(names: Sequence[str]) -> str:
     """The first three, and how many more."""
     first = ", ".join(names[:3])
     return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, in words: of an `OSError` without its number, and with its file in brackets."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return str(error)

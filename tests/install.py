@@ -9,9 +9,24 @@ import sys
 from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 
-#: Tools of the tests themselves, and the packages that hold them: for partitions, for an LVM that the guard finds, and
-#: for layers in the docs.
-OF_TESTS = {"sfdisk": "fdisk", "partx": "util-linux", "pvcreate": "lvm2", "unionfs": "unionfs-fuse"}
+#: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what
+#: the docs and examples make layers of.
+OF_TESTS = {
+    "sfdisk": "fdisk",
+    "partx": "util-linux",
+    "pvcreate": "lvm2",
+    "fuse-overlayfs": "fuse-overlayfs",
+    "unionfs": "unionfs-fuse",
+}
+#: Any of these commands is a browser for the HTML report; of a browser, this is what needs no screen. Ubuntu has none
+#: as a package.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER_PACKAGE = BROWSERS[0]
+
+
+def browser() -> str | None:
+    """The path of a browser that is installed."""
+    return next(filter(None, map(commands.which, BROWSERS)), None)
 
 
 def main() -> int:
@@ -21,9 +36,14 @@ def main() -> int:
         print(f"missing: {', '.join(missing) or 'nothing'}; only root can install it, and with apt-get")
         return 1 if missing else 0
     env = {**os.environ, "PATH": commands.search_path(), "DEBIAN_FRONTEND": "noninteractive"}
-    known = subprocess.run(["apt-cache", "show", KERNEL_PACKAGE], env=env, capture_output=True).returncode == 0
-    if missing or not known:
+
+    def known(package: str) -> bool:
+        return subprocess.run(["apt-cache", "show", package], env=env, capture_output=True).returncode == 0
+
+    if missing or not browser() or not known(KERNEL_PACKAGE):
         subprocess.run(["apt-get", "update"], env=env)
+    if not browser() and known(BROWSER_PACKAGE):
+        missing.append(BROWSER_PACKAGE)
     if not missing:
         return 0
     return subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env).returncode

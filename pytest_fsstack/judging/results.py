@@ -26,9 +26,10 @@ IN_EACH_KERNEL = " (in each kernel)"
 
 @dataclass(frozen=True)
 class StackInfo:
-    """One stack of a chain: its id, its text, and the mounts as the kernel reported them in the first round.
+    """One stack of a chain: its id, its text, and the mounts as the kernel reported them in its last round.
 
     `tools` are the executables that the text names, with what each says of its version; empty if it does not say it.
+    `commands` are those that built it in that round; what a layer asks the kernel for by itself needs none.
     """
 
     id: str
@@ -37,6 +38,7 @@ class StackInfo:
     #: The kernel that its id ends with, where kernels are compared.
     kernel: str = ""
     tools: dict[str, str] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
 
     @property
     def described(self) -> str:
@@ -345,6 +347,10 @@ class ChainResults:
         ratios = self.log_ratios(step, stack, budget.metric)
         if not (planned := self._planned(ratios, stack)):
             base = self.reference(stack)
+            figures = [self.series(step, name, budget.metric) for name in (stack, base)]
+            if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
+                text = f"{budget.metric}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
+                return Judgement(budget, None, text, Unjudged.NO_METRIC)
             note = self.notes.get((step, base), "it was not measured")
             text = f"{budget.metric}: nothing to compare with: baseline {base}: {note}"
             return Judgement(budget, None, text, Unjudged.NO_BASELINE)

@@ -160,6 +160,7 @@ def _chain(chain: ChainResults) -> dict[str, Any]:
                 "reference": chain.reference(stack.id),
                 "mounts": stack.mounts,
                 "tools": {path: version or None for path, version in stack.tools.items()},
+                "commands": stack.commands,
             }
             for stack in chain.stacks.values()
         },
@@ -313,7 +314,7 @@ def _read_stack(name: str, content: Mapping[str, Any], kernels: Iterable[str]) -
     """A stack; of format 2, which said it in the id only, the kernel is found there."""
     kernel = content["kernel"] if "kernel" in content else next((k for k in kernels if name.endswith(f":{k}")), None)
     tools = {path: version or "" for path, version in content.get("tools", {}).items()}
-    return StackInfo(name, content["spec"], content["mounts"], kernel or "", tools)
+    return StackInfo(name, content["spec"], content["mounts"], kernel or "", tools, content.get("commands", []))
 
 
 def _read_samples(known: dict[str, Any]) -> dict[int, Sample]:

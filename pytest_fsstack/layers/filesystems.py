@@ -358,7 +358,7 @@ class Ntfs3g(Ntfs):
     caches: ClassVar = True
 
     def needs(self) -> list[Need]:
-        tools = [self.program, self.beside(_NTFS_3G), Tool("setpriv", "util-linux")]
+        tools = [self.program, self.beside(_NTFS_3G)]
         return [Root("mounting"), FUSE, KernelFilesystem("fuseblk", "fuse"), *tools]
 
     def mount_words(self) -> list[str]:

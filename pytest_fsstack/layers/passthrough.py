@@ -74,7 +74,11 @@ class Bind(Layer):
 
 @dataclass(frozen=True)
 class Overlay(Layer):
-    """An overlay mount, as containers have it: what is written goes to an upper directory in the directory below."""
+    """An overlay mount, as containers have it: what is written goes to an upper directory in the directory below.
+
+    What shows through is either on the machine already or on the stack itself: `lower='app:base'` makes two empty
+    directories in the directory below, to be filled at `fsstack.below`; `fsstack.remount()` then shows what is in them.
+    """
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "overlay"
@@ -84,7 +88,8 @@ class Overlay(Layer):
 
     lower: str = option(
         "",
-        "the directory that shows through, or several with colons between; by default an empty one",
+        "the directory that shows through, or several with colons between, the topmost first: absolute, or a name in "
+        "the directory below; by default an empty one",
         directories=True,
     )
     mount: str = option("", "further mount options, verbatim, such as metacopy=on")
@@ -93,20 +98,30 @@ class Overlay(Layer):
         return [Root("mounting"), KernelFilesystem("overlay")]
 
     def check_options(self) -> None:
-        for path in filter(None, self.lower.split(":")):
-            if not Path(path).is_absolute():
-                raise OptionError("lower", f"lower must be absolute (got {path})")
+        for path in self._lower:
+            if not Path(path).is_absolute() and (path in (".", "..", "overlay") or "/" in path):
+                raise OptionError(
+                    "lower", f"lower must be absolute, or a name for a directory in the one below (got {path})"
+                )
+
+    @property
+    def _lower(self) -> list[str]:
+        return [path for path in self.lower.split(":") if path]
 
     def create(self, below: Place, site: Site) -> None:
         for name in "lower", "upper", "work":
             (below.path / "overlay" / name).mkdir(parents=True)
+        for name in self._lower:
+            if not Path(name).is_absolute():
+                (below.path / name).mkdir()
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
         # Relative, because what is above may hold commas and colons, which kernels and tools unescape in several ways.
+        lower = [path if Path(path).is_absolute() else f"../{path}" for path in self._lower]
         options = [
-            f"lowerdir={self.lower or 'lower'}",
+            f"lowerdir={':'.join(lower) or 'lower'}",
             "upperdir=upper",
             "workdir=work",
             *([self.mount] if self.mount else []),

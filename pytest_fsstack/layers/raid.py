@@ -92,7 +92,7 @@ class Raid(Layer):
         head = step if self.level else 0
         length = sectors(below) // self._count // step * step
         if length <= head:
-            raise OSError(f"{below.path} is too small for {self._count} devices of a RAID")
+            raise OSError(f"{below.path} is too small for {self._count} devices of a RAID: make it larger")
         starts = range(0, self._count * length, length)
         # Data first: what stands on it can then be told from outside by its signature.
         extents = [(start, length - head) for start in starts]

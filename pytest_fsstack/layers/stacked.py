@@ -67,7 +67,7 @@ class _Fuse(ToolLayer):
     caches: ClassVar = True
 
     def needs(self) -> list[Need]:
-        return [FUSE, FUSERMOUNT, self.program, Tool("setpriv", "util-linux")]
+        return [FUSE, FUSERMOUNT, self.program]
 
     def ciphertext(self, below: Place) -> Path:
         return below.path / f"{self.name}.ciphertext"

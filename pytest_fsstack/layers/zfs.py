@@ -76,7 +76,7 @@ class Zfs(Layer):
             return [Root("mounting"), *(Tool(tool, "zfsutils-linux", _OPENZFS) for tool in ("zpool", "zfs"))]
         # Debian's is the one that is still packaged.
         tools = [Tool(tool, "zfs-fuse") for tool in ("zfs-fuse", "zpool", "zfs")]
-        return [Root("mounting"), FUSE, *tools, Tool("setpriv", "util-linux")]
+        return [Root("mounting"), FUSE, *tools]
 
     def check_options(self) -> None:
         for name in "mkfs", "daemon":

@@ -108,6 +108,21 @@ class Process:
         return code, process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
 
 
+#: Where commands are noted as they start, by those who want to know.
+_noted: list[list[str]] = []
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[str]]:
+    """The commands that start until the block's end, each as a line for a shell. No secret is among them."""
+    lines: list[str] = []
+    _noted.append(lines)
+    try:
+        yield lines
+    finally:
+        _noted[:] = [other for other in _noted if other is not lines]
+
+
 @contextlib.contextmanager
 def started(
     *argv: str | os.PathLike[str],
@@ -127,6 +142,10 @@ def started(
     path = which(words[0])
     if path is None:
         raise CommandError(words, None, "", "not installed")
+    for lines in _noted:
+        lines.append(
+            " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
+        )
     parent, prctl, set_limit = os.getpid(), _libc().prctl, resource.setrlimit
 
     def prepare() -> None:

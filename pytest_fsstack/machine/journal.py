@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_fsstack.machine import signals
+from pytest_fsstack.units import reason_of
 
 _PROC = Path("/proc")
 
@@ -301,7 +302,8 @@ def _journals(directory: Path) -> Iterator[Leftover | str]:
         except FileNotFoundError:  # closed meanwhile
             continue
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            yield f"left alone: {path} is not a journal of this version ({error}); delete it if none is in use"
+            why = reason_of(error)
+            yield f"left alone: {path} is not a journal of this version ({why}); delete it if none is in use"
 
 
 def _parse(path: Path) -> Leftover:
@@ -455,7 +457,7 @@ def _clean(journal: Leftover, kinds: Mapping[str, Kind], said: Said, asked: bool
             said.left.append(f"left alone: {entry} of {journal.session}: {gone}")
         except Exception as error:  # whatever a tool or a third party's kind raises, the rest is to be undone
             kept = True
-            said.left.append(f"left alone: {entry} of {journal.session}: {error}")
+            said.left.append(f"left alone: {entry} of {journal.session}: {reason_of(error)}")
     if not kept:
         journal.path.unlink(missing_ok=True)
 

@@ -93,6 +93,17 @@ def _daemon(
     return daemon
 
 
+def own_files(target: Path) -> list[str]:
+    """What this process itself has open at or below `target`, by its path there; `.` is the working directory."""
+    found = []
+    for link in [Path("/proc/self/cwd"), *Path("/proc/self/fd").iterdir()]:
+        with contextlib.suppress(OSError):  # the descriptor with which the others are listed
+            name = Path(os.readlink(link))
+            if name.is_relative_to(target):
+                found.append(os.fspath(name.relative_to(target)))
+    return sorted(found)
+
+
 def users(target: Path) -> list[str]:
     """The processes with a working directory or an open file at or below `target`, as ``pid (command) file``.
 

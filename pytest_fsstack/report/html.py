@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
-from pytest_fsstack.judging.results import ChainResults, Results, describe_failure
+from pytest_fsstack.judging.results import ChainResults, Results, describe_shortly
 from pytest_fsstack.report import vega
-from pytest_fsstack.report.charts import charts, is_curve
+from pytest_fsstack.report.charts import charts, comparisons, families, is_curve
 from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading
 from pytest_fsstack.report.shapes import grids
+from pytest_fsstack.units import format_size
+
+#: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
+_ROOM = 1 << 19
+#: What of the environment is a number of bytes.
+_IN_BYTES = ("memory", "size", "read_ahead", "bytes")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Said:
     """What a tool printed in one round."""
 
     title: str
     text: str
+
+    @property
+    def size(self) -> int:
+        """Characters that it takes on the page."""
+        return len(escape(self.text))
 
 
 def report(results: Results) -> str:
@@ -37,7 +49,8 @@ def report(results: Results) -> str:
     return template.render(
         verdict=verdict(results),
         failures=list(_failures(results)),
-        chains=[_section(results, chain) for chain in results.chains],
+        families=list(_families(results)),
+        environment=dict(_environment(results)),
         legend=LEGEND,
         script=vega.script(),
         missing=vega.MISSING,
@@ -58,32 +71,89 @@ def verdict(results: Results) -> str:
 
 
 def _failures(results: Results) -> Iterator[str]:
+    several = len({chain.device for chain in results.chains}) > 1
     for chain in results.chains:
         for step, stack in chain.judgements:
             if chain.worst(step, stack) == "fail":
-                yield f"{step} on {describe_failure(chain, step, stack).splitlines()[0]}"
+                where = f"{stack}, on {chain.device}" if several else stack
+                yield f"{step} on {where}: {describe_shortly(chain, step, stack).removeprefix('fail: ')}"
 
 
-def _section(results: Results, chain: ChainResults) -> dict[str, Any]:
+def _families(results: Results) -> Iterator[dict[str, Any]]:
+    """Each test; if it ran on several devices, with the pictures that have a facet for each of them."""
+    room = _ROOM
+    for family in families(results.chains):
+        several = len(family) > 1
+        sections = []
+        for chain in family:
+            sections.append(_section(results, chain, compared=not several, room=room))
+            room -= sum(said.size for said in sections[-1]["said"])
+        devices = ", ".join(chain.device for chain in family)
+        yield {
+            "title": f"{family[0].id} on {devices}" if several else "",
+            "charts": list(comparisons(family)) if several and not vega.missing() else [],
+            "chains": sections,
+        }
+
+
+def _section(results: Results, chain: ChainResults, *, compared: bool, room: int) -> dict[str, Any]:
     view = View(chain)
+    said, left_out = _kept_texts(chain, room)
     return {
         "title": f"{chain.id} on {chain.device}",
         "heading": heading(results, chain),
-        "stacks": {stack.id: stack.described for stack in chain.stacks.values()},
-        "charts": [] if vega.missing() else list(charts(chain)),
+        "stacks": list(chain.stacks.values()),
+        "charts": [] if vega.missing() else list(charts(chain, compared=compared)),
         "grids": [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics())],
         "details": [view.grid(metric) for metric in view.metrics(DETAILS)],
-        "said": list(_kept_texts(chain)),
+        "said": said,
+        "left_out": left_out,
         "notes": view.notes,
         "remarks": view.remarks,
     }
 
 
-def _kept_texts(chain: ChainResults) -> Iterator[Said]:
-    for step in chain.steps:
-        for stack in chain.stacks:
-            for index, sample in sorted(chain.of(step, stack).items()):
-                for name, value in sample.kept.items():
-                    if not is_curve(value):
-                        text = value if isinstance(value, str) else json.dumps(value, indent=1)
-                        yield Said(f"{step} on {stack}, round {index + 1}: {name}", text)
+def _kept_texts(chain: ChainResults, room: int) -> tuple[list[Said], int]:
+    """What tools printed, the first rounds first, in so many characters; and how many texts there is no room for."""
+    found = sorted(
+        (index, place, said)
+        for place, (step, stack) in enumerate((step, stack) for step in chain.steps for stack in chain.stacks)
+        for index, sample in chain.of(step, stack).items()
+        for said in _texts(f"{step} on {stack}, round {index + 1}", sample.kept)
+    )
+    chosen = []
+    for index, place, said in found:
+        room -= said.size
+        if room < 0:
+            break
+        chosen.append((place, index, said))
+    return [said for _, _, said in sorted(chosen)], len(found) - len(chosen)
+
+
+def _texts(where: str, kept: Mapping[str, Any]) -> Iterator[Said]:
+    for name, value in kept.items():
+        if not is_curve(value):
+            yield Said(f"{where}: {name}", value if isinstance(value, str) else json.dumps(value, indent=1))
+
+
+def _environment(results: Results) -> Iterator[tuple[str, str]]:
+    """All that is known of the session and of the machine, by name."""
+    session = {"began": results.start, "ended": results.stop, "scale": results.scale, "label": results.labels}
+    for name, value in {**session, **results.environment}.items():
+        yield from _flat(name, value)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """What is nested by its whole name, as ``kernel release``."""
+    if isinstance(value, Mapping):
+        for inner, each in value.items():
+            yield from _flat(f"{name} {inner}", each)
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        for number, each in enumerate(value, 1):
+            yield from _flat(f"{name} {number}", each)
+    elif isinstance(value, bool):
+        yield name, "yes" if value else "no"
+    elif isinstance(value, int) and name.rpartition(" ")[2] in _IN_BYTES:
+        yield name, format_size(value)
+    elif value not in ("", None):
+        yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)

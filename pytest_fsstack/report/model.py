@@ -303,14 +303,22 @@ def _figures(chain: ChainResults) -> str:
     return f"medians of {rounds}, run in the order of --fsstack-seed={chain.seed}"
 
 
+def reference(chain: ChainResults) -> str:
+    """What its stacks are compared with, in words."""
+    if not chain.against:
+        return chain.baseline
+    baseline = chain.baseline.rpartition(":")[0]
+    return f"{baseline} on the same kernel" if _within_kernels(chain) else "the same stack on the first kernel"
+
+
+def _within_kernels(chain: ChainResults) -> bool:
+    return all(_kernel(stack) == _kernel(reference) for stack, reference in chain.against.items())
+
+
 def _overhead(chain: ChainResults) -> str:
-    looks = chain.looks
-    base = f"{chain.baseline} in the same round"
-    if chain.against:
-        within = all(_kernel(stack) == _kernel(reference) for stack, reference in chain.against.items())
-        baseline = chain.baseline.rpartition(":")[0]
-        base = f"{baseline} on the same kernel in the same round" if within else "the same stack on the first kernel"
-    text = f"over {base}, with its {percent(looks.confidence)} interval"
+    looks, paired = chain.looks, not chain.against or _within_kernels(chain)
+    text = f"over {reference(chain)}{' in the same round' if paired else ''}, "
+    text += f"with its {percent(looks.confidence)} interval"
     if chain.against and chain.boots == 1:
         text += "; from one boot of each kernel, so what differs from boot to boot is not in it"
     if not chain.paired:

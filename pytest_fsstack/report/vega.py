@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Iterable
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.report.charts import Chart, Spec, heat_map, overheads
+from pytest_fsstack.report.charts import Chart, Spec, families, heat_map, overheads
 from pytest_fsstack.report.files import ReportError
 
 MISSING = "pictures need vl-convert: pip install 'pytest-fsstack[pictures]'"
@@ -36,13 +36,17 @@ def script() -> str:
 
 
 def heat_maps(results: Results) -> str:
-    """An SVG document: the heat map of each chain. Raises `ReportError`."""
-    return _svg("heatmap", filter(None, map(heat_map, results.chains)))
+    """An SVG document: the heat map of each test. Raises `ReportError`."""
+    return _svg("heatmap", filter(None, map(heat_map, families(results.chains))))
 
 
 def forests(results: Results) -> str:
     """An SVG document: each step's overheads over the baseline, with intervals and budgets. Raises `ReportError`."""
-    found = (overheads(chain, step) for chain in results.chains for step in chain.steps)
+    found = (
+        overheads(family, step)
+        for family in families(results.chains)
+        for step in dict.fromkeys(step for chain in family for step in chain.steps)
+    )
     return _svg("forest", filter(None, found))
 
 

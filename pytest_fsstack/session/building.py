@@ -32,8 +32,9 @@ class Builder:
         self._machine = ExitStack()
         #: The devices that were looked at, and why they are refused.
         self._held: dict[Device, Refused | None] = {}
-        #: Where the stack that stands is mounted.
+        #: Where the stack that stands is mounted, and the commands that built it.
         self.mounts: list[str] = []
+        self.commands: list[str] = []
         self._cleaned_up = False
 
     @cached_property
@@ -120,8 +121,7 @@ class Builder:
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:
         """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
-        from pytest_fsstack.machine import signals
-        from pytest_fsstack.machine.commands import CommandError
+        from pytest_fsstack.machine import commands, signals
         from pytest_fsstack.machine.guard import Refused
         from pytest_fsstack.machine.processes import undumpable
         from pytest_fsstack.machine.signals import State
@@ -136,8 +136,9 @@ class Builder:
                 directory = undo.enter_context(self._directory(parent))
                 points = undo.enter_context(self._mountpoints(directory))
                 site = Site(directory, self.journal, queue=self._settings.queue, mountpoints=points)
-                built = undo.enter_context(build(parameter.stack, parameter.device, site))
-        except (BuildError, Refused, CommandError, OSError) as error:
+                with commands.noted() as self.commands:
+                    built = undo.enter_context(build(parameter.stack, parameter.device, site))
+        except (BuildError, Refused, commands.CommandError, OSError) as error:
             _close(undo)
             fail(error)
         except BaseException:

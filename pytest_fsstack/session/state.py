@@ -134,6 +134,7 @@ class Session:
                     discard=self.settings.discard_rounds,
                     missing_fails=self.settings.missing_fails,
                     mounts=lambda: self.builder.mounts,
+                    commands=lambda: self.builder.commands,
                     progress=Progress.of(self.config),
                     worker=worker,
                 ),

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pytest_fsstack.machine import commands, kmsg, mounts, signals
+from pytest_fsstack.machine import commands, kmsg, mounts, processes, signals
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack.model import Block, Device, Directory, Layer, OptionError, Place, Site, Stack
+from pytest_fsstack.units import reason_of
 
 
 class BuildError(Exception):
@@ -115,10 +116,10 @@ class Built:
                     continue
                 found += [int(number) for number in re.findall(r"\((\d+) bytes\)", said)]
         if not found:
-            reason = "; ".join(problems) or "it has no filesystem of its own"
+            why = "; ".join(problems) or "it has no filesystem of its own"
             holding_back = [layer.name for layer in self.stack.layers if self._holds_discards_back(layer)]
             hint = f". {', '.join(holding_back)}: open='--allow-discards' passes discards on" if holding_back else ""
-            raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {reason}{hint}")
+            raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {why}{hint}")
         return sum(found)
 
     @staticmethod
@@ -128,11 +129,11 @@ class Built:
 
     def remount(self) -> None:
         """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
-        self._reopen(lambda layer: layer.gives is Directory)
+        self._reopen(lambda layer: layer.gives is Directory, "fsstack.remount()")
 
     def drop_daemon_caches(self) -> None:
         """Restart the layers with daemons, whose caches the kernel cannot drop, or wait until they dropped them."""
-        self._reopen(lambda layer: layer.caches)
+        self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         time.sleep(max(layer.forgets_after for layer in self.stack.layers))
 
     def mounts(self) -> list[str]:
@@ -140,13 +141,22 @@ class Built:
         found = (mounts.at(place.path) for place in self._places if isinstance(place, Directory))
         return [str(mount) for mount in found if mount]
 
-    def _reopen(self, chosen: Callable[[Layer], bool]) -> None:
+    def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> None:
         layers = self.stack.layers
         keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
         first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
+        places = [place.path for place in self._places[first + 1 :] if isinstance(place, Directory)]
+        held = [file for path in places for file in processes.own_files(path)]
         # A test is in it, but what would be torn apart is ours.
         with signals.during(State.BUILDING):
-            self._close(first)
+            try:
+                self._close(first)
+            except BuildError:
+                if held:
+                    raise BuildError(
+                        f"{what} remounts {layers[first].name}: close {', '.join(held)} before it{otherwise}"
+                    ) from None
+                raise
             for layer in layers[first:]:
                 self._add(layer, fresh=False)
 
@@ -171,7 +181,7 @@ class Built:
                 if isinstance(self._places[0], Block):
                     self._places[0].opened()
             except (commands.CommandError, OSError, OptionError) as error:
-                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}"
+                message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
                 raise BuildError(message + kernel.heard()) from error
         self._places.append(place)
 
@@ -192,7 +202,7 @@ class Built:
             stop = next((error for _, error in problems if not isinstance(error, Exception)), None)
             if stop is not None:
                 raise stop
-            text = str(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
+            text = reason_of(first) if isinstance(first, commands.CommandError | OSError) else repr(first)
             raise BuildError(
                 f"could not take down `{self.spec}` on {self.on.spec}: layer {layer.name}: {text}"
             ) from first
@@ -215,7 +225,7 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
                     if isinstance(bottom, Block):
                         undo.enter_context(site.queue.bottom(bottom.path, site.journal))
                 except (commands.CommandError, OSError) as error:
-                    message = f"could not set up the device {device.spec} for `{stack}`: {error}"
+                    message = f"could not set up the device {device.spec} for `{stack}`: {reason_of(error)}"
                     raise BuildError(message + kernel.heard()) from error
             built = Built(stack, device, bottom, site)
             closing.callback(built._close)

@@ -107,8 +107,10 @@ def age(
     Afterwards, from the device: the number of files, the sum of sizes, and the content of a sample. Raises `ValueError`
     where there is too little room, and `FileExistsError` where `into` is there already.
     """
-    if operations <= 0 or not 0 < percent < 100:
-        raise ValueError(f"age: cannot do {operations} operations up to {percent:g} percent")
+    if operations <= 0:
+        raise ValueError(f"age: operations must be above 0 (got {operations})")
+    if not 0 < percent < 100:
+        raise ValueError(f"age: percent must be between 0 and 100 (got {percent:g})")
     status = os.statvfs(fsstack.path)
     available = status.f_bavail * status.f_frsize
     budget = int(available * percent / 100)

@@ -43,8 +43,10 @@ def fill(
     Afterwards, from the device: the size, a sample of blocks, and how full the filesystem is. Raises `ValueError` for a
     payload of less than 1 MiB, `FileExistsError` where `into` is there already.
     """
-    if not 0 < percent < 100 or (bytes is not None and bytes <= 0):
-        raise ValueError(f"fill: cannot fill to {percent:g} percent, or with {bytes} bytes")
+    if not 0 < percent < 100:
+        raise ValueError(f"fill: percent must be between 0 and 100 (got {percent:g})")
+    if bytes is not None and bytes <= 0:
+        raise ValueError(f"fill: bytes must be above 0 (got {bytes})")
     if payload is not None and payload.stat().st_size < _BLOCK:
         raise ValueError(f"fill: {payload} has less than 1 MiB")
     target = fsstack.path / into

@@ -186,7 +186,10 @@ def create_files(
     to do.
     """
     if count <= 0 or per_directory <= 0 or size < 0:
-        raise ValueError(f"create_files: cannot create {count} files of {size} bytes, {per_directory} a directory")
+        raise ValueError(
+            f"create_files: count and per_directory must be above 0, and size 0 or more "
+            f"(got {count}, {per_directory} and {size})"
+        )
     base = noise(size, "create_files")
     top = fsstack.path / into
     top.mkdir()

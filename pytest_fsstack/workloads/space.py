@@ -36,7 +36,10 @@ def small_file_space(
     `into` is there already.
     """
     if count <= 0 or not sizes or min(sizes) < 0 or len(set(sizes)) < len(sizes):
-        raise ValueError(f"small_file_space: cannot write {count} files of each of the sizes {list(sizes)}")
+        raise ValueError(
+            f"small_file_space: count must be above 0 (got {count}), and sizes different numbers "
+            f"from 0 on (got {list(sizes)})"
+        )
     top = fsstack.path / into
     top.mkdir()
     with timed(bytes=count * sum(sizes), files=count * len(sizes)):

@@ -513,7 +513,7 @@ def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
         ),
         (
             ["--fsstack-kernel=a", "--fsstack-discard-rounds=load>2, steal>5%"],
-            "--fsstack-discard-rounds: steal is known only after a round, *; with --fsstack-kernel, rules may be *",
+            "--fsstack-discard-rounds: steal is known only after a round, *: with --fsstack-kernel, write*",
         ),
         (["--fsstack-kernel=a", "-n2"], "*leave -n and --tx out*"),
         (["--fsstack-kernel=a", "-p", "no:xdist"], "*needs pytest-xdist*pip install pytest-fsstack?kernel?*"),

@@ -248,7 +248,7 @@ def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -
         "--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "--fsstack-missing=fail"
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*needs no-such-tool: * no-such-package*"])
+    result.stdout.fnmatch_lines(["*needs no-such-tool: * no-such-package (--fsstack-missing=fail)"])
 
 
 def test_a_gate_that_compared_nothing_fails(project: Project) -> None:
@@ -289,7 +289,7 @@ def test_markers_are_described(pytester: pytest.Pytester) -> None:
     ("rules", "message"),
     [
         ("lod>2", "'lod>2' is no rule; write 'load>2'*"),
-        ("load>2, throttled", "this machine does not show what the rule throttled is about"),
+        ("load>2, throttled", "this machine does not show what the rule throttled is about: leave that rule out"),
     ],
 )
 def test_rules_by_which_rounds_are_discarded_are_checked_first(project: Project, rules: str, message: str) -> None:

@@ -44,7 +44,10 @@ def mistake(project: Project, ini: str, *arguments: str) -> str:
         ("fsstack_alpha = 1", "fsstack_alpha in pytest.ini: an error rate must be between 0 and 0.5*(got 1)"),
         ("fsstack_budget = lots", "fsstack_budget in pytest.ini: 'lots' is not a budget*"),
         ("fsstack_stacks = crupt", "fsstack_stacks in pytest.ini: unknown layer 'crupt'; did you mean crypt*"),
-        ("fsstack_scheduler = none", "fsstack_scheduler in pytest.ini: it is for block devices; dir:* is a directory"),
+        (
+            "fsstack_scheduler = none",
+            "fsstack_scheduler in pytest.ini: it is for block devices; dir:* is a directory*",
+        ),
         ("fsstack_roundz = 8", "fsstack_roundz in pytest.ini: there is no such option; did you mean fsstack_rounds[?]"),
         ("fsstack-rounds = 8", "fsstack-rounds in pytest.ini: there is no such option; did you mean fsstack_rounds[?]"),
         ("fsstack_overwrite = /dev/sdz", "fsstack_overwrite in pytest.ini: --fsstack-overwrite can only be given on *"),

@@ -206,7 +206,7 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
             "--fsstack-accept: --benchmark-disable measures nothing *",
         ),
         (["--fsstack-max-regression=5%"], "--fsstack-max-regression: it judges nothing without *"),
-        (["--fsstack-compare-anyway"], "--fsstack-compare-anyway is for --fsstack-compare=FILE"),
+        (["--fsstack-compare-anyway"], "--fsstack-compare-anyway does nothing without --fsstack-compare=FILE"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_measured(project: Project, words: list[str], message: str) -> None:

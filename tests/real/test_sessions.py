@@ -400,4 +400,8 @@ class TestIt:
     )
     # The daemon's work is charged to the machine, and to no child of the test.
     assert median("write", "ext4+encfs", "machine_seconds") > median("write", "ext4+encfs", "user_seconds")
-    assert data["chains"][0]["stacks"]["ext4"]["mounts"][0].startswith("ext4 /dev/loop")
+    stacks = data["chains"][0]["stacks"]
+    assert stacks["ext4"]["mounts"][0].startswith("ext4 /dev/loop")
+    made, mounted = (line.split()[0] for line in stacks["ext4"]["commands"])
+    assert (made, mounted) == ("mkfs.ext4", "mount")
+    assert any(line.startswith("encfs ") for line in stacks["ext4+encfs"]["commands"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_fsstack.machine import blockdev, commands
+from pytest_fsstack.units import reason_of
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -79,8 +80,8 @@ def or_refused(path: Path) -> Iterator[None]:
         yield
     except (OSError, commands.CommandError) as error:
         if isinstance(error, PermissionError) and os.geteuid() != 0:
-            raise Refused(path, f"that needs root ({error}); run pytest with sudo") from error
-        raise Refused(path, f"it cannot be checked: {error}") from error
+            raise Refused(path, f"that needs root ({reason_of(error)}); run pytest with sudo") from error
+        raise Refused(path, f"it cannot be checked: {reason_of(error)}") from error
 
 
 def shown_size(size: int) -> str:

@@ -15,6 +15,7 @@ from pytest_fsstack.machine import blockdev, commands
 from pytest_fsstack.machine.blockdev import partitions
 from pytest_fsstack.machine.guard.disk import KIB, MIB, Disk, Refused, identify, or_refused, shown_size
 from pytest_fsstack.machine.guard.reading import fresh, looked_at, pread, probe
+from pytest_fsstack.units import reason_of
 
 #: Too small for any filesystem worth testing, and for the samples below to make sense.
 _SMALLEST = 16 * MIB
@@ -81,7 +82,7 @@ def _alone(disk: Disk) -> Iterator[int]:
         try:
             fd = undo.enter_context(blockdev.opened(disk.path, disk.number, os.O_RDWR | os.O_EXCL))
         except OSError as error:
-            raise Refused(disk.named, f"it is in use again: {error}") from error
+            raise Refused(disk.named, f"it is in use again: {reason_of(error)}") from error
         yield fd
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, StackInfo, command_again, describe_failure, describe_shortly
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 
 
@@ -88,3 +88,17 @@ def test_long_names_leave_room_for_the_figures(length: int) -> None:
 def test_nothing_is_said_shortly_without_a_budget() -> None:
     assert describe_shortly(chain(1.0), "read", "xfs") == ""
     assert describe_shortly(chain(1.0), "read", "ext4") == ""
+
+
+@pytest.mark.parametrize("zero", ["ext4", "xfs"])
+def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> None:
+    made = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(5), 42, steps=["read"])
+    for name in ("ext4", "xfs"):
+        made.stacks[name] = StackInfo(name, name)
+    for _ in range(5):
+        made.orders.append(["ext4", "xfs"])
+        for name in ("ext4", "xfs"):
+            made.add("read", name, Sample({"stalls": 0.0 if name == zero else 3.0}, {"stalls": Metric("stalls")}))
+    judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
+    assert judged.verdict is None
+    assert judged.text == "stalls: figures of 0 have no ratio: give timed.record(..., resolution=...)"

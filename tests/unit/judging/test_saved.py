@@ -56,6 +56,7 @@ def chains(draw: st.DrawFn) -> ChainResults:
             draw(st.text(max_size=8)),
             draw(st.lists(st.text(max_size=8), max_size=2)),
             tools=draw(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=2)),
+            commands=draw(st.lists(st.text(max_size=8), max_size=2)),
         )
     own = Metric("own", draw(st.text(max_size=3)), draw(st.sampled_from(["lower", "higher"])), draw(st.floats(0, 1)))
     for _ in range(draw(st.integers(0, 4))):

@@ -123,6 +123,12 @@ def test_overlay_has_its_parts_in_the_directory_below(ran: list[str], site: Site
     assert sorted(path.name for path in (site.directory / "overlay").iterdir()) == ["lower", "upper", "work"]
 
 
+def test_what_shows_through_an_overlay_may_be_on_the_stack_itself(ran: list[str], site: Site) -> None:
+    opened("overlay(lower='app:/usr:base')", site)
+    assert " -o lowerdir=../app:/usr:../base,upperdir=upper,workdir=work " in without_descriptors(ran, site)[0]
+    assert {path.name for path in site.directory.iterdir()} >= {"app", "base", "overlay"}
+
+
 @pytest.mark.parametrize(
     ("text", "options", "keys"),
     [
@@ -170,7 +176,8 @@ def test_fscrypt_adds_its_key_and_removes_it(ran: list[str], site: Site) -> None
         ("ecryptfs(key_bytes=0)", "key_bytes must be a number of bytes such as 16 or 32 (got 0)"),
         ("fscrypt(contents='Adiantum', filenames='AES-256-CTS')", "Adiantum goes with Adiantum (got AES-256-CTS)"),
         ("fscrypt(filenames='AES-128-CTS')", "AES-256-XTS goes with AES-256-CTS or AES-256-HCTR2 (got AES-128-CTS)"),
-        ("overlay(lower='/usr:lib')", "lower must be absolute (got lib)"),
+        ("overlay(lower='/usr:../lib')", "a name for a directory in the one below (got ../lib)"),
+        ("overlay(lower='overlay')", "a name for a directory in the one below (got overlay)"),
     ],
 )
 def test_options_that_make_no_sense_together_are_told(text: str, message: str) -> None:

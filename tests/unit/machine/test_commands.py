@@ -33,6 +33,16 @@ def test_an_interrupted_command_has_ended_when_what_it_made_is_undone(interrupte
     assert made.exists()
 
 
+def test_commands_are_noted_as_a_shell_takes_them_until_the_block_ends() -> None:
+    with commands.noted() as outer:
+        commands.run("echo", "a b", env={"NAME": "it's"})
+        with commands.noted() as inner, pytest.raises(commands.CommandError):
+            commands.run("false")
+    commands.run("true")
+    assert outer == ["NAME='it'\"'\"'s' echo 'a b'", "false"]
+    assert inner == ["false"]
+
+
 def test_a_command_that_takes_too_long_is_killed() -> None:
     with pytest.raises(commands.CommandError, match=r"no answer within 0\.2 s, killed"):
         commands.run("sleep", "10", timeout=0.2)

@@ -272,6 +272,7 @@ class TestJson:
             "reference": "ext4",
             "mounts": ["ext4 /dev/loop0 rw,luks+ext4"],
             "tools": {},
+            "commands": [],
         }
         steps = {step["name"]: step["stacks"] for step in chain["steps"]}
         assert list(steps) == STEPS

@@ -177,7 +177,7 @@ def test_without_tables_of_its_own_the_csv_has_those_of_the_terminal() -> None:
 
 def test_html_has_tables_curves_and_what_tools_said() -> None:
     page = html.report(results("matrix"))
-    assert re.search(r'<td class="good"[^>]*>30.6 s</td>', page)
+    assert re.search(r'<td class="good"[^>]*><span>30.6 s</span></td>', page)
     assert "&lt;b&gt;ext4&lt;/b&gt;" in page
     assert "<b>ext4</b>" not in page
     specs = [json.loads(text) for text in re.findall(r'class="chart">(.*?)</script>', page, re.DOTALL)]
@@ -193,7 +193,7 @@ def test_html_shows_a_broken_budget_though_the_scenario_has_tables_of_its_own() 
     chain.judgements["write", "slow"] = [chain.judge("write", "slow", Budget(overhead=0.3))]
     shown, details, _ = html.report(found).partition("<details>")
     assert details
-    assert re.search(r'<td class="bad"[^>]*>[^<]*FAIL \(max 30 %\)</td>', shown)
+    assert re.search(r'<td class="bad"[^>]*><span>[^<]*</span> <span>[^<]*FAIL \(max 30 %\)</span></td>', shown)
 
 
 def test_reports_say_when_and_that_a_session_ended_early() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +15,7 @@ import pytest
 from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine import commands, signals
 from pytest_fsstack.machine.journal import Journal
-from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.build import BuildError, Built, build
 from pytest_fsstack.stack.model import Directory, Layer, Place, Site, Stack
 
 SAID: list[str] = []
@@ -113,3 +113,28 @@ def test_a_signal_waits_for_the_layer_that_is_being_built(site: Site) -> None:
     with signals.caught(lambda number: Ended()), pytest.raises(Ended), built(site, Signalled("low"), Noted("high")):
         pytest.fail("it stands")
     assert SAID == ["opened low", "closed low"]
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (Built.drop_daemon_caches, "timed() remounts busy: close db.sqlite before it, or use timed(cold=False)"),
+        (Built.remount, "fsstack.remount() remounts busy: close db.sqlite before it"),
+    ],
+)
+def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
+    act: Callable[[Built], None], said: str, site: Site
+) -> None:
+    @dataclass(frozen=True)
+    class Busy(Noted):
+        name: ClassVar = "busy"
+        caches: ClassVar = True
+        closing: str = "system"
+
+    with (
+        pytest.raises(BuildError) as caught,
+        build(Stack((Busy(),)), DirectoryDevice(site.directory / "device"), site) as it,
+    ):
+        with (it.path / "db.sqlite").open("w"):
+            act(it)
+    assert str(caught.value) == said

@@ -155,8 +155,8 @@ class TestAge:
     @pytest.mark.parametrize(
         ("how", "message"),
         [
-            ({"operations": 0}, "cannot do 0 operations"),
-            ({"percent": 100}, "up to 100 percent"),
+            ({"operations": 0}, r"operations must be above 0 \(got 0\)"),
+            ({"percent": 100}, r"percent must be between 0 and 100 \(got 100\)"),
             ({"probe": 32 << 20}, "cannot probe with 33,554,432 bytes where the files leave"),
             ({"percent": 99}, "cannot probe with"),
         ],

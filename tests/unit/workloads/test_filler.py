@@ -105,7 +105,9 @@ class TestFill:
             workloads.fill(clock.another(), stack, bytes=MIB)
 
     def test_refuses_what_cannot_be(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="cannot fill to 100 percent"):
+        with pytest.raises(ValueError, match=r"percent must be between 0 and 100 \(got 100\)"):
             workloads.fill(clock, stack, percent=100)
+        with pytest.raises(ValueError, match=r"bytes must be above 0 \(got 0\)"):
+            workloads.fill(clock, stack, bytes=0)
         with pytest.raises(ValueError, match="has less than 1 MiB"):
             workloads.fill(clock, stack, payload=payload(tmp_path, 4096, 1))

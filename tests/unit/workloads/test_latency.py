@@ -171,5 +171,5 @@ class TestCreateFiles:
             workloads.create_files(clock, stack, count=25, size=100)
 
     def test_refuses_nothing_to_do(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(ValueError, match="cannot create 0 files"):
+        with pytest.raises(ValueError, match="count and per_directory must be above 0"):
             workloads.create_files(clock, stack, count=0)

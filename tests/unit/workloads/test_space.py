@@ -55,7 +55,7 @@ class TestSmallFileSpace:
 
     @pytest.mark.parametrize("how", [{"count": 0}, {"sizes": ()}, {"sizes": (1, 1)}, {"sizes": (-1,)}])
     def test_refuses_what_cannot_be(self, clock: NotedTimed, stack: NotedStack, how: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="cannot write"):
+        with pytest.raises(ValueError, match="count must be above 0"):
             workloads.small_file_space(clock, stack, **how)
 
 

@@ -1,0 +1,33 @@
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pytest_fsstack import FUSE, Directory, Layer, Need, Place, Site, Tool, run, served
+
+
+@dataclass(frozen=True)
+class FuseOverlayfs(Layer):
+    """fuse-overlayfs, the overlay of containers without root: what is written goes to a directory of its own."""
+
+    name: ClassVar = "fuse_overlayfs"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+    caches: ClassVar = True
+
+    def needs(self) -> list[Need]:
+        return [FUSE, Tool("fuse-overlayfs", "fuse-overlayfs")]
+
+    def create(self, below: Place, site: Site) -> None:
+        run("mkdir", below.path / "lower", below.path / "upper", below.path / "work")
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        options = f"lowerdir={below.path}/lower,upperdir={below.path}/upper,workdir={below.path}/work"
+        target = site.mountpoint(self.name, depth)
+        with served(target, site, "fuse-overlayfs", "-f", "-o", options, target) as directory:
+            yield directory
+
+
+def pytest_fsstack_layers() -> list[type[Layer]]:
+    return [FuseOverlayfs]

@@ -1,0 +1,32 @@
+"""The pictures of the README: what draws them, and those that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.unit.report.test_report import made
+
+pytest.importorskip("rich", reason="needs rich: pip install rich")
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_terminal_is_drawn_as_it_shows_the_tables_and_fetches_nothing() -> None:
+    from docs.pictures import terminal_svg
+
+    svg = terminal_svg(made())
+    assert re.findall(r"url\(http|@font-face|href=\"http", svg) == []
+    lines = [text.replace("\xa0", " ") for text in ElementTree.fromstring(svg).itertext()]
+    assert any("FAIL (max x1.3)" in line for line in lines)
+    assert any("[2] lossy: failed in round 2" in line for line in lines)
+
+
+def test_the_readme_shows_pictures_that_are_there_and_small() -> None:
+    named = re.findall(r"!\[[^\]]+\]\((docs/pictures/[^)]+)\)", (ROOT / "README.md").read_text())
+    assert len(named) == len(set(named)) > 1
+    assert {ROOT / name for name in named} == set((ROOT / "docs" / "pictures").iterdir())
+    assert all((ROOT / name).stat().st_size < 200_000 for name in named)
