@@ -77,4 +77,4 @@ def test_it_is_short_and_imports_only_what_is_public() -> None:
 
 def test_what_it_takes_is_installed_with_the_tests_tools_and_is_in_the_list_of_examples() -> None:
     assert OF_TESTS["fuse-overlayfs"] == "fuse-overlayfs"
-    assert "(fuse_overlayfs)" in (EXAMPLES / "README.md").read_text()
+    assert "(fuse_overlayfs/pytest_fsstack_fuse_overlayfs.py)" in (EXAMPLES / "README.md").read_text()

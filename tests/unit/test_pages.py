@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from pytest_fsstack.stack.model import Stack
 from tests.pages import DOCS, PAGES, ROOT, Block, blocks, blocks_of
 
 #: Languages whose blocks are tested: here, in tests/plugin/test_blocks.py, or where the reason says.
-TESTED = {"python", "sh", "console", "ini"}
+TESTED = {"python", "sh", "console", "ini", "toml"}
 #: What nobody can run or parse, and why that is enough.
 ONLY_LOOKED_AT = {
     "text": "what a session prints: figures differ from run to run",
@@ -61,6 +63,14 @@ def test_the_shell_can_read_its_blocks(block: Block) -> None:
     assert shell
     done = subprocess.run([shell, "-n"], input=block.text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_toml_is_an_entry_point() -> None:
+    # pytest brings the second one for Python 3.10.
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    for block in blocks("toml"):
+        (group,) = toml.loads(block.text)["project"]["entry-points"]
+        assert group == "pytest11", block.id
 
 
 def test_messages_that_are_explained_are_those_of_the_code() -> None:
