@@ -217,8 +217,8 @@ def overheads(family: Family, step: str, metric: str = "seconds") -> Chart | Non
     ).ratios
     if ratios:
         x["scale"] |= {"type": "log"}
-        ends = [1 + each[name] for each in values for name in ("low", "overhead", "high", "budget") if name in each]
-        x["axis"] = {"labelExpr": "'x' + format(datum.value, '~r')", "values": _round_ratios(ends)}
+        every = [1 + each[name] for each in values for name in ("low", "overhead", "high", "budget") if name in each]
+        x["axis"] = {"labelExpr": "'x' + format(datum.value, '~r')", "values": _round_ratios(every)}
     shown = [{"field": "stack"}, {"field": "said", "title": "overhead"}]
 
     def at(name: str) -> Spec:
@@ -362,7 +362,8 @@ def _medians(
                 "type": "ordinal",
                 "sort": list(chosen.values()),
                 "title": axis,
-                "axis": {"labelAngle": 0},
+                # Names of steps are long.
+                "axis": {"labelAngle": 0 if axis else -30},
             },
             "y": {
                 "field": "value",
@@ -386,7 +387,9 @@ def is_curve(value: Any) -> bool:
         and all(
             isinstance(point, (list, tuple))
             and len(point) == 2
-            and all(isinstance(each, (int, float)) for each in point)
+            # Of a large session there are millions.
+            and isinstance(point[0], (int, float))
+            and isinstance(point[1], (int, float))
             for point in value
         )
     )
