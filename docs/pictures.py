@@ -23,7 +23,7 @@ RUN = ("--fsstack-study=encryption_overhead", "--fsstack-rounds=8")
 #: Columns of the terminal: all steps of the study fit.
 COLUMNS = 160
 #: Pixels of the page that are shown.
-SCREEN = {"width": 1000, "height": 760}
+SCREEN = {"width": 1000, "height": 900}
 
 
 def terminal_svg(results: Results) -> str:
