@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.skipif(bool(vega.missing()), reason=vega.MISSING),
 ]
 
+WIDE = 1280
 STACKS = ("ext4", "luks+ext4", "ext4+gocryptfs", "absent")
 
 
@@ -43,7 +44,7 @@ def small() -> Results:
         values = {**first.values, "latency_p50": 1e-5, "latency_p99": 1e-3, "used_bytes": 1e6}
         kept = {"curve": [[0, 0], [1, 5], [2, 7]], "log": "what it printed"}
         chain.samples["write", stack][0] = Sample(values, {**METRICS, **latencies}, kept)
-    few = {place: {number: found[number] for number in (0, 1)} for place, found in chain.samples.items() if found}
+    few = {place: {number: found[number] for number in (1, 2)} for place, found in chain.samples.items() if found}
     return replace(results, chains=[chain, replace(chain, device="/dev/sdb1", samples=few)])
 
 
@@ -63,12 +64,14 @@ def drawn(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     with sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=browser())
         page = chromium.new_page()
+        # A busy machine is no reason to fail.
+        page.set_default_timeout(120_000)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: said.append(request.url) if request.url != file.as_uri() else None)
         page.goto(file.as_uri())
         count = len(specifications(text))
-        page.wait_for_function(f"document.querySelectorAll('svg.marks').length >= {count}", timeout=60_000)
+        page.wait_for_function(f"document.querySelectorAll('svg.marks').length >= {count}")
         yield page, said
         chromium.close()
 
@@ -78,7 +81,7 @@ def page(drawn: tuple[Page, list[str]]) -> Page:
     """As a reader finds it: wide, light, at the top."""
     page, _ = drawn
     page.emulate_media(media="screen", color_scheme="light")
-    page.set_viewport_size({"width": 1280, "height": 900})
+    page.set_viewport_size({"width": WIDE, "height": 900})
     page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
     return page
 
@@ -98,12 +101,12 @@ def tooltip(page: Page) -> dict[str, str]:
 
 def test_every_picture_is_drawn_without_the_network_or_a_complaint(drawn: tuple[Page, list[str]], text: str) -> None:
     page, said = drawn
-    assert page.locator("svg.marks").count() == len(specifications(text)) > 10
+    assert page.locator("svg.marks").count() == len(specifications(text)) > 8
     assert "x4.50 FAIL" in page.locator("svg.marks text").all_text_contents()
     assert said == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [WIDE, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation_and_nothing_is_wider_than_the_screen(
     page: Page, scheme: Literal["light", "dark"], width: int
@@ -113,7 +116,9 @@ def test_axe_finds_no_violation_and_nothing_is_wider_than_the_screen(
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
     page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
-    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    # Colours do not depend on the width, and are most of the work.
+    rules = {"color-contrast": {"enabled": width == WIDE}}
+    found = Axe().run(page, options={"resultTypes": ["violations"], "rules": rules})
     page.evaluate("for (const part of document.querySelectorAll('details')) part.open = false")
     assert found.violations_count == 0, found.generate_report()
     assert len(found.response["passes"]) > 20
