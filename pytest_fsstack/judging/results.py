@@ -51,6 +51,13 @@ class StackInfo:
         """The id without the kernel."""
         return self.id.removesuffix(f":{self.kernel}") if self.kernel else self.id
 
+    @property
+    def renamed(self) -> bool:
+        """Whether the name is not the one that its layers give it, so that only the text says what it is."""
+        layers = [layer.partition("(")[0] for layer in self.spec.split(" | ")]
+        parts = [part.partition("-")[0] for part in self.name.split("+")]
+        return parts != layers
+
 
 class Unjudged(Enum):
     """Why there is no verdict on a budget."""

@@ -224,6 +224,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
         "device": _device(chain, machine),
         "kernel": machine.get("kernel", {}).get("release"),
         "machine": _machine(machine),
+        "stacks": _names(chain),
         "corpus": _corpus(machine.get("corpus")),
         "figures": _figures(chain),
         "overhead": _overhead(chain) if len(chain.stacks) > 1 else None,
@@ -292,6 +293,11 @@ def _corpus(corpus: dict[str, Any] | None) -> str | None:
     if not corpus:
         return None
     return f"{corpus['name']}: {corpus['files']:,} files, {format_size(corpus['bytes'])}"
+
+
+def _names(chain: ChainResults) -> str:
+    """What the names stand for that users gave to stacks, once for all kernels."""
+    return "; ".join(dict.fromkeys(f"{info.name} = {info.spec}" for info in chain.stacks.values() if info.renamed))
 
 
 def _figures(chain: ChainResults) -> str:

@@ -1,0 +1,84 @@
+"""What a new user once could not find, or could not read, in results and pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import markdown, terminal
+from pytest_fsstack.report.shapes import BUILT_IN
+
+ROOT = Path(__file__).parents[2]
+
+
+def results(rounds: int = 6, table: str = "", **figures: float) -> Results:
+    """Of a step on ext4 and on a stack with a name of its own, which takes three times as long."""
+    stacks = {"ext4": StackInfo("ext4", "ext4"), "zipped": StackInfo("zipped", "luks | btrfs(compress='zstd')")}
+    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 42, steps=["read"], stacks=stacks)
+    chain.tables += [(table, {})] if table else []
+    for _ in range(rounds):
+        chain.orders.append(list(stacks))
+        for name, factor in (("ext4", 1.0), ("zipped", 3.0)):
+            chain.add("read", name, Sample({"seconds": factor, **figures}))
+    return Results(chains=[chain], shapes=BUILT_IN)
+
+
+def shown(found: Results) -> str:
+    return "\n".join(terminal.lines(found, found.chains[0], width=160))
+
+
+def test_a_throughput_of_nothing_is_not_shown() -> None:
+    assert "B/s" in shown(results(throughput=5e6))
+    assert "B/s" not in shown(results(throughput=0.0))
+
+
+def test_a_table_has_no_column_for_sizes_that_no_step_has() -> None:
+    header = next(line for line in shown(results(table="change")).splitlines() if line.startswith("test"))
+    assert "size" not in header.split()
+
+
+def test_the_mark_of_what_is_worse_is_explained_where_it_stands() -> None:
+    page = markdown.report(results(table="change"))
+    assert "▲" in page.replace(markdown.COLOURS, "")
+    assert markdown.COLOURS in page
+
+
+def test_a_name_that_a_user_gave_is_resolved() -> None:
+    assert "zipped = luks | btrfs(compress='zstd')" in shown(results())
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(1, "medians of 1 round,"), (2, "medians of 2 rounds,")])
+def test_one_round_is_not_called_rounds(rounds: int, said: str) -> None:
+    assert said in shown(results(rounds))
+
+
+def test_the_readmes_first_commands_overwrite_no_disk() -> None:
+    before, _, after = (ROOT / "README.md").read_text().partition("\n## On your own disk")
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```", before, re.MULTILINE | re.DOTALL))
+    assert "pytest " in commands
+    assert "/dev/" not in commands
+    assert "**The device is overwritten.**" in after
+
+
+@pytest.mark.parametrize(
+    ("page", "what"),
+    [
+        ("README.md", r"## Quick start\n\n```sh\n(.+\n){1,5}```\n"),
+        ("README.md", r"No disk is touched\. Root is needed"),
+        ("README.md", r"in a few minutes"),
+        ("README.md", r"\*pass\* means shown to be within the budget"),
+        ("docs/ci.md", r"\| exit code \| what happened \| what to do \|"),
+        ("docs/errors.md", r"\| message \| why \| what to do \|"),
+        ("docs/results.md", r"0\.3 is 30 %.*\n?.*more being worse"),
+        ("docs/workloads.md", r"size"),
+        ("docs/writing-tests.md", r"## With other plugins"),
+        ("docs/own-layers.md", r"## As a package"),
+    ],
+)
+def test_a_page_has_what_was_looked_for(page: str, what: str) -> None:
+    assert re.search(what, (ROOT / page).read_text())
