@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     )
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.report.model import Cell, Grid, View
-    from pytest_fsstack.stack.build import Built
+    from pytest_fsstack.stack.build import BuildError, Built
     from pytest_fsstack.stack.model import (
         Block,
+        Checked,
         Directory,
         Layer,
         OptionError,
@@ -66,8 +67,8 @@ _PUBLIC = {
     ),
     "measuring.timed": ("Timed",),
     "report.model": ("Cell", "Grid", "View"),
-    "stack.build": ("Built",),
-    "stack.model": ("Block", "Directory", "Layer", "OptionError", "Place", "Site", "Stack", "option"),
+    "stack.build": ("BuildError", "Built"),
+    "stack.model": ("Block", "Checked", "Directory", "Layer", "OptionError", "Place", "Site", "Stack", "option"),
     "units": ("format_quantity", "format_size", "parse_size"),
     "workloads.base": ("workload",),
 }
@@ -76,9 +77,11 @@ __all__ = [
     "FUSE",
     "Backup",
     "Block",
+    "BuildError",
     "Built",
     "Cell",
     "ChainResults",
+    "Checked",
     "CommandError",
     "Corpus",
     "DeviceMapper",

@@ -211,6 +211,14 @@ def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
         request.node.stash[SAMPLE] = block.sample
 
 
+@pytest.fixture
+def fsstack_seed(request: pytest.FixtureRequest) -> int:
+    """For what a test draws: another one in each round, the same for all stacks, and replayed by --fsstack-seed."""
+    from pytest_fsstack.rounds import ROUND, seed_of_round
+
+    return seed_of_round(session_of(request.config).settings.seed, request.node.stash.get(ROUND, 0))
+
+
 @pytest.fixture(scope="session")
 def corpus(request: pytest.FixtureRequest) -> Corpus:
     """The files that workloads use: generated, or those of ``--fsstack-corpus``."""

@@ -47,6 +47,9 @@ SAMPLE = pytest.StashKey[Sample]()
 #: The name of a step that is about to be repeated, for the `timed` fixture to see that it does not write.
 REPEATED = pytest.StashKey[str]()
 
+#: The number of the round that a test runs in, from 0 on, for the fixture `fsstack_seed`.
+ROUND = pytest.StashKey[int]()
+
 #: A chain that is run: gives the stacks of the next round, and takes others in their place.
 Rounding = Generator[list[str], list[str] | None, None]
 
@@ -319,6 +322,7 @@ class Rounds:
         item, repeated = chain.items[step, name], chain.repeated.get(step)
         count, started = repeated.count if repeated else 1, time.monotonic()
         outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), []
+        item.stash[ROUND] = chain.results.rounds - 1
         for number in range(1, count + 1):
             item.stash[REPEATED] = step if repeated and number == 1 else ""
             # In between, the stack must stand on.
@@ -548,3 +552,8 @@ def _benchmark_sample(config: pytest.Config, item: pytest.Item) -> Sample | None
         return None
     session.benchmarks[:] = [record for record in session.benchmarks if record not in taken]
     return Sample({"seconds": float(taken[-1].stats.median)})
+
+
+def seed_of_round(seed: int, number: int) -> int:
+    """What a test draws from in a round, given the session's seed; rounds are numbered from 0."""
+    return random.Random(f"{seed} round {number}").getrandbits(64)

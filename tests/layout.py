@@ -17,6 +17,7 @@ FLOORS = (
     ("judging",),
     ("measuring", "explain"),
     ("workloads",),
+    ("truth",),
     ("report",),
     ("hooks", "environment", "labels", "history", "protocol", "chains", "options", "rounds"),
     ("settings",),

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers.stacked import served
-from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
 
 #: Frees what is preallocated to files that are closed, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS
@@ -43,6 +43,8 @@ class Filesystem(ToolLayer):
     driver: ClassVar[str] = ""
     #: What became of it, where today's kernels have it no more.
     gone: ClassVar[str] = ""
+    #: The checker of the same package as mkfs, with the options by which it changes nothing; empty without one.
+    checker: ClassVar[tuple[str, ...]] = ()
 
     mkfs: str = option("", "options of mkfs, verbatim")
     mount: str = option("", "mount options, verbatim")
@@ -73,6 +75,12 @@ class Filesystem(ToolLayer):
         assert isinstance(below, Block)
         below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), site.wanted))
 
+    def fsck(self, below: Place, site: Site) -> Checked | None:
+        if not self.checker:
+            return None
+        code, stdout, stderr = commands.ended(*self.checker, below.path)
+        return Checked(code == 0, (stdout + stderr).strip())
+
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
         target = site.mountpoint(self.name, depth)
@@ -86,6 +94,7 @@ class Filesystem(ToolLayer):
 @dataclass(frozen=True)
 class _Ext(Filesystem):
     always: ClassVar = ("-q", "-F")
+    checker: ClassVar = ("e2fsck", "-f", "-n")
     #: Background initialisation after the mount would fall into the measurement (65 MB in the first 12 s, seen).
     extended: ClassVar = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 
@@ -163,6 +172,7 @@ class Xfs(Filesystem):
     name: ClassVar = "xfs"
     example: ClassVar = "xfs(mkfs='-m reflink=0')"
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
+    checker: ClassVar = ("xfs_repair", "-n")
     always: ClassVar = ("-q", "-f", "-K")
 
     def sync(self, place: Place) -> None:
@@ -185,6 +195,7 @@ class Btrfs(Filesystem):
     name: ClassVar = "btrfs"
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
+    checker: ClassVar = ("btrfs", "check", "--readonly")
     always: ClassVar = ("-q", "-f", "-K")
 
     compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
@@ -212,6 +223,7 @@ class F2fs(Filesystem):
     name: ClassVar = "f2fs"
     example: ClassVar = "f2fs(compress='lz4')"
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
+    checker: ClassVar = ("fsck.f2fs", "--dry-run")
     provides: ClassVar = {"encryption": ("encrypt",)}
     always: ClassVar = ("-q", "-f", "-t", "0")
 
@@ -265,6 +277,7 @@ class Jfs(Filesystem):
 
     name: ClassVar = "jfs"
     tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
+    checker: ClassVar = ("fsck.jfs", "-n", "-f")
     always: ClassVar = ("-q",)
 
 
@@ -285,6 +298,7 @@ class Bcachefs(Filesystem):
     name: ClassVar = "bcachefs"
     example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
+    checker: ClassVar = ("bcachefs", "fsck", "-n")
     always: ClassVar = ("-q", "-f")
 
     compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
@@ -311,6 +325,7 @@ class Exfat(Filesystem):
 
     name: ClassVar = "exfat"
     tool: ClassVar = Tool("mkfs.exfat", "exfatprogs")
+    checker: ClassVar = ("fsck.exfat", "-n")
     always: ClassVar = ()
 
 
@@ -324,6 +339,7 @@ class Vfat(Filesystem):
     name: ClassVar = "vfat"
     example: ClassVar = "vfat(mkfs='-F 32')"
     tool: ClassVar = Tool("mkfs.vfat", "dosfstools")
+    checker: ClassVar = ("fsck.vfat", "-n")
     #: On a whole disk it would otherwise write a partition table into its boot sector.
     always: ClassVar = ("-I", "--mbr=no")
 

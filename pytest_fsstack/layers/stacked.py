@@ -13,7 +13,7 @@ from typing import ClassVar
 from pytest_fsstack.machine import commands, mounts, processes
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Directory, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Checked, Directory, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
 
 FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
@@ -114,6 +114,14 @@ class Gocryptfs(_Fuse):
                 command = [self.program.command, "-q", "-fg", *words, *self._source(below), str(target)]
                 directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
             yield directory
+
+    def fsck(self, below: Place, site: Site) -> Checked | None:
+        if self.reverse:
+            return None
+        with site.secret.passphrase() as fd:
+            words = [self.program.command, "-fsck", "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
+            code, stdout, stderr = commands.ended(*words, fds=(fd,))
+        return Checked(code == 0, (stdout + stderr).strip())
 
     def _source(self, below: Place) -> list[str]:
         return ["-reverse", str(below.path)] if self.reverse else [str(self.ciphertext(below))]

@@ -205,6 +205,21 @@ def run(
     own numbers, `cwd` is where it starts, `timeout` is in seconds (by default, `limit`). Raises `CommandError`, also
     for a command that hangs in the kernel so that not even SIGKILL ends it: it is left behind.
     """
+    code, stdout, stderr = ended(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd, timeout=timeout)
+    if code:
+        raise CommandError([os.fspath(word) for word in argv], code, stderr or stdout)
+    return stdout
+
+
+def ended(
+    *argv: str | os.PathLike[str],
+    stdin: int | None = None,
+    fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> tuple[int, str, str]:
+    """As `run`, but an exit code other than 0 is an answer as well; it, stdout and stderr."""
     seconds = limit if timeout is None else timeout
     with signals.shielded(), started(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd) as process:
         try:
@@ -222,13 +237,11 @@ def run(
             if process.pidfd is not None and not select.select([process.pidfd], [], [], _DEATH)[0]:
                 signals.progress()
                 raise CommandError(process.argv, None, "", f"{how}, which did not end it: it hangs in the kernel")
-        code, stdout, stderr = process.ended()
+        found = process.ended()
         signals.progress()
     if how:
         raise CommandError(process.argv, None, "", how)
-    if code:
-        raise CommandError(process.argv, code, stderr or stdout)
-    return stdout
+    return found
 
 
 def wait_until(condition: Any, seconds: float) -> bool:

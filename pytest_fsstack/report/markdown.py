@@ -8,8 +8,6 @@ from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
 from pytest_fsstack.report.shapes import grids
 
-COLOURS = "Bold: better than what it is compared with; ▲: worse; beyond the noise of the rounds, and by more than 1 %."
-
 
 def report(results: Results) -> str:
     """A section for each chain: what the figures depend on, the stacks, the tables, the notes."""
@@ -26,8 +24,8 @@ def _chain(results: Results, chain: ChainResults) -> str:
         lines += ["", f"### {_plain(grid.title)}", "", _table(grid)]
     if any(grid.judged for grid in shown):
         lines += ["", LEGEND]
-    if any(grid.coloured for grid in shown):
-        lines += ["", COLOURS]
+    for colours in dict.fromkeys(grid.colours for grid in shown if grid.coloured):
+        lines += ["", colours]
     notes = [f"- [{number}] {_plain(note)}" for number, note in enumerate(view.notes, 1)]
     notes += [f"- {_plain(text)}" for text in view.remarks]
     return "\n".join([*lines, *([""] if notes else []), *notes, ""])

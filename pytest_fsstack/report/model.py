@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import isfinite, log
 from typing import Any
@@ -16,6 +16,12 @@ from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, for
 
 #: How a verdict shows where there is no colour.
 SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
+
+#: What good and bad are in most tables, as Markdown marks them.
+COLOURS = (
+    "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; beyond the noise of the "
+    "rounds, and by more than 1 %."
+)
 
 LEGEND = "pass: within its budget (in brackets); FAIL: above it; ?: not decided, see below"
 
@@ -68,6 +74,8 @@ class Grid:
     headers: list[str]
     rows: list[list[Cell]]
     labels: int = 1
+    #: What its good and bad cells are, for where they are not coloured.
+    colours: str = COLOURS
 
     @property
     def judged(self) -> bool:
@@ -86,7 +94,7 @@ class Grid:
         if labels == len(filled):
             return self
         rows = [[row[index] for index in filled] for row in self.rows]
-        return Grid(self.title, [self.headers[index] for index in filled], rows, labels)
+        return replace(self, headers=[self.headers[index] for index in filled], rows=rows, labels=labels)
 
 
 class View:

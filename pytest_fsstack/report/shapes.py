@@ -14,9 +14,10 @@ from typing import Any
 
 from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.sample import METRICS
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
-from pytest_fsstack.units import OverheadUnit, format_quantity
+from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
 Shape = Callable[..., list[Grid]]
 
@@ -149,6 +150,25 @@ def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Gr
     ]
 
 
+def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
+    """A table for each step: a row a stack, a column for each of the `columns`, whose figures are summed over rounds.
+
+    A column is ``metric``, ``metric of metric`` (as ``18 of 20``), or ``kept name``: the texts that the step kept under
+    that name, each once. Green is all of what more is better of, or none of what less is; red is anything else.
+    """
+    chain = view.chain
+    found = []
+    for step in chain.steps:
+        own = {name: name for name in chain.metrics(step) if name not in METRICS}
+        wanted = columns or own
+        rows = [[Cell(stack), *(_count(view, step, stack, what) for what in wanted.values())] for stack in chain.stacks]
+        found.append(Grid(step, [step, *wanted], rows, colours=_ALL_OR_NONE))
+    return found
+
+
+_ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLACK UP-POINTING TRIANGLE}: anything else."
+
+
 #: By name, as the marker has it.
 BUILT_IN: dict[str, Shape] = {
     "times": times,
@@ -157,6 +177,7 @@ BUILT_IN: dict[str, Shape] = {
     "change": change,
     "matrix": matrix,
     "summary": summary,
+    "counts": counts,
 }
 
 _SPREAD = (
@@ -221,6 +242,27 @@ def _figure(view: View, step: str, stack: str, name: str, *, judged: bool = Fals
 def _bytes(view: View, step: str, stack: str, name: str) -> Cell:
     median = view.chain.median(step, stack, name)
     return _absent(view, step, stack) if median is None else Cell(f"{median:.0f}", numbers={"(B)": median})
+
+
+def _count(view: View, step: str, stack: str, what: str) -> Cell:
+    chain = view.chain
+    if what.startswith("kept "):
+        samples = [sample for _, sample in sorted(chain.of(step, stack).items())]
+        kept = [sample.kept.get(what.removeprefix("kept "), []) for sample in samples]
+        texts = [str(text) for found in kept for text in (found if isinstance(found, list) else [found])]
+        return Cell(first_names(list(dict.fromkeys(texts))) if texts else "-")
+    name, _, total = what.partition(" of ")
+    metric, series = chain.metric(step, stack, name), chain.series(step, stack, name)
+    if metric is None or not series:
+        # It may be one that this stack has none of, beside others that it has.
+        return Cell("-") if chain.of(step, stack) else _absent(view, step, stack)
+    count, most = sum(series), sum(chain.series(step, stack, total)) if total else None
+    text = f"{count:,.0f}" if most is None else f"{count:,.0f} of {most:,.0f}"
+    good = (count == 0 if metric.better == "lower" else count == most) if most != 0 else None
+    if metric.better == "higher" and most is None:
+        good = None
+    mark = view.mark(step, stack)
+    return Cell(f"{text} {mark}".rstrip(), good, numbers={"": count, **({} if most is None else {"of": most})})
 
 
 def _absent(view: View, step: str, stack: str) -> Cell:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_fsstack.machine import commands, kmsg, mounts, processes, signals
 from pytest_fsstack.machine.signals import State
-from pytest_fsstack.stack.model import Block, Device, Directory, Layer, OptionError, Place, Site, Stack
+from pytest_fsstack.stack.model import Block, Checked, Device, Directory, Layer, OptionError, Place, Site, Stack
 from pytest_fsstack.units import reason_of
 
 
@@ -136,6 +136,58 @@ class Built:
         self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         time.sleep(max(layer.forgets_after for layer in self.stack.layers))
 
+    @contextlib.contextmanager
+    def taken_down(self, layer: str | None = None) -> Iterator[Place]:
+        """Take down a layer and all above it, or else all of the stack; give what it stands on; then open all again.
+
+        What is written to that place meanwhile, by `Block.write` or into the directory, is what the layers find. One
+        that refuses it raises `BuildError`: the stack then ends below that layer, until another `taken_down` opens it.
+        An unknown layer, and one that keeps nothing, as a tmpfs, raise it before anything is taken down.
+        """
+        names = [each.name for each in self.stack.layers]
+        if layer is not None and layer not in names:
+            raise BuildError(f"`{self.spec}` has no layer {layer!r}; it has: {', '.join(names)}")
+        first = 0 if layer is None else names.index(layer)
+        if len(self._open) < first:
+            raise BuildError(f"a layer of `{self.spec}` below {layer} is not open, so there is nothing to give")
+        self._refuse_to_lose(first)
+        with signals.during(State.BUILDING):
+            self._close(first)
+        yield self._places[-1]
+        with signals.during(State.BUILDING):
+            self._open_all()
+
+    def fsck(self) -> dict[str, Checked]:
+        """Take all down, and let each layer that can check what it has written, before it is opened again.
+
+        By the layer's name. Raises `BuildError` if a layer's checker cannot do its work, or a layer refuses to open.
+        """
+        self._refuse_to_lose(0)
+        found: dict[str, Checked] = {}
+        with signals.during(State.BUILDING):
+            self._close()
+            self._open_all(found)
+        return found
+
+    def _refuse_to_lose(self, first: int) -> None:
+        if lost := next((layer.name for layer in self.stack.layers[first:] if layer.volatile), ""):
+            raise BuildError(f"`{self.spec}` cannot be taken down and opened again: {lost} keeps nothing")
+
+    def _open_all(self, checked: dict[str, Checked] | None = None) -> None:
+        for layer in self.stack.layers[len(self._open) :]:
+            if checked is not None and (found := self._fsck(layer)):
+                checked[layer.name] = found
+            self._add(layer, fresh=False)
+
+    def _fsck(self, layer: Layer) -> Checked | None:
+        below = self._places[-1]
+        try:
+            if isinstance(below, Block):
+                below.verify()
+            return layer.fsck(below, self._site)
+        except (commands.CommandError, OSError) as error:
+            raise BuildError(f"could not check `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
+
     def mounts(self) -> list[str]:
         """``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
         found = (mounts.at(place.path) for place in self._places if isinstance(place, Directory))
@@ -157,8 +209,7 @@ class Built:
                         f"{what} remounts {layers[first].name}: close {', '.join(held)} before it{otherwise}"
                     ) from None
                 raise
-            for layer in layers[first:]:
-                self._add(layer, fresh=False)
+            self._open_all()
 
     def _add(self, layer: Layer, fresh: bool) -> None:
         below, depth = self._places[-1], len(self._places)

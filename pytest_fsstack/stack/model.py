@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import typing
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,25 @@ class Block:
         self.wipe()
         self.check()
         commands.run(*argv, self.path, fds=fds, env=env)
+        self.verify()
+        self.written()
+
+    def write(self, extents: Iterable[tuple[int, bytes]]) -> None:
+        """Write each text of bytes at its offset, past the caches, while nothing of the stack uses the device.
+
+        Raises what `check`, `verify` and `written` raise, OSError.
+        """
+        self.check()
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for offset, content in extents:
+                left = memoryview(content)
+                while left:
+                    done = os.pwrite(descriptor, left, offset)
+                    offset, left = offset + done, left[done:]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         self.verify()
         self.written()
 
@@ -132,6 +151,13 @@ class Site:
         return f"fsstack-{os.getpid()}-{layer}"
 
 
+class Checked(typing.NamedTuple):
+    """What a layer's own checker says of what it has written: whether it found nothing wrong, and its words."""
+
+    clean: bool
+    said: str
+
+
 def option(default: object, doc: str, *, choices: tuple[str, ...] = (), directories: bool = False) -> typing.Any:
     """A layer's option: its default, what it does, the values it may have (any, where none are given).
 
@@ -182,6 +208,13 @@ class Layer:
         """Write out what was written to the place that this layer gives."""
         if isinstance(place, Directory):
             commands.syncfs(place.path)
+
+    def fsck(self, below: Place, site: Site) -> Checked | None:
+        """Check what this layer has written on the place below, unmounted, and change nothing; None without a checker.
+
+        Raises `commands.CommandError` if the checker itself cannot do its work.
+        """
+        return None
 
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""

@@ -47,6 +47,20 @@ def test_every_stack_runs_its_chain_once_a_round_on_one_fresh_build(project: Pro
     assert all(len(set(names[index : index + 3])) == 3 for index in range(0, 12, 3))
 
 
+def test_what_a_test_draws_is_the_same_for_all_stacks_and_another_in_each_round(project: Project) -> None:
+    drawing = CHAIN.replace("cost, log", "fsstack_seed, log").replace('log("first")', 'log(f"first {fsstack_seed}")')
+    project.write(drawing)
+    seen = []
+    for seed in (1, 1, 2):
+        (project.pytester.path / "log").unlink(missing_ok=True)
+        project.run("--fsstack-rounds=3", f"--fsstack-seed={seed}")
+        drawn = [line.split()[1] for line in project.log if line.startswith("first")]
+        assert [len(set(drawn[index : index + 3])) for index in (0, 3, 6)] == [1, 1, 1]
+        seen.append(drawn[::3])
+    assert seen[0] == seen[1]
+    assert len({*seen[0], *seen[2]}) == 6
+
+
 def test_the_order_is_shuffled_and_the_seed_replays_it(project: Project) -> None:
     project.write(CHAIN)
     seen = []

@@ -11,6 +11,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import markdown, terminal
+from pytest_fsstack.report.model import COLOURS
 from pytest_fsstack.report.shapes import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +45,8 @@ def test_a_table_has_no_column_for_sizes_that_no_step_has() -> None:
 
 def test_the_mark_of_what_is_worse_is_explained_where_it_stands() -> None:
     page = markdown.report(results(table="change"))
-    assert "▲" in page.replace(markdown.COLOURS, "")
-    assert markdown.COLOURS in page
+    assert "▲" in page.replace(COLOURS, "")
+    assert COLOURS in page
 
 
 def test_a_name_that_a_user_gave_is_resolved() -> None:

@@ -203,3 +203,51 @@ def test_reports_say_when_and_that_a_session_ended_early() -> None:
     for text in (html.report(found), markdown.report(found), "\n".join(terminal.lines(found, found.chains[0]))):
         assert "2026-01-02T03:04:05" in text
         assert "early: stopping after 1 failures" in text
+
+
+def counted() -> ChainResults:
+    """Two rounds in which 10 flips each were made; `bad` returned wrong data in both, `absent` could not be built."""
+    columns = {"seen": "reported of flips", "wrong": "wrong", "where": "kept places", "own": "only_bad"}
+    chain = ChainResults("t.py::T", "loop", "good", Looks.fixed(2, 0.05), 42, tables=[("counts", {"columns": columns})])
+    chain.steps = ["data"]
+    metrics = {
+        **METRICS,
+        "flips": Metric("flips"),
+        "reported": Metric("reported", better="higher"),
+        "wrong": Metric("wrong"),
+        "only_bad": Metric("only_bad", better="higher"),
+    }
+    for name in "good", "bad", "absent":
+        chain.stacks[name] = StackInfo(name, name)
+    chain.notes["data", "absent"] = "needs device-mapper"
+    for index in range(2):
+        chain.orders.append(["good", "bad"])
+        good = {"seconds": 1.0, "flips": 10.0, "reported": 10.0, "wrong": 0.0}
+        bad = {"seconds": 1.0, "flips": 10.0, "reported": 4.0, "wrong": 3.0, "only_bad": 1.0}
+        chain.add("data", "good", Sample(good, metrics))
+        chain.add("data", "bad", Sample(bad, metrics, {"places": ["a file", f"byte {index}"]}))
+    return chain
+
+
+def test_counts_are_summed_over_rounds_and_coloured_by_all_or_none() -> None:
+    (grid,) = grids(View(counted()), BUILT_IN)
+    assert grid.headers == ["data", "seen", "wrong", "where", "own"]
+    assert {name: [said(cell) for cell in row[1:]] for name, row in rows(grid).items()} == {
+        "good": [("20 of 20", True), ("0", True), ("-", None), ("-", None)],
+        "bad": [("8 of 20", False), ("6", False), ("a file, byte 0, byte 1", None), ("2", None)],
+        "absent": [("- [1]", None), ("- [1]", None), ("-", None), ("- [1]", None)],
+    }
+
+
+def test_counts_without_columns_have_all_that_was_recorded() -> None:
+    (grid,) = BUILT_IN["counts"](View(counted()))
+    assert grid.headers == ["data", "flips", "reported", "wrong", "only_bad"]
+
+
+def test_markdown_says_of_counts_what_its_marks_are() -> None:
+    text = markdown.report(Results(chains=[counted()], shapes=BUILT_IN))
+    assert "| bad" in text
+    assert "8 of 20 ▲" in text
+    assert "**20 of 20**" in text
+    assert "Bold: all of what should be, or none of what should not" in text
+    assert "noise of the rounds" not in text

@@ -1,0 +1,56 @@
+"""What the layers' own checkers say of a sound stack, and of one whose bytes were altered while it was taken down."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.stack.model import Block, Site
+from tests.real.conftest import built
+from tests.toolkit import flip
+
+pytestmark = pytest.mark.root
+
+CHECKED = ("ext2", "ext4", "xfs", "btrfs", "vfat", "exfat")
+SIZE = 320 << 20
+NAME = b"a name to be found"
+WIDE = NAME.decode().encode("utf-16-le")[:10]
+
+
+@pytest.mark.parametrize("text", CHECKED)
+def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_another(text: str, site: Site) -> None:
+    with built(text, LoopDevice(SIZE), site) as stack:
+        (stack.path / NAME.decode()).mkdir()
+        (sound,) = stack.fsck().values()
+        assert sound.clean, sound.said
+        assert (stack.path / NAME.decode()).is_dir()
+        with stack.taken_down() as device:
+            assert isinstance(device, Block)
+            content = device.path.read_bytes()
+            # Every copy of the name, which FAT writes in pieces of 16 bits a letter: Btrfs keeps two of all metadata.
+            places = [found.start() & ~15 for found in re.finditer(NAME + b"|" + WIDE, content)]
+            assert places
+            device.write([(place, b"\xff" * 64) for place in places])
+            broken = stack.stack.layers[0].fsck(device, site)
+            device.write([(place, content[place : place + 64]) for place in places])
+        assert broken is not None
+        assert not broken.clean
+        assert broken.said
+
+
+def test_gocryptfs_checks_its_ciphertext(site: Site) -> None:
+    with built("ext4 | gocryptfs", LoopDevice(SIZE), site) as stack:
+        (stack.path / "file").write_bytes(bytes(10_000))
+        found = stack.fsck()
+        assert list(found) == ["ext4", "gocryptfs"]
+        assert all(each.clean for each in found.values()), found
+        with stack.taken_down("gocryptfs") as directory:
+            (ciphertext,) = [
+                path for path in (directory.path / "gocryptfs.ciphertext").iterdir() if path.stat().st_size > 10_000
+            ]
+            flip(ciphertext, 5_000)
+        found = stack.fsck()
+        assert found["ext4"].clean
+        assert not found["gocryptfs"].clean

@@ -1,0 +1,161 @@
+"""A stack that is taken down in the middle of a test, altered, checked and opened again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.machine.commands import CommandError
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.stack.build import BuildError, Built, build
+from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Place, Site, Stack
+
+SAID: list[str] = []
+
+
+@dataclass(frozen=True)
+class Lower(Layer):
+    """Keeps one file, without which it does not open."""
+
+    name: ClassVar = "lower"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    def create(self, below: Place, site: Site) -> None:
+        (below.path / "kept").write_text("as made")
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        (below.path / "kept").read_text()
+        SAID.append(f"open {self.name}")
+        yield Directory(below.path)
+        SAID.append(f"close {self.name}")
+
+    def fsck(self, below: Place, site: Site) -> Checked | None:
+        SAID.append(f"check {self.name}")
+        text = (below.path / "kept").read_text()
+        if text == "no checker":
+            raise CommandError(["checker"], None, "", "not installed")
+        return Checked(text == "as made", text)
+
+
+@dataclass(frozen=True)
+class Upper(Lower):
+    name: ClassVar = "upper"
+
+    def create(self, below: Place, site: Site) -> None:
+        pass
+
+    def fsck(self, below: Place, site: Site) -> Checked | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Forgetful(Upper):
+    name: ClassVar = "forgetful"
+    volatile: ClassVar = True
+
+
+@contextlib.contextmanager
+def standing(directory: Path, spec: str) -> Iterator[Built]:
+    (directory / "device").mkdir()
+    site = Site(directory, Journal(directory / "journal"))
+    known = {layer.name: layer for layer in (Lower, Upper, Forgetful)}
+    with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), site) as built:
+        SAID.clear()
+        yield built
+
+
+def test_all_is_taken_down_and_opened_again_with_what_was_written_meanwhile(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        with built.taken_down() as place:
+            assert SAID == ["close upper", "close lower"]
+            (place.path / "kept").write_text("altered")
+        assert SAID[2:] == ["open lower", "open upper"]
+        assert (built.path / "kept").read_text() == "altered"
+
+
+def test_a_layer_is_taken_down_with_those_above_it(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built, built.taken_down("upper"):
+        assert SAID == ["close upper"]
+
+
+def test_a_layer_that_refuses_leaves_what_is_below_it_and_can_be_opened_later(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        with pytest.raises(BuildError, match="layer lower: No such file"), built.taken_down() as place:
+            (place.path / "kept").unlink()
+        with pytest.raises(BuildError, match=r"a layer of `lower \| upper` below upper is not open"):
+            built.taken_down("upper").__enter__()
+        with built.taken_down() as place:
+            (place.path / "kept").write_text("again")
+        assert SAID[-2:] == ["open lower", "open upper"]
+
+
+def test_a_stack_that_refused_is_torn_down(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        with pytest.raises(BuildError), built.taken_down() as place:
+            (place.path / "kept").unlink()
+        SAID.clear()
+    assert SAID == []
+
+
+def test_an_unknown_layer_is_named_before_anything_is_taken_down(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        with pytest.raises(BuildError, match=r"`lower \| upper` has no layer 'uper'; it has: lower, upper"):
+            built.taken_down("uper").__enter__()
+        assert not SAID
+
+
+def test_what_keeps_nothing_is_not_taken_down(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | forgetful") as built:
+        for taken in built.taken_down().__enter__, built.fsck:
+            with pytest.raises(BuildError, match="cannot be taken down and opened again: forgetful keeps nothing"):
+                taken()
+        assert not SAID
+
+
+def test_each_layer_with_a_checker_is_checked_before_it_is_opened(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        assert built.fsck() == {"lower": Checked(True, "as made")}
+        assert SAID == ["close upper", "close lower", "check lower", "open lower", "open upper"]
+        (built.bottom.path / "kept").write_text("altered")
+        assert built.fsck() == {"lower": Checked(False, "altered")}
+
+
+def test_a_checker_that_cannot_check_is_an_error(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower") as built:
+        (built.bottom.path / "kept").write_text("no checker")
+        with pytest.raises(BuildError, match=r"could not check `lower` on .*: layer lower: `checker` failed"):
+            built.fsck()
+
+
+def test_extents_are_written_at_their_offsets_between_the_checks(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(16))
+    said = []
+    block = Block(
+        tmp_path / "disk",
+        lambda: said.append("check"),
+        written=lambda: said.append("written"),
+        verify=lambda: said.append("verify"),
+    )
+    block.write([(2, b"ab"), (9, b"c"), (3, b"d")])
+    assert (tmp_path / "disk").read_bytes() == b"\0\0ad\0\0\0\0\0c" + bytes(6)
+    assert said == ["check", "verify", "written"]
+
+
+def test_a_device_that_may_not_be_written_to_is_not(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(16))
+
+    def refuse() -> None:
+        raise OSError(16, os.strerror(16))
+
+    with pytest.raises(OSError, match="busy"):
+        Block(tmp_path / "disk", refuse).write([(0, b"x")])
+    assert (tmp_path / "disk").read_bytes() == bytes(16)
