@@ -8,6 +8,7 @@ _TESTS = {
         "test_a_report_that_would_go_nowhere_is_refused": ["report: --…:"],
         "test_a_table_whose_plugin_is_gone_fails_its_report_only": ["there is no table …;", "there is no table …:"],
         "test_new_overwrites_nothing": ["new: … is there"],
+        "test_several_runs_stand_side_by_side": ["report: --json: takes", "report: several files"],
         "test_the_doctor_and_the_cleanup_are_those_of_pytest": ["--fsstack-doctor=install: no"],
         "test_wrong_usage_is_a_sentence_and_exit_code_4": [
             "there is no command",

@@ -54,7 +54,7 @@ COMMANDS = (
     ),
     Command(
         "report",
-        "RUN.json [--html FILE] [--markdown FILE] ...",
+        "RUN.json [RUN.json ...] [--html FILE] [--markdown FILE] ...",
         "make reports of every format from the saved JSON of a session; without any, print Markdown",
         "reports:report",
         "pytest --fsstack-report=html=FILE",

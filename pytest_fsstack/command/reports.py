@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.command.words import Parser
 from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.together import together
 from pytest_fsstack.report.files import ReportError, ReportFile, check_all
 
 if TYPE_CHECKING:
@@ -45,16 +46,18 @@ def report(words: list[str]) -> int:
 def _report(words: list[str], config: pytest.Config) -> int:
     writers = {name: writer for found in config.hook.pytest_fsstack_reports() for name, writer in found.items()}
     parser = Parser("report")
-    parser.add_argument("run", metavar="RUN.json")
+    parser.add_argument("runs", metavar="RUN.json", nargs="+")
     for name in writers:
         parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
     given = vars(parser.parse_args(words))
-    results = _read(given["run"])
+    results = _together(given["runs"])
     shapes = {name: shape for found in config.hook.pytest_fsstack_tables() for name, shape in found.items()}
     results.shapes = _Shapes(shapes)
     if not results.chains:
-        raise CommandLineError(f"{given['run']}: nothing was measured in that session")
+        raise CommandLineError(f"{', '.join(given['runs'])}: nothing was measured in that session")
     chosen = {name: file for name in writers if (file := given[f"to {name}"]) is not None}
+    if "json" in chosen and len(given["runs"]) > 1:
+        raise CommandLineError("report: --json: takes one run; the others read several, side by side")
     if not chosen:
         return _done(PRINTED, lambda: print(writers[PRINTED](results), end=""))
     files = [ReportFile(name, Path(file).absolute()) for name, file in chosen.items()]
@@ -93,6 +96,16 @@ class _Shapes(dict[str, Any]):
 
     def __missing__(self, name: str) -> NoReturn:
         raise ReportError(f"there is no table {name!r}: the plugin that has it is not here")
+
+
+def _together(names: list[str]) -> Results:
+    """The results in a file, or those of several, which their names tell apart. Raises `CommandLineError`."""
+    if len(names) == 1:
+        return _read(names[0])
+    stems = [Path(name).stem for name in names]
+    if twice := next((stem for stem in stems if stems.count(stem) > 1), ""):
+        raise CommandLineError(f"report: several files are called {twice}, by which results are told apart")
+    return together({stem: _read(name) for stem, name in zip(stems, names)})
 
 
 def _read(name: str) -> Results:

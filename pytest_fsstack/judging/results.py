@@ -147,6 +147,8 @@ class ChainResults:
     paired: bool = True
     #: Where failures have to be confirmed, and there were any.
     confirmation: Confirmation | None = None
+    #: The environment that it was measured in, if it stands beside chains of other machines.
+    environment: Mapping[str, Any] | None = None
 
     def reference(self, stack: str) -> str:
         """The stack that a stack is compared with."""

@@ -226,11 +226,12 @@ def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
 
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:
     """What the figures of a chain depend on, by name, as text; what is not known is left out."""
-    machine = results.environment
+    machine = results.environment if chain.environment is None else chain.environment
+    kernels = dict.fromkeys(stack.kernel for stack in chain.stacks.values() if stack.kernel)
     facts = {
         "date": machine.get("date"),
         "device": _device(chain, machine),
-        "kernel": machine.get("kernel", {}).get("release"),
+        "kernel": ", ".join(kernels) or machine.get("kernel", {}).get("release"),
         "machine": _machine(machine),
         "stacks": _names(chain),
         "corpus": _corpus(machine.get("corpus")),
@@ -273,11 +274,12 @@ def _rate(rate: float | None) -> str:
     return format_quantity(rate, METRICS["throughput"].unit) if rate else ""
 
 
-def _device(chain: ChainResults, machine: dict[str, Any]) -> str:
+def _device(chain: ChainResults, machine: Mapping[str, Any]) -> str:
     facts: dict[str, Any] = next((each for each in machine.get("devices", []) if each.get("spec") == chain.device), {})
+    in_file = chain.device.partition(" ")[0] == "loop"
     words = [
         format_size(facts["size"]) if facts.get("size") else None,
-        f"in a file on {facts['filesystem']}" if facts.get("filesystem") and chain.device == "loop" else None,
+        f"in a file on {facts['filesystem']}" if facts.get("filesystem") and in_file else None,
         {True: "direct I/O", False: "no direct I/O"}.get(facts.get("direct_io")),  # type: ignore[arg-type]
         facts.get("model"),
         {True: "rotating", False: "not rotating"}.get(facts.get("rotational")),  # type: ignore[arg-type]
@@ -287,7 +289,7 @@ def _device(chain: ChainResults, machine: dict[str, Any]) -> str:
     return f"{chain.device}: {known}" if known else chain.device
 
 
-def _machine(machine: dict[str, Any]) -> str:
+def _machine(machine: Mapping[str, Any]) -> str:
     cpu = machine.get("cpu", {})
     words = [
         f"{cpu['count']} x {cpu['model']}" if cpu.get("count") and cpu.get("model") else cpu.get("model"),

@@ -70,6 +70,19 @@ def test_without_a_format_it_prints_the_tables(saved: Path, capfd: pytest.Captur
     assert "| luks+ext4" in said(capfd, "report", str(saved))
 
 
+def test_several_runs_stand_side_by_side(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("other").mkdir()
+    for name in "server.json", "other/run.json":
+        Path(name).write_text(saved.read_text())
+    out = said(capfd, "report", str(saved), "server.json")
+    assert "on loop of run" in out
+    assert "on loop of server" in out
+    one = "report: --json: takes one run; the others read several, side by side"
+    assert one in said(capfd, "report", str(saved), "server.json", "--json", "x.json", code=4)
+    twice = "report: several files are called run, by which results are told apart"
+    assert twice in said(capfd, "report", str(saved), "other/run.json", code=4)
+
+
 def test_reports_of_the_project_are_known(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
     hook = "def pytest_fsstack_reports():\n    return {'count': lambda results: f'{len(results.chains)} chain'}\n"
     Path("conftest.py").write_text(hook)

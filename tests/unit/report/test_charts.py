@@ -18,6 +18,7 @@ from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import html, vega
 from pytest_fsstack.report.charts import Chart, Spec, charts, families, heat_map, is_curve, overheads, samples
 from pytest_fsstack.report.files import ReportError
+from pytest_fsstack.report.model import heading
 from tests.unit.report.test_report import made
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs vl-convert: pip install pytest-fsstack[pictures]")
@@ -139,6 +140,11 @@ def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
     assert {"6.1", "6.12", "luks"} <= set(forest)
     assert "write: seconds over ext4 on the same kernel" in forest
     assert {"6.1", "6.12"} <= set(drawn(samples(on_kernels(), "write")))
+
+
+def test_the_heading_names_the_kernels_that_were_compared_and_not_that_of_their_host() -> None:
+    chain = on_kernels()
+    assert heading(Results({"kernel": {"release": "6.99-host"}}, [chain]), chain)["kernel"] == "6.1, 6.12"
 
 
 def test_one_kernel_alone_is_no_facet() -> None:
