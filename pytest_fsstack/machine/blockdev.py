@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,10 @@ SYS = Path("/sys")
 
 #: What a guest's own disk is called in it.
 GUEST_DISK = "/dev/vda"
+
+#: From linux/fcntl.h and linux/stat.h; of struct statx, its mode and the device that a special file stands for.
+_AT_FDCWD, _AT_STATX_DONT_SYNC, _STATX_TYPE = -100, 0x4000, 1
+_STATX = struct.Struct("=28xH98xII120x")
 
 _EXT_MAGIC = 0xEF53
 
@@ -36,9 +42,26 @@ def major_minor(device: int) -> str:
 
 
 def number(path: str | os.PathLike[str] | int) -> str | None:
-    """``major:minor`` of a block device, by its path or a descriptor; None for anything else. Raises OSError."""
-    status = os.stat(path)
-    return major_minor(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
+    """``major:minor`` of a block device, by its path or a descriptor; None for anything else. Raises OSError.
+
+    The filesystem that a path ends in is not asked: what a file is never changes, and behind another process's
+    descriptor may be one whose server hangs, for which a plain stat waits for ever.
+    """
+    if isinstance(path, int) or (statx := _statx()) is None:
+        status = os.stat(path)
+        return major_minor(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
+    found = ctypes.create_string_buffer(_STATX.size)
+    if statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE, found):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), os.fspath(path))
+    mode, major, minor = _STATX.unpack(found)
+    return f"{major}:{minor}" if stat.S_ISBLK(mode) else None
+
+
+@functools.cache
+def _statx() -> Callable[..., int] | None:
+    """statx(2), which Python has only from 3.15 on; None for a C library without it."""
+    return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 def number_of_name(text: str) -> str | None:

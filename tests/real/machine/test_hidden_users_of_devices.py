@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import guard
+from pytest_fsstack.layers.devices import LoopDevice as LoopFile
+from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.machine.guard import users
-from tests.real.conftest import LoopDevice, run
+from pytest_fsstack.stack.model import Site
+from tests.real.conftest import LoopDevice, built, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
@@ -100,3 +104,36 @@ def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_
         device.check()
         with loop.path.open("rb"), pytest.raises(guard.Refused, match="it is open in process"):
             device.check()
+
+
+HOLDING = """
+import os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+CHECK = """
+import sys
+from pathlib import Path
+from pytest_fsstack.machine import guard
+guard.check_idle(Path(sys.argv[1]))
+"""
+
+
+def test_a_file_on_a_filesystem_whose_server_hangs_does_not_keep_the_check_waiting(
+    site: Site, loop_device: LoopDevice
+) -> None:
+    path = loop_device().path
+    with built("ext4 | gocryptfs", LoopFile(64 << 20), site) as stack, running(HOLDING, stack.path / "file"):
+        (server,) = (int(pid) for pid in run("pgrep", "-f", f"gocryptfs .* {stack.path}$").split())
+        # What the kernel knows of the file is too old by then for it to answer by itself.
+        time.sleep(1.2)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            # In a process of its own: a thread that waits in the kernel could not be ended.
+            with subprocess.Popen([sys.executable, "-c", CHECK, path]) as check:
+                assert commands.wait_until(lambda: check.poll() is not None, 60), "it waits for the server"
+                assert check.returncode == 0
+        finally:
+            os.kill(server, signal.SIGCONT)
