@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.judging.sample import METRICS, Metric
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report.model import SIGNS, View, reference
+from pytest_fsstack.report.model import SIGNS, View, counted, reference
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 Spec = dict[str, Any]
@@ -79,8 +79,11 @@ def rows(family: Family) -> list[Row]:
 def charts(chain: ChainResults, *, compared: bool = True) -> Iterator[Chart]:
     """All pictures of a chain: the heat map, then step by step overheads and samples, then latency, space and curves.
 
-    Without those that are `compared`, if they stand elsewhere beside those of other devices.
+    Without those that are `compared`, if they stand elsewhere beside those of other devices; none of a chain that only
+    counts, whose table says it all.
     """
+    if counted(chain):
+        return
     if compared and (found := heat_map([chain])):
         yield found
     for metric in _metrics([chain]):
@@ -95,7 +98,9 @@ def charts(chain: ChainResults, *, compared: bool = True) -> Iterator[Chart]:
 
 
 def comparisons(family: Family) -> Iterator[Chart]:
-    """What is `compared` of a test on several devices, a facet each."""
+    """What is `compared` of a test on several devices, a facet each; nothing of one that only counts."""
+    if all(map(counted, family)):
+        return
     if found := heat_map(family):
         yield found
     steps = dict.fromkeys(step for chain in family for step in chain.steps)

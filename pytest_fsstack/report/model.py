@@ -109,13 +109,14 @@ class View:
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
         """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`.
 
-        Where the scenario has tables of its own, only the judged ones are, unless there are `details`.
+        Where the scenario has tables of its own, only the judged ones are, unless there are `details`; where it only
+        counts, in any case.
         """
         judged = [each.budget.metric for judgements in self.chain.judgements.values() for each in judgements]
         measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
         own = [name for name in measured if name not in METRICS]
         details = tuple(details)
-        if self.chain.tables and not details:
+        if counted(self.chain) or (self.chain.tables and not details):
             return [name for name in dict.fromkeys(judged) if name in measured]
         chosen = dict.fromkeys(["seconds", *judged, *own, *details])
         return [name for name in chosen if name == "seconds" or name in measured]
@@ -236,10 +237,15 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
         "stacks": _names(chain),
         "corpus": _corpus(machine.get("corpus")),
         "figures": _figures(chain),
-        "overhead": _overhead(chain) if len(chain.stacks) > 1 else None,
+        "overhead": _overhead(chain) if len(chain.stacks) > 1 and not (counted(chain) and not chain.judged) else None,
         "ended": f"early: {results.interrupted}" if results.interrupted else None,
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def counted(chain: ChainResults) -> bool:
+    """Whether all that its scenario publishes is what it has counted: nobody asks then how long that took."""
+    return bool(chain.tables) and all(name == "counts" for name, _ in chain.tables)
 
 
 def _places(chain: ChainResults) -> list[tuple[str, str]]:
@@ -316,7 +322,7 @@ def _figures(chain: ChainResults) -> str:
     rounds = f"{chain.rounds}{ended} round{'s' if most > 1 else ''}"
     if chain.discarded:
         rounds += f" ({summary(chain.discarded)})"
-    return f"medians of {rounds}, run in the order of --fsstack-seed={chain.seed}"
+    return f"{'sums' if counted(chain) else 'medians'} of {rounds}, run in the order of --fsstack-seed={chain.seed}"
 
 
 def reference(chain: ChainResults) -> str:

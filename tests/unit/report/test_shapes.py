@@ -16,6 +16,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import html, markdown, tables, terminal
+from pytest_fsstack.report.charts import charts, comparisons
 from pytest_fsstack.report.model import Cell, Grid, View
 from pytest_fsstack.report.shapes import BUILT_IN, grids
 
@@ -251,3 +252,15 @@ def test_markdown_says_of_counts_what_its_marks_are() -> None:
     assert "**20 of 20**" in text
     assert "Bold: all of what should be, or none of what should not" in text
     assert "noise of the rounds" not in text
+
+
+def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
+    chain = counted()
+    results = Results(chains=[chain], shapes=BUILT_IN)
+    assert list(charts(chain)) == []
+    assert list(comparisons([chain, chain])) == []
+    for text in markdown.report(results), "\n".join(terminal.lines(results, chain, verbosity=1)), html.report(results):
+        assert "sums of 2 rounds" in text
+        assert "8 of 20" in text
+        assert "seconds" not in text.replace("_seconds", "").partition("<script")[0]
+        assert "overhead" not in text.partition("<script")[0]
