@@ -114,6 +114,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    if options.worker_input(config):
+        from pytest_fsstack.kernels.worker import leave_out_plugins
+
+        leave_out_plugins(config)
     if options.value(config, "cleanup"):
         from pytest_fsstack.cleanup import cleanup
 

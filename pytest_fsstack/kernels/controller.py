@@ -131,6 +131,8 @@ class Controller:
         lines = [f"fsstack: kernels {names[0]} (baseline){''.join(f', {name}' for name in names[1:])}{boots}"]
         if not self.kvm and any(kernel.in_vm for kernel in self.plan.kernels):
             lines.append("fsstack: the guests are emulated, not virtualized by KVM: their figures show function only")
+        if self.config.getoption("reruns", None):
+            lines.append("fsstack: --reruns: pytest-rerunfailures does not work in guests; no test is run again")
         return lines
 
     # -- pytest-xdist --------------------------------------------------------------------------------------------------

@@ -18,6 +18,17 @@ from pytest_fsstack.judging.conditions import Conditions
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.rounds import Rounding, Rounds
 
+#: Plugins whose part in a worker connects to their part in the controller over the loopback interface: that of a guest
+#: is its own, and the worker would end before its first test.
+_OF_ONE_MACHINE = ("rerunfailures", "pytest_rerunfailures")
+
+
+def leave_out_plugins(config: pytest.Config) -> None:
+    """Take out of a worker, before it is configured, the plugins that cannot work in a guest."""
+    for name in _OF_ONE_MACHINE:
+        if (plugin := config.pluginmanager.get_plugin(name)) is not None:
+            config.pluginmanager.unregister(plugin)
+
 
 class Order(NamedTuple):
     """What a turn is for: so many tests; a round of their chain, numbered from 1, or with number 0 their reports.

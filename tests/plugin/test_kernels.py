@@ -530,3 +530,18 @@ def test_a_file_that_is_no_kernel_is_told(project: Project) -> None:
     result = project.run("--fsstack-kernel=test_it.py")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fsstack-kernel: *test_it.py is not a kernel image*"])
+
+
+@pytest.mark.plugins("xdist", "pytest_rerunfailures")
+def test_what_would_connect_to_the_host_is_left_out_of_workers_and_the_header_says_so(kernels: Project) -> None:
+    kernels.write(
+        TEST.replace('log(f"first {kernel}")', 'assert not hasattr(request.config, "failures_db")').replace(
+            "def test_step(self, fsstack, timed, kernel, log):",
+            "def test_step(self, fsstack, timed, kernel, log, request):",
+        )
+    )
+    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--reruns=1")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["fsstack: --reruns: pytest-rerunfailures does not work in guests; no test is run again"]
+    )
