@@ -332,7 +332,7 @@ class _Recorder:
         return next(reversed(self._sizes.values()), _NOMINAL) // mapper.SECTOR
 
     @contextlib.contextmanager
-    def attached(self, image: int, direct_io: bool = True) -> Iterator[Block]:
+    def attached(self, image: int, direct_io: bool = True, sector: int = 0) -> Iterator[Block]:
         """As `loopback.attached`, which asks the kernel and needs no command."""
         file, size = os.readlink(f"/proc/self/fd/{image}"), os.fstat(image).st_size
         name = self._numbered("LOOP")

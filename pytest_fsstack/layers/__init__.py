@@ -11,6 +11,7 @@ from pytest_fsstack.layers import (
     mapper,
     passthrough,
     raid,
+    recorded,
     stacked,
     zfs,
 )
@@ -29,6 +30,7 @@ BUILT_IN: dict[str, type[Layer]] = {
         raid.Raid,
         mapper.Delay,
         mapper.Flakey,
+        recorded.Recorded,
         filesystems.Ext2,
         filesystems.Ext3,
         filesystems.Ext4,

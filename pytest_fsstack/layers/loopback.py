@@ -23,13 +23,14 @@ _AUTOCLEAR, _DIRECT_IO = 4, 16
 
 
 @contextlib.contextmanager
-def attached(image: int, direct_io: bool = True) -> Iterator[Block]:
+def attached(image: int, direct_io: bool = True, sector: int = 0) -> Iterator[Block]:
     """Attach the file behind the descriptor `image` to a free loop device; detach it afterwards.
 
-    `direct_io` is asked for, and left off where the filesystem that holds the file cannot. Raises OSError.
+    `direct_io` is asked for, and left off where the filesystem that holds the file cannot. `sector` is the device's
+    logical block size in bytes; 0 is the kernel's choice. Raises OSError.
     """
     file = os.fstat(image)
-    loop, path = _configure(image, _AUTOCLEAR | (_DIRECT_IO if direct_io else 0))
+    loop, path = _configure(image, _AUTOCLEAR | (_DIRECT_IO if direct_io else 0), sector)
 
     def check() -> None:
         now = blockdev.backing(loop)
@@ -66,10 +67,10 @@ def uses_direct_io(path: Path) -> bool:
     return Path("/sys/block", path.name, "loop/dio").read_text().strip() == "1"
 
 
-def _configure(image: int, flags: int) -> tuple[int, Path]:
+def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
     name = os.readlink(f"/proc/self/fd/{image}").encode()[:63]
     info = blockdev.LOOP_INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
-    config = struct.pack("=II", image, 0) + info + bytes(64)
+    config = struct.pack("=II", image, sector) + info + bytes(64)
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
         while True:
@@ -82,7 +83,7 @@ def _configure(image: int, flags: int) -> tuple[int, Path]:
                 if error.errno == errno.EBUSY:  # somebody else took it in between
                     continue
                 if error.errno == errno.EINVAL and flags & _DIRECT_IO:
-                    return _configure(image, flags & ~_DIRECT_IO)
+                    return _configure(image, flags & ~_DIRECT_IO, sector)
                 raise
             return loop, path
     finally:

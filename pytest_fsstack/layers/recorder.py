@@ -1,0 +1,196 @@
+"""Run by itself, below a stack: show a block device as a file, and write down all that is written to it.
+
+``python recorder.py DEVICE LOG TARGET SECTOR``. It mounts itself on the file TARGET (by FUSE, whose root is then that
+one file), passes reads and writes through to DEVICE, and appends each write, each zeroed range and each flush to LOG in
+the order in which they arrived. It answers one request after another, so a flush stands in the log behind all writes
+that were completed before it was asked for. Setting the extended attribute `MARK` of TARGET writes a mark into the log.
+
+The log has the format of the kernel's dm-log-writes (Documentation/admin-guide/device-mapper/log-writes.rst), with one
+difference: writes stand where they arrived, and not where the flush after them did.
+
+Flushes are not passed on: a power cut is made from the log, and what stands on the device is whole as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections.abc import Callable
+
+MARK = "user.mark"
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+MAGIC, VERSION = 0x6A736677736872, 1
+FLUSH, FUA, DISCARD, IS_MARK = 1, 2, 4, 8
+#: Magic, version, number of entries, bytes of a sector; in the first sector.
+SUPER = struct.Struct("<QQQI")
+#: First sector, number of sectors, flags, bytes of a mark; a mark's text follows in the same sector, data in the next.
+ENTRY = struct.Struct("<QQQQ")
+
+
+class Log:
+    """A log that is appended to; one that is there already is continued."""
+
+    def __init__(self, path: str, sector: int) -> None:
+        self.sector = sector
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._end = os.lseek(self._fd, 0, os.SEEK_END)
+        self._entries = 0
+        if self._end:
+            _, _, self._entries, self.sector = SUPER.unpack(os.pread(self._fd, SUPER.size, 0))
+        else:
+            self._end = sector
+            os.pwrite(self._fd, self._padded(SUPER.pack(MAGIC, VERSION, 0, sector)), 0)
+
+    def _padded(self, head: bytes) -> bytes:
+        return head.ljust(self.sector, b"\0")
+
+    def add(self, flags: int, offset: int = 0, length: int = 0, data: bytes | memoryview = b"", mark: bytes = b"") -> None:
+        """Add an entry; `offset` and `length` in bytes. Raises OSError."""
+        if offset % self.sector or length % self.sector or len(mark) > self.sector - ENTRY.size:
+            raise OSError(errno.EINVAL, "not whole sectors")
+        head = self._padded(ENTRY.pack(offset // self.sector, length // self.sector, flags, len(mark)) + mark)
+        whole = len(head) + len(data)
+        if os.pwritev(self._fd, [head, data], self._end) != whole:
+            raise OSError(errno.ENOSPC, "the log cannot be written")
+        self._end += whole
+        self._entries += 1
+        # Last, so that who reads this number finds as many whole entries.
+        os.pwrite(self._fd, struct.pack("<Q", self._entries), 16)
+
+
+# -- FUSE (include/uapi/linux/fuse.h) ----------------------------------------------------------------------------------
+
+_IN, _OUT = struct.Struct("=IIQQIIIHH"), struct.Struct("=IiQ")
+_INIT = struct.Struct("=IIIIHHIIHHI28x")
+_ATTR = struct.Struct("=QIIQQQQQQIIIIIIIIII")
+_TRANSFER = struct.Struct("=QQIIQII")
+_RANGE = struct.Struct("=QQQII")
+_STATFS = struct.Struct("=QQQQQIIII24x")
+_BIG_WRITES, _MAX_PAGES = 1 << 5, 1 << 22
+_DIRECT_IO = 1
+_PAGES = 256
+_KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 1, 2, 16
+_FORGET, _INTERRUPT, _BATCH_FORGET = 2, 36, 42
+_REGULAR = 0o100600
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Server:
+    """Answers what the kernel asks of one file. `log` gets what is written to it."""
+
+    def __init__(self, device: int, log: Log) -> None:
+        self._device, self._log = device, log
+        self._size = os.lseek(device, 0, os.SEEK_END)
+        self._answers: dict[int, Callable[[memoryview], bytes]] = {
+            3: self._attributes,
+            4: self._attributes,  # nobody changes any but the times
+            14: lambda _: struct.pack("=QII", 0, _DIRECT_IO, 0),
+            15: self._read,
+            16: self._write,
+            17: lambda _: _STATFS.pack(0, 0, 0, 1, 0, 4096, 255, 4096, 0),
+            18: lambda _: b"",  # release
+            20: self._flush,
+            21: self._mark,
+            25: lambda _: b"",  # a descriptor is closed
+            26: self._begin,
+            38: lambda _: b"",  # unmounted
+            43: self._zero,
+        }
+
+    def serve(self, fuse: int) -> None:
+        """Answer until the file is unmounted. Raises OSError."""
+        buffer = bytearray(_PAGES * 4096 + 4096)
+        view = memoryview(buffer)
+        while True:
+            try:
+                length = os.readv(fuse, [buffer])
+            except OSError as error:
+                if error.errno == errno.ENODEV:
+                    return
+                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
+                    continue
+                raise
+            _, code, unique, *_ = _IN.unpack_from(buffer)
+            if code in (_FORGET, _INTERRUPT, _BATCH_FORGET):
+                continue
+            number, reply = 0, b""
+            try:
+                answer = self._answers.get(code)
+                if answer is None:
+                    raise OSError(errno.ENOSYS, "")
+                reply = answer(view[_IN.size : length])
+            except OSError as error:
+                number = -(error.errno or errno.EIO)
+            try:
+                os.writev(fuse, [_OUT.pack(_OUT.size + len(reply), number, unique), reply])
+            except OSError as error:
+                if error.errno != errno.ENOENT:  # who asked is gone
+                    raise
+
+    def _begin(self, asked: memoryview) -> bytes:
+        major, minor, readahead, flags = struct.unpack_from("=IIII", asked)
+        return _INIT.pack(7, min(minor, 31), readahead, flags & (_BIG_WRITES | _MAX_PAGES), 0, 0, _PAGES * 4096, 1, _PAGES, 0, 0)
+
+    def _attributes(self, asked: memoryview) -> bytes:
+        return _ATTR.pack(
+            *(3600, 0, 0),
+            *(1, self._size, self._size // 512, 0, 0, 0, 0, 0, 0),
+            *(_REGULAR, 1, 0, 0, 0, 4096, 0),
+        )
+
+    def _read(self, asked: memoryview) -> bytes:
+        _, offset, length, *_ = _TRANSFER.unpack_from(asked)
+        return os.pread(self._device, length, offset)
+
+    def _write(self, asked: memoryview) -> bytes:
+        _, offset, length, *_ = _TRANSFER.unpack_from(asked)
+        data = asked[_TRANSFER.size : _TRANSFER.size + length]
+        self._log.add(0, offset, length, data)
+        done = 0
+        while done < length:
+            done += os.pwrite(self._device, data[done:], offset + done)
+        return struct.pack("=II", length, 0)
+
+    def _flush(self, asked: memoryview) -> bytes:
+        self._log.add(FLUSH)
+        return b""
+
+    def _zero(self, asked: memoryview) -> bytes:
+        _, offset, length, mode, _ = _RANGE.unpack_from(asked)
+        if mode not in (_PUNCH_HOLE | _KEEP_SIZE, _ZERO_RANGE, _ZERO_RANGE | _KEEP_SIZE) or offset + length > self._size:
+            raise OSError(errno.EOPNOTSUPP, "")
+        self._log.add(DISCARD, offset, length)
+        span = ctypes.c_longlong(offset), ctypes.c_longlong(length)
+        if _libc.fallocate(self._device, _PUNCH_HOLE | _KEEP_SIZE, *span) != 0:
+            # A device that cannot zero by itself.
+            for start in range(offset, offset + length, 1 << 20):
+                os.pwrite(self._device, bytes(min(1 << 20, offset + length - start)), start)
+        return b""
+
+    def _mark(self, asked: memoryview) -> bytes:
+        length, _ = struct.unpack_from("=II", asked)
+        name, _, value = bytes(asked[8:]).partition(b"\0")
+        if name.decode() != MARK:
+            raise OSError(errno.EOPNOTSUPP, "")
+        self._log.add(IS_MARK, mark=value[:length])
+        return b""
+
+
+def main(device: str, log: str, target: str, sector: int) -> None:
+    """Mount, and serve until it is unmounted. Raises OSError."""
+    fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    server = Server(os.open(device, os.O_RDWR | os.O_CLOEXEC), Log(log, sector))
+    options = f"fd={fuse},rootmode={_REGULAR:o},user_id=0,group_id=0,allow_other".encode()
+    if _libc.mount(os.fsencode(device), os.fsencode(target), b"fuse.recorded", 0, options) != 0:
+        raise OSError(ctypes.get_errno(), f"mount: {os.strerror(ctypes.get_errno())}")
+    server.serve(fuse)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
