@@ -106,6 +106,9 @@ class Zfs(Layer):
         ):
             commands.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
             try:
+                if mounts.at(target):
+                    # zfs-fuse mounts what was mounted when the pool was last seen, as after a power cut.
+                    commands.run("zfs", "unmount", pool)
                 commands.run("zfs", "set", f"mountpoint={target}", pool)
                 commands.run("zfs", "mount", *(["-o", self.mount] if self.mount else []), pool)
                 try:

@@ -172,7 +172,7 @@ class Builder:
 
     @contextlib.contextmanager
     def _directory(self, base: Path) -> Iterator[Path]:
-        """A directory for mount points, which are removed afterwards; never what may still be mounted there."""
+        """A directory for mount points and files of layers, which are removed afterwards; never what is mounted there."""
         from pytest_fsstack.machine.directories import DIRECTORY
 
         path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=base))
@@ -180,8 +180,11 @@ class Builder:
             try:
                 yield path
             finally:
-                for mountpoint in path.iterdir():
-                    mountpoint.rmdir()
+                for left in path.iterdir():
+                    if left.is_dir():
+                        left.rmdir()
+                    else:
+                        left.unlink()
                 path.rmdir()
 
 

@@ -1,0 +1,149 @@
+"""The step of a test: work on a recorded device, then what each power cut would have left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pytest_fsstack.layers.recorded import RecordedBlock
+from pytest_fsstack.machine.needs import Tool, require
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import BuildError, Built
+from pytest_fsstack.truth.power import worker
+from pytest_fsstack.truth.power.plan import plan
+from pytest_fsstack.truth.power.promises import Found, History, Kind, Unreadable
+from pytest_fsstack.truth.power.writelog import Cut, Entry, Image, LogReader, cuts_between, left_by
+from pytest_fsstack.truth.power.writelog import Kind as EntryKind
+from pytest_fsstack.workloads.base import workload
+
+#: Runs a program whose fsync does nothing.
+EATMYDATA = Tool("eatmydata", "eatmydata")
+_DIRECTORY = "power"
+#: How many broken promises are kept in words for each round.
+_SHOWN = 12
+
+
+@dataclass
+class Damage:
+    """How many cuts there were, and in how many of them what held; `said` has the first broken promises in words."""
+
+    cuts: int = 0
+    mounted: int = 0
+    checked: int = 0
+    clean: int = 0
+    synced_there: int = 0
+    nothing_invented: int = 0
+    all_readable: int = 0
+    survived: int = 0
+    said: list[str] = field(default_factory=list)
+
+
+@workload()
+def power_cuts(
+    timed: Timed, fsstack: Built, *, seed: int, operations: int, cuts: int, without_fsync: bool = False
+) -> Damage:
+    """Do as many operations on the stack as the seed says, then cut the power at as many places, and count the damage.
+
+    The stack must have a layer `recorded`. `without_fsync` is for a control: fsync does nothing then (eatmydata). The
+    block times the operations alone. Figures: `cuts`, and of these `mounted`, `synced_there`, `nothing_invented`,
+    `all_readable` and `survived` (all of it); `clean` of `checked`, the cuts after which a checker of the stack ran.
+    """
+    if without_fsync:
+        require(EATMYDATA)
+    above = _layer_above_the_recorded(fsstack)
+    # Everything that was written so far is on the device, and nothing in a cache.
+    with fsstack.taken_down(above) as place:
+        assert isinstance(place, RecordedBlock)
+        device = place
+    history = History(seed, steps := plan(seed, operations))
+    directory = fsstack.path / _DIRECTORY
+    directory.mkdir()
+    fsstack.sync()
+    words = [sys.executable, "-I", "-S", worker.__file__, str(directory), str(device.file), str(seed)]
+    with open(os.memfd_create("operations"), "w+b") as text:
+        text.write(json.dumps([step.words for step in steps]).encode())
+        text.seek(0)
+        with timed(cold=False):
+            timed.run(*([EATMYDATA.command] if without_fsync else []), *words, stdin=text.fileno())
+    log = LogReader(device.log)
+    entries = log.new()
+    marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
+    now, damage = Image(), Damage()
+    now.apply(entries)
+    chosen = cuts_between(marks[0] + 1, marks[-1] + 1, cuts, f"cuts/{seed}")
+    for cut, image in left_by(chosen, entries, log.sector):
+        broken = _after(fsstack, above, log, now, image, history, _begun(entries, cut), damage)
+        damage.cuts += 1
+        damage.survived += not broken
+        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} (operation {_begun(entries, cut)})"
+        damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
+    for name, value in vars(damage).items():
+        if isinstance(value, int):
+            timed.record(name, value, better="higher")
+    timed.keep("broken promises", damage.said)
+    return damage
+
+
+def _layer_above_the_recorded(fsstack: Built) -> str:
+    names = [layer.name for layer in fsstack.stack.layers]
+    if "recorded" not in names[:-1]:
+        raise BuildError(f"`{fsstack.spec}` has no layer `recorded` with others on it, below which power could be cut")
+    return names[names.index("recorded") + 1]
+
+
+def _begun(entries: list[Entry], cut: Cut) -> int:
+    """The number of the last operation that had begun."""
+    texts = (entry.mark for entry in reversed(entries[: cut.entries]) if entry.kind is EntryKind.MARK)
+    return int(next(texts))
+
+
+def _after(
+    fsstack: Built, above: str, log: LogReader, now: Image, image: Image, history: History, done: int, damage: Damage
+) -> list[str]:
+    """What is wrong after a cut that leaves this image; `now` is the device as it is, and follows it."""
+    try:
+        with fsstack.taken_down(above) as device:
+            assert isinstance(device, RecordedBlock)
+            now.apply(log.new())
+            device.write(now.towards(image))
+    except BuildError as error:
+        return [f"it cannot be mounted: {_first_line(error)}"]
+    damage.mounted += 1
+    broken = history.broken(_found(fsstack), done)
+    kinds = Counter(each.kind for each in broken)
+    damage.synced_there += not kinds[Kind.LOST]
+    damage.nothing_invented += not kinds[Kind.INVENTED]
+    damage.all_readable += not kinds[Kind.UNREADABLE]
+    said = [each.text for each in broken]
+    try:
+        checked = fsstack.fsck()
+    except BuildError as error:
+        damage.checked += 1
+        return [*said, f"it cannot be checked: {_first_line(error)}"]
+    unclean = [f"{name} is not clean: {' / '.join(found.said.splitlines()[-3:])}" for name, found in checked.items() if not found.clean]
+    damage.checked += bool(checked)
+    damage.clean += bool(checked) and not unclean
+    return [*said, *unclean]
+
+
+def _found(fsstack: Built) -> Found:
+    """What is in the directory of the operations. One that is gone holds nothing."""
+    directory = fsstack.path / _DIRECTORY
+    found: dict[str, bytes | Unreadable] = {}
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return found
+    for name in names:
+        try:
+            found[name] = (directory / name).read_bytes()
+        except OSError as error:
+            found[name] = Unreadable(error.strerror or str(error))
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,107 @@
+"""What is done on the stack before the power is cut: operations that follow from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+#: Files of that many names are there, at most, and none is larger, in bytes.
+_NAMES, _LARGEST = 10, 48 << 10
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One of: ``write`` (makes the file if there is none), ``sync`` (fsync of a file), ``sync directory``, ``rename`` (to
+    `to`, over what is there), ``unlink``, ``write back`` (the kernel begins to, unasked for by any fsync).
+
+    Names are in one directory; `offset` and `length` are in bytes.
+    """
+
+    kind: str
+    name: str = ""
+    to: str = ""
+    offset: int = 0
+    length: int = 0
+
+    @property
+    def words(self) -> list[str | int]:
+        """As the worker takes it."""
+        return [self.kind, self.name, self.to, self.offset, self.length]
+
+
+def plan(seed: int, count: int) -> list[Operation]:
+    """At least `count` operations, the last of which syncs the directory."""
+    draw = random.Random(f"plan/{seed}")
+    sizes: dict[str, int] = {}
+    made: list[Operation] = []
+
+    def write(name: str, offset: int, length: int) -> None:
+        made.append(Operation("write", name, "", offset, length))
+        sizes[name] = max(sizes.get(name, 0), offset + length)
+
+    def length(at: int) -> int:
+        kinds = (draw.randint(1, 600), draw.randint(1, 6000), draw.randint(1, 24 << 10), 4096 * draw.randint(1, 4))
+        return max(1, min(draw.choice(kinds), _LARGEST - at))
+
+    def name() -> str:
+        return f"f{draw.randrange(_NAMES)}"
+
+    def create() -> None:
+        new = name()
+        if new not in sizes:
+            write(new, 0, length(0))
+
+    def append() -> None:
+        old = draw.choice(sorted(sizes))
+        if sizes[old] < _LARGEST:
+            write(old, sizes[old], length(sizes[old]))
+
+    def overwrite() -> None:
+        old = draw.choice(sorted(sizes))
+        offset = draw.randrange(sizes[old])
+        write(old, offset, min(length(offset), sizes[old] - offset))
+
+    def sync() -> None:
+        made.append(Operation("sync", draw.choice(sorted(sizes))))
+
+    def sync_directory() -> None:
+        made.append(Operation("sync directory"))
+
+    def rename() -> None:
+        old, new = draw.choice(sorted(sizes)), name()
+        if old != new:
+            made.append(Operation("rename", old, new))
+            sizes[new] = sizes.pop(old)
+
+    def replace() -> None:
+        # As editors and package managers do.
+        new = name()
+        write("new", 0, length(0))
+        made.append(Operation("sync", "new"))
+        made.append(Operation("rename", "new", new))
+        sizes[new] = sizes.pop("new")
+        if draw.random() < 0.7:
+            sync_directory()
+
+    def unlink() -> None:
+        if len(sizes) > 3:
+            old = draw.choice(sorted(sizes))
+            made.append(Operation("unlink", old))
+            del sizes[old]
+
+    def write_back() -> None:
+        made.append(Operation("write back", draw.choice(sorted(sizes))))
+
+    # From the first cut on there is something to lose.
+    for _ in range(2):
+        replace()
+    sync_directory()
+    weighted = {
+        **{create: 4, append: 4, overwrite: 4, sync: 5, sync_directory: 2},
+        **{rename: 2, replace: 3, unlink: 1, write_back: 3},
+    }
+    while len(made) < count - 1:
+        (step,) = draw.choices(list(weighted), list(weighted.values()))
+        step()
+    sync_directory()
+    return made

@@ -1,0 +1,56 @@
+"""Run by itself on the stack: does one operation after another, and marks in the log of the device that it begins each.
+
+``python worker.py DIRECTORY RECORDED SEED < OPERATIONS``: a directory, the file that the recorded device is, and JSON.
+It is a process of its own, so that another libc can stand between it and the kernel, such as libeatmydata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+
+MARK = "user.mark"
+
+
+def content(seed: int, index: int, length: int) -> bytes:
+    """What the operation of this number writes: bytes that stand nowhere else."""
+    return hashlib.shake_128(f"{seed}/{index}".encode()).digest(length)
+
+
+def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
+    """One operation. Raises OSError."""
+    if kind == "rename":
+        os.rename(path, to)
+        return
+    if kind == "unlink":
+        os.unlink(path)
+        return
+    flags = {"write": os.O_WRONLY | os.O_CREAT, "sync directory": os.O_RDONLY | os.O_DIRECTORY}
+    descriptor = os.open(path, flags.get(kind, os.O_RDWR) | os.O_CLOEXEC, 0o644)
+    try:
+        if kind == "write":
+            if os.pwrite(descriptor, data, offset) != len(data):
+                raise OSError(f"{path}: written in part")
+        elif kind == "write back":
+            # The kernel begins to write what is dirty of the file, and nobody waits for it.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        else:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def main(directory: str, recorded: str, seed: int) -> None:
+    """Do all that stdin says. Raises OSError."""
+    operations = json.load(sys.stdin)
+    for index, (kind, name, to, offset, length) in enumerate(operations):
+        os.setxattr(recorded, MARK, str(index).encode())
+        data = content(seed, index, length)
+        act(kind, os.path.join(directory, name), os.path.join(directory, to), offset, data)
+    os.setxattr(recorded, MARK, str(len(operations)).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

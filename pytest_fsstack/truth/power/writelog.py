@@ -1,0 +1,235 @@
+"""The log of a recorded device, and the device as a power cut at some place in it would have left it.
+
+All that was written before the last completed flush is there. Of what was written since, each write may be there or
+not, whatever the order, and one that was under way may be there in part: some of its sectors, each whole or not at all.
+That is all: where two writes to one sector are there, the later one is, because no disk brings an older state of a
+sector over a newer one, and losing the later one is the case in which the older is seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from pytest_fsstack.layers import recorder
+
+#: Bytes in which an image keeps what it holds. No device's sectors are larger.
+PAGE = 4096
+_ZEROS = bytes(PAGE)
+#: A write that is there at all is there in part about so often.
+_TORN = 0.25
+
+
+class Kind(Enum):
+    """What an entry of a log is."""
+
+    WRITE = "write"
+    ZERO = "zero"
+    FLUSH = "flush"
+    MARK = "mark"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: of a write its bytes, of a zeroed range its length, of a mark its text; offset and length in bytes."""
+
+    kind: Kind
+    offset: int = 0
+    length: int = 0
+    data: bytes = field(default=b"", repr=False)
+    mark: str = ""
+
+
+class LogReader:
+    """Reads a log from its beginning; `new` goes on where it ended, for as long as the device is recorded.
+
+    Raises `ValueError` for a file that is no such log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as file:
+            head = file.read(recorder.SUPER.size)
+        if len(head) < recorder.SUPER.size or recorder.SUPER.unpack(head)[:2] != (recorder.MAGIC, recorder.VERSION):
+            raise ValueError(f"{path} is not a log of writes")
+        #: Bytes that are written whole or not at all.
+        self.sector: int = recorder.SUPER.unpack(head)[3]
+        self._entries, self._position = 0, self.sector
+
+    def new(self) -> list[Entry]:
+        """The entries since the last call. Raises `ValueError` if the log is shorter than it says."""
+        found = []
+        with self._path.open("rb") as file:
+            count = recorder.SUPER.unpack(file.read(recorder.SUPER.size))[2]
+            file.seek(self._position)
+            while self._entries + len(found) < count:
+                head = file.read(self.sector)
+                if len(head) < self.sector:
+                    raise ValueError(f"{self._path} ends after {self._entries + len(found)} of {count} entries")
+                first, sectors, flags, marked = recorder.ENTRY.unpack_from(head)
+                offset, length = first * self.sector, sectors * self.sector
+                if flags & recorder.IS_MARK:
+                    text = head[recorder.ENTRY.size : recorder.ENTRY.size + marked]
+                    found.append(Entry(Kind.MARK, mark=text.decode(errors="replace")))
+                elif flags & recorder.FLUSH:
+                    found.append(Entry(Kind.FLUSH))
+                elif flags & recorder.DISCARD:
+                    found.append(Entry(Kind.ZERO, offset, length))
+                else:
+                    found.append(Entry(Kind.WRITE, offset, length, file.read(length)))
+                    if len(found[-1].data) < length:
+                        raise ValueError(f"{self._path} ends after {self._entries + len(found) - 1} of {count} entries")
+            self._position = file.tell()
+        self._entries += len(found)
+        return found
+
+
+class Image:
+    """The contents of a device, in memory: what was not written is zero."""
+
+    def __init__(self, pages: dict[int, bytes] | None = None) -> None:
+        self._pages = {} if pages is None else pages
+
+    def copy(self) -> Image:
+        return Image(dict(self._pages))
+
+    def write(self, offset: int, data: bytes) -> None:
+        position = 0
+        while position < len(data):
+            page, start = divmod(offset + position, PAGE)
+            part = data[position : position + PAGE - start]
+            if len(part) < PAGE:
+                old = self._pages.get(page, _ZEROS)
+                new = old[:start] + part + old[start + len(part) :]
+            else:
+                new = part
+            self._set(page, new)
+            position += len(part)
+
+    def zero(self, offset: int, length: int) -> None:
+        end = offset + length
+        for page in self._within(-(-offset // PAGE), end // PAGE):
+            del self._pages[page]
+        for page in {offset // PAGE, end // PAGE}:
+            start, stop = max(offset, page * PAGE), min(end, (page + 1) * PAGE)
+            if 0 < stop - start < PAGE:
+                self.write(start, bytes(stop - start))
+
+    def apply(self, entries: Iterable[Entry]) -> None:
+        """All of what they say."""
+        for entry in entries:
+            if entry.kind is Kind.WRITE:
+                self.write(entry.offset, entry.data)
+            elif entry.kind is Kind.ZERO:
+                self.zero(entry.offset, entry.length)
+
+    def read(self, offset: int, length: int) -> bytes:
+        first, last = offset // PAGE, -(-(offset + length) // PAGE)
+        whole = b"".join(self._pages.get(page, _ZEROS) for page in range(first, last))
+        return whole[offset - first * PAGE :][:length]
+
+    def towards(self, other: Image) -> Iterator[tuple[int, bytes]]:
+        """The extents (offset, bytes) by which this image becomes the other one."""
+        differing = sorted(
+            page
+            for page in self._pages.keys() | other._pages.keys()
+            if self._pages.get(page, _ZEROS) != other._pages.get(page, _ZEROS)
+        )
+        run: list[int] = []
+        for page in differing:
+            if run and (page != run[-1] + 1 or len(run) * PAGE >= 1 << 20):
+                yield other._extent(run)
+                run = []
+            run.append(page)
+        if run:
+            yield other._extent(run)
+
+    def extents(self) -> Iterator[tuple[int, bytes]]:
+        """What is not zero."""
+        return Image().towards(self)
+
+    def _extent(self, run: Sequence[int]) -> tuple[int, bytes]:
+        return run[0] * PAGE, b"".join(self._pages.get(page, _ZEROS) for page in run)
+
+    def _within(self, first: int, end: int) -> list[int]:
+        if end - first < len(self._pages):
+            return [page for page in range(first, end) if page in self._pages]
+        return [page for page in self._pages if first <= page < end]
+
+    def _set(self, page: int, content: bytes) -> None:
+        if content == _ZEROS:
+            self._pages.pop(page, None)
+        else:
+            self._pages[page] = content
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A power cut behind the first `entries` entries of a log, and how likely a write was there that no flush followed.
+
+    `kept` is 0 where nothing of these is there, 1 where all of it is, whole. All else follows from the seed.
+    """
+
+    entries: int
+    kept: float
+    seed: str
+
+
+def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
+    """`count` cuts behind entries of a log from number `first` to `last`, spread over them, in their order.
+
+    Of four cuts one keeps nothing that was not flushed, one all, and two some of it.
+    """
+    draw = random.Random(seed)
+    fates = [0.0, 0.5, 1.0, 0.9]
+    found = []
+    for number in range(count):
+        if number % len(fates) == 0:
+            draw.shuffle(fates)
+        start, end = (first + (last - first) * edge // count for edge in (number, number + 1))
+        kept = fates[number % len(fates)]
+        found.append(Cut(draw.randint(start, max(start, end - 1)) if number < count - 1 else end, kept, f"{seed}/{number}"))
+    return found
+
+
+def left_by(cuts: Iterable[Cut], entries: Sequence[Entry], sector: int) -> Iterator[tuple[Cut, Image]]:
+    """What each of the cuts, which are in order, leaves of a device that was all zero at first."""
+    durable, since = Image(), 0
+    position = 0
+    for cut in cuts:
+        for position in range(position, cut.entries):
+            if entries[position].kind is Kind.FLUSH:
+                durable.apply(entries[since:position])
+                since = position
+        position = cut.entries
+        image = durable.copy()
+        image.apply(_there(entries[since : cut.entries], cut, sector))
+        yield cut, image
+
+
+def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]:
+    """What of these is there after the cut."""
+    draw = random.Random(cut.seed)
+    for entry in unflushed:
+        if entry.kind not in (Kind.WRITE, Kind.ZERO) or draw.random() >= cut.kept:
+            continue
+        if cut.kept < 1 and entry.length > sector and draw.random() < _TORN:
+            yield from _torn(entry, sector, draw)
+        else:
+            yield entry
+
+
+def _torn(entry: Entry, sector: int, draw: random.Random) -> Iterator[Entry]:
+    """Some of its sectors: those up to one of them, or any."""
+    count = entry.length // sector
+    if entry.kind is Kind.ZERO or draw.random() < 0.5:
+        length = draw.randrange(count) * sector
+        yield Entry(entry.kind, entry.offset, length, entry.data[:length])
+        return
+    for number in range(count):
+        if draw.random() < 0.5:
+            start = number * sector
+            yield Entry(entry.kind, entry.offset + start, sector, entry.data[start : start + sector])
