@@ -16,7 +16,7 @@ from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import FUSE, LOOP_DEVICES, Need, Root
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Layer, Place, PlaceType, Site, option
+from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, PlaceType, Site, option
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class RecordedBlock(Block):
 class Recorded(Layer):
     """The device below, of which a FUSE server writes down each write and each flush, in their order.
 
-    From that log, `pytest_fsstack.truth` makes the device as a power cut would have left it. The server shows the device
-    as one file, a loop device stands on that, and what the layers above send to it arrives: writes, zeroed ranges, and
-    a flush for each that the kernel sends down (a write with FUA is a write and a flush).
+    From that log, the scenario `power_cut` makes the device as a power cut would have left it. The server shows the
+    device as one file, a loop device stands on that, and so what the layers above send down arrives: writes, zeroed
+    ranges and flushes (a write with FUA is a write and a flush).
     """
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
@@ -47,12 +47,14 @@ class Recorded(Layer):
     takes: ClassVar[tuple[PlaceType, ...]] = (Block,)
     gives: ClassVar = Block
 
-    sector: int = option(
-        4096, "bytes that the device writes whole or not at all, and its logical block size", choices=(512, 4096)
-    )
+    sector: int = option(4096, "the device's logical block size, 512 or 4096: bytes that it writes whole or not at all")
 
     def needs(self) -> list[Need]:
         return [Root("mounting"), FUSE, LOOP_DEVICES]
+
+    def check_options(self) -> None:
+        if self.sector not in (512, 4096):
+            raise OptionError("sector", f"sector must be 512 or 4096 (got {self.sector})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
@@ -66,7 +68,16 @@ class Recorded(Layer):
         target.touch(mode=0o600)
         log = site.directory / f"{depth}-{self.name}.log"
         # The server needs nothing but Python's own library, and starts faster without looking for more.
-        command = [sys.executable, "-I", "-S", recorder.__file__, str(below.path), str(log), str(target), str(self.sector)]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            recorder.__file__,
+            str(below.path),
+            str(log),
+            str(target),
+            str(self.sector),
+        ]
         with (
             served(target, site, *command, on_block=True),
             open(target, "r+b") as file,

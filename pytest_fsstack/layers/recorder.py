@@ -49,7 +49,9 @@ class Log:
     def _padded(self, head: bytes) -> bytes:
         return head.ljust(self.sector, b"\0")
 
-    def add(self, flags: int, offset: int = 0, length: int = 0, data: bytes | memoryview = b"", mark: bytes = b"") -> None:
+    def add(
+        self, flags: int, offset: int = 0, length: int = 0, data: bytes | memoryview = b"", mark: bytes = b""
+    ) -> None:
         """Add an entry; `offset` and `length` in bytes. Raises OSError."""
         if offset % self.sector or length % self.sector or len(mark) > self.sector - ENTRY.size:
             raise OSError(errno.EINVAL, "not whole sectors")
@@ -134,8 +136,10 @@ class Server:
                     raise
 
     def _begin(self, asked: memoryview) -> bytes:
-        major, minor, readahead, flags = struct.unpack_from("=IIII", asked)
-        return _INIT.pack(7, min(minor, 31), readahead, flags & (_BIG_WRITES | _MAX_PAGES), 0, 0, _PAGES * 4096, 1, _PAGES, 0, 0)
+        _, minor, readahead, flags = struct.unpack_from("=IIII", asked)
+        return _INIT.pack(
+            7, min(minor, 31), readahead, flags & (_BIG_WRITES | _MAX_PAGES), 0, 0, _PAGES * 4096, 1, _PAGES, 0, 0
+        )
 
     def _attributes(self, asked: memoryview) -> bytes:
         return _ATTR.pack(
@@ -163,7 +167,10 @@ class Server:
 
     def _zero(self, asked: memoryview) -> bytes:
         _, offset, length, mode, _ = _RANGE.unpack_from(asked)
-        if mode not in (_PUNCH_HOLE | _KEEP_SIZE, _ZERO_RANGE, _ZERO_RANGE | _KEEP_SIZE) or offset + length > self._size:
+        if (
+            mode not in (_PUNCH_HOLE | _KEEP_SIZE, _ZERO_RANGE, _ZERO_RANGE | _KEEP_SIZE)
+            or offset + length > self._size
+        ):
             raise OSError(errno.EOPNOTSUPP, "")
         self._log.add(DISCARD, offset, length)
         span = ctypes.c_longlong(offset), ctypes.c_longlong(length)

@@ -106,7 +106,7 @@ class Zfs(Layer):
         ):
             commands.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
             try:
-                if mounts.at(target):
+                if (mount := mounts.at(target)) and mount.source == pool:
                     # zfs-fuse mounts what was mounted when the pool was last seen, as after a power cut.
                     commands.run("zfs", "unmount", pool)
                 commands.run("zfs", "set", f"mountpoint={target}", pool)

@@ -172,7 +172,7 @@ class Builder:
 
     @contextlib.contextmanager
     def _directory(self, base: Path) -> Iterator[Path]:
-        """A directory for mount points and files of layers, which are removed afterwards; never what is mounted there."""
+        """A directory for mount points and layers' files, which are removed afterwards; never what is mounted there."""
         from pytest_fsstack.machine.directories import DIRECTORY
 
         path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=base))

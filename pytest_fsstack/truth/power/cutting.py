@@ -123,7 +123,11 @@ def _after(
     except BuildError as error:
         damage.checked += 1
         return [*said, f"it cannot be checked: {_first_line(error)}"]
-    unclean = [f"{name} is not clean: {' / '.join(found.said.splitlines()[-3:])}" for name, found in checked.items() if not found.clean]
+    unclean = [
+        f"{name} is not clean: {' / '.join(found.said.splitlines()[-3:])}"
+        for name, found in checked.items()
+        if not found.clean
+    ]
     damage.checked += bool(checked)
     damage.clean += bool(checked) and not unclean
     return [*said, *unclean]

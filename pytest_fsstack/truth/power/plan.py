@@ -11,10 +11,11 @@ _NAMES, _LARGEST = 10, 48 << 10
 
 @dataclass(frozen=True)
 class Operation:
-    """One of: ``write`` (makes the file if there is none), ``sync`` (fsync of a file), ``sync directory``, ``rename`` (to
-    `to`, over what is there), ``unlink``, ``write back`` (the kernel begins to, unasked for by any fsync).
+    """Something that is done to a file by its name, or to the directory of all of them.
 
-    Names are in one directory; `offset` and `length` are in bytes.
+    It is ``write`` (which makes the file if there is none), ``sync`` (fsync of the file), ``sync directory``,
+    ``rename`` (to `to`, over what is there), ``unlink``, or ``write back``: the kernel begins to write what is dirty of
+    the file, as it does by itself after some seconds. `offset` and `length` are in bytes.
     """
 
     kind: str

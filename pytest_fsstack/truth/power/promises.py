@@ -9,7 +9,8 @@ Promised is what POSIX, the manual pages and the usual practice of Linux let a p
   was renamed is there by its old name or its new one.
 - A file holds only bytes that were written to it at that place, and zeros where no synced byte is: a write that no
   fsync has followed may be there, or not, or in part, in whatever order. A file that was never synced may be empty.
-- No name is there that led to nothing at the directory's last fsync and ever since.
+- No name is there that led to nothing at the directory's last fsync and ever since. One that was there before is an
+  older state of the directory, and so what was synced is lost; any other is invented.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from pytest_fsstack.truth.power.worker import content
 class Kind(Enum):
     """How a promise was broken."""
 
-    LOST = "lost"  # it was synced, and is not there
-    INVENTED = "invented"  # it is there, and never was written, or was gone for good
+    LOST = "lost"  # it was synced, and is not there, or what it replaced is there again
+    INVENTED = "invented"  # it is there, and never was written
     UNREADABLE = "unreadable"  # reading it is an error
 
 
@@ -113,13 +114,10 @@ class History:
                 if None not in allowed:
                     broken.append(Broken(Kind.LOST, f"{name} is gone, which was there since {self._when(synced)}"))
                 continue
-            if not files:
-                broken.append(Broken(Kind.INVENTED, f"{name} is there, which was gone since {self._when(synced)}"))
-                continue
             troubles = {file: list(self._troubles(name, self._files[file], found[name], done, begun)) for file in files}
             fits[name] = {file for file, trouble in troubles.items() if not trouble}
             if not fits[name]:
-                broken += min(troubles.values(), key=len)
+                broken += self._misplaced(name, found[name], synced, begun) or min(troubles.values(), key=len)
         # A file that had a name all the time must be there by one of those that it had.
         for file in set.intersection(*(set(state.values()) for state in states)):
             names = sorted({name for state in states for name, other in state.items() if other == file})
@@ -130,12 +128,22 @@ class History:
                 broken.append(Broken(Kind.LOST, f"what was renamed is gone: it is neither of {', '.join(names)}"))
         return broken
 
+    def _misplaced(self, name: str, found: bytes | Unreadable, synced: int, begun: int) -> list[Broken]:
+        """What is wrong with a name if that leads to nothing that it may; empty if its bytes are what is wrong."""
+        former = {state[name] for state in self._names[: synced + 1] if name in state}
+        now = {state[name] for state in self._names[synced + 1 : begun + 1] if name in state}
+        if any(not list(self._troubles(name, self._files[file], found, 0, begun)) for file in former - now):
+            return [Broken(Kind.LOST, f"{name} is again what it was before {self._when(synced)}")]
+        if now:
+            return []
+        if former:
+            return [Broken(Kind.LOST, f"{name} is there, which was gone since {self._when(synced)}")]
+        return [Broken(Kind.INVENTED, f"{name} is there, a name that never was")]
+
     def _when(self, index: int) -> str:
         return f"the sync of the directory (operation {index})" if index >= 0 else "the beginning"
 
-    def _troubles(
-        self, name: str, file: _File, found: bytes | Unreadable, done: int, begun: int
-    ) -> Iterator[Broken]:
+    def _troubles(self, name: str, file: _File, found: bytes | Unreadable, done: int, begun: int) -> Iterator[Broken]:
         """What is wrong with the bytes if that is the file; of each kind the first."""
         last = file.synced(done)
         base = file.at(last)

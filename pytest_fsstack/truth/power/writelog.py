@@ -61,7 +61,7 @@ class LogReader:
 
     def new(self) -> list[Entry]:
         """The entries since the last call. Raises `ValueError` if the log is shorter than it says."""
-        found = []
+        found: list[Entry] = []
         with self._path.open("rb") as file:
             count = recorder.SUPER.unpack(file.read(recorder.SUPER.size))[2]
             file.seek(self._position)
@@ -191,20 +191,22 @@ def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
             draw.shuffle(fates)
         start, end = (first + (last - first) * edge // count for edge in (number, number + 1))
         kept = fates[number % len(fates)]
-        found.append(Cut(draw.randint(start, max(start, end - 1)) if number < count - 1 else end, kept, f"{seed}/{number}"))
+        found.append(
+            Cut(draw.randint(start, max(start, end - 1)) if number < count - 1 else end, kept, f"{seed}/{number}")
+        )
     return found
 
 
 def left_by(cuts: Iterable[Cut], entries: Sequence[Entry], sector: int) -> Iterator[tuple[Cut, Image]]:
     """What each of the cuts, which are in order, leaves of a device that was all zero at first."""
     durable, since = Image(), 0
-    position = 0
+    seen = 0
     for cut in cuts:
-        for position in range(position, cut.entries):
-            if entries[position].kind is Kind.FLUSH:
-                durable.apply(entries[since:position])
-                since = position
-        position = cut.entries
+        for index in range(seen, cut.entries):
+            if entries[index].kind is Kind.FLUSH:
+                durable.apply(entries[since:index])
+                since = index
+        seen = cut.entries
         image = durable.copy()
         image.apply(_there(entries[since : cut.entries], cut, sector))
         yield cut, image
