@@ -117,14 +117,15 @@ class History:
             troubles = {file: list(self._troubles(name, self._files[file], found[name], done, begun)) for file in files}
             fits[name] = {file for file, trouble in troubles.items() if not trouble}
             if not fits[name]:
-                broken += self._misplaced(name, found[name], synced, begun) or min(troubles.values(), key=len)
+                misplaced = self._misplaced(name, found[name], synced, begun)
+                least = min(troubles.values(), key=len, default=[])
+                broken += misplaced or least
         # A file that had a name all the time must be there by one of those that it had.
         for file in set.intersection(*(set(state.values()) for state in states)):
             names = sorted({name for state in states for name, other in state.items() if other == file})
-            # Where it is there and damaged, that is said already.
-            if len(names) > 1 and all(name not in found or file not in fits.get(name, {file}) for name in names):
-                if any(name in found and not fits.get(name) for name in names):
-                    continue
+            # What is damaged, and so fits nothing, was told above.
+            there = any(name in found and (file in fits[name] or not fits[name]) for name in names)
+            if len(names) > 1 and not there:
                 broken.append(Broken(Kind.LOST, f"what was renamed is gone: it is neither of {', '.join(names)}"))
         return broken
 
