@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.needs import Tool, require
@@ -14,7 +15,7 @@ from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.truth.power import worker
 from pytest_fsstack.truth.power.plan import plan
-from pytest_fsstack.truth.power.promises import Found, History, Kind, Unreadable
+from pytest_fsstack.truth.power.promises import EMPTY_DIRECTORY, Found, History, Kind, Unreadable
 from pytest_fsstack.truth.power.writelog import Cut, Entry, Image, LogReader, cuts_between, left_by
 from pytest_fsstack.truth.power.writelog import Kind as EntryKind
 from pytest_fsstack.workloads.base import workload
@@ -143,10 +144,15 @@ def _found(fsstack: Built) -> Found:
         return found
     for name in names:
         try:
-            found[name] = (directory / name).read_bytes()
+            found[name] = _content(directory / name)
         except OSError as error:
             found[name] = Unreadable(error.strerror or str(error))
     return found
+
+
+def _content(path: Path) -> bytes:
+    """Raises OSError."""
+    return ("/".join(os.listdir(path)).encode() or EMPTY_DIRECTORY) if path.is_dir() else path.read_bytes()
 
 
 def _first_line(error: Exception) -> str:

@@ -14,8 +14,9 @@ class Operation:
     """Something that is done to a file by its name, or to the directory of all of them.
 
     It is ``write`` (which makes the file if there is none), ``sync`` (fsync of the file), ``sync directory``,
-    ``rename`` (to `to`, over what is there), ``unlink``, or ``write back``: the kernel begins to write what is dirty of
-    the file, as it does by itself after some seconds. `offset` and `length` are in bytes.
+    ``rename`` (to `to`, over what is there), ``unlink``, ``make directory`` and ``remove directory`` (an empty one in
+    it), or ``write back``: the kernel begins to write what is dirty of the file, as it does by itself after some
+    seconds. `offset` and `length` are in bytes.
     """
 
     kind: str
@@ -34,6 +35,7 @@ def plan(seed: int, count: int) -> list[Operation]:
     """At least `count` operations, the last of which syncs the directory."""
     draw = random.Random(f"plan/{seed}")
     sizes: dict[str, int] = {}
+    directories: list[str] = []
     made: list[Operation] = []
 
     def write(name: str, offset: int, length: int) -> None:
@@ -90,6 +92,17 @@ def plan(seed: int, count: int) -> list[Operation]:
             made.append(Operation("unlink", old))
             del sizes[old]
 
+    def make_directory() -> None:
+        new = f"d{draw.randrange(_NAMES)}"
+        if new in directories:
+            directories.remove(new)
+            made.append(Operation("remove directory", new))
+            return
+        directories.append(new)
+        made.append(Operation("make directory", new))
+        if draw.random() < 0.7:
+            sync_directory()
+
     def write_back() -> None:
         made.append(Operation("write back", draw.choice(sorted(sizes))))
 
@@ -99,7 +112,7 @@ def plan(seed: int, count: int) -> list[Operation]:
     sync_directory()
     weighted = {
         **{create: 4, append: 4, overwrite: 4, sync: 5, sync_directory: 2},
-        **{rename: 2, replace: 3, unlink: 1, write_back: 3},
+        **{rename: 2, replace: 3, unlink: 1, write_back: 3, make_directory: 2},
     }
     while len(made) < count - 1:
         (step,) = draw.choices(list(weighted), list(weighted.values()))

@@ -9,6 +9,7 @@ Promised is what POSIX, the manual pages and the usual practice of Linux let a p
   was renamed is there by its old name or its new one.
 - A file holds only bytes that were written to it at that place, and zeros where no synced byte is: a write that no
   fsync has followed may be there, or not, or in part, in whatever order. A file that was never synced may be empty.
+- An empty directory can be listed wherever its name is promised to be there.
 - No name is there that led to nothing at the directory's last fsync and ever since. One that was there before is an
   older state of the directory, and so what was synced is lost; any other is invented.
 """
@@ -46,6 +47,10 @@ class Unreadable:
     why: str
 
 
+#: What was found by the name of a directory that can be read and holds nothing.
+EMPTY_DIRECTORY = b"an empty directory"
+
+#: By name.
 Found = Mapping[str, bytes | Unreadable]
 
 
@@ -65,8 +70,8 @@ class _File:
         return bytes(found)
 
     def synced(self, done: int) -> int:
-        """The number of its last fsync among the first `done` operations; -1 if there was none."""
-        return max((index for index in self.syncs if index < done), default=-1)
+        """How many operations came before the end of its last fsync among the first `done`; 0 if there was none."""
+        return max((index + 1 for index in self.syncs if index < done), default=0)
 
 
 class History:
@@ -86,13 +91,17 @@ class History:
                     self._files.append(_File())
                 data = content(seed, index, operation.length)
                 self._files[names[operation.name]].writes.append((index, operation.offset, data))
+            elif operation.kind == "make directory":
+                # That it can be listed goes with its name.
+                names[operation.name] = len(self._files)
+                self._files.append(_File([(index, 0, EMPTY_DIRECTORY)], [index]))
             elif operation.kind == "sync":
                 self._files[names[operation.name]].syncs.append(index)
             elif operation.kind == "sync directory":
                 self._directory_syncs.append(index)
             elif operation.kind == "rename":
                 names[operation.to] = names.pop(operation.name)
-            elif operation.kind == "unlink":
+            elif operation.kind in ("unlink", "remove directory"):
                 del names[operation.name]
             self._names.append(names)
 
@@ -148,13 +157,13 @@ class History:
         """What is wrong with the bytes if that is the file; of each kind the first."""
         last = file.synced(done)
         base = file.at(last)
-        when = f"its sync (operation {last})"
+        when = f"its sync (operation {last - 1})"
         if isinstance(found, Unreadable):
             yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({found.why})")
             if base:
                 yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read")
             return
-        later = [(offset, data) for index, offset, data in file.writes if last < index < begun]
+        later = [(offset, data) for index, offset, data in file.writes if last <= index < begun]
         earlier = [(offset, data) for index, offset, data in file.writes if index < last]
         largest = max([len(base), *(offset + len(data) for offset, data in later)])
         lost = invented = ""

@@ -19,13 +19,16 @@ def content(seed: int, index: int, length: int) -> bytes:
     return hashlib.shake_128(f"{seed}/{index}".encode()).digest(length)
 
 
+_BY_NAME = {"unlink": os.unlink, "make directory": os.mkdir, "remove directory": os.rmdir}
+
+
 def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
     """One operation. Raises OSError."""
     if kind == "rename":
         os.rename(path, to)
         return
-    if kind == "unlink":
-        os.unlink(path)
+    if kind in _BY_NAME:
+        _BY_NAME[kind](path)
         return
     flags = {"write": os.O_WRONLY | os.O_CREAT, "sync directory": os.O_RDONLY | os.O_DIRECTORY}
     descriptor = os.open(path, flags.get(kind, os.O_RDWR) | os.O_CLOEXEC, 0o644)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fsstack.truth.power.plan import Operation, plan
-from pytest_fsstack.truth.power.promises import History, Kind, Unreadable
+from pytest_fsstack.truth.power.promises import EMPTY_DIRECTORY, History, Kind, Unreadable
 from pytest_fsstack.truth.power.worker import content
 
 SEED = 7
@@ -38,7 +38,9 @@ class Model:
             self.directories = [names]
         elif operation.kind == "rename":
             names[operation.to] = names.pop(operation.name)
-        elif operation.kind == "unlink":
+        elif operation.kind == "make directory":
+            names[operation.name] = {"synced": EMPTY_DIRECTORY, "since": []}
+        elif operation.kind in ("unlink", "remove directory"):
             del names[operation.name]
         self.names = names
         self.directories.append(names)
@@ -156,6 +158,16 @@ def test_a_rename_leaves_the_old_or_the_new_and_never_none() -> None:
     assert kinds(synced, {"a": SAVED[:-1] + b"!", "b": new}) == {Kind.LOST, Kind.INVENTED}
 
 
+def test_a_directory_whose_name_is_synced_can_be_listed() -> None:
+    operations = [Operation("make directory", "d")]
+    assert kinds(operations, {}) == kinds(operations, {"d": EMPTY_DIRECTORY}) == set()
+    synced = [*operations, Operation("sync directory")]
+    assert kinds(synced, {}) == {Kind.LOST}
+    assert kinds(synced, {"d": EMPTY_DIRECTORY}) == set()
+    assert kinds(synced, {"d": Unreadable("EIO")}) == {Kind.LOST, Kind.UNREADABLE}
+    assert kinds(synced, {"d": b"a/name"}) == {Kind.LOST, Kind.INVENTED}
+
+
 def test_what_is_gone_for_good_stays_gone() -> None:
     operations = [*SAVE, Operation("unlink", "a")]
     assert kinds(operations, {"a": SAVED}) == kinds(operations, {}) == set()
@@ -169,12 +181,15 @@ def test_a_plan_can_be_done_and_syncs_at_its_beginning_and_its_end(seed: int) ->
     assert 60 <= len(operations) <= 64
     names: set[str] = set()
     for operation in operations:
-        assert not operation.name or operation.kind == "write" or operation.name in names
+        assert not operation.name or operation.kind in ("write", "make directory") or operation.name in names
         if operation.kind == "write":
             assert operation.length > 0
             assert operation.offset + operation.length <= 48 << 10
             names.add(operation.name)
-        elif operation.kind in ("rename", "unlink"):
+        elif operation.kind == "make directory":
+            assert operation.name not in names
+            names.add(operation.name)
+        elif operation.kind in ("rename", "unlink", "remove directory"):
             names.remove(operation.name)
             names.update({operation.to} - {""})
     assert [operation.kind for operation in operations].index("sync directory") < 9
