@@ -65,6 +65,7 @@ WITHOUT_FSYNC = ("ext4-eatmydata",)
     "luks+ext4 = recorded | luks | ext4",
     "fscrypt = recorded | ext4 | fscrypt",
     "gocryptfs = recorded | ext4 | gocryptfs",
+    "gocryptfs-journal = recorded | ext4(mount='data=journal') | gocryptfs",
     "encfs = recorded | ext4 | encfs",
     "cryfs = recorded | ext4 | cryfs",
     "securefs = recorded | ext4 | securefs",
