@@ -73,6 +73,7 @@ def _seconds(text: str) -> float:
 STUDIES = (
     *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
     "hardlink_backup",
+    "power_cut",
 )
 
 

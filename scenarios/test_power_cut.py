@@ -15,10 +15,9 @@ lose something, or it fails as well: ext4 without barriers, and ext4 under a pro
 (eatmydata). What is encrypted in files is shown as it is. A disk writes sectors of 4096 bytes whole or not at all, as
 today's do; the stacks with 512 are on one that tears at 512 bytes, as old disks did.
 
-    pytest scenarios/test_power_cut.py
-    pytest scenarios/test_power_cut.py --fsstack-rounds=8        other operations and other cuts in each round
-    pytest scenarios/test_power_cut.py -k "f2fs or luks" --fsstack-kernel=KERNEL      in a VM of a kernel that has them
-    pytest scenarios/test_power_cut.py --fsstack-stacks='recorded | ext4(mount="data=journal") | gocryptfs'
+    pytest scenarios/test_power_cut.py --fsstack-rounds=1        each further round has other operations and other cuts
+    pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k "f2fs or luks" --fsstack-kernel=KERNEL      in a VM
+    pytest scenarios/test_power_cut.py --fsstack-rounds=1 --fsstack-stacks='recorded | xfs | gocryptfs(aessiv=True)'
 """
 
 from __future__ import annotations

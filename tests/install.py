@@ -10,11 +10,12 @@ from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 
 #: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what
-#: the docs and examples make layers of.
+#: the docs and examples make layers of; and an fsync that does nothing, for power cuts that lose data.
 OF_TESTS = {
     "sfdisk": "fdisk",
     "partx": "util-linux",
     "pvcreate": "lvm2",
+    "eatmydata": "eatmydata",
     "fuse-overlayfs": "fuse-overlayfs",
     "unionfs": "unionfs-fuse",
 }

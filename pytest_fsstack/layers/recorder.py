@@ -54,14 +54,14 @@ class Log:
     ) -> None:
         """Add an entry; `offset` and `length` in bytes. Raises OSError."""
         if offset % self.sector or length % self.sector or len(mark) > self.sector - ENTRY.size:
-            raise OSError(errno.EINVAL, "not whole sectors")
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         head = self._padded(ENTRY.pack(offset // self.sector, length // self.sector, flags, len(mark)) + mark)
         whole = len(head) + len(data)
         if os.pwritev(self._fd, [head, data], self._end) != whole:
-            raise OSError(errno.ENOSPC, "the log cannot be written")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._end += whole
         self._entries += 1
-        # Last, so that who reads this number finds as many whole entries.
+        # Last, so that whoever reads this number finds as many whole entries.
         os.pwrite(self._fd, struct.pack("<Q", self._entries), 16)
 
 
@@ -118,6 +118,8 @@ class Server:
                 if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
                     continue
                 raise
+            if not length:
+                return
             _, code, unique, *_ = _IN.unpack_from(buffer)
             if code in (_FORGET, _INTERRUPT, _BATCH_FORGET):
                 continue

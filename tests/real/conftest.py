@@ -129,8 +129,11 @@ def site(tmp_path: Path, site_directory: Path) -> Iterator[Site]:
     journal.close()
     assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
     assert mounts.below(tmp_path) == []
-    for mountpoint in site_directory.iterdir():
-        mountpoint.rmdir()
+    for left in site_directory.iterdir():
+        if left.is_dir():
+            left.rmdir()
+        else:
+            left.unlink()
 
 
 @pytest.fixture

@@ -197,6 +197,7 @@ LAYERS = [
         "raid(level=5, chunk_size=3) | ext4",
         "linear(offset='3') | ext4",
         "delay(read=-1) | ext4",
+        "recorded(sector=1024) | ext4",
         "flakey(up=-1) | ext4",
         "flakey(up=0, down=0) | ext4",
         "flakey(error_writes=True, drop_writes=True) | ext4",

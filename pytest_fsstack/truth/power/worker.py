@@ -6,6 +6,7 @@ It is a process of its own, so that another libc can stand between it and the ke
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -35,7 +36,7 @@ def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
     try:
         if kind == "write":
             if os.pwrite(descriptor, data, offset) != len(data):
-                raise OSError(f"{path}: written in part")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         elif kind == "write back":
             # The kernel begins to write what is dirty of the file, and nobody waits for it.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
