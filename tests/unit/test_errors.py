@@ -219,7 +219,7 @@ LAYERS.append(small_raid)
 
 
 def other_loop_device(world: World) -> None:
-    world.patch.setattr(loopback, "_configure", lambda image, flags: (os.dup(image), Path("/dev/null")))
+    world.patch.setattr(loopback, "_configure", lambda image, flags, sector: (os.dup(image), Path("/dev/null")))
     world.patch.setattr(blockdev, "backing", lambda loop: blockdev_backing(0))
     world.patch.setattr(loopback, "_backing_file", lambda path: None)
     world.patch.setattr(commands, "wait_until", lambda condition, seconds: True)

@@ -19,6 +19,7 @@ PUBLIC = {
     "pytest_fsstack.workloads": {*workloads.BUILT_IN, "LUA", "RemovalOrder", "Source", "linux", "needs_of", "workload"},
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PUBLIC["pytest_fsstack.truth.power"] = {"Damage", "power_cuts"}
 
 
 @pytest.mark.parametrize("name", pytest_fsstack.__all__)

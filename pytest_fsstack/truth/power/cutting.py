@@ -91,9 +91,7 @@ def power_cuts(
 def _layer_above_the_recorded(fsstack: Built) -> str:
     names = [layer.name for layer in fsstack.stack.layers]
     if "recorded" not in names[:-1]:
-        raise BuildError(
-            f"`{fsstack.spec}` has no layer recorded with others on it, so there is nothing to cut their power by"
-        )
+        raise BuildError(f"no power can be cut: `{fsstack.spec}` has no layer recorded with others on it")
     return names[names.index("recorded") + 1]
 
 

@@ -20,7 +20,7 @@ from tests.real.conftest import built
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[3]
-SIZE = 64 << 20
+SIZE = 32 << 20
 
 
 def sync(path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.toolkit import NotedStack, NotedTimed
 def test_without_a_log_there_is_nothing_to_cut(tmp_path: Path) -> None:
     stack = NotedStack(tmp_path)
     timed = NotedTimed(stack)
-    with pytest.raises(BuildError, match="`directory` has no layer recorded with others on it"):
+    with pytest.raises(BuildError, match="no power can be cut: `directory` has no layer recorded with others on it"):
         power_cuts(timed, stack, seed=1, operations=10, cuts=1)
     assert timed.blocks == []
 
