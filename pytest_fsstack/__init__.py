@@ -3,6 +3,8 @@
 Everything that a test, a scenario, a layer, a report or a table of somebody else needs can be imported from here, and
 the ready-made steps from `pytest_fsstack.workloads`. All other modules may change. A name is loaded when it is first
 used, because the plugin is part of every pytest run of the machine.
+
+PYTEST_DONT_REWRITE: the command `fsstack` imports it before pytest, which would warn that it can no more.
 """
 
 from __future__ import annotations

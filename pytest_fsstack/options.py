@@ -181,7 +181,8 @@ class Option(NamedTuple):
     def read(self, text: str) -> Any:
         """The value that a text stands for. Raises `ValueError`."""
         if self.choices and text not in self.choices:
-            raise ValueError(f"must be {', '.join(self.choices[:-1])} or {self.choices[-1]} (got {text!r})")
+            hint = f"; write --fsstack-{self.name}={self.choices[0]} before names of tests" if self.bare else ""
+            raise ValueError(f"must be {', '.join(self.choices[:-1])} or {self.choices[-1]} (got {text!r}){hint}")
         return self.parse(text)
 
 

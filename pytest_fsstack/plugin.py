@@ -65,6 +65,13 @@ def pytest_configure(config: pytest.Config) -> None:
             past.start(config, session)
 
 
+def pytest_plugin_registered(plugin: object, manager: pytest.PytestPluginManager) -> None:
+    config = manager.get_plugin("pytestconfig")
+    if config is not None and KEY in config.stash and (layers := getattr(plugin, "pytest_fsstack_layers", None)):
+        # A conftest in a directory of tests, which is loaded when they are collected.
+        config.stash[KEY].add_layers(layers())
+
+
 def pytest_fsstack_layers() -> list[Any]:
     from pytest_fsstack.layers import BUILT_IN
 

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.conditions import Rule as Discarding
     from pytest_fsstack.judging.verdict import Looks
     from pytest_fsstack.machine.tuning import Governor, Queue
-    from pytest_fsstack.stack.model import Device, Known, Stack
+    from pytest_fsstack.stack.model import Device, Layer, Stack
 
 
 @dataclass(frozen=True)
 class Settings:
     """The options, read and checked."""
 
-    known: Known
+    #: Conftests in directories of tests add to it when they are collected.
+    known: dict[str, type[Layer]]
     devices: tuple[Device, ...]
     queue: Queue
     governor: Governor | None
@@ -53,7 +54,7 @@ class Settings:
     labels: tuple[tuple[str, str], ...]
 
 
-def read_settings(config: pytest.Config, known: Known, report_names: frozenset[str]) -> Settings:
+def read_settings(config: pytest.Config, known: dict[str, type[Layer]], report_names: frozenset[str]) -> Settings:
     """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
     from pytest_fsstack.data.scale import DEFAULT
     from pytest_fsstack.judging import budget

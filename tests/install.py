@@ -17,6 +17,7 @@ OF_TESTS = {
     "pvcreate": "lvm2",
     "eatmydata": "eatmydata",
     "fuse-overlayfs": "fuse-overlayfs",
+    "mergerfs": "mergerfs",
     "unionfs": "unionfs-fuse",
 }
 #: Any of these commands is a browser for the HTML report; of a browser, this is what needs no screen. Ubuntu has none

@@ -24,7 +24,8 @@ from pytest_fsstack import Built, Timed, Tool, workload
 SIZE = 1 << 20
 
 
-# What is named here is looked for before a test runs, and shown by `fsstack doctor`: Tool("command", "package").
+# What is named here is looked for before a test runs, Tool("command", "package"); `fsstack doctor` shows it as well if
+# the hook pytest_fsstack_workloads returns the function.
 @workload(Tool("cp", "coreutils"))
 def $name(timed: Timed, fsstack: Built, *, size: int = SIZE) -> None:
     """Say in a line what is timed. Then how it is checked that the work was done."""

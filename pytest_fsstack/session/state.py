@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from functools import cached_property
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.rounds import Rounds
     from pytest_fsstack.stack.build import Built
+    from pytest_fsstack.stack.model import Layer
 
 
 class Session:
@@ -59,6 +60,10 @@ class Session:
         known = {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
         reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
         return cls(config, read_settings(config, known, frozenset(reports)), reports)
+
+    def add_layers(self, layers: Iterable[type[Layer]]) -> None:
+        """Take in layers that were not there when the session began."""
+        self.settings.known.update({layer.name: layer for layer in layers})
 
     @cached_property
     def results(self) -> Results:

@@ -28,6 +28,18 @@ def test_the_example_brings_its_layers(pytester: pytest.Pytester) -> None:
     assert {runs for _, runs in rows} <= {"yes", "no"}
 
 
+def test_a_conftest_beside_the_tests_brings_layers_for_them(pytester: pytest.Pytester) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    beside = pytester.mkpydir("beside")
+    (beside / "conftest.py").write_text(code)
+    (beside / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.fsstack('ext4 | mirror')\ndef test_it(fsstack):\n    pass\n"
+    )
+    # A session that is already there when the conftest is loaded.
+    result = pytester.runpytest_subprocess("--fsstack-rounds=1", "--collect-only", "-q", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["beside/test_it.py::test_it?ext4+mirror?"])
+
+
 def test_every_helper_that_the_page_names_is_public() -> None:
     import pytest_fsstack
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import FUSE
+from pytest_fsstack.machine import needs
 from tests import layout
+from tests.install import OF_TESTS
 from tests.real.test_scenarios import unmeasured
 from tests.sessions import FEW_PLUGINS
 
@@ -39,6 +42,21 @@ def test_an_example_runs_on_every_stack_that_the_kernel_has(
     for stack, why in unmeasured(chains).items():
         assert "this kernel" in why, f"{stack}: {why}"
     assert f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text()
+
+
+def test_an_example_brings_a_layer_beside_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs.require(FUSE, needs.Tool("mergerfs", OF_TESTS["mergerfs"]))
+    for variable, value in FEW_PLUGINS.items():
+        monkeypatch.setenv(variable, value)
+    found = tmp_path / "found.json"
+    words = ("-p", "no:cacheprovider", "--fsstack-rounds=1", "--fsstack-size=128M", f"--fsstack-json={found}")
+    # Named is the directory above, so that the conftest comes when the tests are collected.
+    chosen = ("-c", "/dev/null", f"--rootdir={EXAMPLES}", str(EXAMPLES), "-k", "mergerfs")
+    done = subprocess.run([sys.executable, "-m", "pytest", *words, *chosen], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (chain,) = json.loads(found.read_text())["chains"]
+    assert unmeasured([chain]) == {}
+    assert list(chain["stacks"]) == ["ext4", "ext4+mergerfs", "ext4+mergerfs-branches.8"]
 
 
 @pytest.mark.parametrize("name", NAMES)

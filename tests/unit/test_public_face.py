@@ -6,9 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 import pytest_fsstack
 from pytest_fsstack import workloads
@@ -37,6 +39,12 @@ def test_importing_the_package_loads_nothing() -> None:
     code = "import sys, pytest_fsstack; print(*[name for name in sys.modules if name.startswith('pytest_fsstack.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""
+
+
+def test_pytest_does_not_warn_of_the_package_that_the_command_has_imported() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AssertionRewritingHook(pytest.Config.fromdictargs({}, [])).mark_rewrite("pytest_fsstack")
 
 
 def imported(tree: ast.AST) -> list[tuple[str, str]]:
