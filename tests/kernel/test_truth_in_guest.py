@@ -1,0 +1,52 @@
+"""The scenarios of the truth on stacks that an ordinary kernel may lack, at *smoke* and in one round."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fsstack import Crate
+from tests.kernel import boot
+from tests.kernel.test_filesystems_in_guest import NEWER
+
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
+
+ROOT = Path(__file__).parents[2]
+#: For each scenario, the stacks that only the guest has, and what its table counts of each of them.
+STACKS = {
+    "bit_rot": (("ecryptfs", "luks-integrity"), "flips"),
+    "power_cut": (("luks+ext4",), "cuts"),
+    "posix": (("luks", "ecryptfs"), "posix_run"),
+    "contents": (("luks", "ecryptfs"), "contents_calls"),
+}
+
+
+@pytest.mark.parametrize("study", STACKS)
+def test_a_scenario_of_the_truth_in_a_guest(study: str, tmp_path: Path) -> None:
+    try:
+        boot.check()
+        vmlinuz = boot.kernel(boot.cache_directory(), NEWER)
+    except boot.Missing as missing:
+        pytest.skip(str(missing))
+    if study == "posix" and (lack := Crate("pjdfstest").missing()):
+        pytest.skip(str(lack))
+    stacks, counted = STACKS[study]
+    found = tmp_path / "found.json"
+    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-size=384M")
+    words = ["-p", "no:cacheprovider", "--fsstack-scale=smoke", "--fsstack-rounds=1", f"--fsstack-json={found}"]
+    chosen = ["-k", " or ".join(f"[{stack}]" for stack in stacks), f"scenarios/test_{study}.py"]
+    done = subprocess.run(
+        [*boot.PYTEST, *words, *guest, *chosen], cwd=ROOT, env=boot.pytest_environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    (chain,) = json.loads(found.read_text())["chains"]
+    (kernel,) = {name.partition(":")[2] for name in chain["stacks"]}
+    for stack in stacks:
+        step: dict[str, Any] = chain["steps"][0]["stacks"][f"{stack}:{kernel}"]
+        assert step["rounds"] == [1], step["note"]
+        (count,) = step["metrics"][counted]["series"]
+        assert count > 0
