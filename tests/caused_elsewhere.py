@@ -136,6 +136,11 @@ _TESTS = {
         "test_an_unknown_layer_is_named_before_anything_is_taken_down": ["… has no layer"],
         "test_what_keeps_nothing_is_not_taken_down": ["… cannot be taken down and"],
     },
+    "tests/unit/truth/test_rot.py": {
+        "test_what_cannot_be_undone_is_an_error": ["…: with all flips"],
+        "test_what_is_wrong_before_any_flip_is_an_error": ["…: before any"],
+        "test_where_no_files_are_kept_nothing_can_be_flipped": ["…: nothing of"],
+    },
     "tests/unit/test_explain.py": {
         "test_a_layer_that_goes_past_the_plugin_is_stopped_and_named": ["a layer starts"],
     },

@@ -131,6 +131,8 @@ class Rotting:
         if self._seed is not None:
             return
         stack, shape = self.stack, self.shape
+        if not stack.path.is_dir():
+            raise AssertionError(f"{stack.spec}: nothing of its files was found that could be flipped")
         with stack.taken_down(self._layer) as place:
             empty = medium.read(place)
         seen.plant(stack.path, shape, seed)
@@ -158,16 +160,15 @@ class Rotting:
         else:
             self._strata = strata_of_files(empty, before, self._image)
         for kind, strata in self._strata.items():
-            assert strata, f"{stack.spec}: nothing was found that could be flipped in its {kind}"
+            if not strata:
+                raise AssertionError(f"{stack.spec}: nothing of its {kind} was found that could be flipped")
         self._seed = seed
 
     def _check_written(self, seed: int) -> None:
-        assert not self._written.errors, f"{self.stack.spec}: before any flip: {self._written.errors}"
         for name, content in list(seen.files(self.shape, seed).items())[: self.shape.large]:
-            found = self._written.entries[name].contents
-            assert found == seen.digest_of(content), (
-                f"{self.stack.spec}: {name} is not what was written, before any flip"
-            )
+            entry = self._written.entries.get(name)
+            if entry is None or entry.contents != seen.digest_of(content):
+                raise AssertionError(f"{self.stack.spec}: before any flip, {name} is not as it was written")
 
     # -- flips ---------------------------------------------------------------------------------------------------------
 
@@ -182,7 +183,8 @@ class Rotting:
         with self.stack.taken_down(self._layer) as place:
             self._undo(place)
         outcome, why = seen.judge(self._written.entries, self._look())
-        assert outcome is Outcome.UNNOTICED, f"{self.stack.spec}: with all flips undone: {why}"
+        if outcome is not Outcome.UNNOTICED:
+            raise AssertionError(f"{self.stack.spec}: with all flips undone, it is not as it was written: {why}")
         return tally
 
     def _flip(self, flip: Flip, tally: Tally) -> tuple[Outcome, str]:

@@ -109,6 +109,19 @@ class Keeping(Layer):
 
 
 @dataclass(frozen=True)
+class Showing(Layer):
+    """Keeps nothing of its own."""
+
+    name: ClassVar = "showing"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        yield Directory(below.path)
+
+
+@dataclass(frozen=True)
 class Noticing(Keeping):
     """Refuses to open if anything is not as it was when it was closed, and has a checker that says so."""
 
@@ -150,7 +163,7 @@ COPIES: dict[Path, Image] = {}
 @contextlib.contextmanager
 def standing(directory: Path, spec: str) -> Iterator[Built]:
     (directory / "device").mkdir()
-    known = {layer.name: layer for layer in (Keeping, Noticing, Mending)}
+    known = {layer.name: layer for layer in (Keeping, Showing, Noticing, Mending)}
     site = Site(directory, Journal(directory / "journal"))
     with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), site) as built:
         yield built
@@ -199,10 +212,27 @@ def test_flips_are_those_of_the_seed(tmp_path: Path) -> None:
     assert told[0] == told[1] != told[2]
 
 
+def test_what_is_wrong_before_any_flip_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen, "digest_of", lambda content: "of other contents")
+    with (
+        standing(tmp_path, "keeping") as stack,
+        pytest.raises(AssertionError, match="before any flip, large-0 is not as it was written"),
+    ):
+        Rotting(stack, SHAPE).begin(3)
+
+
+def test_where_no_files_are_kept_nothing_can_be_flipped(tmp_path: Path) -> None:
+    with (
+        standing(tmp_path, "showing") as stack,
+        pytest.raises(AssertionError, match="showing: nothing of its contents was found that could be flipped"),
+    ):
+        Rotting(stack, SHAPE).begin(3)
+
+
 def test_what_cannot_be_undone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with standing(tmp_path, "keeping") as stack:
         rotting = Rotting(stack, SHAPE)
         rotting.begin(3)
         monkeypatch.setattr(medium, "restore", lambda place, image: image)
-        with pytest.raises(AssertionError, match="with all flips undone: large-"):
+        with pytest.raises(AssertionError, match="with all flips undone, it is not as it was written: large-"):
             rotting.flips("contents", 2)
