@@ -81,7 +81,7 @@ def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
 )
 @pytest.mark.fsstack_sizes(
     smoke=Flips(space=320 * MiB, flips=2, shape=rot.Shape(large=2, size=256 << 10, small=8)),
-    small=Flips(space=320 * MiB, flips=20, shape=rot.Shape(large=4, size=1 * MiB, small=40)),
+    small=Flips(space=320 * MiB, flips=10, shape=rot.Shape(large=4, size=1 * MiB, small=40)),
     paper=Flips(space=320 * MiB, flips=100, shape=rot.Shape(large=8, size=1 * MiB, small=200)),
 )
 @pytest.mark.fsstack_table(
