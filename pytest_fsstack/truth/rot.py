@@ -10,6 +10,7 @@ What is altered are the bytes of the device, or, where the topmost layers keep w
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections import Counter
@@ -319,8 +320,8 @@ def strata_of_device(empty: Image, before: Image, now: Image, known: Sectors, si
 def strata_of_files(empty: Image, before: Image, now: Image) -> dict[Kind, list[Stratum]]:
     """Where the bytes of files of ciphertext are flipped: what writing other contents has changed is contents.
 
-    Not so the first unit of each of these files, which may be a header: of that, what has not changed is metadata. So
-    are the files that were there before any, all other files, and all names.
+    Not so the first unit of each of these files, which may begin with a header: up to what has changed, it is metadata.
+    So are the files that were there before any, all other files, and all names.
     """
     inside = {name for name in medium.names(now) if ".ciphertext/" in f"/{name}"}
     changed = {unit for unit in now.changed(before) & now.units.keys() if unit.file in inside}
@@ -331,8 +332,8 @@ def strata_of_files(empty: Image, before: Image, now: Image) -> dict[Kind, list[
     rest = sorted(unit for unit in now.units if unit.file in inside - files and now.units[unit])
 
     def kept(unit: Unit) -> Sequence[int]:
-        pair = zip(before.units.get(unit, b""), now.units[unit])
-        return [byte for byte, (then, content) in enumerate(pair) if content and content == then] or [0]
+        content = now.units[unit]
+        return [byte for byte in range(head(before.units.get(unit, b""), content)) if content[byte]] or [0]
 
     return {
         "contents": _filled(Stratum("contents", [whole], lambda unit: range(len(now.units[unit])))),
@@ -343,6 +344,12 @@ def strata_of_files(empty: Image, before: Image, now: Image) -> dict[Kind, list[
             Stratum("name", [[Unit(name, -1)] for name in sorted(inside)], lambda unit: [-1]),
         ),
     }
+
+
+def head(before: bytes, now: bytes) -> int:
+    """Up to which byte two texts are the same; a single byte of other contents may be so by chance, two hardly are."""
+    differ = [one != other for one, other in zip(before, now)]
+    return next((byte for byte, pair in enumerate(itertools.pairwise(differ)) if all(pair)), len(differ))
 
 
 def _filled(*strata: Stratum) -> list[Stratum]:

@@ -85,6 +85,13 @@ def test_a_name_is_one_letter_off_and_not_that_of_another_file(name: str, seed: 
     assert found.rpartition("/")[0] == parent
 
 
+@given(st.binary(max_size=20), st.integers(0, 40))
+def test_a_header_is_what_other_contents_leave_as_it_was(header: bytes, size: int) -> None:
+    before, now = header + b"ab" * size, header + b"cb" * (size > 0) + b"xy" * (size - 1)
+    assert rot.head(before, now) == len(header) + (2 if size > 1 else 2 * size)
+    assert rot.head(header, header) == len(header)
+
+
 # -- what follows ------------------------------------------------------------------------------------------------------
 
 
