@@ -131,9 +131,15 @@ _TESTS = {
     },
     "tests/unit/stack/test_taken_down.py": {
         "test_a_checker_that_cannot_check_is_an_error": ["could not check"],
+        "test_a_scrub_that_cannot_be_made_is_an_error": ["could not scrub"],
         "test_a_layer_that_refuses_leaves_what_is_below_it_and_can_be_opened_later": ["a layer of"],
         "test_an_unknown_layer_is_named_before_anything_is_taken_down": ["… has no layer"],
         "test_what_keeps_nothing_is_not_taken_down": ["… cannot be taken down and"],
+    },
+    "tests/unit/truth/test_rot.py": {
+        "test_what_cannot_be_undone_is_an_error": ["…: with all flips"],
+        "test_what_is_wrong_before_any_flip_is_an_error": ["…: before any"],
+        "test_where_no_files_are_kept_nothing_can_be_flipped": ["…: nothing of"],
     },
     "tests/unit/test_explain.py": {
         "test_a_layer_that_goes_past_the_plugin_is_stopped_and_named": ["a layer starts"],

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import MAPPING, mapping
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, KernelCipher, Need, Root, Tool
-from pytest_fsstack.stack.model import Block, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
@@ -116,6 +117,9 @@ class Luks(_Crypt):
                 integrity = [f"{name}_dif"] if self.integrity else []
                 block = undo.enter_context(mapping(name, site, *command, fds=(fd,), below=integrity))
             yield block
+
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        return scrubs.readable(place.path) if self.integrity and self.wipe else None
 
 
 @dataclass(frozen=True)

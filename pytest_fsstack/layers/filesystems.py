@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Kind
@@ -187,6 +188,10 @@ class Xfs(Filesystem):
             os.close(descriptor)
         super().sync(place)
 
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        # It checks metadata. Kernels without CONFIG_XFS_ONLINE_SCRUB cannot.
+        return scrubs.xfs(place.path)
+
 
 @dataclass(frozen=True)
 class Btrfs(Filesystem):
@@ -211,6 +216,9 @@ class Btrfs(Filesystem):
         # Since Linux 6.2 it discards in the background where the device can.
         discard = [] if "discard" in self.mount else ["nodiscard"]
         return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
+
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        return scrubs.btrfs(place.path)
 
 
 @dataclass(frozen=True)

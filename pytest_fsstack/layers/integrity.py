@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import MAPPING, mapping
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
-from pytest_fsstack.stack.model import Block, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
@@ -86,6 +87,10 @@ class Integrity(ToolLayer):
                 ]
                 block = undo.enter_context(mapping(name, site, *command, str(below.path), name, fds=fds))
             yield block
+
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        # Without the wipe, sectors that never were written cannot be read.
+        return scrubs.readable(place.path) if self.wipe else None
 
     @contextlib.contextmanager
     def _checksum(self, site: Site) -> Iterator[tuple[list[str], tuple[int, ...]]]:

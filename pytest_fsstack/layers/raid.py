@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import MAPPING, SECTOR, mapping, sectors, slices
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
-from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, Layer, OptionError, Place, Site, option
 
 #: What dm-raid calls each level, how many devices it needs, and how many devices' worth of copies or parity it keeps.
 _LEVELS = {0: ("raid0", 2, 0), 1: ("raid1", 2, 0), 5: ("raid5_ls", 3, 1), 6: ("raid6_zr", 4, 2), 10: ("raid10", 4, 0)}
@@ -84,6 +85,9 @@ class Raid(Layer):
         assert isinstance(below, Block)
         with self._slices(below, site, depth) as (superblocks, data), self._array(superblocks, data, site, depth) as it:
             yield it
+
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        return scrubs.raid(place.path) if self.level else None
 
     @contextlib.contextmanager
     def _slices(self, below: Block, site: Site, depth: int) -> Iterator[tuple[list[Block], list[Block]]]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from pytest_fsstack.layers import scrubs
 from pytest_fsstack.machine import commands, directories, journal, mounts, processes
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, OptionError, Place, Site, option
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
 #: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
@@ -131,6 +132,9 @@ class Zfs(Layer):
         kind, pool = (mount.kind, mount.source) if mount else ("-", "-")
         if kind.startswith("fuse"):
             commands.run("zfs", "set", "fsstack:synced=yes", pool)
+
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        return scrubs.zfs(site.name(self.name))
 
     @contextlib.contextmanager
     def _driver(self, site: Site) -> Iterator[None]:

@@ -22,6 +22,13 @@ class BuildError(Exception):
     Where it could not be built or remounted, it ends with what the kernel said meanwhile.
     """
 
+    #: Where `Built.fsck` raises it: what was found, by the layer's name, until a layer refused to open.
+    checked: dict[str, Checked]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.checked = {}
+
 
 class Built:
     """A stack that stands: what the `fsstack` fixture yields."""
@@ -156,6 +163,8 @@ class Built:
         yield self._places[-1]
         with signals.during(State.BUILDING):
             self._open_all()
+        # A test that does this again and again is hardly ever in a state in which a signal is raised.
+        signals.safe_point()
 
     def fsck(self) -> dict[str, Checked]:
         """Take all down, and let each layer that can check what it has written, before it is opened again.
@@ -166,7 +175,36 @@ class Built:
         found: dict[str, Checked] = {}
         with signals.during(State.BUILDING):
             self._close()
-            self._open_all(found)
+            try:
+                self._open_all(found)
+            except BuildError as error:
+                error.checked = found
+                raise
+        signals.safe_point()
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        """Whether all of it is: not, where a layer refused to open after it was taken down."""
+        return len(self._open) == len(self.stack.layers)
+
+    def scrub(self) -> dict[str, Checked]:
+        """Let each layer that can, from the bottom up, read all that it keeps, and correct what it can.
+
+        By the layer's name. Raises `BuildError` if one cannot do its work.
+        """
+        found: dict[str, Checked] = {}
+        for index, layer in enumerate(self.stack.layers):
+            below, place = self._places[index : index + 2]
+            try:
+                with signals.limited("scrubbing it", commands.limit):
+                    checked = layer.scrub(place, below, self._site)
+            except (commands.CommandError, OSError) as error:
+                raise BuildError(
+                    f"could not scrub `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
+                ) from error
+            if checked:
+                found[layer.name] = checked
         return found
 
     def _refuse_to_lose(self, first: int) -> None:

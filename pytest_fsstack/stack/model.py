@@ -216,6 +216,15 @@ class Layer:
         """
         return None
 
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        """Read all that this layer keeps, while it is open, and compare it with its checksums or copies; None if it has
+        neither.
+
+        What can be corrected is corrected. It is clean if nothing was wrong, also nothing that is corrected now.
+        Raises `commands.CommandError` or OSError if it cannot do its work.
+        """
+        return None
+
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""
 

@@ -30,6 +30,7 @@ from pytest_fsstack.layers import (
     mapper,
     passthrough,
     raid,
+    scrubs,
     stacked,
     zfs,
 )
@@ -471,6 +472,12 @@ def never_synchronised(world: World) -> None:
     raid._wait_for_synchronisation("name", Block(Path("/dev/dm-9"), lambda: None))
 
 
+def never_scrubbed(world: World) -> None:
+    world.patch.setattr(commands, "run", lambda *argv: "scrub: scrub in progress")
+    world.patch.setattr(commands, "wait_until", lambda condition, seconds: condition())
+    scrubs.zfs("fsstack-1")
+
+
 def daemon_of_the_system(world: World) -> None:
     world.patch.setattr(mounts, "private_namespace", lambda: False)
     with zfs._hidden(world.tmp):
@@ -525,6 +532,7 @@ STANDING = [
     key_in_use,
     frozen,
     never_synchronised,
+    never_scrubbed,
     daemon_of_the_system,
 ]
 

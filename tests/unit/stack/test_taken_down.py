@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import ClassVar
 import pytest
 
 from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.stack.build import BuildError, Built, build
@@ -56,6 +58,22 @@ class Upper(Lower):
     def fsck(self, below: Place, site: Site) -> Checked | None:
         return None
 
+    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+        return Checked(True, (place.path / "kept").read_text())
+
+
+@dataclass(frozen=True)
+class Refusing(Upper):
+    """Does not open beside a file."""
+
+    name: ClassVar = "refusing"
+
+    @contextlib.contextmanager
+    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+        if (below.path / "refused").exists():
+            raise OSError("refused")
+        yield Directory(below.path)
+
 
 @dataclass(frozen=True)
 class Forgetful(Upper):
@@ -67,7 +85,7 @@ class Forgetful(Upper):
 def standing(directory: Path, spec: str) -> Iterator[Built]:
     (directory / "device").mkdir()
     site = Site(directory, Journal(directory / "journal"))
-    known = {layer.name: layer for layer in (Lower, Upper, Forgetful)}
+    known = {layer.name: layer for layer in (Lower, Upper, Refusing, Forgetful)}
     with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), site) as built:
         SAID.clear()
         yield built
@@ -134,6 +152,42 @@ def test_a_checker_that_cannot_check_is_an_error(tmp_path: Path) -> None:
         (built.bottom.path / "kept").write_text("no checker")
         with pytest.raises(BuildError, match=r"could not check `lower` on .*: layer lower: `checker` failed"):
             built.fsck()
+
+
+def test_a_signal_that_came_meanwhile_ends_the_test_once_all_stands_again(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built, signals.caught(lambda number: KeyboardInterrupt(number.name)):
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"), built.taken_down():
+            signal.raise_signal(signal.SIGTERM)
+        assert built.is_open
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            built.fsck()
+        assert built.is_open
+
+
+def test_what_was_checked_before_a_layer_refused_is_told(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | refusing") as built:
+        (built.bottom.path / "refused").touch()
+        with pytest.raises(BuildError, match="layer refusing: refused") as caught:
+            built.fsck()
+        assert caught.value.checked == {"lower": Checked(True, "as made")}
+        assert not built.is_open
+        (built.bottom.path / "refused").unlink()
+        with built.taken_down():
+            pass
+        assert built.is_open
+
+
+def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        assert built.scrub() == {"upper": Checked(True, "as made")}
+        assert SAID == []
+
+
+def test_a_scrub_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        (built.path / "kept").unlink()
+        with pytest.raises(BuildError, match=r"could not scrub `lower \| upper` on .*: layer upper: No such file"):
+            built.scrub()
 
 
 def test_extents_are_written_at_their_offsets_between_the_checks(tmp_path: Path) -> None:

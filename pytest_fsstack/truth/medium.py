@@ -1,0 +1,178 @@
+"""What bytes rot on: a block device that is taken down, or the files that an encryption keeps in a directory.
+
+Both are read as a whole, in units, so that whatever a filesystem does after a flip can be undone exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_fsstack.stack.model import Block, Directory, Place
+
+#: Bytes. A unit of a file may be shorter, at its end.
+UNIT = 4096
+SECTOR = 512
+
+_AT_ONCE = 1 << 20
+_ZEROS, _MUCH_ZERO = bytes(UNIT), bytes(_AT_ONCE)
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """Where a unit begins: in which file, by its path relative to the directory (empty for a device), at which byte."""
+
+    file: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.offset}" if self.file else str(self.offset)
+
+
+@dataclass
+class Image:
+    """All units of a medium; of a device, those that are not zero. Of a directory, also the times of what is in it."""
+
+    units: dict[Unit, bytes] = field(default_factory=dict)
+    #: In nanoseconds, of access and of change; directories are here alone.
+    times: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Where symbolic links lead.
+    links: dict[str, str] = field(default_factory=dict)
+
+    def changed(self, before: Image) -> set[Unit]:
+        """The units that are not as they were, those that are gone included."""
+        every = self.units.keys() | before.units.keys()
+        return {unit for unit in every if self.units.get(unit) != before.units.get(unit)}
+
+
+def read(place: Place) -> Image:
+    """All that is on a medium now. Raises OSError."""
+    return _read_device(place) if isinstance(place, Block) else _read_directory(place.path)
+
+
+def put(place: Place, units: Mapping[Unit, bytes], times: Mapping[str, tuple[int, int]] | None = None) -> None:
+    """Write units over those that are there; files keep their lengths, and get the `times`. Raises OSError."""
+    if isinstance(place, Block):
+        place.write((unit.offset, content) for unit, content in sorted(units.items()))
+        return
+    for unit, content in sorted(units.items()):
+        with (place.path / unit.file).open("r+b", buffering=0) as file:
+            file.seek(unit.offset)
+            file.write(content)
+    _set_times(place.path, times or {})
+
+
+def restore(place: Place, image: Image) -> Image:
+    """Make a medium as it was; returns what was there instead. Raises OSError."""
+    now = read(place)
+    if isinstance(place, Block):
+        if changed := now.changed(image):
+            put(place, {unit: image.units.get(unit, _ZEROS) for unit in changed})
+        return now
+    _restore_directory(place, image, now)
+    return now
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+def _read_device(place: Block) -> Image:
+    # Neither from a cache, which a filesystem goes past, nor into one.
+    image = Image()
+    with mmap.mmap(-1, _AT_ONCE) as buffer:
+        descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            for start in range(0, os.lseek(descriptor, 0, os.SEEK_END), _AT_ONCE):
+                length = os.preadv(descriptor, [buffer], start)
+                image.units.update(_units("", start, buffer[:length]))
+        finally:
+            os.close(descriptor)
+    return image
+
+
+def _units(file: str, start: int, content: bytes) -> Iterator[tuple[Unit, bytes]]:
+    if content == _MUCH_ZERO:
+        return
+    for offset in range(0, len(content), UNIT):
+        if (unit := content[offset : offset + UNIT]) != _ZEROS:
+            yield Unit(file, start + offset), unit
+
+
+# -- directories -------------------------------------------------------------------------------------------------------
+
+
+def _read_directory(top: Path) -> Image:
+    image = Image()
+    for path in _below(top):
+        status, name = path.lstat(), os.fspath(path.relative_to(top))
+        image.times[name] = status.st_atime_ns, status.st_mtime_ns
+        if stat.S_ISLNK(status.st_mode):
+            image.links[name] = os.readlink(path)
+        elif stat.S_ISREG(status.st_mode):
+            content = path.read_bytes()
+            # An empty file has one unit as well.
+            for offset in range(0, max(len(content), 1), UNIT):
+                image.units[Unit(name, offset)] = content[offset : offset + UNIT]
+    return image
+
+
+def _below(top: Path) -> Iterator[Path]:
+    for path in sorted(top.iterdir()):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _below(path)
+
+
+def _restore_directory(place: Directory, image: Image, now: Image) -> None:
+    for name in {unit.file for unit in now.units} - {unit.file for unit in image.units}:
+        (place.path / name).unlink()
+    for name in sorted(now.times.keys() - image.times.keys(), reverse=True):
+        path = place.path / name
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+    # Parents first.
+    files = {unit.file for unit in image.units}
+    for name in sorted(image.times.keys() - now.times.keys() - files):
+        if name in image.links:
+            (place.path / name).symlink_to(image.links[name])
+        else:
+            (place.path / name).mkdir()
+    for name in sorted({unit.file for unit in now.changed(image)} & files):
+        own = sorted((unit, content) for unit, content in image.units.items() if unit.file == name)
+        with open(os.open(place.path / name, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
+            for unit, content in own:
+                file.seek(unit.offset)
+                file.write(content)
+            file.truncate(own[-1][0].offset + len(own[-1][1]))
+    _set_times(place.path, image.times)
+
+
+def _set_times(top: Path, times: Mapping[str, tuple[int, int]]) -> None:
+    # A directory's change with what is in it.
+    for name in sorted(times, reverse=True):
+        with contextlib.suppress(FileNotFoundError):  # what a flip has renamed
+            os.utime(top / name, ns=times[name], follow_symlinks=False)
+
+
+def names(image: Image) -> list[str]:
+    """Of all files and directories of a directory."""
+    return sorted(image.times)
+
+
+def runs(units: Iterable[Unit]) -> list[list[Unit]]:
+    """These units in order, those that lie together in a list of their own."""
+    found: list[list[Unit]] = []
+    for unit in sorted(units):
+        last = found[-1][-1] if found else None
+        if last and (unit.file, unit.offset) == (last.file, last.offset + UNIT):
+            found[-1].append(unit)
+        else:
+            found.append([unit])
+    return found

@@ -1,0 +1,208 @@
+"""Files whose every byte is known, and what a filesystem gives back of them: names, attributes, contents, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import hashlib
+import os
+import random
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_fsstack.units import first_names
+
+#: Deeper than any tree that was written: a corrupted directory may contain itself.
+_DEPTH = 16
+
+_HAS_NONE = (errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Outcome(enum.Enum):
+    """What became of a flip, by what was read after it."""
+
+    #: Something failed: the mount, or reading a name, an attribute or contents.
+    REPORTED = "reported"
+    #: A file, an attribute or a name was given back that nobody has written, without an error for that file.
+    WRONG = "wrong"
+    #: Nothing failed and nothing is wrong, but something that was written is not there.
+    MISSING = "missing"
+    #: All is as it was written.
+    UNNOTICED = "unnoticed"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many files there are: `large` ones of `size` bytes, and in directories `small` ones of up to 3000."""
+
+    large: int
+    size: int
+    small: int
+
+    @property
+    def bytes(self) -> int:
+        """At most."""
+        return self.large * self.size + self.small * 3000
+
+
+def files(shape: Shape, seed: int) -> dict[str, bytes]:
+    """The contents of all files by their paths, the large ones first; no two sectors of these are the same."""
+    found = {
+        f"large-{number}": random.Random(f"{seed} {number}").randbytes(shape.size) for number in range(shape.large)
+    }
+    draw = random.Random(f"small {seed}")
+    for number in range(shape.small):
+        name = f"small-{number}-{draw.randrange(10**9)}"
+        found[f"directory-{number % 4}/below/{name}"] = draw.randbytes(draw.randrange(1, 3000))
+    return found
+
+
+def plant(top: Path, shape: Shape, seed: int) -> None:
+    """Write the files of a shape, always the same ones for a seed; a link and an attribute where there can be some."""
+    for name, content in files(shape, seed).items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_bytes(content)
+    with contextlib.suppress(OSError):  # FAT has none
+        (top / "link").symlink_to("large-0")
+    with contextlib.suppress(OSError):
+        os.setxattr(top / "large-0", "user.rot", b"kept with the file")
+
+
+def overwrite(top: Path, shape: Shape, seed: int) -> None:
+    """Write the contents that another seed gives over the large files, in place."""
+    for name, content in list(files(shape, seed).items())[: shape.large]:
+        with (top / name).open("r+b", buffering=0) as file:
+            file.write(content)
+            os.fsync(file.fileno())
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What can be known of a file, a directory or a link."""
+
+    mode: int
+    owner: tuple[int, int]
+    #: Of what is no directory: a directory's own differ by filesystem and say nothing of what is in it.
+    size: int = 0
+    modified: int = 0
+    contents: str = ""
+    attributes: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass
+class Seen:
+    """All that was read of a tree, and what failed, by paths relative to its top ("." is the top itself)."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def look(top: Path, *, most: int, longest: int) -> Seen:
+    """Read a tree as a whole, but of a corrupted one no more than `most` names, and `longest` bytes of each file.
+
+    Raises TimeoutError where `signals.limited` ends it; all other errors of reading are part of what was seen.
+    """
+    seen = Seen()
+    for path in _names(top, "", seen, 0):
+        if len(seen.entries) + len(seen.errors) > most:
+            seen.errors["."] = f"there are more than {most} names"
+            break
+        with _noted(seen, path):
+            seen.entries[path] = _entry(top / path, longest)
+    return seen
+
+
+@contextlib.contextmanager
+def _noted(seen: Seen, path: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except (OSError, ValueError) as error:  # a name with a null byte, seen on no filesystem yet
+        seen.errors[path] = getattr(error, "strerror", None) or str(error)
+
+
+def _names(top: Path, directory: str, seen: Seen, depth: int) -> Iterator[str]:
+    yield directory or "."
+    found: list[str] = []
+    with _noted(seen, directory or "."), os.scandir(top / directory) as listed:
+        for each in listed:
+            path = os.path.join(directory, each.name)
+            with _noted(seen, path):
+                if each.is_dir(follow_symlinks=False) and depth < _DEPTH:
+                    found.append(path)
+                    continue
+            yield path
+    for path in sorted(found):
+        yield from _names(top, path, seen, depth + 1)
+
+
+def _entry(path: Path, longest: int) -> Entry:
+    status = path.lstat()
+    attributes = tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in _attributes(path))
+    owner = status.st_uid, status.st_gid
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(status.st_mode, owner, attributes=attributes)
+    held = ""
+    if stat.S_ISLNK(status.st_mode):
+        held = os.readlink(path)
+    elif stat.S_ISREG(status.st_mode):
+        with path.open("rb", buffering=0) as file:
+            held = _digest(file.fileno(), longest)
+    return Entry(status.st_mode, owner, status.st_size, status.st_mtime_ns, held, attributes)
+
+
+def _attributes(path: Path) -> list[str]:
+    try:
+        return sorted(os.listxattr(path, follow_symlinks=False))
+    except OSError as error:
+        if error.errno in _HAS_NONE:
+            return []
+        raise
+
+
+def digest_of(content: bytes) -> str:
+    """What `Entry.contents` is of a file with this content."""
+    return f"{len(content)} {hashlib.sha256(content).hexdigest()}"
+
+
+def _digest(descriptor: int, longest: int) -> str:
+    digest, length = hashlib.sha256(), 0
+    # One byte more than there may be is enough to see that there are too many.
+    while length <= longest and (data := os.read(descriptor, min(1 << 20, longest + 1 - length))):
+        digest.update(data)
+        length += len(data)
+    return f"{length} {digest.hexdigest()}"
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def judge(written: Mapping[str, Entry], seen: Seen) -> tuple[Outcome, str]:
+    """What became of a tree, and of which of its files, in a few words.
+
+    One wrong file counts, whatever was reported of others; one that is missing counts only if nothing was reported.
+    """
+    wrong = [path for path, entry in seen.entries.items() if written.get(path) != entry]
+    if wrong:
+        path = sorted(wrong)[0]
+        return Outcome.WRONG, f"{first_names(sorted(wrong))}: {_difference(written.get(path), seen.entries[path])}"
+    if seen.errors:
+        path = sorted(seen.errors)[0]
+        return Outcome.REPORTED, f"{first_names(sorted(seen.errors))}: {seen.errors[path]}"
+    if missing := sorted(written.keys() - seen.entries.keys()):
+        return Outcome.MISSING, first_names(missing)
+    return Outcome.UNNOTICED, "all as written"
+
+
+def _difference(written: Entry | None, found: Entry) -> str:
+    if written is None:
+        return "nobody has written it"
+    names = [name for name in Entry.__dataclass_fields__ if getattr(written, name) != getattr(found, name)]
+    return f"other {', '.join(names)}"

@@ -1,0 +1,124 @@
+"""Who notices bit rot?
+
+One byte after another of what a stack has stored is altered while the stack is taken down, and the stack is opened
+again, each time. What is read then, of all names, attributes and contents, tells which: it was *reported* as an error
+(opening the stack failed, or reading), *wrong data* was returned without one, something is *missing* without one, or
+nothing differs (*not noticed*: it was corrected, or it is a byte that nobody needs). Then all layers that can are
+scrubbed, all that have a checker are checked, and it is seen whether the byte is right again (*corrected*). All is put
+back as it was before the next flip.
+
+Contents: bytes of files, wherever they lie, also in a second copy. Metadata: anything else that writing files has
+changed, and what is at the two ends of the device, half of them each, and each run of blocks as often as any other.
+Only bytes that are not zero are drawn. Where encryption keeps files of its own in a directory, their bytes are altered
+instead of those of the device; metadata are then their headers, configuration and other small files, and their names.
+Places are drawn anew in each round.
+
+    pytest scenarios/test_bit_rot.py --fsstack-size=512M
+    pytest scenarios/test_bit_rot.py --fsstack-size=512M --fsstack-kernel=KERNEL     what needs the device-mapper
+
+The device is read as a whole for each flip, so take a small one; XFS needs 300 MB. Controls: a filesystem without
+checksums of data must return wrong data for *every* flip in contents, or the flips do not reach them; one that
+authenticates or checks all of its contents must for *none*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_fsstack import Built, Sizes, Timed
+from pytest_fsstack.truth import rot
+
+MiB = 1 << 20
+EXT4 = "ext4(mount='noatime,errors=remount-ro')"
+#: As much of the device as what must be written as a whole first, for its checksums, gets of it.
+PART = "linear(size='64M')"
+
+
+@dataclass(frozen=True)
+class Flips(Sizes):
+    """`flips` is how many of each kind there are in a round."""
+
+    flips: int
+    shape: rot.Shape
+
+
+#: Without any check of contents, and nothing that hides where they are: the flips must be seen.
+UNCHECKED = ("ext4", "ext4-no-csum", "xfs")
+#: They check all contents.
+CHECKED = ("btrfs", "btrfs-dup", "zfs", "bcachefs", "gocryptfs", "securefs", "cryfs", "encfs-paranoia")
+CHECKED_BELOW = ("luks-integrity", "luks-aead", "integrity", "raid1-integrity")
+
+
+@pytest.fixture(scope="class")
+def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
+    """The stack of a round; what the first step finds out of it is known to the second."""
+    return rot.Rotting(fsstack, sizes.shape)
+
+
+@pytest.mark.fsstack(
+    f"ext4 = {EXT4}",
+    "ext4-no-csum = ext4(mkfs='-O ^metadata_csum', mount='noatime,errors=remount-ro')",
+    "xfs = xfs(mount='noatime')",
+    "btrfs = btrfs(mount='noatime')",
+    "btrfs-dup = btrfs(mkfs='-d dup', mount='noatime')",
+    "zfs = zfs(mkfs='-o failmode=continue -O atime=off')",
+    "bcachefs = bcachefs(mkfs='--data_checksum=crc32c', mount='noatime')",
+    f"fscrypt = {EXT4} | fscrypt",
+    f"gocryptfs = {EXT4} | gocryptfs",
+    f"encfs = {EXT4} | encfs",
+    f"encfs-paranoia = {EXT4} | encfs(mode='paranoia')",
+    f"cryfs = {EXT4} | cryfs",
+    f"securefs = {EXT4} | securefs",
+    f"ecryptfs = {EXT4} | ecryptfs",
+    f"luks = {PART} | luks | {EXT4}",
+    f"luks-integrity = {PART} | luks(integrity='hmac-sha256', key_size=512, journal=False) | {EXT4}",
+    f"integrity = {PART} | integrity(mode='none') | {EXT4}",
+    f"raid1 = {PART} | raid(level=1) | {EXT4}",
+    f"raid1-integrity = {PART} | integrity(mode='none') | raid(level=1) | {EXT4}",
+    baseline="ext4",
+)
+@pytest.mark.fsstack_sizes(
+    smoke=Flips(space=320 * MiB, flips=2, shape=rot.Shape(large=2, size=256 << 10, small=8)),
+    small=Flips(space=320 * MiB, flips=10, shape=rot.Shape(large=4, size=1 * MiB, small=40)),
+    paper=Flips(space=320 * MiB, flips=100, shape=rot.Shape(large=8, size=1 * MiB, small=200)),
+)
+@pytest.mark.fsstack_table(
+    "counts",
+    columns={
+        "flips": "flips",
+        "reported": "reported of flips",
+        "wrong data": "wrong of flips",
+        "missing": "missing of flips",
+        "not noticed": "unnoticed of flips",
+        "by fsck or scrub": "checked of flips",
+        "corrected": "corrected of flips",
+    },
+)
+class TestBitRot:
+    @pytest.mark.benchmark(group="contents")
+    def test_contents(
+        self, fsstack: Built, timed: Timed, fsstack_seed: int, rotting: rot.Rotting, sizes: Flips
+    ) -> None:
+        tally = flipped("contents", rotting, timed, fsstack_seed, sizes.flips)
+        wrong, name = tally.wrong, fsstack.stack.name
+        if name in UNCHECKED:
+            assert wrong == tally.flips, f"flips do not reach the contents: {tally.told()}"
+        if name in (*CHECKED, *CHECKED_BELOW):
+            assert not wrong, f"{name} returned wrong data: {tally.told()}"
+
+    @pytest.mark.benchmark(group="metadata")
+    def test_metadata(
+        self, fsstack: Built, timed: Timed, fsstack_seed: int, rotting: rot.Rotting, sizes: Flips
+    ) -> None:
+        flipped("metadata", rotting, timed, fsstack_seed, sizes.flips)
+
+
+def flipped(kind: rot.Kind, rotting: rot.Rotting, timed: Timed, seed: int, count: int) -> rot.Tally:
+    """Flip so many bytes, and record what became of them."""
+    rotting.begin(seed)
+    with timed(cold=False):  # each flip is read after a fresh mount
+        tally = rotting.flips(kind, count)
+    tally.record(timed)
+    return tally

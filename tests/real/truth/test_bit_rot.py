@@ -1,0 +1,45 @@
+"""The scenario about bit rot at its smallest scale: without checksums, with copies, and encrypted by a daemon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, float]]]:
+    """By step and stack, what was counted."""
+    found = tmp_path_factory.mktemp("rot") / "found.json"
+    alone = ("-p", "no:cacheprovider", "-p", "no:xdist", "--fsstack-scale=smoke", "--fsstack-size=320M")
+    chosen = "[ext4] or [btrfs-dup] or [gocryptfs]"
+    words = [sys.executable, "-m", "pytest", *alone, f"--fsstack-json={found}", "-k", chosen, "-v"]
+    done = subprocess.run([*words, "scenarios/test_bit_rot.py"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    (chain,) = json.loads(found.read_text())["chains"]
+    return {step["name"]: {name: figures(facts) for name, facts in step["stacks"].items()} for step in chain["steps"]}
+
+
+def figures(facts: dict[str, Any]) -> dict[str, float]:
+    return {name: sum(metric["samples"]) for name, metric in facts["metrics"].items()}
+
+
+def test_flips_in_contents_are_wrong_reported_or_corrected(counted: dict[str, Any]) -> None:
+    found = counted["contents"]
+    assert found["ext4"]["wrong"] == found["ext4"]["flips"] == 2
+    assert found["gocryptfs"]["reported"] == found["gocryptfs"]["checked"] == 2
+    assert found["btrfs-dup"]["unnoticed"] == found["btrfs-dup"]["corrected"] == 2
+
+
+def test_each_flip_has_one_outcome(counted: dict[str, Any]) -> None:
+    for step in counted.values():
+        for each in step.values():
+            assert each["flips"] == each["reported"] + each["wrong"] + each["missing"] + each["unnoticed"]

@@ -1,0 +1,77 @@
+"""What scrubs make of the words of their tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers import scrubs
+from pytest_fsstack.machine import commands
+from pytest_fsstack.stack.model import Checked
+
+POOL = """  pool: fsstack-1-zfs
+ state: ONLINE
+ scrub: scrub completed after 0h0m with {wrong} errors on Sun Nov 22 23:43:55 2026
+config:
+
+\tNAME                        STATE     READ WRITE CKSUM
+\tfsstack-1-zfs               ONLINE       0     0     {wrong}
+\t  /tmp/a place/devices/sdb  ONLINE       0     0     {counted}
+
+errors: {errors}
+"""
+NONE = "No known data errors"
+
+
+@pytest.mark.parametrize(
+    ("said", "clean"),
+    [
+        (POOL.format(wrong=0, counted=0, errors=NONE), True),
+        (POOL.format(wrong=0, counted=2, errors=NONE), False),
+        (POOL.format(wrong=1, counted="1.2K", errors=NONE), False),
+        (POOL.format(wrong=1, counted=2, errors="Permanent errors have been detected"), False),
+        ("", False),
+    ],
+)
+def test_a_pool_is_clean_without_any_error_counted(said: str, clean: bool) -> None:
+    assert scrubs.zpool_status(said).clean is clean
+
+
+@pytest.mark.parametrize(("code", "clean"), [(0, True), (1, False), (2, True), (3, False), (4, None), (5, None)])
+def test_xfs_is_checked_where_the_kernel_can(code: int, clean: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "which", lambda tool: tool)
+    monkeypatch.setattr(commands, "ended", lambda *argv: (code, "said", ""))
+    found = scrubs.xfs(Path("/mounted"))
+    assert found == (None if clean is None else Checked(clean, "said"))
+
+
+def test_xfs_is_not_checked_without_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "which", lambda tool: None)
+    assert scrubs.xfs(Path("/mounted")) is None
+
+
+@pytest.mark.parametrize(
+    ("health", "mismatches", "clean"), [("AA", 0, True), ("AA", 8, False), ("AD", 0, False), ("aA", 0, False)]
+)
+def test_copies_are_compared_until_the_array_is_done(
+    health: str, mismatches: int, clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "block/dm-7/dm").mkdir(parents=True)
+    (tmp_path / "block/dm-7/dm/name").write_text("fsstack-1-raid\n")
+
+    def status() -> Iterator[str]:
+        yield f"0 2048 raid raid1 2 {health} 100/2048 check 0 0 -"
+        yield f"0 2048 raid raid1 2 {health} 2048/2048 idle {mismatches} 0 -"
+
+    said, ran = status(), []
+
+    def run(*argv: str, **keywords: object) -> str:
+        ran.append(argv)
+        return next(said) if argv[1] == "status" else ""
+
+    monkeypatch.setattr(scrubs, "SYS", tmp_path)
+    monkeypatch.setattr(commands, "run", run)
+    assert scrubs.raid(Path("/dev/dm-7")).clean is clean
+    assert ran[0] == ("dmsetup", "message", "fsstack-1-raid", "0", "check")
