@@ -23,7 +23,7 @@ from pytest_fsstack.explain import explained
 from pytest_fsstack.judging import bisect, saved
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
-from pytest_fsstack.machine.needs import Need, Tool, in_words
+from pytest_fsstack.machine.needs import Crate, Need, Tool, in_words
 from pytest_fsstack.stack.model import Layer, Stack
 
 HEAD = """\
@@ -48,6 +48,8 @@ def section(layer: type[Layer]) -> str:
     lines += [f"Example: `{layer.example_stack()}`", ""]
     if words := list(dict.fromkeys(filter(None, map(need, layer().needs())))):
         lines += [f"Needs {', '.join(words)}.", ""]
+    if lacked := lacks(layer):
+        lines += [lacked, ""]
     if layer.options():
         hints = layer.option_types()
         lines += ["| option | default | what |", "|---|---|---|"]
@@ -62,8 +64,17 @@ def section(layer: type[Layer]) -> str:
     return "\n".join(lines)
 
 
+def lacks(layer: type[Layer]) -> str:
+    """What its directories need not have, and who says so; empty where they have it all."""
+    said = [f"{limit.value} ({source})" for limit, source in layer().limited().items()]
+    said += [f"names of more than {layer.name_max} bytes"] if layer.name_max < 255 else []
+    return f"May lack: {'; '.join(said)}." if said else ""
+
+
 def need(need: Need) -> str:
     """What is needed, in a few words; empty for what goes without saying."""
+    if isinstance(need, Crate):
+        return f"`{need.name}` (`cargo install {need.name}`)"
     return f"`{need.command}` (Debian: {need.package})" if isinstance(need, Tool) else in_words(need)
 
 

@@ -72,7 +72,7 @@ def _seconds(text: str) -> float:
 #: The scenarios in `scenarios/`, by the names that --fsstack-study takes.
 STUDIES = (
     *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
-    *("hardlink_backup", "power_cut", "bit_rot"),
+    *("hardlink_backup", "power_cut", "bit_rot", "contents", "posix"),
 )
 
 

@@ -79,9 +79,12 @@ def pytest_fsstack_layers() -> list[Any]:
 
 
 def pytest_fsstack_workloads() -> dict[str, Any]:
+    from pytest_fsstack.truth.exploring import explore
+    from pytest_fsstack.truth.fsxfile import fsx
+    from pytest_fsstack.truth.posix import pjdfstest
     from pytest_fsstack.workloads import BUILT_IN
 
-    return dict(BUILT_IN)
+    return {**BUILT_IN, "explore": explore, "fsx": fsx, "pjdfstest": pjdfstest}
 
 
 def pytest_fsstack_reports() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Limit, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
 
 #: Frees what is preallocated to files that are closed, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS
@@ -136,6 +136,18 @@ def _taken_out(words: list[str], option: str) -> tuple[list[str], list[str]]:
     return rest, values
 
 
+def _no_fallocate(module: str) -> dict[Limit, str]:
+    """Of a filesystem whose part of the kernel has none."""
+    return dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), f"fs/{module} of Linux: no fallocate")
+
+
+#: Of the FAT family (fs/fat, fs/exfat): what its directories have no room for.
+_FAT_LIMITS: dict[Limit, str] = dict.fromkeys(
+    (Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.MODES),
+    "the on-disk format has no inodes",
+)
+
+
 def _e2fsprogs(command: str) -> Tool:
     return Tool(command, "e2fsprogs")
 
@@ -145,6 +157,10 @@ class Ext2(_Ext):
     """The ext2 filesystem, without a journal."""
 
     name: ClassVar = "ext2"
+    limits: ClassVar = {
+        Limit.ALLOCATION: "fs/ext4/extents.c of Linux, which serves it: for files with extents only",
+        Limit.HOLES: "fs/ext2/file.c of Linux, where that serves it: no fallocate",
+    }
     tool: ClassVar = _e2fsprogs("mkfs.ext2")
 
 
@@ -153,6 +169,7 @@ class Ext3(_Ext):
     """The ext3 filesystem: ext2 with a journal."""
 
     name: ClassVar = "ext3"
+    limits: ClassVar = {Limit.ALLOCATION: "fs/ext4/extents.c of Linux, which serves it: for files with extents only"}
     tool: ClassVar = _e2fsprogs("mkfs.ext3")
 
 
@@ -271,6 +288,10 @@ class Nilfs2(Filesystem):
     """
 
     name: ClassVar = "nilfs2"
+    limits: ClassVar = {
+        **_no_fallocate("nilfs2"),
+        Limit.ATTRIBUTES: "Documentation/filesystems/nilfs2.rst of Linux",
+    }
     tool: ClassVar = Tool("mkfs.nilfs2", "nilfs-tools", {"dnf": "nilfs-utils", "pacman": "nilfs-utils"})
     always: ClassVar = ("-q", "-f", "-K")
 
@@ -284,6 +305,7 @@ class Jfs(Filesystem):
     """IBM's journaled filesystem JFS."""
 
     name: ClassVar = "jfs"
+    limits: ClassVar = _no_fallocate("jfs")
     tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
     checker: ClassVar = ("fsck.jfs", "-n", "-f")
     always: ClassVar = ("-q",)
@@ -294,6 +316,7 @@ class Reiserfs(Filesystem):
     """The filesystem ReiserFS, version 3.6; kernels from 6.13 on have it no more."""
 
     name: ClassVar = "reiserfs"
+    limits: ClassVar = _no_fallocate("reiserfs")
     tool: ClassVar = Tool("mkfs.reiserfs", "reiserfsprogs", {"dnf": "reiserfs-utils", "zypper": "reiserfs"})
     always: ClassVar = ("-q", "-ff")
     gone: ClassVar = "Linux 6.13 removed it"
@@ -332,6 +355,7 @@ class Exfat(Filesystem):
     """Microsoft's exFAT, as on large memory cards; it has no owners, permissions or links."""
 
     name: ClassVar = "exfat"
+    limits: ClassVar = {**_FAT_LIMITS, Limit.ALLOCATION: "fs/exfat of Linux: no fallocate"}
     tool: ClassVar = Tool("mkfs.exfat", "exfatprogs")
     checker: ClassVar = ("fsck.exfat", "-n")
     always: ClassVar = ()
@@ -345,6 +369,7 @@ class Vfat(Filesystem):
     """
 
     name: ClassVar = "vfat"
+    limits: ClassVar = _FAT_LIMITS
     example: ClassVar = "vfat(mkfs='-F 32')"
     tool: ClassVar = Tool("mkfs.vfat", "dosfstools")
     checker: ClassVar = ("fsck.vfat", "-n")
@@ -379,6 +404,11 @@ class Ntfs3g(Ntfs):
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
     name: ClassVar = "ntfs3g"
+    limits: ClassVar = {
+        Limit.ALLOCATION: "src/ntfs-3g.c: no fallocate",
+        Limit.HOLES: "src/ntfs-3g.c: no fallocate",
+        Limit.MODES: "ntfs-3g(8): all files are the user's, unless mounted with `permissions`",
+    }
     caches: ClassVar = True
 
     def needs(self) -> list[Need]:

@@ -26,7 +26,7 @@ from pytest_fsstack.machine.needs import (
     load_module,
     not_in_kernel,
 )
-from pytest_fsstack.stack.model import Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Directory, Layer, Limit, OptionError, Place, Site, option
 
 KEYCTL = Tool("keyctl", "keyutils")
 XFS_IO = Tool("xfs_io", "xfsprogs")
@@ -93,6 +93,8 @@ class Ecryptfs(Layer):
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "ecryptfs"
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
+    limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate")
+    name_max: ClassVar = 143
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 

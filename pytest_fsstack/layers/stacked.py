@@ -13,7 +13,7 @@ from typing import ClassVar
 from pytest_fsstack.machine import commands, mounts, processes
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Checked, Directory, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Checked, Directory, Limit, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
 
 FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
@@ -84,6 +84,9 @@ class Gocryptfs(_Fuse):
     name: ClassVar = "gocryptfs"
     example: ClassVar = "ext4 | gocryptfs(xchacha=True)"
     tool: ClassVar = Tool("gocryptfs", "gocryptfs")
+    limits: ClassVar = {
+        Limit.HOLES: "gocryptfs, internal/fusefrontend/file_allocate_truncate.go: only modes 0 and 1 of fallocate"
+    }
 
     aessiv: bool = option(False, "AES-SIV instead of AES-GCM; `reverse` has it always")
     xchacha: bool = option(False, "XChaCha20-Poly1305 instead of AES-GCM; not with `reverse`")
@@ -136,9 +139,17 @@ class Encfs(_Fuse):
     #: It keeps one block of each open file and nothing of closed ones, and its mount derives a key for half a second.
     caches: ClassVar = False
     tool: ClassVar = Tool("encfs", "encfs")
+    limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate")
+    #: encfs(1) says 176 for names that are encrypted in blocks, and refuses one of 176.
+    name_max: ClassVar = 175
 
     mode: str = option("standard", "the preset that a new filesystem gets", choices=("standard", "paranoia"))
     mount: str = option("", "further options of encfs, verbatim")
+
+    def limited(self) -> Mapping[Limit, str]:
+        """In paranoia mode, what a file is encrypted with depends on its path."""
+        chained = {Limit.HARD_LINKS: "encfs(1), External IV Chaining"} if self.mode == "paranoia" else {}
+        return {**self.limits, **chained}
 
     def create(self, below: Place, site: Site) -> None:
         self.ciphertext(below).mkdir()
@@ -170,6 +181,12 @@ class Cryfs(_Fuse):
     caches: ClassVar = False
     forgets_after: ClassVar = 2.0
     tool: ClassVar = Tool("cryfs", "cryfs")
+    limits: ClassVar = {
+        Limit.HARD_LINKS: "its issue 44",
+        Limit.ATTRIBUTES: "its issue 113",
+        Limit.ALLOCATION: "src/fspp/fuse/Fuse.cpp: no fallocate",
+        Limit.HOLES: "src/fspp/fuse/Fuse.cpp: no fallocate",
+    }
 
     cipher: str | None = option(None, "cipher, one of `cryfs --show-ciphers`; by default cryfs's choice")
     blocksize: int | None = option(None, "bytes of a block of ciphertext; by default cryfs's choice")
@@ -212,6 +229,13 @@ class Securefs(_Fuse):
     name: ClassVar = "securefs"
     example: ClassVar = "ext4 | securefs(format=2)"
     tool: ClassVar = Tool("securefs", "securefs")
+    limits: ClassVar = {
+        Limit.ATTRIBUTES: "its issue 188: on macOS only, before 2.0",
+        Limit.ALLOCATION: "sources/operations.cpp: no fallocate",
+        Limit.HOLES: "sources/operations.cpp: no fallocate",
+    }
+    #: Of format 4, whose names are those of files below in SIV and base 32 (its issue 84).
+    name_max: ClassVar = 143
 
     format: int | None = option(
         None, "version of the format: 1 and 2 hide the directories, 3 also keeps times, 4 (default) stores file by file"

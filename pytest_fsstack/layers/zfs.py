@@ -14,7 +14,7 @@ from pytest_fsstack.machine import commands, directories, journal, mounts, proce
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Limit, OptionError, Place, Site, option
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
 #: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
@@ -62,6 +62,10 @@ class Zfs(Layer):
     leaves: ClassVar = (POOL, mounts.MOUNT, DAEMON)
     name: ClassVar = "zfs"
     example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"
+    #: OpenZFS has all of them.
+    limits: ClassVar = dict.fromkeys(
+        (Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "zfs-fuse: no such calls in src/zfs-fuse/zfs_operations.c"
+    )
     takes: ClassVar = (Block,)
     gives: ClassVar = Directory
     #: The kernel can drop neither the cache of the daemon nor all of that of OpenZFS.

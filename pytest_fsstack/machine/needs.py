@@ -6,6 +6,7 @@ import enum
 import functools
 import os
 import platform
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +114,26 @@ class Program(Tool):
         return Lack(LackKind.OTHER, f"needs {self.command}, {what}", "put it there, or correct `binary` in the stack")
 
 
+@dataclass(frozen=True)
+class Crate:
+    """A command that no package of the system has, and cargo builds from a crate of that name."""
+
+    name: str
+
+    @property
+    def path(self) -> str | None:
+        """The executable: in PATH, or where cargo puts it, which is in the PATH of few; None where it is not there."""
+        if found := commands.which(self.name):
+            return found
+        home = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
+        return shutil.which(self.name, path=os.path.join(home, "bin"))
+
+    def missing(self) -> Lack | None:
+        if self.path:
+            return None
+        return Lack(LackKind.OTHER, f"needs {self.name}", f"cargo install {self.name}")
+
+
 DMSETUP = Tool("dmsetup", "dmsetup", {"dnf": "device-mapper", "pacman": "device-mapper", "zypper": "device-mapper"})
 
 
@@ -198,6 +219,8 @@ def in_words(need: Need) -> str:
     """What is needed, in a few words; empty for what is only ever missing with something else."""
     if isinstance(need, Tool):
         return need.command
+    if isinstance(need, Crate):
+        return need.name
     if isinstance(need, KernelFilesystem):
         return f"{need.name} in the kernel"
     if isinstance(need, DeviceMapper):

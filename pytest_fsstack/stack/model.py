@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 import inspect
 import os
 import re
@@ -166,6 +167,19 @@ def option(default: object, doc: str, *, choices: tuple[str, ...] = (), director
     return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "directories": directories})
 
 
+class Limit(enum.Enum):
+    """Something that directories have and those of a layer need not have: what tests of contents do not hold it to."""
+
+    HARD_LINKS = "hard links"
+    HARD_LINKS_ACROSS = "hard links from one directory to another"
+    SYMBOLIC_LINKS = "symbolic links"
+    ATTRIBUTES = "extended attributes"
+    ALLOCATION = "space allocated ahead (fallocate)"
+    HOLES = "holes punched into files"
+    MAPPED_WRITES = "writing to shared mappings"
+    MODES = "modes of files"
+
+
 @dataclass(frozen=True)
 class Layer:
     """One step up: takes the place below, gives the place above. Its fields are its options.
@@ -190,6 +204,10 @@ class Layer:
     provides: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     #: The kinds of things that it makes outside of its mount point, by which the clean-up finds them after a kill.
     leaves: ClassVar[tuple[Kind, ...]] = ()
+    #: What it documents not to have, and where it says so. A call that needs it may be refused, and nothing else.
+    limits: ClassVar[Mapping[Limit, str]] = {}
+    #: The longest name of a file that it documents, in bytes.
+    name_max: ClassVar[int] = 255
     #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
     example: ClassVar[str] = ""
 
@@ -203,6 +221,10 @@ class Layer:
     def opened(self, below: Place, site: Site, depth: int) -> AbstractContextManager[Place]:
         """Open or mount; close or unmount."""
         raise NotImplementedError
+
+    def limited(self) -> Mapping[Limit, str]:
+        """`limits`, with what the options of this very layer add."""
+        return self.limits
 
     def sync(self, place: Place) -> None:
         """Write out what was written to the place that this layer gives."""
@@ -418,6 +440,21 @@ class Stack:
 
     def needs(self) -> list[Need]:
         return [need for layer in self.layers for need in layer.needs()]
+
+    @property
+    def limits(self) -> dict[Limit, str]:
+        """What the stack's directory need not have, and who says so: of each layer on which its files pass through."""
+        return {limit: said for layer in reversed(self._on_block()) for limit, said in layer.limited().items()}
+
+    @property
+    def name_max(self) -> int:
+        """The longest name that each of these layers documents, in bytes."""
+        return min((layer.name_max for layer in self._on_block()), default=255)
+
+    def _on_block(self) -> tuple[Layer, ...]:
+        """The filesystem on the topmost block device, and the layers above it."""
+        start = max((index + 1 for index, layer in enumerate(self.layers) if layer.gives is Block), default=0)
+        return self.layers[start:]
 
     def __str__(self) -> str:
         return f"{self.name} = {self.spec}" if self.name else self.spec

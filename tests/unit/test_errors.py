@@ -703,6 +703,8 @@ NOT_OF_USERS = {
     "machine/kmsg.py": "the kernel's own files",
     "machine/mounts.py parse": "the kernel's own files",
     "options.py _positive": "passes on what its caller wants",
+    "truth/contents.py": "how a stack differs from its model, which is a result",
+    "truth/tree.py": "the same",
     "workloads/latency.py percentile": "of no operation, where each step has one at least",
 }
 

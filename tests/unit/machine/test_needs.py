@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.machine import needs
-from pytest_fsstack.machine.needs import DeviceNode, KernelFilesystem, Lack, LackKind, Root, Tool
+from pytest_fsstack.machine.needs import Crate, DeviceNode, KernelFilesystem, Lack, LackKind, Root, Tool
 
 
 def test_a_tool_names_its_package() -> None:
@@ -15,6 +16,19 @@ def test_a_tool_names_its_package() -> None:
     assert lack == Lack(
         LackKind.PACKAGE, "needs no-such-tool", needs.install_command(["no-such-package"]), "no-such-package"
     )
+
+
+def test_a_crate_is_found_where_cargo_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path))
+    crate = Crate("no-such-crate")
+    assert crate.path is None
+    assert crate.missing() == Lack(LackKind.OTHER, "needs no-such-crate", "cargo install no-such-crate")
+    assert needs.in_words(crate) == "no-such-crate"
+    program = tmp_path / "bin" / "no-such-crate"
+    program.parent.mkdir()
+    program.touch(0o755)
+    assert crate.path == str(program)
+    assert crate.missing() is None
 
 
 def test_a_kernel_feature_is_no_package() -> None:

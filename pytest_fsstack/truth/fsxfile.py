@@ -1,0 +1,124 @@
+"""fsx: one file, read, written, mapped and truncated at random, and compared at each read with a copy in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.machine.needs import Crate
+from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.workloads.base import workload
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measuring.timed import Completed, Timed
+    from pytest_fsstack.stack.build import Built
+
+FSX = Crate("fsx")
+
+#: What it does beside its defaults, and how often; and the limit with which it is left out.
+_WEIGHTS: Mapping[str, tuple[float, Limit | None]] = {
+    "close_open": (2, None),
+    "invalidate": (1, None),
+    "fsync": (1, None),
+    "fdatasync": (1, None),
+    "mapwrite": (10, Limit.MAPPED_WRITES),
+    "posix_fallocate": (2, Limit.ALLOCATION),
+    "punch_hole": (2, Limit.HOLES),
+    "posix_fadvise": (1, None),
+    "copy_file_range": (2, None),
+}
+
+
+class FsxError(AssertionError):
+    """fsx did not work, for another reason than that the file was wrong."""
+
+
+@workload(FSX)
+def fsx(timed: Timed, fsstack: Built, *, seed: int, operations: int = 1000, spoiled: bool = False) -> str:
+    """Run fsx on a new file of up to 256 KiB, so many operations drawn from `seed`; what the stack lacks is left out.
+
+    Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1: it ends at the first), and what it said of one
+    is kept as ``contents`` and returned. With `spoiled`, bytes of the file are changed meanwhile, for a control that
+    must be found out. Raises `FsxError`.
+    """
+    path = fsstack.path / "fsx.data"
+    with tempfile.TemporaryDirectory() as directory:
+        settings = Path(directory) / "fsx.toml"
+        settings.write_text(settings_for(fsstack.stack.limits))
+        words = [
+            FSX.path or FSX.name,
+            "-N",
+            str(operations),
+            "-S",
+            str(seed % 2**32),
+            "-f",
+            str(settings),
+            "-P",
+            directory,
+        ]
+        with timed(cold=False), altering(path) if spoiled else contextlib.nullcontext():
+            done = timed.run(*words, path, check=False)
+    wrong = difference(done)
+    timed.record("contents_calls", operations if not wrong else done_before(done), better="higher")
+    timed.record("contents_differences", int(bool(wrong)))
+    timed.keep("contents", [wrong] if wrong else [])
+    if not wrong:
+        path.unlink()
+    return wrong
+
+
+def settings_for(limits: Mapping[Limit, str]) -> str:
+    """Its configuration, without what a stack need not have."""
+    weights = {name: 0 if limit in limits else weight for name, (weight, limit) in _WEIGHTS.items()}
+    return "\n".join(["[weights]", *(f"{name} = {float(weight)}" for name, weight in weights.items()), ""])
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+#: A line of the log of operations that it ends with.
+_OPERATION = re.compile(r"\] +(\d+) [A-Z]")
+
+
+def difference(done: Completed) -> str:
+    """What it says is wrong with the file; empty where nothing is. Raises `FsxError` where it says something else."""
+    if done.returncode == 0:
+        return ""
+    lines = [line.strip() for line in _COLOUR.sub("", done.stderr + done.stdout).splitlines() if line.strip()]
+    said = next((line for line in lines if re.search(r"miscompare|file size|Size error|corrupt", line, re.I)), "")
+    if not said:
+        raise FsxError(f"fsx: it ended with exit code {done.returncode}: {' / '.join(lines[-3:]) or 'nothing said'}")
+    return re.sub(r"^\[[^\]]*\] *", "", said)
+
+
+def done_before(done: Completed) -> int:
+    """How many operations it had done when it found something wrong."""
+    return max((int(number) for number in _OPERATION.findall(_COLOUR.sub("", done.stderr + done.stdout))), default=0)
+
+
+@contextlib.contextmanager
+def altering(path: Path) -> Iterator[None]:
+    """Change a byte of a file again and again, once it is there."""
+    over = threading.Event()
+
+    def alter() -> None:
+        at = 0
+        while not over.wait(0.001):
+            with contextlib.suppress(OSError), path.open("r+b", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size:
+                    at = (at + 7919) % size
+                    byte = os.pread(file.fileno(), 1, at) or b"\0"
+                    os.pwrite(file.fileno(), bytes([byte[0] ^ 0xFF]), at)
+
+    thread = threading.Thread(target=alter, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

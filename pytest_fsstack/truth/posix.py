@@ -1,0 +1,184 @@
+"""pjdfstest: what a POSIX test suite says of a stack, and of the filesystem below it."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.machine.needs import Crate, Root, Tool
+from pytest_fsstack.workloads.base import workload
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measuring.timed import Completed, Timed
+    from pytest_fsstack.stack.build import Built
+
+PJDFSTEST = Crate("pjdfstest")
+
+#: What it may ask of Linux; what else it knows (flags of files, ACLs of NFS version 4, times of birth in `stat`) is
+#: FreeBSD's. Those with a remount are left out: the place that it is given need not be a mount of its own.
+_SETTINGS = """\
+[features]
+posix_fallocate = {{}}
+rename_ctime = {{}}
+utime_now = {{}}
+utimensat = {{}}
+[settings]
+naptime = {nap}
+allow_remount = false
+[dummy_auth]
+entries = [{users}]
+"""
+#: Users that it may act as, the first two that are there; all of them are on each Debian.
+_USERS = ("nobody", "daemon", "bin", "games", "man", "lp", "mail", "news")
+#: What `timeout` ends with where it killed.
+_OVER = 124
+#: What stands before the names that it prints in the names that it knows test cases by.
+_FULL_NAME = "pjdfstest::tests::"
+#: It makes its directory with this, and its users must reach that.
+_WITH_UMASK = ("sh", "-c", 'umask 022; exec "$@"', "sh")
+
+
+class SuiteError(AssertionError):
+    """pjdfstest did not come to its end, or its output cannot be understood."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Test cases by their names: those that passed, those that failed and why, those that were not run and why."""
+
+    passed: frozenset[str]
+    failed: dict[str, str]
+    skipped: dict[str, str]
+    #: All names, in the order in which they ran.
+    order: tuple[str, ...] = ()
+
+    def differ_from(self, below: Cases) -> dict[str, str]:
+        """What failed here and did not fail there, and why."""
+        return {name: why for name, why in self.failed.items() if name not in below.failed}
+
+
+#: What stands for the filesystem below where there is none: POSIX itself.
+ALL_PASS = Cases(frozenset(), {}, {})
+
+
+@workload(Root("acting as other users"), PJDFSTEST, Tool("timeout", "coreutils"))
+def pjdfstest(
+    timed: Timed, fsstack: Built, *, cases: Sequence[str] = (), nap: float = 0.01, patience: float = 60.0
+) -> dict[str, str]:
+    """Run pjdfstest on the stack, and where a layer stands on a directory, also on the filesystem below it.
+
+    `cases` are parts of the names of test cases, by default all. `nap` is how many seconds it waits between two changes
+    whose times must differ, and `patience` the seconds that all test cases together may take: the one at which they are
+    over has failed, and the others get as many again. Recorded are ``posix_run`` and ``posix_passed``, in test cases,
+    and ``posix_differences``: those that fail here and not on the filesystem below; on a filesystem that stands on a
+    block device, all that fail. Kept are the differences by group as ``posix_groups``, such as "link 29", and what each
+    failure said as ``posix_failed``. Returns the differences and what they said. Raises `SuiteError`.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        settings = Path(directory) / "pjdfstest.toml"
+        settings.write_text(settings_for(two_users(), nap))
+        suite = [*_WITH_UMASK, "timeout", f"{patience:g}", PJDFSTEST.path or PJDFSTEST.name, "-c", str(settings), "-p"]
+
+        def run(place: Path, *chosen: str) -> Completed:
+            # It fails where a test case fails.
+            return timed.run(*suite, place, *chosen, check=False)
+
+        with timed(cold=False):
+            below = ALL_PASS
+            if fsstack.stored != fsstack.path:
+                below = cases_of(run(fsstack.stored, *cases))
+            here = all_of(lambda *chosen: run(fsstack.path, *chosen), cases, [*below.order], patience)
+    different = here.differ_from(below)
+    timed.record("posix_run", len(here.passed) + len(here.failed), better="higher")
+    timed.record("posix_passed", len(here.passed), better="higher")
+    timed.record("posix_differences", len(different))
+    timed.keep("posix_groups", by_group(different))
+    timed.keep("posix_failed", dict(here.failed))
+    return different
+
+
+def all_of(run: Callable[..., Completed], cases: Sequence[str], order: Sequence[str], patience: float) -> Cases:
+    """Run test cases, again without the one that hangs where one does; `order` is that of another place.
+
+    Raises `SuiteError` where one hangs and `order` does not tell which.
+    """
+    passed: frozenset[str] = frozenset()
+    failed: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    chosen = list(cases)
+    while (done := run(*chosen)).returncode == _OVER:
+        part = cases_of(done, complete=False)
+        passed, failed, skipped = passed | part.passed, failed | part.failed, skipped | part.skipped
+        left = [name for name in order if name not in passed and name not in failed and name not in skipped]
+        if not left:
+            last = f", the last of which was {part.order[-1]}" if part.order else ""
+            raise SuiteError(f"pjdfstest: it had run {len(part.order)} test cases after {patience:g} s{last}")
+        hung, *left = left
+        failed[hung] = f"it did not end within {patience:g} s"
+        if not left:
+            return Cases(passed, failed, skipped)
+        chosen = ["--exact", *(_FULL_NAME + name for name in left)]
+    part = cases_of(done)
+    return Cases(passed | part.passed, failed | part.failed, skipped | part.skipped)
+
+
+def two_users(known: Iterable[str] = _USERS) -> list[tuple[str, str]]:
+    """Two users without rights, each with its own group, as pjdfstest asks for. Raises `SuiteError`."""
+    found = []
+    for name in known:
+        try:
+            user = pwd.getpwnam(name)
+            found.append((name, grp.getgrgid(user.pw_gid).gr_name))
+        except KeyError:
+            continue
+    # Of two with the same group, one could do what only the other may.
+    different = list({group: (name, group) for name, group in reversed(found)}.values())[::-1]
+    if len(different) < 2:
+        raise SuiteError(f"pjdfstest: it acts as two users, and this machine has fewer of {', '.join(known)}")
+    return different[:2]
+
+
+def settings_for(users: Iterable[tuple[str, str]], nap: float) -> str:
+    """Its configuration: the same for each stack."""
+    return _SETTINGS.format(nap=float(nap), users=", ".join(f'["{user}", "{group}"]' for user, group in users))
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CASE = re.compile(r"^(?P<name>[\w:]+) +(?P<how>ok|FAILED|skipped)$")
+_SUMMARY = re.compile(r"^Summary: (\d+) failed, (\d+) skipped, (\d+) passed, .* (\d+) total$", re.M)
+
+
+def cases_of(done: Completed, *, complete: bool = True) -> Cases:
+    """What it said of each test case. Raises `SuiteError` where it was to be `complete` and is not."""
+    text = _COLOUR.sub("", done.stdout)
+    summary = _SUMMARY.search(text)
+    if complete and not summary:
+        last = (done.stderr.strip() or text.strip()).splitlines()[-1:] or ["nothing"]
+        raise SuiteError(f"pjdfstest: it ended with exit code {done.returncode} and without a summary: {last[0]}")
+    how: dict[str, str] = {}
+    said: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        if match := _CASE.match(line):
+            name = match["name"]
+            how[name], said[name] = match["how"], ""
+        elif name and line.startswith("\t"):
+            # Of several lines, the first says what went wrong, and those behind it where.
+            said[name] = said[name] or line.strip()
+    ended = {word: {name: said[name] for name in how if how[name] == word} for word in ("FAILED", "skipped", "ok")}
+    if summary and list(map(int, summary.groups())) != [*map(len, ended.values()), len(how)]:
+        raise SuiteError(f"pjdfstest: its summary is not that of its test cases: {summary[0]}")
+    return Cases(frozenset(ended["ok"]), ended["FAILED"], ended["skipped"], tuple(how))
+
+
+def by_group(names: Iterable[str]) -> list[str]:
+    """How many of each group, which is what stands before the first colons: the most first."""
+    counts = Counter(name.partition("::")[0] for name in names)
+    return [f"{group} {count}" for group, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]

@@ -1,0 +1,80 @@
+"""What does a POSIX test suite say of each stack?
+
+pjdfstest tries each call that changes a directory tree, as root and as other users, on all kinds of files: some 400
+test cases. Each stack runs those that can run on it, with the same settings. A *difference* is a test case that fails
+on the stack and not on the filesystem below it, which runs the suite in the same round; of a filesystem on a block
+device, each failure is one. FUSE filesystems are mounted so that all users reach them.
+
+The controls must fail, or the suite sees nothing: gocryptfs mounted for root alone, where no other user can do
+anything, and vfat, which has no owners and no links.
+
+    cargo install pjdfstest
+    pytest scenarios/test_posix.py                              on a loop device
+    pytest scenarios/test_posix.py --fsstack-kernel=KERNEL      in a VM of a kernel that has more of the stacks
+
+In paper size it naps for more than two seconds where the times of two changes must differ, because those of vfat are
+two seconds apart; in the others for 10 ms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_fsstack import Built, Sizes, Timed
+from pytest_fsstack.truth import posix
+
+MiB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Suite(Sizes):
+    """`cases` are parts of the names of its test cases, all where it is empty; `nap` and `patience` are in seconds."""
+
+    cases: tuple[str, ...]
+    nap: float
+    patience: float
+
+
+@pytest.mark.fsstack(
+    "ext4",
+    "ext2",
+    "ext3",
+    "xfs",
+    "btrfs",
+    "f2fs",
+    "bcachefs",
+    "zfs",
+    "nilfs2",
+    "jfs",
+    "ntfs",
+    "tmpfs",
+    "luks = luks | ext4",
+    "bind = ext4 | bind",
+    "overlay = ext4 | overlay",
+    "fscrypt = ext4 | fscrypt",
+    "ecryptfs = ext4 | ecryptfs",
+    "gocryptfs = ext4 | gocryptfs(mount='-allow_other')",
+    "encfs = ext4 | encfs(mount='--public')",
+    "cryfs = ext4 | cryfs(mount='-o allow_other')",
+    "securefs = ext4 | securefs(mount='-o allow_other')",
+    "control-root-only = ext4 | gocryptfs",
+    "control-vfat = vfat",
+    baseline="ext4",
+)
+@pytest.mark.fsstack_sizes(
+    smoke=Suite(space=384 * MiB, cases=("link::", "rmdir::", "chown::"), nap=0.01, patience=60),
+    small=Suite(space=3072 * MiB, cases=(), nap=0.01, patience=600),
+    paper=Suite(space=3072 * MiB, cases=(), nap=2.1, patience=3600),
+)
+@pytest.mark.fsstack_table(
+    "counts",
+    columns={"passed": "posix_passed of posix_run", "differences": "posix_differences", "which": "kept posix_groups"},
+)
+class TestPosix:
+    @pytest.mark.benchmark(group="pjdfstest")
+    def test_pjdfstest(self, fsstack: Built, timed: Timed, sizes: Suite) -> None:
+        different = posix.pjdfstest(timed, fsstack, cases=sizes.cases, nap=sizes.nap, patience=sizes.patience)
+        if fsstack.stack.id.startswith("control-"):
+            assert different, "the control passed: the suite does not see that other users are locked out"

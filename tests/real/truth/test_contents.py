@@ -1,0 +1,35 @@
+"""The scenario of contents at its smallest scale, on loop devices, with its control."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine.needs import missing
+from pytest_fsstack.truth.fsxfile import FSX
+from tests.real.test_scenarios import smoke
+
+pytestmark = pytest.mark.root
+
+
+def test_a_changed_byte_is_found_and_nothing_else_is(tmp_path: Path) -> None:
+    stacks = ["ext4", "gocryptfs = ext4 | gocryptfs", "control = ext4 | bind"]
+    chains, said = smoke("test_contents", tmp_path, *(f"--fsstack-stacks={stack}" for stack in stacks))
+    (chain,) = chains
+    found = {
+        step["name"]: {
+            stack: facts["metrics"]["contents_differences"]["median"]
+            for stack, facts in step["stacks"].items()
+            if facts["rounds"]
+        }
+        for step in chain["steps"]
+    }
+    if not missing([FSX]):
+        assert found["fsx"]["ext4"] == 0
+        assert found["fsx"]["control"] == 1
+    for step in "calls", "nearly_full":
+        assert found[step]["ext4"] == 0
+        assert found[step].get("gocryptfs", 0) == 0
+        assert found[step]["control"] == 1
+    assert "after the remount, " in said
