@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 FSX = Crate("fsx")
 
-#: What it does beside its defaults, and how often; and the limit with which it is left out.
+#: What it does beside its defaults, and how often; and the limit with which it is left out. Without sendfile and
+#: copy_file_range, at whose refusal, as by eCryptfs, it crashes.
 _WEIGHTS: Mapping[str, tuple[float, Limit | None]] = {
     "close_open": (2, None),
     "invalidate": (1, None),
@@ -31,7 +32,6 @@ _WEIGHTS: Mapping[str, tuple[float, Limit | None]] = {
     "posix_fallocate": (2, Limit.ALLOCATION),
     "punch_hole": (2, Limit.HOLES),
     "posix_fadvise": (1, None),
-    "copy_file_range": (2, None),
 }
 
 
