@@ -133,13 +133,8 @@ def _begun(entries: list[Entry], cut: Cut) -> int:
 
 def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) -> _Left:
     """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
-    try:
-        with fsstack.taken_down(above) as device:
-            assert isinstance(device, RecordedBlock)
-            now.apply(log.new())
-            device.write(now.towards(image))
-    except BuildError as error:
-        return _Left([f"it cannot be mounted: {_first_line(error)}"], mounted=False)
+    if refusal := _stands_on(image, fsstack, above, log, now):
+        return _Left([f"it cannot be mounted: {refusal}"], mounted=False)
     found = _found(fsstack)
     try:
         checked = fsstack.fsck()
@@ -151,6 +146,33 @@ def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) 
         if not each.clean
     ]
     return _Left(unclean, found=found, checked=bool(checked))
+
+
+def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:
+    """Why the stack does not open on this image; empty if it does. Raises `BuildError` if it cannot be taken down."""
+    written = False
+
+    def stand() -> None:
+        nonlocal written
+        with fsstack.taken_down(above) as device:
+            assert isinstance(device, RecordedBlock)
+            now.apply(log.new())
+            device.write(now.towards(image))
+            written = True
+
+    try:
+        try:
+            stand()
+        except BuildError:
+            if written:
+                raise
+            # The damage of the cut before may have ended a daemon. That is told when it is taken down, and then it is.
+            stand()
+    except BuildError as error:
+        if not written:
+            raise
+        return _first_line(error)
+    return ""
 
 
 def _found(fsstack: Built) -> Found:
