@@ -39,7 +39,8 @@ class Recorded(Layer):
 
     From that log, the scenario `power_cut` makes the device as a power cut would have left it. The server shows the
     device as one file, a loop device stands on that, and so what the layers above send down arrives: writes, zeroed
-    ranges and flushes (a write with FUA is a write and a flush).
+    ranges and flushes (a write with FUA is a write and a flush). It is for tests of what is there after a power cut; as
+    a part of what is measured, it is slow.
     """
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)

@@ -28,6 +28,17 @@ _SHOWN = 12
 
 
 @dataclass
+class _Left:
+    """What a cut has left, whatever was promised: what is wrong with the filesystems, and what is in the directory."""
+
+    wrong: list[str]
+    mounted: bool = True
+    found: Found = field(default_factory=dict)
+    #: Whether a checker has looked.
+    checked: bool = False
+
+
+@dataclass
 class Damage:
     """How many cuts there were, and in how many of them what held; `said` has the first broken promises in words."""
 
@@ -40,6 +51,20 @@ class Damage:
     all_readable: int = 0
     survived: int = 0
     said: list[str] = field(default_factory=list)
+
+    def count(self, left: _Left, history: History, done: int) -> list[str]:
+        """Add a cut; what is wrong after it, in words."""
+        broken = history.broken(left.found, done) if left.mounted else []
+        kinds = Counter(each.kind for each in broken)
+        self.cuts += 1
+        self.mounted += left.mounted
+        self.checked += left.checked
+        self.clean += left.checked and not left.wrong
+        self.synced_there += left.mounted and not kinds[Kind.LOST]
+        self.nothing_invented += left.mounted and not kinds[Kind.INVENTED]
+        self.all_readable += left.mounted and not kinds[Kind.UNREADABLE]
+        self.survived += not broken and not left.wrong
+        return [*(each.text for each in broken), *left.wrong]
 
 
 @workload()
@@ -72,14 +97,19 @@ def power_cuts(
     log = LogReader(device.log)
     entries = log.new()
     marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
-    now, damage = Image(), Damage()
-    now.apply(entries)
     chosen = cuts_between(marks[0] + 1, marks[-1] + 1, cuts, f"cuts/{seed}")
+    device_now, damage = Image(), Damage()
+    device_now.apply(entries)
+    seen: list[tuple[Image, _Left]] = []
     for cut, image in left_by(chosen, entries, log.sector):
-        broken = _after(fsstack, above, log, now, image, history, _begun(entries, cut), damage)
-        damage.cuts += 1
-        damage.survived += not broken
-        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} (operation {_begun(entries, cut)})"
+        # Where nothing was written between two cuts, what they leave differs in what was promised by then.
+        left = next((left for before, left in seen if before == image), None)
+        if left is None:
+            left = _left(fsstack, above, log, device_now, image)
+            seen.append((image, left))
+        begun = _begun(entries, cut)
+        broken = damage.count(left, history, begun)
+        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} (operation {begun})"
         damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
     for name, value in vars(damage).items():
         if isinstance(value, int):
@@ -101,37 +131,48 @@ def _begun(entries: list[Entry], cut: Cut) -> int:
     return int(next(texts))
 
 
-def _after(
-    fsstack: Built, above: str, log: LogReader, now: Image, image: Image, history: History, done: int, damage: Damage
-) -> list[str]:
-    """What is wrong after a cut that leaves this image; `now` is the device as it is, and follows it."""
+def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) -> _Left:
+    """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
+    if refusal := _stands_on(image, fsstack, above, log, now):
+        return _Left([f"it cannot be mounted: {refusal}"], mounted=False)
+    found = _found(fsstack)
     try:
+        checked = fsstack.fsck()
+    except BuildError as error:
+        return _Left([f"it cannot be checked: {_first_line(error)}"], found=found, checked=True)
+    unclean = [
+        f"{name} is not clean: {' / '.join(filter(None, each.said.splitlines()[-3:]))}"
+        for name, each in checked.items()
+        if not each.clean
+    ]
+    return _Left(unclean, found=found, checked=bool(checked))
+
+
+def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:
+    """Why the stack does not open on this image; empty if it does. Raises `BuildError` if it cannot be taken down."""
+    written = False
+
+    def stand() -> None:
+        nonlocal written
         with fsstack.taken_down(above) as device:
             assert isinstance(device, RecordedBlock)
             now.apply(log.new())
             device.write(now.towards(image))
-    except BuildError as error:
-        return [f"it cannot be mounted: {_first_line(error)}"]
-    damage.mounted += 1
-    broken = history.broken(_found(fsstack), done)
-    kinds = Counter(each.kind for each in broken)
-    damage.synced_there += not kinds[Kind.LOST]
-    damage.nothing_invented += not kinds[Kind.INVENTED]
-    damage.all_readable += not kinds[Kind.UNREADABLE]
-    said = [each.text for each in broken]
+            written = True
+
     try:
-        checked = fsstack.fsck()
+        try:
+            stand()
+        except BuildError:
+            if written:
+                raise
+            # The damage of the cut before may have ended a daemon. That is told when it is taken down, and then it is.
+            stand()
     except BuildError as error:
-        damage.checked += 1
-        return [*said, f"it cannot be checked: {_first_line(error)}"]
-    unclean = [
-        f"{name} is not clean: {' / '.join(found.said.splitlines()[-3:])}"
-        for name, found in checked.items()
-        if not found.clean
-    ]
-    damage.checked += bool(checked)
-    damage.clean += bool(checked) and not unclean
-    return [*said, *unclean]
+        if not written:
+            raise
+        return _first_line(error)
+    return ""
 
 
 def _found(fsstack: Built) -> Found:

@@ -93,6 +93,11 @@ class Image:
     def __init__(self, pages: dict[int, bytes] | None = None) -> None:
         self._pages = {} if pages is None else pages
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Image) and self._pages == other._pages
+
+    __hash__ = None  # type: ignore[assignment]
+
     def copy(self) -> Image:
         return Image(dict(self._pages))
 
@@ -146,10 +151,6 @@ class Image:
             run.append(page)
         if run:
             yield other._extent(run)
-
-    def extents(self) -> Iterator[tuple[int, bytes]]:
-        """What is not zero."""
-        return Image().towards(self)
 
     def _extent(self, run: Sequence[int]) -> tuple[int, bytes]:
         return run[0] * PAGE, b"".join(self._pages.get(page, _ZEROS) for page in run)

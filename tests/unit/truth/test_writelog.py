@@ -147,6 +147,8 @@ def test_what_differs_leads_from_one_image_to_the_other_and_is_no_more_than_that
         device[offset : offset + len(data)] = data
     assert bytes(device[: SECTORS * SECTOR]) == contents(other)
     assert list(other.towards(other.copy())) == []
+    assert other == other.copy()
+    assert (one == other) is (contents(one) == contents(other))
     assert contents(one) == played(some)
 
 
