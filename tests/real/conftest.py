@@ -62,7 +62,7 @@ class Loop:
             os.close(fd)
         return f"{self.image.stat().st_size} {digest.hexdigest()}"
 
-    def free(self, seconds: float = 20.0) -> bool:
+    def free(self, seconds: float = 60.0) -> bool:
         """Whether nobody mounts it: what SIGKILL leaves is unmounted by the kernel, which writes, in its own time."""
 
         def claimed() -> bool:
@@ -186,7 +186,7 @@ def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
         subprocess.run(["partx", "-d", path], capture_output=True)
         subprocess.run(["losetup", "-d", path], capture_output=True)
     # A process that made itself a mount namespace meanwhile keeps what was mounted then.
-    assert commands.wait_until(lambda: not any(map(_attached, made)), 20.0), f"still attached, one of {made}"
+    assert commands.wait_until(lambda: not any(map(_attached, made)), 60), f"still attached, one of {made}"
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ class Sessions:
                 continue
         return found
 
-    def nothing_is_left(self, seconds: float = 10.0) -> bool:
+    def nothing_is_left(self, seconds: float = 60.0) -> bool:
         return commands.wait_until(lambda: not self.left, seconds)
 
 

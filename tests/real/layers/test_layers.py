@@ -296,7 +296,7 @@ def test_what_keeps_a_stack_busy_is_named(site: Site) -> None:
         with built("ext4", LoopDevice(SIZE), site) as stack:
             held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
     held.close()
-    assert commands.wait_until(lambda: not _loops(site), 10)
+    assert commands.wait_until(lambda: not _loops(site), 60)
 
 
 def _loops(site: Site) -> list[Path]:
@@ -314,5 +314,5 @@ def test_who_holds_a_file_for_some_seconds_is_waited_for(text: str, site: Site) 
     with built(text, LoopDevice(SIZE), site) as stack:
         (stack.path / "file").write_bytes(MARK)
         holder = subprocess.Popen(["sh", "-c", 'exec 3<"$0"; sleep 2', stack.path / "file"])
-        assert commands.wait_until(lambda: os.path.exists(f"/proc/{holder.pid}/fd/3"), 10)
-    assert holder.wait(10) == 0
+        assert commands.wait_until(lambda: os.path.exists(f"/proc/{holder.pid}/fd/3"), 60)
+    assert holder.wait(60) == 0

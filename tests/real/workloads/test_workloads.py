@@ -228,7 +228,7 @@ def test_a_device_that_somebody_else_uses_is_not_written_to(site: Site, loop_dev
             with pytest.raises(guard.Refused, match="it is behind the loop device"):
                 step(Timed(stack), stack, size=MIB)
         run("losetup", "-d", other)
-        assert commands.wait_until(lambda: not Path("/sys/block", other.name, "loop/backing_file").exists(), 10.0)
+        assert commands.wait_until(lambda: not Path("/sys/block", other.name, "loop/backing_file").exists(), 60)
 
 
 def test_on_memory(site: Site) -> None:
