@@ -41,7 +41,8 @@ _PRIVATE = re.compile(
 #: Even asked for its version, dmsetup makes /dev/mapper/control, whether or not the kernel has the driver. The others
 #: answer with numbers that are no version.
 _NEVER_ASKED = ("dmsetup", "mkfs.vfat", "zfs-fuse")
-_PATIENCE = 2.0
+#: Seconds, since a busy machine takes some to start so many commands.
+_PATIENCE = 15.0
 #: What is known of the disk below a filesystem; its size is not that of the stacks.
 _OF_THE_DISK = ("model", "serial_hash", "scheduler", "rotational", "read_ahead")
 

@@ -38,7 +38,8 @@ CI: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: They would lead git away from the directory that it is asked about, as in a hook of git's.
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-_PATIENCE = 2.0
+#: Seconds, since a busy machine takes some to start a command.
+_PATIENCE = 15.0
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -76,7 +77,8 @@ def of_ci(environ: Mapping[str, str]) -> dict[str, str]:
 def of_git(directory: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """``commit`` and ``branch`` of the checkout that holds a directory.
 
-    Nothing if there is none, or no git, or if git does not answer in two seconds; no branch if none is checked out.
+    Nothing if there is none, or no git, or if git does not answer in 15 seconds; no branch if none is checked
+    out.
     """
     git = commands.which("git")
     if git is None:

@@ -259,4 +259,4 @@ def test_sigkill_leaves_no_guest(command: list[str], older: Path, tmp_path: Path
     time.sleep(2)
     process.kill()
     process.wait()
-    assert commands.wait_until(lambda: not guests(tmp_path), 10)
+    assert commands.wait_until(lambda: not guests(tmp_path), 60)

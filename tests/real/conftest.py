@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import subprocess
@@ -51,12 +52,17 @@ class Loop:
         finally:
             os.close(fd)
         digest = hashlib.sha256()
-        with self.image.open("rb") as file:
-            while data := file.read(1 << 20):
-                digest.update(data)
-        return digest.hexdigest()
+        fd = os.open(self.image, os.O_RDONLY)
+        try:
+            # Zeros are most of it, whether there is a hole or they were written.
+            for offset in _data(fd):
+                if (data := os.pread(fd, len(_ZEROS), offset)) != _ZEROS[: len(data)]:
+                    digest.update(offset.to_bytes(8, "big") + data)
+        finally:
+            os.close(fd)
+        return f"{self.image.stat().st_size} {digest.hexdigest()}"
 
-    def free(self, seconds: float = 20.0) -> bool:
+    def free(self, seconds: float = 60.0) -> bool:
         """Whether nobody mounts it: what SIGKILL leaves is unmounted by the kernel, which writes, in its own time."""
 
         def claimed() -> bool:
@@ -87,6 +93,24 @@ class Loop:
         subprocess.run(["partx", "-d", self.path], capture_output=True)
         run("partx", "-a", self.path)
         return [Path(f"{self.path}p{number}") for number in range(1, len(partitions) + 1)]
+
+
+_ZEROS = bytes(1 << 20)
+
+
+def _data(fd: int) -> Iterator[int]:
+    """Where the blocks of a file begin, each as long as `_ZEROS`, that are not holes altogether."""
+    offset = 0
+    while True:
+        try:
+            offset = os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole until the end
+                return
+            raise
+        offset -= offset % len(_ZEROS)
+        yield offset
+        offset += len(_ZEROS)
 
 
 def _attached(loop: Path) -> bool:
@@ -162,7 +186,7 @@ def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
         subprocess.run(["partx", "-d", path], capture_output=True)
         subprocess.run(["losetup", "-d", path], capture_output=True)
     # A process that made itself a mount namespace meanwhile keeps what was mounted then.
-    assert commands.wait_until(lambda: not any(map(_attached, made)), 20.0), f"still attached, one of {made}"
+    assert commands.wait_until(lambda: not any(map(_attached, made)), 60), f"still attached, one of {made}"
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class Session:
                 return b""
 
         return not list((self.directory / "tmp").rglob("fsstack-*")) and commands.wait_until(
-            lambda: not any(mine in read(path) for path in found), 10.0
+            lambda: not any(mine in read(path) for path in found), 60.0
         )
 
 

@@ -68,6 +68,6 @@ def test_it_is_an_error_and_leaves_nothing(stack: str, words: list[str], timed: 
     assert list((tmp_path / "tmp").rglob("fsstack-*")) == []
     mine = os.fsencode(tmp_path)
     assert commands.wait_until(
-        lambda: not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline")), 10.0
+        lambda: not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline")), 60.0
     )
     assert mounts.below(tmp_path) == []

@@ -90,7 +90,7 @@ def nothing_stays_behind() -> Iterator[None]:
     assert dissolves(0), "the teardown did not wait for the end of the mappings"
     assert mappings() == []
     # Names of mappings are links that udevd removes in its own time.
-    assert commands.wait_until(lambda: mapper_nodes() == {"control"}, 5), mapper_nodes()
+    assert commands.wait_until(lambda: mapper_nodes() == {"control"}, 60), mapper_nodes()
     assert guard.labelled(DISK)
 
 

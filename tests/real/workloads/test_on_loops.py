@@ -97,14 +97,14 @@ def test_zeros_do_not_fill_a_filesystem_that_compresses(site: Site) -> None:
         assert measured(block).kept["filler"]["percent"] < 50
 
 
-@pytest.mark.parametrize("text", ["ext4", "ext4 | gocryptfs", "xfs", "btrfs"])
+@pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs"])
 def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, site: Site) -> None:
     with built(text, LoopDevice(SIZE), site) as stack:
         block = Timed(stack)
-        workloads.age(block, stack, operations=6000, target=100.0)
+        workloads.age(block, stack, operations=3000, target=100.0)
         sample = measured(block)
         course = sample.kept["fragmentation"]
-        assert [point[0] for point in course] == list(range(1000, 6001, 1000))
+        assert [point[0] for point in course] == [1000, 2000, 3000]
         assert sample["fragments_per_mib"] > 2 * course[0][1] > 0
 
 

@@ -65,7 +65,7 @@ def test_a_child_ends_with_a_killed_parent(how: str, tmp_path: Path) -> None:
     finally:
         parent.kill()
         parent.wait()
-    assert commands.wait_until(lambda: not sleeps(child), 10)
+    assert commands.wait_until(lambda: not sleeps(child), 60)
 
 
 def test_a_command_and_a_daemon_leave_no_core_dump() -> None:
@@ -77,7 +77,7 @@ def test_a_daemon_cannot_read_the_passphrase_once_it_has_started() -> None:
         daemon = processes.start("sh", "-c", f"cat /proc/self/fd/{fd}; exec sleep 60", fds=(fd,))
         held = Path(f"/proc/{daemon.pid}/fd/{fd}")
         try:
-            assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 10)
+            assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 60)
             assert held.read_bytes() == b"very secret"
         except BaseException:
             daemon.kill()
@@ -114,8 +114,8 @@ def test_a_daemon_of_ours_is_no_user_of_a_mount(tmp_path: Path) -> None:
     words = ["sh", "-c", f"exec sleep 60 < {tmp_path}/file"]
     daemon, other = processes.start(*words), subprocess.Popen(words)
     try:
-        assert commands.wait_until(lambda: processes.users(tmp_path), 10)
-        assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 10)
+        assert commands.wait_until(lambda: processes.users(tmp_path), 60)
+        assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 60)
         assert [user.split()[0] for user in processes.users(tmp_path)] == [str(other.pid)]
     finally:
         daemon.kill()

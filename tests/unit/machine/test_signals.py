@@ -115,13 +115,13 @@ def test_a_command_is_cut_short_or_not(state: State, count: int, killed: bool) -
     start = time.monotonic()
     try:
         with signals.during(state):
-            commands.run("sleep", "2")
+            commands.run("sleep", "60" if killed else "1")
         assert not killed
     except (commands.CommandError, Ended):
         assert killed
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    assert (time.monotonic() - start < 1.9) is killed
+    assert time.monotonic() - start < 50
 
 
 def test_what_was_ignored_stays_ignored_and_all_else_is_put_back() -> None:
@@ -160,9 +160,9 @@ def test_python_code_that_hangs_and_swallows_errors_is_interrupted_again() -> No
 
 
 def test_a_step_may_take_longer_than_its_limit_if_its_commands_do_not() -> None:
-    with signals.limited("making it", 1.0):
+    with signals.limited("making it", 2.0):
         for _ in range(4):
-            commands.run("sleep", "0.4")
+            commands.run("sleep", "0.6")
 
 
 def test_a_command_that_hangs_is_reported_rather_than_its_step() -> None:
