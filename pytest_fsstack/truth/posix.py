@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
+import os
 import pwd
 import re
+import signal
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +43,8 @@ entries = [{users}]
 _USERS = ("nobody", "daemon", "bin", "games", "man", "lp", "mail", "news")
 #: What `timeout` ends with where it killed.
 _OVER = 124
+#: Seconds after which who was killed still waits for something that does not answer.
+_GRACE = 10.0
 #: What stands before the names that it prints in the names that it knows test cases by.
 _FULL_NAME = "pjdfstest::tests::"
 #: It makes its directory with this, and its users must reach that.
@@ -76,8 +82,9 @@ def pjdfstest(
 
     `cases` are parts of the names of test cases, by default all. `nap` is how many seconds it waits between two changes
     whose times must differ, and `patience` the seconds that all test cases together may take: the one at which they are
-    over has failed, and the others get as many again. Recorded are ``posix_run`` and ``posix_passed``, in test cases,
-    and ``posix_differences``: those that fail here and not on the filesystem below; on a filesystem that stands on a
+    over has failed, and the others get as many again. If that is because a FUSE server answers no more, it is killed,
+    and the stack is opened again for the others. Recorded are ``posix_run`` and ``posix_passed``, in test cases, and
+    ``posix_differences``: those that fail here and not on the filesystem below; on a filesystem that stands on a
     block device, all that fail. Kept are the differences by group as ``posix_groups``, such as "link 29", and what each
     failure said as ``posix_failed``. Returns the differences and what they said. Raises `SuiteError`.
     """
@@ -87,8 +94,13 @@ def pjdfstest(
         suite = [*_WITH_UMASK, "timeout", f"{patience:g}", PJDFSTEST.path or PJDFSTEST.name, "-c", str(settings), "-p"]
 
         def run(place: Path, *chosen: str) -> Completed:
-            # It fails where a test case fails.
-            return timed.run(*suite, place, *chosen, check=False)
+            with letting_go(place, patience + _GRACE) as let_go:
+                # It fails where a test case fails.
+                done = timed.run(*suite, place, *chosen, check=False)
+            if let_go.is_set():
+                with fsstack.taken_down():
+                    pass
+            return done
 
         with timed(cold=False):
             below = ALL_PASS
@@ -102,6 +114,33 @@ def pjdfstest(
     timed.keep("posix_groups", by_group(different))
     timed.keep("posix_failed", dict(here.failed))
     return different
+
+
+@contextlib.contextmanager
+def letting_go(place: Path, seconds: float) -> Iterator[threading.Event]:
+    """Kill the FUSE server of a mount after so many seconds, and say so: who waits for it cannot be killed himself."""
+    killed = threading.Event()
+    timer = threading.Timer(seconds, _kill_server, [place, killed])
+    timer.start()
+    try:
+        yield killed
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _kill_server(place: Path, killed: threading.Event) -> None:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            parent = int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            serves = any(os.readlink(link) == "/dev/fuse" for link in (process / "fd").iterdir())
+            if (
+                parent == os.getpid()
+                and serves
+                and os.fsencode(place) in (process / "cmdline").read_bytes().split(b"\0")
+            ):
+                os.kill(int(process.name), signal.SIGKILL)
+                killed.set()
 
 
 def all_of(run: Callable[..., Completed], cases: Sequence[str], order: Sequence[str], patience: float) -> Cases:
