@@ -16,9 +16,9 @@ Places are drawn anew in each round.
     pytest scenarios/test_bit_rot.py --fsstack-size=512M
     pytest scenarios/test_bit_rot.py --fsstack-size=512M --fsstack-kernel=KERNEL     what needs the device-mapper
 
-The device is read as a whole for each flip, so take a small one; XFS needs 300 MB. Controls: a filesystem without
-checksums of data must return wrong data for *every* flip in contents, or the flips do not reach them; one that
-authenticates or checks all of its contents must for *none*.
+The device is read as a whole for each flip, so take a small one; XFS needs 300 MB. Controls: what neither
+checks nor authenticates contents must return wrong data for *every* flip in them, or the flips do not reach them; what
+does must for *none*.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Flips(Sizes):
     shape: rot.Shape
 
 
-#: Without any check of contents, and nothing that hides where they are: the flips must be seen.
-UNCHECKED = ("ext4", "ext4-no-csum", "xfs")
+#: Without any check of contents, and with one copy of them: each flip must be seen.
+UNCHECKED = ("ext4", "ext4-no-csum", "xfs", "fscrypt", "encfs", "ecryptfs", "luks")
 #: They check all contents.
 CHECKED = ("btrfs", "btrfs-dup", "zfs", "bcachefs", "gocryptfs", "securefs", "cryfs", "encfs-paranoia")
 CHECKED_BELOW = ("luks-integrity", "luks-aead", "integrity", "raid1-integrity")

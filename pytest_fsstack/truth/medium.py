@@ -49,6 +49,10 @@ class Image:
         every = self.units.keys() | before.units.keys()
         return {unit for unit in every if self.units.get(unit) != before.units.get(unit)}
 
+    def since(self, before: Image) -> dict[Unit, bytes]:
+        """The units that were written since then."""
+        return {unit: self.units[unit] for unit in self.changed(before) if unit in self.units}
+
 
 def read(place: Place) -> Image:
     """All that is on a medium now. Raises OSError."""

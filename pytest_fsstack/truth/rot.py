@@ -14,7 +14,7 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -136,13 +136,14 @@ class Rotting:
             raise AssertionError(f"{stack.spec}: nothing of its files was found that could be flipped")
         with stack.taken_down(self._layer) as place:
             empty = medium.read(place)
-        seen.plant(stack.path, shape, seed)
+        # A device may hold what another stack was given: of the same files, it would be taken for this one's.
+        contents = f"{seed} {stack.spec}"
+        seen.plant(stack.path, shape, contents)
         stack.sync()
         with stack.taken_down(self._layer) as place:
             before = medium.read(place)
-        contents = seed
-        if not find_sectors(before, sectors(shape, seed).whole):
-            contents = seed + 1
+        if not find_sectors(before.since(empty), sectors(shape, contents).whole):
+            contents += " again"
             seen.overwrite(stack.path, shape, contents)
             stack.sync()
         sound = stack.fsck()
@@ -165,7 +166,7 @@ class Rotting:
                 raise AssertionError(f"{stack.spec}: nothing of its {kind} was found that could be flipped")
         self._seed = seed
 
-    def _check_written(self, seed: int) -> None:
+    def _check_written(self, seed: str) -> None:
         for name, content in list(seen.files(self.shape, seed).items())[: self.shape.large]:
             entry = self._written.entries.get(name)
             if entry is None or entry.contents != seen.digest_of(content):
@@ -268,7 +269,7 @@ class Sectors(NamedTuple):
     last: set[bytes]
 
 
-def sectors(shape: Shape, seed: int) -> Sectors:
+def sectors(shape: Shape, seed: int | str) -> Sectors:
     """Of all files of a shape."""
     whole, last = set(), set()
     for content in seen.files(shape, seed).values():
@@ -278,10 +279,10 @@ def sectors(shape: Shape, seed: int) -> Sectors:
     return Sectors(whole, last - {bytes(SECTOR)})
 
 
-def find_sectors(image: Image, known: set[bytes]) -> dict[Unit, list[int]]:
+def find_sectors(units: Mapping[Unit, bytes], known: set[bytes]) -> dict[Unit, list[int]]:
     """The units of a device that hold known sectors, and where in the unit these begin; every copy is found."""
     found: dict[Unit, list[int]] = {}
-    for unit, content in image.units.items():
+    for unit, content in units.items():
         starts = [start for start in range(0, len(content), SECTOR) if content[start : start + SECTOR] in known]
         if starts and not unit.file:
             found[unit] = starts
@@ -294,11 +295,12 @@ def strata_of_device(empty: Image, before: Image, now: Image, known: Sectors, si
     Contents are found by themselves; encrypted ones, as what lies together and was changed by writing others over them.
     All else that writing the files has changed is metadata, as is what else is not zero at the two ends of the device.
     """
-    found = find_sectors(now, known.whole)
-    together = medium.runs(now.changed(before) & now.units.keys()) if not found else []
+    written = now.since(empty)
+    found = find_sectors(written, known.whole)
+    together = medium.runs(now.since(before)) if not found else []
     whole = [unit for run in together if len(run) >= _RUN for unit in run]
-    own = found.keys() | find_sectors(now, known.last).keys() | set(whole)
-    changed = sorted((now.changed(empty) & now.units.keys()) - own)
+    own = found.keys() | find_sectors(written, known.last).keys() | set(whole)
+    changed = sorted(written.keys() - own)
     ends = [unit for unit in now.units if unit.offset < _ENDS or unit.offset >= size - _ENDS]
     fixed = sorted(set(ends) - own - set(changed))
 
@@ -324,7 +326,7 @@ def strata_of_files(empty: Image, before: Image, now: Image) -> dict[Kind, list[
     So are the files that were there before any, all other files, and all names.
     """
     inside = {name for name in medium.names(now) if ".ciphertext/" in f"/{name}"}
-    changed = {unit for unit in now.changed(before) & now.units.keys() if unit.file in inside}
+    changed = {unit for unit in now.since(before) if unit.file in inside}
     whole = sorted(unit for unit in changed if unit.offset)
     files = {unit.file for unit in whole}
     first = {unit.file for unit in empty.units}

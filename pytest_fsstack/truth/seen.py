@@ -48,7 +48,7 @@ class Shape:
         return self.large * self.size + self.small * 3000
 
 
-def files(shape: Shape, seed: int) -> dict[str, bytes]:
+def files(shape: Shape, seed: int | str) -> dict[str, bytes]:
     """The contents of all files by their paths, the large ones first; no two sectors of these are the same."""
     found = {
         f"large-{number}": random.Random(f"{seed} {number}").randbytes(shape.size) for number in range(shape.large)
@@ -60,7 +60,7 @@ def files(shape: Shape, seed: int) -> dict[str, bytes]:
     return found
 
 
-def plant(top: Path, shape: Shape, seed: int) -> None:
+def plant(top: Path, shape: Shape, seed: int | str) -> None:
     """Write the files of a shape, always the same ones for a seed; a link and an attribute where there can be some."""
     for name, content in files(shape, seed).items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def plant(top: Path, shape: Shape, seed: int) -> None:
         os.setxattr(top / "large-0", "user.rot", b"kept with the file")
 
 
-def overwrite(top: Path, shape: Shape, seed: int) -> None:
+def overwrite(top: Path, shape: Shape, seed: int | str) -> None:
     """Write the contents that another seed gives over the large files, in place."""
     for name, content in list(files(shape, seed).items())[: shape.large]:
         with (top / name).open("r+b", buffering=0) as file:

@@ -65,7 +65,7 @@ def test_encrypted_contents_are_what_changes_in_one_piece() -> None:
         device[3 * MIB : 3 * MIB + UNIT] = random.Random(id(device)).randbytes(UNIT)
         device[5 * MIB : 5 * MIB + UNIT] = b"k" * UNIT
     for device in empty, before, now:
-        device[4 * MIB : 4 * MIB + UNIT] = b"of another stack" * 256
+        device[4 * MIB : 4 * MIB + SHAPE.size] = CONTENTS["large-1"]  # of another stack, which was given the same
         device[0:100] = b"h" * 100
     last = image(bytes(now))
     strata = rot.strata_of_device(image(bytes(empty)), image(bytes(before)), last, KNOWN, 8 * MIB)
