@@ -704,6 +704,7 @@ NOT_OF_USERS = {
     "machine/mounts.py parse": "the kernel's own files",
     "options.py _positive": "passes on what its caller wants",
     "truth/contents.py": "how a stack differs from its model, which is a result",
+    "truth/exploring.py Patience.make": "the same",
     "truth/tree.py": "the same",
     "workloads/latency.py percentile": "of no operation, where each step has one at least",
 }
