@@ -119,7 +119,7 @@ def _existing(text: str) -> Path:
 
 def _target(text: str) -> Path:
     path = Path(text).absolute()
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # Path.is_dir raises for names that are too long
         raise ValueError(f"there is no directory {path.parent}")
     return path
 

@@ -144,7 +144,12 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         from pytest_fsstack.kernels import controller
 
         # Before pytest-xdist reads its options, which this sets.
-        config.pluginmanager.register(controller.start(config, session_of(config)), "fsstack-kernels")
+        try:
+            config.pluginmanager.register(controller.start(config, session_of(config)), "fsstack-kernels")
+        except KeyboardInterrupt:
+            # No session has begun that would catch it, and a first guest takes half a minute.
+            print("fsstack: interrupted before the guests were started")
+            return pytest.ExitCode.INTERRUPTED
     return None
 
 

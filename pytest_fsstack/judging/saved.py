@@ -7,6 +7,7 @@ from the samples when the results are read. The fields are described in docs/res
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import statistics
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 
+from pytest_fsstack.judging import shape
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.conditions import Discarded
 from pytest_fsstack.judging.repetition import Repetition
@@ -37,6 +39,11 @@ def schema() -> dict[str, Any]:
     text = resources.files("pytest_fsstack.judging").joinpath("results.schema.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    return schema()
 
 
 def dump(results: Results) -> dict[str, Any]:
@@ -63,6 +70,8 @@ def load(content: object) -> Results:
     if found not in _READ:
         which = "a newer" if found > FORMAT else "an older"
         raise FormatError(f"these results are of {which} pytest-fsstack: their format is {found}, this one's {FORMAT}")
+    if wrong := shape.problem({**content, "format": FORMAT}, _schema()):
+        raise FormatError(f"these results are damaged: {wrong}")
     try:
         environment, session = dict(content["environment"]), content["session"] if found == FORMAT else {}
         chains = [_read_chain(chain, environment.get("kernels") or {}) for chain in content["chains"]]
@@ -75,7 +84,7 @@ def load(content: object) -> Results:
             scale=session.get("scale") or "",
             labels=dict(session.get("labels") or {}),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(f"these results are damaged: {type(error).__name__}: {error}") from None
 
 
@@ -93,7 +102,10 @@ def loads(text: str) -> Results:
     """The results that `dumps` or `line` wrote. Raises `FormatError`."""
     try:
         return load(json.loads(text))
-    except json.JSONDecodeError as error:
+    except FormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        # Besides what is no JSON: numbers of thousands of digits, a thousand lists in each other.
         raise FormatError(f"these are not results of pytest-fsstack: no JSON: {error}") from None
 
 

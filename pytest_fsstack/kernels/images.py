@@ -47,7 +47,7 @@ def resolve(text: str, cache: Path) -> Kernel:
     if text == HOST:
         return Kernel(f"host-{_safe(platform.release())}")
     path = Path(text).absolute()
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for names that are too long
         raise KernelError(f"there is no {text}; name a vmlinuz, a kernel build tree, a .deb or .rpm, or `host`")
     if path.is_dir():
         return _in_directory(path)

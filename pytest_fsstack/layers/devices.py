@@ -315,12 +315,12 @@ def parse_device(text: str, *, size: int, overwrite: frozenset[str], discard: bo
         return RamDevice(size)
     if text.startswith("dir:"):
         path = Path(text.removeprefix("dir:")).absolute()
-        if not path.is_dir():
+        if not os.path.isdir(path):  # Path.is_dir raises for names that are too long
             raise ValueError(f"{text}: there is no directory {path}")
         return DirectoryDevice(path)
     if text.startswith("/"):
         path = Path(text)
-        if not path.exists():
+        if not os.path.exists(path):  # Path.exists raises for names that are too long
             raise ValueError(f"{text} does not exist; `lsblk` lists the block devices")
         if path.is_dir():
             raise ValueError(f"{text} is a directory; to use it as it is, write dir:{text}")

@@ -196,9 +196,14 @@ def _create(directory: Path) -> tuple[Path, int]:
     # It gets its name with its first line in it: a journal without a session would look like a dead one's.
     unfinished = path.with_suffix(".new")
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    session = Owner(os.getpid(), start_time(os.getpid()), _boot(), _pid_namespace())
-    _append(fd, {"session": vars(session)})
-    unfinished.rename(path)
+    try:
+        session = Owner(os.getpid(), start_time(os.getpid()), _boot(), _pid_namespace())
+        _append(fd, {"session": vars(session)})
+        unfinished.rename(path)
+    except BaseException:
+        os.close(fd)
+        unfinished.unlink(missing_ok=True)
+        raise
     return path, fd
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,8 @@ _DEV = Path("/dev")
 _HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}
 
 _DELIMITERS = re.compile(r"[,=:;|\"'(){}\[\]<>@+~\\]+")
+#: Of a word with more of them, all that a tool may take for a name would take seconds to look at.
+_MOST = 60
 #: How mount and libblkid name a device by what is on it, and ext4 one by its number.
 _INDIRECT = re.compile(r"(?<![A-Za-z])(?:(?:PART)?(?:UUID|LABEL)|ID)=|(?<!\w)journal_dev=")
 #: What the tool would find there is not what this process has there.
@@ -42,18 +44,26 @@ def reached(text: str, directories: bool = False, own: Container[str] = ()) -> s
     text = _WITHIN.sub("subvol", text)
     if tag := _INDIRECT.search(text):
         return f"the device that {tag[0]}... names"
-    for candidate in dict.fromkeys(_candidates(text)):
+    words = _words(text)
+    if any(len(_DELIMITERS.findall(word)) > _MOST for word in words):
+        return f"more names than can be looked at (over {_MOST} in a word)"
+    for candidate in dict.fromkeys(_candidates(words)):
         if found := _leads_to(candidate, directories, own):
             return found
     return None
 
 
-def _candidates(text: str) -> Iterator[str]:
-    """Whatever a tool may take for a name: each word, and what stands between any two delimiters in it."""
+def _words(text: str) -> list[str]:
+    """Those of the text as it is, and as a shell would read it."""
     words = text.split()
     with suppress(ValueError):  # no command line
         words += shlex.split(text)
-    for word in dict.fromkeys(words):
+    return list(dict.fromkeys(words))
+
+
+def _candidates(words: Iterable[str]) -> Iterator[str]:
+    """Whatever a tool may take for a name: each word, and what stands between any two delimiters in it."""
+    for word in words:
         found = list(_DELIMITERS.finditer(word))
         starts = [0, *(match.end() for match in found)]
         ends = [*(match.start() for match in found), len(word)]
@@ -75,8 +85,10 @@ def _attached(word: str) -> Iterator[str]:
 
 
 def _leads_to(word: str, directories: bool, own: Container[str]) -> str | None:
-    if not word or "\0" in word:
+    if not word:
         return None
+    if not _can_be_passed(word):
+        return "what no command can be given (a zero byte, or half a character)"
     if found := _block_device(word, own):
         return found
     if _DESCRIPTOR.match(word):
@@ -93,9 +105,16 @@ def _leads_to(word: str, directories: bool, own: Container[str]) -> str | None:
     return f"the file {word}"
 
 
+def _can_be_passed(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
+
+
 def _block_device(word: str, own: Container[str]) -> str | None:
     """A device by its path, by what tools look up in /dev, or by its number."""
-    if not word or "\0" in word:
+    if not word or not _can_be_passed(word):
         return None
     places = [Path(word)]
     if not word.startswith("/"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
     from pytest_fsstack.chains import StackParameter
@@ -115,7 +116,10 @@ class Builder:
 
         mounts.private_namespace()
         self._clean_up()
-        self._machine.enter_context(orphans.marked(self.journal))
+        try:
+            self._machine.enter_context(orphans.marked(self.journal))
+        except OSError as error:
+            pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
         self._machine.enter_context(processes.watched(orphans.VARIABLE))
 
     @contextlib.contextmanager

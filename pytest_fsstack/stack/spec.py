@@ -94,7 +94,8 @@ def parse(text: str) -> Pipe:
 
 def _characters(line: str, column: int) -> int:
     """`ast` counts columns in UTF-8 bytes; a caret needs characters."""
-    return len(line.encode()[:column].decode(errors="ignore"))
+    # A command line's bytes that are no text are here as surrogates, which have no encoding.
+    return len(line.encode(errors="replace")[:column].decode(errors="ignore"))
 
 
 @dataclass(frozen=True)

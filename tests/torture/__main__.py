@@ -8,44 +8,78 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.sessions import heed_signals
+from tests.torture.devices import exchanged, two_sessions, wrong_device
 from tests.torture.ending import killed, one_signal, teardowns
-from tests.torture.place import Figures, Place, Scenario, loop
+from tests.torture.faults import fault
+from tests.torture.guests import guests
+from tests.torture.inputs import inputs
+from tests.torture.place import LEFT, Figures, Place, Scenario, loop
+from tests.torture.secrets import secrets
+from tests.torture.shortage import shortage
 
-SCENARIOS: Mapping[str, Scenario] = {"one signal": one_signal, "SIGKILL": killed, "teardowns": teardowns}
-#: How often each is drawn: the first has most to get wrong, the last takes longest.
-WEIGHTS = {"one signal": 16, "SIGKILL": 3, "teardowns": 1}
-#: What may happen: a signal may be drawn for a moment after the session's end, and after SIGKILL a disk may hold what
-#: nothing proves to be the session's, so that it needs to be given over again.
-HARMLESS = ("tries", "teardowns", "too late", "unproved")
+SCENARIOS: Mapping[str, Scenario] = {
+    "one signal": one_signal,
+    "SIGKILL": killed,
+    "teardowns": teardowns,
+    "faults": fault,
+    "shortage": shortage,
+    "wrong device": wrong_device,
+    "exchanged": exchanged,
+    "two sessions": two_sessions,
+    "inputs": inputs,
+    "secrets": secrets,
+}
+#: Guests take minutes, so they are there only if asked for.
+ASKED_FOR: Mapping[str, Scenario] = {"guests": guests}
+#: How often each is drawn: those with most to get wrong most, and those that take longest least.
+WEIGHTS = {
+    **{"one signal": 16, "SIGKILL": 6, "teardowns": 1, "faults": 16, "shortage": 8, "wrong device": 10},
+    **{"exchanged": 2, "two sessions": 2, "inputs": 7, "secrets": 2, "guests": 3},
+}
+#: What may happen. `cases`: calls that went wrong, inputs, devices, texts that were searched. `controls`: what had to
+#: fail or be found did. `too late`: the signal was drawn for a moment after the session's end. `not needed`: the
+#: session passed, or skipped with a reason, without what went wrong. `unproved`: after SIGKILL a disk may hold what
+#: nothing proves to be the session's, so that it needs to be given over again. `admitted`: what could not be undone
+#: because of what went wrong was named, and the next session undid it.
+HARMLESS = ("tries", "cases", "controls", "teardowns", "too late", "not needed", "unproved", "admitted")
 COLUMNS = (
     *HARMLESS,
-    *("not begun", "hung", "swallowed", "wrong exit code", "traceback", "unlabelled"),
-    *("journals", "directories", "loops", "mounts", "processes"),
+    *("not begun", "hung", "swallowed", "wrong exit code", "traceback", "wrong report", "out of order", "unlabelled"),
+    *("left", "not refused", "bytes written", "outside", "secrets seen", "failed controls"),
 )
 #: More than processors, since sessions that wait for their signal need none.
 WORKERS = 3
 
 
-def torture(seconds: float, seed: int, names: list[str]) -> tuple[dict[str, Figures], list[str]]:
-    """The figures of each scenario, and what was wrong."""
+def torture(
+    seconds: float, seed: int, names: list[str], say: Callable[[str], object] = lambda complaint: None
+) -> tuple[dict[str, Figures], list[str]]:
+    """The figures of each scenario, and what was wrong, which is said at once as well."""
     deadline = time.monotonic() + seconds
+    known = {**SCENARIOS, **ASKED_FOR}
+    # Each of them at first, whatever time that takes.
+    first = deque(names)
 
     def work(number: int) -> tuple[dict[str, Figures], list[str]]:
         found: dict[str, Figures] = {name: Counter() for name in names}
         drawn = random.Random(f"{seed} {number}")
         with tempfile.TemporaryDirectory(prefix="torture-", dir="/var/tmp") as name, loop(Path(name)) as device:
             place = Place(Path(name), device, drawn)
-            # Each of them at first, by one of the workers.
-            chosen = names[number % len(names)]
-            while time.monotonic() < deadline:
-                found[chosen] += Counter({"tries": 1}) + SCENARIOS[chosen](place)
-                (chosen,) = drawn.choices(names, [WEIGHTS[name] for name in names])
+            while first or time.monotonic() < deadline:
+                try:
+                    chosen = first.popleft()
+                except IndexError:
+                    (chosen,) = drawn.choices(names, [WEIGHTS[name] for name in names])
+                before = len(place.complaints)
+                found[chosen] += Counter({"tries": 1}) + known[chosen](place)
+                for complaint in place.complaints[before:]:
+                    say(f"{chosen}: {complaint}\n")
         return found, place.complaints
 
     totals: dict[str, Figures] = {name: Counter() for name in names}
@@ -59,10 +93,22 @@ def torture(seconds: float, seed: int, names: list[str]) -> tuple[dict[str, Figu
 
 
 def table(totals: Mapping[str, Figures]) -> str:
-    columns = [*COLUMNS, *sorted({kind for figures in totals.values() for kind in figures} - set(COLUMNS))]
-    rows = [["", *columns], *([name, *(str(figures[kind]) for kind in columns)] for name, figures in totals.items())]
+    """A row for each kind of figure, a column for each scenario, and their sums."""
+    summed = {name: _in_columns(figures) for name, figures in totals.items()}
+    kinds = [*COLUMNS, *sorted({kind for figures in summed.values() for kind in figures} - set(COLUMNS))]
+    sums: Figures = sum(summed.values(), Counter())
+    rows = [["", *summed, "all"]]
+    rows += [[kind, *(str(figures[kind]) for figures in [*summed.values(), sums])] for kind in kinds]
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def _in_columns(figures: Figures) -> Figures:
+    """With all that was left behind in one figure: the complaints say what it was."""
+    found: Figures = Counter()
+    for kind, count in figures.items():
+        found["left" if kind in LEFT else kind] += count
+    return found
 
 
 def wrong(totals: Mapping[str, Figures]) -> int:
@@ -73,17 +119,19 @@ def wrong(totals: Mapping[str, Figures]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to go on (default: 60)")
-    parser.add_argument("--seed", type=int, default=None, help="draw the same moments again")
-    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; repeat it for several")
+    parser.add_argument("--seed", type=int, default=None, help="draw the same moments, calls, devices and inputs again")
+    parser.add_argument(
+        "--scenario", action="append", choices=[*SCENARIOS, *ASKED_FOR], help="only this one; repeat it for several"
+    )
+    parser.add_argument("--guests", action="store_true", help="end sessions in guests as well (QEMU; minutes)")
     given = parser.parse_args()
     if os.geteuid():
         parser.error("needs root: it makes loop devices and mounts")
     heed_signals()
     seed = random.randrange(2**32) if given.seed is None else given.seed
     print(f"--seed={seed}", flush=True)
-    totals, complaints = torture(given.seconds, seed, given.scenario or list(SCENARIOS))
-    for complaint in complaints:
-        print(complaint, end="\n\n")
+    names = given.scenario or [*SCENARIOS, *(ASKED_FOR if given.guests else ())]
+    totals, _ = torture(given.seconds, seed, names, lambda complaint: print(complaint, flush=True))
     print(table(totals))
     return 1 if wrong(totals) or not all(figures["tries"] for figures in totals.values()) else 0
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.torture.place import HUNG, Figures, Place, ended_by, stacks
+from tests.torture.place import HUNG, Figures, Place, ended_by, quick_stacks, stacks
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Seconds that a session of this length takes, roughly: the moments are drawn from these.
@@ -19,8 +19,9 @@ _LIFE = 2.5
 
 
 def one_signal(place: Place) -> Figures:
-    """One signal; sometimes a second one, of the same kind, that hurries."""
+    """One signal; sometimes a second one, of the same kind, that hurries; to pytest or to its whole process group."""
     chosen = place.random.sample(stacks(), 2)
+    group = place.random.random() < 0.3
     number = place.random.choice(ENDING)
     count = place.random.choice((1, 1, 1, 2))
     moment, pause = place.random.uniform(0, _LIFE), place.random.uniform(0, 0.5)
@@ -32,20 +33,23 @@ def one_signal(place: Place) -> Figures:
             return Counter({"not begun": 1})
         time.sleep(moment)
         late = place.over
-        code = ended_by(process, [number] * count, pause)
+        code = ended_by(process, [number] * count, pause, group=group)
+    what = f"{count} {number.name} at {moment:.3f} s{' to its group' if group else ''}"
     if code is None:
-        place.complain(f"hangs after {count} {number.name} at {moment:.3f} s")
+        place.complain(f"hangs after {what}")
         found["hung"] += 1
     elif late or (place.over and code == -number):
         # It came when all was over, so it ended the interpreter, or nothing.
         found["too late"] += 1
     elif code != 128 + number:
-        place.complain(f"{count} {number.name} at {moment:.3f} s: exit code {code}")
+        place.complain(f"{what}: exit code {code}")
         found["wrong exit code" if code else "swallowed"] += 1
     elif "Traceback" in place.output:
         place.complain("a traceback")
         found["traceback"] += 1
     found += place.figures_of_what_is_left(process.pid)
+    if not late:
+        found += place.out_of_order(what)
     found += place.unlabelled()
     if found["unlabelled"]:
         place.give_over()
@@ -53,8 +57,8 @@ def one_signal(place: Place) -> Figures:
 
 
 def teardowns(place: Place) -> Figures:
-    """Every stack is built and taken down, by a session that gets less of the processors than others do."""
-    chosen = place.random.sample(stacks(), len(stacks()))
+    """Some stacks are built and taken down, by a session that gets less of the processors than others do."""
+    chosen = place.random.sample(quick_stacks(), min(7, len(quick_stacks())))
     place.write(*chosen)
     found: Figures = Counter()
     with busy_processors(), place.session("--fsstack-rounds=1", "-k", "python", before=["nice", "-n", "19"]) as process:
@@ -90,20 +94,26 @@ def busy_processors() -> Iterator[None]:
 
 
 def killed(place: Place) -> Figures:
-    """SIGKILL: the kernel takes away what stands, and no child goes on."""
+    """SIGKILL, to pytest or to its whole process group: the kernel takes away what stands, and no child goes on.
+
+    What it cannot take away, the next session does, or else a clean-up that was asked for.
+    """
     chosen = place.random.sample(stacks(), 2)
     moment = place.random.uniform(0, _LIFE)
+    group = place.random.random() < 0.5
     place.write(*chosen)
     with place.session("--fsstack-rounds=4") as process:
         if not place.begun:
             place.complain("the session did not begin")
             return Counter({"not begun": 1})
         time.sleep(moment)
-        process.kill()
+        (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
     found: Figures = Counter()
     # These are for the clean-up.
     found += place.figures_of_what_is_left(process.pid, allowed=("journals", "directories"))
+    if place.random.random() < 0.5:
+        found += _next_session(place, process.pid)
     with place.session("--fsstack-cleanup") as cleaning:
         cleaning.wait()
     if f"left alone: disk {place.device}" in place.output:
@@ -114,3 +124,23 @@ def killed(place: Place) -> Figures:
     found += place.figures_of_what_is_left(process.pid)
     place.give_over()
     return found
+
+
+def _next_session(place: Place, pid: int) -> Figures:
+    """It undoes what proves to be the dead one's, but for what a disk holds, and says so in one line."""
+    left = place.left(pid)
+    place.write("ext2")
+    with place.session("--fsstack-rounds=1", device="loop") as process:
+        code = process.wait(HUNG)
+    found: Figures = Counter()
+    if code:
+        place.complain(f"the session after one that was killed: exit code {code}")
+        found["wrong exit code"] += 1
+    told = [line for line in place.output.splitlines() if f"of process {pid}" in line or "left alone" in line]
+    if left["directories"] and not told and not place.left(pid)["directories"]:
+        # Some other session of this machine may have come first, and have said it.
+        found["said by another"] += 1
+    if len(told) > 1:
+        place.complain(f"the session after one that was killed says more than a line: {told}")
+        found["wrong report"] += 1
+    return found + place.figures_of_what_is_left(pid, what="after the next session", allowed=("journals",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -20,11 +21,17 @@ from pytest_fsstack.stack.model import Stack
 from tests.sessions import FEW_PLUGINS
 
 #: Small, quick to build, and as unlike each other as these can be.
-STACKS = ("ext4", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", "ext4 | bind", "ext4 | loop(size='16M') | ext2")
+STACKS = (
+    *("ext4", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", "ext4 | bind", "ext4 | loop(size='16M') | ext2"),
+    *("ext3", "luks | ext4", "lvm | ext4", "raid | ext4", "integrity | ext4", "linear | xfs", "f2fs", "ntfs3g"),
+    *("ext4 | securefs", "ext4 | fscrypt", "ext4 | ecryptfs", "ext4 | overlay(lower='app:base')"),
+)
+#: These take many seconds to build, or to take down.
+SLOW = ("zfs", "ext4 | cryfs")
 #: The smallest device that all of them fit on: XFS needs 300 MB.
 SIZE = 304 << 20
 #: Seconds after which a session counts as hung.
-HUNG = 90.0
+HUNG = 150.0
 
 _TEST = """
 import time
@@ -45,7 +52,22 @@ class TestIt:
 """
 
 _CONFTEST = """
+import contextlib
 import pytest
+from pytest_fsstack.layers import BUILT_IN
+
+def noting(name, opened):
+    @contextlib.contextmanager
+    def note(self, below, site, depth):
+        with open({order!r}, "a") as order, contextlib.ExitStack() as undo:
+            with opened(self, below, site, depth) as place:
+                print("+", depth, name, file=order, flush=True)
+                undo.callback(print, "-", depth, name, file=order, flush=True)
+                yield place
+    return note
+
+for name, layer, opened in [(name, layer, layer.opened) for name, layer in BUILT_IN.items()]:
+    layer.opened = noting(name, opened)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
@@ -58,10 +80,23 @@ def pytest_unconfigure(config):
 
 Figures = Counter[str]
 
+#: What a session can leave behind.
+LEFT = ("journals", "directories", "loops", "mounts", "processes")
+
+
+@functools.cache
+def _buildable(texts: tuple[str, ...]) -> list[str]:
+    return [text for text in texts if not needs.missing(Stack.parse(text, BUILT_IN).needs())]
+
 
 def stacks() -> list[str]:
     """Those that this machine can build."""
-    return [text for text in STACKS if not needs.missing(Stack.parse(text, BUILT_IN).needs())]
+    return _buildable(STACKS + SLOW)
+
+
+def quick_stacks() -> list[str]:
+    """Those of them that a session builds and takes down within seconds."""
+    return _buildable(STACKS)
 
 
 @dataclass
@@ -79,26 +114,35 @@ class Place:
     def write(self, *stacks: str) -> None:
         """The test file of the next session."""
         (self.directory / "test_it.py").write_text(_TEST.format(stacks=", ".join(map(repr, stacks))))
-        (self.directory / "conftest.py").write_text(_CONFTEST)
+        (self.directory / "conftest.py").write_text(_CONFTEST.format(order=str(self.directory / "order")))
         (self.directory / "pytest.ini").write_text("[pytest]\n")
-        for name in "begun", "over", "output", "out.json":
+        for name in "begun", "over", "output", "out.json", "order":
             (self.directory / name).unlink(missing_ok=True)
 
-    def command(self, *arguments: str) -> list[str]:
-        where = [f"--basetemp={self.directory / 'tmp'}", f"--fsstack-device={self.device}"]
+    def command(self, *arguments: str, device: str = "") -> list[str]:
+        where = [f"--basetemp={self.directory / 'tmp'}", f"--fsstack-device={device or self.device}"]
         return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *where, *arguments]
 
+    def environment(self) -> dict[str, str]:
+        """Of a session."""
+        return {**os.environ, **FEW_PLUGINS}
+
     @contextlib.contextmanager
-    def session(self, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-        """A session that runs its first test soon, or has ended before; `before` its command stand others' words."""
+    def session(
+        self, *arguments: str, before: Sequence[str] = (), device: str = ""
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A session that runs its first test soon, or has ended before; `before` its command stand others' words.
+
+        It has the place's disk if no other device is named.
+        """
         with (self.directory / "output").open("wb") as output:
             process = subprocess.Popen(
-                [*before, *self.command(*arguments)],
+                [*before, *self.command(*arguments, device=device)],
                 cwd=self.directory,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, **FEW_PLUGINS},
+                env=self.environment(),
             )
             try:
                 commands.wait_until(lambda: self.begun or process.poll() is not None, HUNG)
@@ -146,7 +190,9 @@ class Place:
                     found["processes"].append((process / "cmdline").read_bytes().decode(errors="replace"))
         return found
 
-    def figures_of_what_is_left(self, pid: int, *, allowed: Sequence[str] = (), seconds: float = 5.0) -> Figures:
+    def figures_of_what_is_left(
+        self, pid: int, *, what: str = "", allowed: Sequence[str] = (), seconds: float = 5.0
+    ) -> Figures:
         """One for each kind of thing, but those `allowed`, that is still there after so many seconds."""
 
         def found() -> dict[str, list[str]]:
@@ -155,8 +201,59 @@ class Place:
         commands.wait_until(lambda: not found(), seconds)
         left = found()
         if left:
-            self.complain(f"left behind: {left}")
+            self.complain(f"{what}: left behind: {left}")
         return Counter(dict.fromkeys(left, 1))
+
+    def out_of_order(self, what: str = "") -> Figures:
+        """Whether a layer was taken down before one that stood on it, or not at all."""
+        order = self.directory / "order"
+        standing: list[str] = []
+        for line in order.read_text().splitlines() if order.exists() else []:
+            sign, _, layer = line.partition(" ")
+            if sign == "+":
+                standing.append(layer)
+            elif not standing or standing.pop() != layer:
+                standing.append(f"{layer} before its time")
+                break
+        if standing:
+            self.complain(f"{what}: not taken down, or in another order: {standing}")
+            return Counter({"out of order": 1})
+        return Counter()
+
+    def put_in_order(self, what: str = "", *, admitted: bool = False) -> Figures:
+        """Have what the session could not undo undone by the next one; the disk has its label, or it was said why not.
+
+        `admitted`: the session had a reason to say so.
+        """
+        found: Figures = Counter()
+        said = self.output
+        if not guard.labelled(self.device) and not self._blank():
+            if admitted and str(self.device) in said:
+                found["admitted"] += 1
+            else:
+                self.complain(f"{what}: the device has no label")
+                found["unlabelled"] += 1
+            self.give_over()
+        else:
+            found += self.unlabelled()
+        if self.journals():
+            found["admitted"] = 1
+            with self.session("--fsstack-cleanup") as cleaning:
+                cleaning.wait()
+            for journal in self.journals():
+                journal.unlink()
+        return found
+
+    def journals(self) -> list[Path]:
+        """Those that sessions of this place have left."""
+        mine = f"{self.directory}/".encode(), str(self.device).encode() + b'"'
+        found = []
+        for journal in Path("/run/pytest-fsstack").glob("*"):
+            with contextlib.suppress(OSError):
+                content = journal.read_bytes()
+                if any(word in content for word in mine) and not Path("/proc", journal.name.split("-")[0]).exists():
+                    found.append(journal)
+        return found
 
     def unlabelled(self) -> Figures:
         """Whether the device does not carry the scratch label, as it must after every orderly end.
@@ -205,13 +302,16 @@ def loop(directory: Path) -> Iterator[Path]:
 Scenario = Callable[[Place], Figures]
 
 
-def ended_by(process: subprocess.Popen[bytes], numbers: Sequence[signal.Signals], pause: float) -> int | None:
+def ended_by(
+    process: subprocess.Popen[bytes], numbers: Sequence[signal.Signals], pause: float, *, group: bool = False
+) -> int | None:
     """Send these signals, `pause` seconds after each other; the exit code, or None if the session hangs."""
     for index, number in enumerate(numbers):
         if index:
             time.sleep(pause)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, number)  # not waited for, so that the number is still its own
+            # Not waited for, so that the number is still its own.
+            (os.killpg if group else os.kill)(process.pid, number)
     try:
         return process.wait(HUNG)
     except subprocess.TimeoutExpired:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +92,10 @@ def chains(draw: st.DrawFn) -> ChainResults:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
-    st.lists(chains(), max_size=2), st.dictionaries(NAMES, JSON, max_size=3), st.sampled_from(["", "interrupted", "-x"])
+    st.lists(chains(), max_size=2),
+    # Of what the schema knows of a machine, the types are checked.
+    st.dictionaries(NAMES.map("own {}".format), JSON, max_size=3),
+    st.sampled_from(["", "interrupted", "-x"]),
 )
 def test_what_is_saved_is_what_is_read(
     found: list[ChainResults], environment: dict[str, Any], interrupted: str
@@ -131,8 +136,11 @@ def test_it_is_json_that_every_reader_takes() -> None:
         ({"format": "2"}, "no number under 'format'"),
         ({"format": None}, "no number under 'format'"),
         ({"chains": [{}]}, "damaged: KeyError: 'id'"),
-        ({"chains": None}, "damaged: TypeError"),
-        ({"environment": 3}, "damaged: TypeError"),
+        ({"chains": None}, "damaged: it.chains is None where array belongs"),
+        ({"environment": 3}, "damaged: it.environment is 3 where object belongs"),
+        ({"environment": {"kernel": "6.1"}}, "damaged: it.environment.kernel is '6.1' where object belongs"),
+        ({"session": {"labels": {"a": 1}}}, "damaged: it.session.labels.a is 1 where string belongs"),
+        ({"environment": {"memory": 10**400}}, "damaged: it.environment.memory is 10+... where integer belongs"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_the_reason(change: dict[str, Any], reason: str) -> None:
@@ -295,3 +303,27 @@ def test_what_a_step_was_asked_to_do_is_saved_once() -> None:
     validate(content)
     assert content["chains"][0]["steps"][0]["work"] == work
     assert saved.load(content).chains[0].work == {"s": work}
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "9" * 5000, '{"format": NaN}', "\ud800", "\0"])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="these are not results of pytest-fsstack"):
+        saved.loads(text)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+def test_what_has_another_value_somewhere_is_refused_or_read(data: st.DataObject) -> None:
+    content = json.loads(saved.dumps(one()))
+    holder, key = data.draw(st.sampled_from(list(places(content))))
+    holder[key] = data.draw(JSON)
+    with contextlib.suppress(FormatError):
+        saved.dumps(saved.load(content))
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """All that holds something, and where."""
+    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        yield node, key
+        if isinstance(value, (dict, list)):
+            yield from places(value)

@@ -72,6 +72,7 @@ def test_the_running_kernel_needs_no_machine(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("missing", None, "there is no .*; name a vmlinuz, a kernel build tree"),
+        ("a" * 5000, None, "there is no .*; name a vmlinuz, a kernel build tree"),
         ("text", b"hello", "is not a kernel image"),
         ("empty.deb", b"", "cannot unpack .*empty.deb"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -608,3 +609,14 @@ def test_a_disk_with_its_label_needs_nothing(journals: Path, disk: dict[str, obj
     disk["labelled"] = True
     assert cleanup(journals) == []
     assert not path.exists()
+
+
+def test_where_there_is_no_room_nothing_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    thing = journal.Kind("thing", lambda facts: True, lambda facts: "undone")
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"), Journal(tmp_path / "journal").entry(thing, name="x"):
+        pytest.fail("it was begun")
+    assert list((tmp_path / "journal").iterdir()) == []

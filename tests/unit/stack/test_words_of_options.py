@@ -58,6 +58,17 @@ def test_each_text_option_of_each_layer(layer: str, name: str) -> None:
         Stack.parse(f"{layer}({name}='x={ELSEWHERE}'{more})", BUILT_IN)
 
 
+@pytest.mark.parametrize("word", [r"\0", r"-L a\0b", r"\ud800", r"a=\udfff,b"])
+def test_what_no_command_can_be_given_is_refused(word: str) -> None:
+    with pytest.raises(SpecError, match="mkfs reaches what no command can be given"):
+        Stack.parse(f"ext4(mkfs='{word}')", BUILT_IN)
+
+
+def test_a_word_of_hundreds_of_parts_is_refused_and_not_looked_through_for_minutes() -> None:
+    with pytest.raises(SpecError, match="mkfs reaches more names than can be looked at"):
+        Stack.parse(f"ext4(mkfs='{'a=b,' * 300}')", BUILT_IN)
+
+
 def test_the_caret_shows_the_option() -> None:
     text = f"luks | ext4(mount='noatime', mkfs='-z {ELSEWHERE}') | bind"
     with pytest.raises(SpecError, match=f"ext4: mkfs reaches the path {ELSEWHERE}; a stack may write to") as caught:

@@ -1,0 +1,323 @@
+"""Devices that are somebody else's: whatever is on them and whoever uses them, not a byte of them changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from pytest_fsstack.machine import commands, guard
+from tests.real.conftest import Loop
+from tests.real.machine.test_foreign_contents import BY_HAND, TOOLS
+from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running
+from tests.torture.place import HUNG, Figures, Place
+
+_MIB = 1 << 20
+_SIZE = 320 * _MIB
+_BLOCK = 64 << 10
+
+#: How a session may be told of the device, besides by its name.
+_UNHEARD = ("", "", "addopts = --fsstack-overwrite={device}", "fsstack_overwrite = {device}")
+
+_FLIP = """
+import os
+
+left = [{after}]
+
+def pytest_runtest_setup(item):
+    if left[0] == 0:
+        os.symlink({other!r}, "new")
+        os.replace("new", {link!r})
+    left[0] -= 1
+"""
+
+
+def wrong_device(place: Place) -> Figures:
+    """A device that is not given over: something is on it, or somebody uses it, or both."""
+    with _foreign(place) as (loop, on_it):
+        name = place.random.choice(sorted(_USES))
+        if name == "mounted" and on_it not in ("ext4", "xfs", "btrfs"):
+            name = "open"
+        with ExitStack() as using:
+            using.enter_context(_USES[name](loop, place))
+            what = f"{on_it}, {name}"
+            path = _named(place, loop.path, using)
+            # Nobody gives over what is in use, not even with the flag.
+            flag = place.random.random() < 0.5 and name != "idle"
+            before = _blocks(loop)
+            found = _guarded(place, what, path, flag)
+            unheard = place.random.choice(_UNHEARD).format(device=path)
+            code = _session(place, str(path), *([f"--fsstack-overwrite={path}"] if flag else []), ini=unheard)
+            # An ini may not hold the flag at all, which is said before a device is looked at.
+            refused = "will not be overwritten" in place.output or (unheard and "overwrite" in place.output)
+            if code != 4 or not refused:
+                place.complain(f"{what}, by {path}, flag {flag}, ini {unheard!r}: exit code {code}")
+                found["not refused"] += 1
+            found += _written(place, what, before, _blocks(loop))
+        if place.random.random() < 0.2:
+            found += _control(place, loop)
+    return found + Counter({"cases": 1})
+
+
+def exchanged(place: Place) -> Figures:
+    """Between two tests of a session its device's name comes to lead to another device, blank or not."""
+    with _foreign(place, blank=place.random.random() < 0.3) as (other, on_it):
+        link = place.directory / "link"
+        link.symlink_to(place.device)
+        after = place.random.randint(0, 3)
+        before = _blocks(other)
+        place.write("ext4", "ext2", "ext3")
+        conftest = place.directory / "conftest.py"
+        conftest.write_text(conftest.read_text() + _FLIP.format(after=after, other=str(other.path), link=str(link)))
+        with place.session("--fsstack-rounds=2", device=str(link)) as process:
+            code = process.wait(HUNG)
+        link.unlink()
+        what = f"exchanged for {on_it} before test {after + 1}"
+        found: Figures = _written(place, what, before, _blocks(other))
+        if code != 1 or "is not the device any more that it was at first" not in place.output:
+            place.complain(f"{what}: exit code {code}")
+            found["not refused"] += 1
+        if "Traceback" in place.output:
+            place.complain(f"{what}: a traceback")
+            found["traceback"] += 1
+        found += place.figures_of_what_is_left(process.pid, what=what)
+        found += place.unlabelled()
+    return found + Counter({"cases": 1})
+
+
+def two_sessions(place: Place) -> Figures:
+    """A second session comes to a device at some moment of the first one's life."""
+    place.write("ext4", "ext4 | bind")
+    found: Figures = Counter({"cases": 1})
+    with place.session("--fsstack-rounds=3", "-v") as first:
+        if not place.begun:
+            place.complain("the session did not begin")
+            return Counter({"not begun": 1})
+        time.sleep(place.random.uniform(0, 2))
+        second = subprocess.run(
+            [*place.command("--fsstack-rounds=1"), f"--basetemp={place.directory / 'tmp2'}"],
+            cwd=place.directory,
+            capture_output=True,
+            text=True,
+            timeout=HUNG,
+            env=place.environment(),
+        )
+        late = first.poll() is not None
+        code = first.wait(HUNG)
+    if code:
+        place.complain(f"the first of two sessions: exit code {code}")
+        found["wrong exit code"] += 1
+    if late:
+        found["too late"] += 1
+    elif second.returncode != 4 or "is testing it" not in second.stdout + second.stderr:
+        # It may have ended in the moment between.
+        if place.over and second.returncode == 0:
+            found["too late"] += 1
+        else:
+            place.complain(f"the second of two sessions: {second.returncode}: {second.stdout + second.stderr}")
+            found["not refused"] += 1
+    found += place.figures_of_what_is_left(first.pid)
+    return found + place.unlabelled()
+
+
+# -- what is on it -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _foreign(place: Place, *, blank: bool = False) -> Iterator[tuple[Loop, str]]:
+    """A loop device with something on it, and what that is."""
+    image = place.directory / "foreign"
+    with image.open("wb") as file:
+        file.truncate(_SIZE)
+    loop = Loop(Path(_run("losetup", "-f", "--show", str(image)).strip()), image)
+    try:
+        kinds = [kind for kind, tool in TOOLS.items() if commands.which(tool[0])]
+        # These need a driver that tells of them, or a second go.
+        kinds = [kind for kind in kinds if kind not in ("md", "bcache")]
+        kind = "blank" if blank else place.random.choice([*kinds, *BY_HAND, "noise"])
+        if kind in BY_HAND:
+            BY_HAND[kind](loop)
+        elif kind == "noise":
+            _noise(place, loop)
+        elif kind != "blank":
+            _run(*TOOLS[kind], str(loop.path), *(("77824",) if kind == "ext4 at 1 MiB" else ()), stdin="passphrase")
+        yield loop, kind
+    finally:
+        _run("losetup", "-d", str(loop.path))
+        image.unlink()
+
+
+def _noise(place: Place, loop: Loop) -> None:
+    """Some bytes anywhere in the first or last 16 MiB, where all is read, or long enough to meet one of the samples."""
+    length = place.random.randint(1, 5000)
+    start = place.random.choice((0, _SIZE - 16 * _MIB))
+    offset = start + place.random.randrange(16 * _MIB - length)
+    if place.random.random() < 0.3:
+        length, offset = 4 * _MIB, place.random.randrange(20, 280) * _MIB
+    loop.write(b"\x01" + place.random.randbytes(length - 1), offset)
+
+
+def _blocks(loop: Loop) -> dict[int, int]:
+    """A sum of each block that is not empty."""
+    found = {}
+    fd = os.open(loop.path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fd = os.open(loop.image, os.O_RDONLY)
+    try:
+        offset, size = 0, os.fstat(fd).st_size
+        while offset < size:
+            try:
+                offset = os.lseek(fd, offset, os.SEEK_DATA) // _BLOCK * _BLOCK
+            except OSError:  # nothing but a hole
+                break
+            data = os.pread(fd, _BLOCK, offset)
+            if data.strip(b"\0"):
+                found[offset] = zlib.crc32(data)
+            offset += _BLOCK
+    finally:
+        os.close(fd)
+    return found
+
+
+def _written(place: Place, what: str, before: dict[int, int], after: dict[int, int]) -> Figures:
+    changed = [offset for offset in before.keys() | after.keys() if before.get(offset) != after.get(offset)]
+    if changed:
+        place.complain(f"{what}: written to, in {len(changed)} blocks of 64 KiB from {min(changed)} on")
+    return Counter({"bytes written": len(changed) * _BLOCK}) if changed else Counter()
+
+
+# -- who uses it -------------------------------------------------------------------------------------------------------
+
+Use = Callable[[Loop, Place], AbstractContextManager[object]]
+
+
+@contextlib.contextmanager
+def _mounted(loop: Loop, place: Place) -> Iterator[None]:
+    target = place.directory / "mounted"
+    target.mkdir(exist_ok=True)
+    # Without writing: nothing that the kernel itself does shall be taken for the session's.
+    done = subprocess.run(["mount", "-o", "ro", loop.path, target], capture_output=True)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    try:
+        yield
+    finally:
+        _run("umount", str(target))
+
+
+@contextlib.contextmanager
+def _open(loop: Loop, place: Place) -> Iterator[None]:
+    mode = place.random.choice((os.O_RDONLY, os.O_RDWR, os.O_RDONLY | os.O_EXCL))
+    fd = os.open(loop.path, mode)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _behind_a_loop(loop: Loop, place: Place) -> Iterator[None]:
+    above = _run("losetup", "-f", "--show", str(loop.path)).strip()
+    try:
+        yield
+    finally:
+        _run("losetup", "-d", above)
+
+
+@contextlib.contextmanager
+def _read_only(loop: Loop, place: Place) -> Iterator[None]:
+    _run("blockdev", "--setro", str(loop.path))
+    try:
+        yield
+    finally:
+        _run("blockdev", "--setrw", str(loop.path))
+
+
+@contextlib.contextmanager
+def _locked(loop: Loop, place: Place) -> Iterator[None]:
+    with guard.held(loop.path, overwrite=True):
+        yield
+
+
+def _hidden(code: str) -> Use:
+    return lambda loop, place: running(code, loop.path)
+
+
+_USES: dict[str, Use] = {
+    "idle": lambda loop, place: contextlib.nullcontext(),
+    "mounted": _mounted,
+    "open": _open,
+    "behind a loop device": _behind_a_loop,
+    "read-only": _read_only,
+    "held by another session": _locked,
+    "open in a thread whose process seems dead": _hidden(MAIN_THREAD_ENDED),
+    "open in a thread with descriptors of its own": _hidden(DESCRIPTORS_OF_ITS_OWN),
+    "mapped into memory": _hidden(MAPPING),
+}
+
+
+# -- how it is named, and what a session makes of it -------------------------------------------------------------------
+
+
+def _named(place: Place, path: Path, undo: ExitStack) -> Path:
+    """The device by its name, by a link, or by a node of its own."""
+    how = place.random.choice(("name", "name", "link", "node"))
+    if how == "name":
+        return path
+    name = place.directory / "other name"
+    undo.callback(name.unlink)
+    if how == "link":
+        name.symlink_to(path)
+    else:
+        status = path.stat()
+        os.mknod(name, status.st_mode, status.st_rdev)
+    return name
+
+
+def _guarded(place: Place, what: str, path: Path, flag: bool) -> Figures:
+    """The guard itself, in this process."""
+    try:
+        with guard.claimed(path, overwrite=flag):
+            pass
+    except guard.Refused:
+        return Counter()
+    place.complain(f"{what}: claimed by {path}")
+    return Counter({"not refused": 1})
+
+
+def _session(place: Place, device: str, *arguments: str, ini: str = "") -> int:
+    place.write("ext4")
+    (place.directory / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
+    with place.session("--fsstack-rounds=1", *arguments, device=device) as process:
+        try:
+            return process.wait(HUNG)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return -1
+
+
+def _control(place: Place, loop: Loop) -> Figures:
+    """The same device, idle and given over: it is written to, or the figures above would prove nothing."""
+    before = _blocks(loop)
+    code = _session(place, str(loop.path), f"--fsstack-overwrite={loop.path}")
+    if code == 0 and before != _blocks(loop):
+        return Counter({"controls": 1})
+    place.complain(f"given over, and not written to: exit code {code}")
+    return Counter({"failed controls": 1})
+
+
+def _run(*argv: str, stdin: str = "") -> str:
+    done = subprocess.run(argv, input=stdin, capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(f"{argv}: {done.stderr}")
+    return done.stdout

@@ -1,0 +1,99 @@
+"""Sessions that run in guests of other kernels, ended by a signal: no machine of theirs goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.data.corpus import cache_directory
+from pytest_fsstack.machine import commands
+from tests.torture.place import HUNG, Figures, Place
+
+#: Seconds: a guest boots in 15 to 25 without KVM.
+_LIFE = 40.0
+
+
+def guests(place: Place) -> Figures:
+    """A signal, SIGKILL among them, to pytest or its process group, while a guest boots or works."""
+    # A guest has a /tmp and a /var of its own.
+    with tempfile.TemporaryDirectory(prefix="torture-", dir=cache_directory()) as directory:
+        return _ended(replace(place, directory=Path(directory)))
+
+
+def _ended(place: Place) -> Figures:
+    kernels = sorted((cache_directory() / "kernels").glob("*/boot/vmlinuz-*")) or sorted(
+        Path("/boot").glob("vmlinuz-*")
+    )
+    if not kernels:
+        place.complain("there is no kernel for a guest")
+        return Counter({"not begun": 1})
+    number = place.random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL))
+    group, moment = place.random.random() < 0.5, place.random.uniform(0, _LIFE)
+    place.write("ext4")
+    with (place.directory / "output").open("wb") as output:
+        process = subprocess.Popen(
+            place.command("-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={kernels[0]}", device="loop"),
+            cwd=place.directory,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=place.environment(),
+        )
+    found: Figures = Counter({"cases": 1})
+    what = f"a session in a guest and {number.name} at {moment:.1f} s{' to its group' if group else ''}"
+    try:
+        commands.wait_until(lambda: _guests(place) or process.poll() is not None, HUNG)
+        if process.poll() is not None:
+            place.complain("the session in a guest did not begin")
+            return found + Counter({"not begun": 1})
+        time.sleep(moment)
+        late = process.poll() is not None
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if group else os.kill)(process.pid, number)
+        code: int | None = process.wait(HUNG)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if code is None:
+        place.complain(f"{what}: hangs")
+        found["hung"] += 1
+    elif late:
+        found["too late"] += 1
+    elif number != signal.SIGKILL and code not in (-number, pytest.ExitCode.INTERRUPTED):
+        # The stacks, and what is caught, are in the guest: this session has pytest's own handling.
+        place.complain(f"{what}: exit code {code}")
+        found["wrong exit code"] += 1
+    if "Traceback" in place.output:
+        place.complain(f"{what}: a traceback")
+        found["traceback"] += 1
+    if not commands.wait_until(lambda: not _guests(place), 10.0):
+        place.complain(f"{what}: left behind: {_guests(place)}")
+        found["processes"] += 1
+    if number == signal.SIGKILL:
+        with place.session("--fsstack-cleanup") as cleaning:
+            cleaning.wait()
+    return found + place.figures_of_what_is_left(process.pid, what=what)
+
+
+def _guests(place: Place) -> list[str]:
+    """The machines that run for sessions of this place: each names its directory, or one of its processes does."""
+    found = []
+    mine = str(place.directory).encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if b"qemu-system" in words.split(b"\0")[0] and mine in words + (process / "environ").read_bytes():
+                found.append(process.name)
+    return found

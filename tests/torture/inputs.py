@@ -1,0 +1,89 @@
+"""Hostile inputs: many in a process that watches itself, and some in whole sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.torture import hostile
+from tests.torture.place import HUNG, Figures, Place
+
+#: Cases in one try: most of the time of a smaller one goes into starting Python.
+CASES = 4000
+#: Seconds for all of them.
+_PATIENCE = 600.0
+
+
+def inputs(place: Place) -> Figures:
+    """One process with its cases, and one session."""
+    count = CASES
+    here = place.directory / "hostile"
+    here.mkdir(exist_ok=True)
+    seed = str(place.random.getrandbits(40))
+    what = f"python -m tests.torture.hostile {seed} {count} DIRECTORY"
+    found: Figures = Counter({"cases": count + 1})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.torture.hostile", seed, str(count), here],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        place.complaints.append(f"{what}: hangs")
+        return found + Counter({"hung": 1})
+    if done.returncode:
+        place.complaints.append(f"{what}: exit code {done.returncode}: {done.stderr[-2000:]}")
+        return found + Counter({"traceback": 1})
+    for kind, why in json.loads(done.stdout)["wrong"]:
+        found[kind] += 1
+        place.complaints.append(f"{what}: {why}")
+    return found + _session(place)
+
+
+def _session(place: Place) -> Figures:
+    """A whole session, whose ini, stack and directory are of that kind."""
+    place.write("ext4")
+    text = hostile.text_of(place.random).encode(errors="replace").decode().replace("\0", "")
+    name = place.random.choice(("device", "size", "budget", "rounds", "timeout", "alpha", "label", "baseline", "seed"))
+    (place.directory / "pytest.ini").write_text(f"[pytest]\nfsstack_{name} = {' '.join(text.split())}\n")
+    stack = hostile.mutated(place.random, "ext4(mount='noatime')").encode(errors="replace").decode()
+    if place.random.random() < 0.5:
+        place.write("ext4")
+        test = place.directory / "test_it.py"
+        test.write_text(test.read_text().replace("'ext4'", repr(stack)))
+    before = _files(place.directory)
+    with place.session("--collect-only", device="loop") as process:
+        try:
+            code: int | None = process.wait(HUNG)
+        except subprocess.TimeoutExpired:
+            code = None
+    what = f"fsstack_{name} = {text[:200]!r} with the stack {stack!r}"
+    found: Figures = Counter()
+    if code is None:
+        place.complain(f"{what}: hangs")
+        found["hung"] += 1
+    elif "Traceback" in place.output or "INTERNALERROR" in place.output or "pytest_fsstack/" in place.output:
+        place.complain(f"{what}: a traceback")
+        found["traceback"] += 1
+    elif code not in (0, 2, 4):
+        place.complain(f"{what}: exit code {code}")
+        found["wrong exit code"] += 1
+    if (
+        made := _files(place.directory)
+        - before
+        - {"output", "begun", "over", "order", "tmp", "__pycache__", ".benchmarks"}
+    ):
+        place.complain(f"{what}: made {made}")
+        found["outside"] += 1
+    return found
+
+
+def _files(directory: Path) -> set[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return {path.name for path in directory.iterdir()}
+    return set()

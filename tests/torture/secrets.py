@@ -1,0 +1,144 @@
+"""Passphrases and keys: in no command line, no environment, no output, no report, no journal, and not on the disk."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.torture.place import HUNG, Figures, Place, quick_stacks
+from tests.torture.tools import Noting
+
+ENCRYPTED = ("gocryptfs", "encfs", "securefs", "cryfs", "fscrypt", "ecryptfs", "luks", "dmcrypt", "zfs")
+#: Seconds between two looks at all processes.
+_PAUSE = 0.03
+
+#: The session tells what the secrets are, in a file that is not searched, and gives one of its own away.
+_TELL = """
+import contextlib
+from pytest_fsstack.machine import commands
+
+_secret_fd = commands.secret_fd
+
+@contextlib.contextmanager
+def told(secret):
+    with open({told!r}, "a") as file:
+        print(secret.hex(), file=file)
+    with _secret_fd(secret) as fd:
+        yield fd
+
+commands.secret_fd = told
+"""
+
+
+def secrets(place: Place) -> Figures:
+    """A session with encrypted stacks, all of whose traces are searched."""
+    encrypted = [text for text in quick_stacks() if any(name in text for name in ENCRYPTED)]
+    chosen = place.random.sample(encrypted, min(2, len(encrypted)))
+    told = place.directory / "told"
+    told.unlink(missing_ok=True)
+    place.write(*chosen)
+    conftest = place.directory / "conftest.py"
+    conftest.write_text(conftest.read_text() + _TELL.format(told=str(told)))
+    # Its own argument is what the search must find.
+    decoy = f"decoy-{place.random.getrandbits(100):x}"
+    test = place.directory / "test_it.py"
+    test.write_text(test.read_text().replace('"sh", "-c",', f'"env", "DECOY={decoy}", "sh", "-c",'))
+    noting = Noting(place.directory, environment=True)
+    reports = [f"--fsstack-report={name}={name}.out" for name in ("json", "html", "markdown", "csv", "openmetrics")]
+    with place.session(
+        *("--fsstack-rounds=1", "-v", "-ra", "-s", "--showlocals", "--junitxml=junit.out", *reports),
+        before=["env", f"PATH={noting.path}"],
+    ) as process:
+        with sampled(process.pid) as seen:
+            try:
+                code: int | None = process.wait(HUNG)
+            except subprocess.TimeoutExpired:
+                code = None
+    what = f"secrets of {', '.join(chosen)}"
+    found: Figures = Counter({"cases": len(seen)})
+    if code:
+        place.complain(f"{what}: exit code {code}")
+        found["wrong exit code"] += 1
+    known = [bytes.fromhex(line) for line in told.read_text().split()] if told.exists() else []
+    if not known:
+        place.complain(f"{what}: no secret was told")
+        found["failed controls"] += 1
+    traces = {"argv and environments": b"\n".join(seen), **_files(place, told), "disk": _data(place.directory / "disk")}
+    for secret in known:
+        forms = {secret, secret.hex().encode(), base64.b64encode(secret), base64.b64encode(secret).rstrip(b"=")}
+        with contextlib.suppress(ValueError):
+            forms.add(bytes.fromhex(secret.decode()))
+        for name, content in traces.items():
+            if any(form in content for form in forms if len(form) >= 8):
+                place.complain(f"{what}: seen in {name}")
+                found["secrets seen"] += 1
+    if decoy.encode() in traces["argv and environments"] and decoy.encode() in traces["calls"]:
+        found["controls"] += 1
+    else:
+        place.complain(f"{what}: the argument that was given away was not seen")
+        found["failed controls"] += 1
+    found += place.figures_of_what_is_left(process.pid)
+    for path in [*place.directory.glob("*.out"), noting.environments, told]:
+        path.unlink(missing_ok=True)
+    return found + place.unlabelled()
+
+
+@contextlib.contextmanager
+def sampled(pid: int) -> Iterator[set[bytes]]:
+    """What the processes of a session show of themselves until the block's end, and what its journals hold."""
+    seen: set[bytes] = set()
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_PAUSE):
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    seen.add((process / "cmdline").read_bytes())
+                    seen.add((process / "environ").read_bytes())
+            for journal in Path("/run/pytest-fsstack").glob(f"{pid}-*"):
+                with contextlib.suppress(OSError):
+                    seen.add(journal.read_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _files(place: Place, told: Path) -> dict[str, bytes]:
+    """All that the session has written in its directory."""
+    found = {}
+    for path in place.directory.iterdir():
+        if path.is_file() and not path.is_symlink() and path not in (told, place.directory / "disk"):
+            found[path.name] = path.read_bytes()
+    for path in (place.directory / "tmp").rglob("*"):
+        if path.is_file():
+            found[str(path)] = path.read_bytes()
+    return found
+
+
+def _data(image: Path) -> bytes:
+    """What of a sparse file is no hole."""
+    parts = []
+    fd = os.open(image, os.O_RDONLY)
+    try:
+        end, size = 0, os.fstat(fd).st_size
+        while end < size:
+            try:
+                start = os.lseek(fd, end, os.SEEK_DATA)
+            except OSError:
+                break
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            parts.append(os.pread(fd, end - start, start))
+    finally:
+        os.close(fd)
+    return b"".join(parts)
