@@ -414,7 +414,7 @@ def machine(compared: Callable[[], Comparison], found: Found, patient: Patience)
 
 
 #: By how much less is tried where a filesystem does not give all that it says is free.
-_STEP = 4 << 20
+_STEP = 256 << 10
 #: By how much the file that fills a filesystem is cut where there is no space for anything.
 _WAY = 128 * 1024
 
@@ -424,7 +424,8 @@ def _fill(directory: Path, leave: int) -> Path:
     path = directory / "ballast"
     with path.open("xb") as file:
         status = os.statvfs(directory)
-        taken = status.f_bavail * status.f_frsize - leave
+        # Root may have what ext4 keeps back for it, so all that is free must go.
+        taken = status.f_bfree * status.f_frsize - leave
         while taken > 0:
             try:
                 os.posix_fallocate(file.fileno(), 0, taken)
