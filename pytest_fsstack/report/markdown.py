@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
 from pytest_fsstack.report.shapes import grids
 
 
 def report(results: Results) -> str:
     """A section for each chain: what the figures depend on, the stacks, the tables, the notes."""
-    return "\n".join(_chain(results, chain) for chain in results.chains)
+    # What somebody else's session has saved is printed too.
+    return visible("\n".join(_chain(results, chain) for chain in results.chains))
 
 
 def _chain(results: Results, chain: ChainResults) -> str:

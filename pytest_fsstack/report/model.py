@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -223,6 +224,11 @@ def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
         return {}
     ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
     return {"overhead": estimate.overhead, **ends}
+
+
+def visible(text: str) -> str:
+    """Text in which a terminal finds nothing to obey: a control character is shown as Python writes it."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
 
 
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:

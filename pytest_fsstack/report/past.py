@@ -7,7 +7,7 @@ from math import expm1, isfinite
 
 from pytest_fsstack.judging.past import Change, Comparison, Entry
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.report.model import SIGNS
+from pytest_fsstack.report.model import SIGNS, visible
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: What a run without labels of its own is told by.
@@ -25,7 +25,7 @@ def lines(found: Comparison, now: Sequence[Results], then: Sequence[Results]) ->
     shown += ["", *(f"* {how}" for how in hows)] if hows else []
     for places, when in (found.only_now, "now"), (found.only_then, "then"):
         shown += [f"* only {when}: {place}" for place in places]
-    return shown
+    return list(map(visible, shown))
 
 
 def table(found: Comparison) -> list[str]:

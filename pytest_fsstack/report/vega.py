@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report.charts import Chart, Spec, families, heat_map, overheads
@@ -30,9 +30,20 @@ def script() -> str:
         return ""
     import vl_convert
 
-    text: str = vl_convert.javascript_bundle(_START)
+    text = _converted(vl_convert.javascript_bundle, _START)
     # It stands in a page, where this would end it.
     return text.replace("</script", "<\\/script")
+
+
+def _converted(convert: Callable[..., str], content: object) -> str:
+    """What vl-convert makes of it. Raises `ReportError` where that panics, as it does without descriptors."""
+    try:
+        return convert(content)
+    except BaseException as error:
+        # It is no `Exception`, so that whoever writes several reports would write none of the others.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ReportError(f"vl-convert: not written: {error}") from None
 
 
 def heat_maps(results: Results) -> str:
@@ -61,5 +72,5 @@ def _svg(name: str, charts: Iterable[Chart]) -> str:
     parts = [{key: value for key, value in spec.items() if key not in _WHOLE} for spec in specs]
     # On white, because nobody knows what a page that shows it has behind it.
     whole: Spec = {**{key: specs[0][key] for key in _WHOLE}, "background": "white", "vconcat": parts}
-    text: str = vl_convert.vegalite_to_svg(whole)
+    text = _converted(vl_convert.vegalite_to_svg, whole)
     return f"{text.rstrip()}\n"

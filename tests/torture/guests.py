@@ -81,7 +81,8 @@ def _ended(place: Place) -> Figures:
     if not commands.wait_until(lambda: not _guests(place), 10.0):
         place.complain(f"{what}: left behind: {_guests(place)}")
         found["processes"] += 1
-    if number == signal.SIGKILL:
+    if number != signal.SIGINT:
+        # It died of the signal, and the next session finds its journal.
         with place.session("--fsstack-cleanup") as cleaning:
             cleaning.wait()
     return found + place.figures_of_what_is_left(process.pid, what=what)

@@ -382,7 +382,12 @@ def _valid() -> Results:
             values = {"seconds": 1.0 + number / 10, "written_bytes": 4096.0}
             chain.add("write", stack, Sample(values, METRICS, {"note": "text"}, ""))
         chain.conditions.append({"load": 0.5})
-    return Results({"kernel": "6.1", "machine": "box"}, [chain], start="2026-01-01T00:00:00+00:00", labels={"a": "b"})
+    return Results(
+        {"kernel": {"release": "6.1"}, "cpu": {"count": 2}},
+        [chain],
+        start="2026-01-01T00:00:00+00:00",
+        labels={"a": "b"},
+    )
 
 
 def _spoiled(draw: random.Random, document: Any) -> Any:

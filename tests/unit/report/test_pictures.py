@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_fsstack.report import vega
+from pytest_fsstack.report.files import ReportError
 from tests.unit.report.test_report import made
 
 pytest.importorskip("rich", reason="needs rich: pip install rich")
@@ -34,3 +36,13 @@ def test_the_readme_shows_pictures_that_are_there_and_small() -> None:
     assert len(named) == len(set(named)) > 1
     assert {ROOT / name for name in named} == set((ROOT / "docs" / "pictures").iterdir())
     assert all((ROOT / name).stat().st_size < 200_000 for name in named)
+
+
+def test_a_panic_of_what_draws_is_an_error_of_this_report_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def convert(content: object) -> str:
+        raise panic("Too many open files")
+
+    with pytest.raises(ReportError, match="vl-convert: not written: Too many open files"):
+        vega._converted(convert, {})
