@@ -17,7 +17,8 @@ from tests import guests
 
 LONGEST = "tests/kernel/test_scenarios_in_guest.py"
 ONE_GUEST = "tests/kernel/test_one_guest.py"
-GUESTS = dict.fromkeys([LONGEST, *sorted(map(str, Path(LONGEST).parent.glob("test_*.py")))])
+LONG = "tests/kernel/test_truth_in_guest.py"
+GUESTS = dict.fromkeys([LONGEST, LONG, *sorted(map(str, Path(LONGEST).parent.glob("test_*.py")))])
 
 # Tests that wait for devices leave the processors to those that do not, so all go together.
 TEST = {"all but most guests": [ONE_GUEST, "tests/real", "tests/plugin", "tests/unit", "-n4", "--dist=worksteal"]}
