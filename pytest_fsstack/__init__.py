@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.machine.mounts import mounted
     from pytest_fsstack.machine.needs import (
         FUSE,
+        Crate,
         DeviceMapper,
         DeviceNode,
         KernelCipher,
@@ -65,7 +66,7 @@ _PUBLIC = {
     "machine.commands": ("CommandError", "run"),
     "machine.mounts": ("mounted",),
     "machine.needs": (
-        *("FUSE", "DeviceMapper", "DeviceNode", "KernelCipher", "KernelFilesystem"),
+        *("FUSE", "Crate", "DeviceMapper", "DeviceNode", "KernelCipher", "KernelFilesystem"),
         *("LackKind", "Lack", "Need", "Root", "Tool"),
     ),
     "measuring.timed": ("Timed",),
@@ -98,6 +99,7 @@ __all__ = [
     "Checked",
     "CommandError",
     "Corpus",
+    "Crate",
     "DeviceMapper",
     "DeviceNode",
     "Directory",
