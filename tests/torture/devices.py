@@ -61,7 +61,8 @@ def wrong_device(place: Place) -> Figures:
                 place.complain(f"{what}, by {path}, flag {flag}, ini {unheard!r}: exit code {code}")
                 found["not refused"] += 1
             found += _written(place, what, before, _blocks(loop))
-        if place.random.random() < 0.2:
+        if not place.controlled or place.random.random() < 0.2:
+            place.controlled = True
             found += _control(place, loop)
     return found + Counter({"cases": 1})
 

@@ -108,6 +108,8 @@ class Place:
     random: random.Random
     #: What was wrong, in words.
     complaints: list[str] = field(default_factory=list)
+    #: Whether a device that was given over has been written to here, as it must.
+    controlled: bool = False
     #: It starts blank, too.
     _given_over: bool = True
 
