@@ -50,5 +50,5 @@ def test_a_scenario_of_the_truth_in_a_guest(study: str, tmp_path: Path) -> None:
     for stack in stacks:
         step: dict[str, Any] = chain["steps"][0]["stacks"][f"{stack}:{kernel}"]
         assert step["rounds"] == [1], step["note"]
-        (count,) = step["metrics"][counted]["series"]
+        (count,) = step["metrics"][counted]["samples"]
         assert count > 0

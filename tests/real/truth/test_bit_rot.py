@@ -19,7 +19,15 @@ ROOT = Path(__file__).parents[3]
 def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, float]]]:
     """By step and stack, what was counted."""
     found = tmp_path_factory.mktemp("rot") / "found.json"
-    alone = ("-p", "no:cacheprovider", "-p", "no:xdist", "--fsstack-scale=smoke", "--fsstack-size=320M")
+    alone = (
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--fsstack-scale=smoke",
+        "--fsstack-size=320M",
+        "--fsstack-seed=1",
+    )
     chosen = "[ext4] or [btrfs-dup] or [gocryptfs]"
     words = [sys.executable, "-m", "pytest", *alone, f"--fsstack-json={found}", "-k", chosen, "-v"]
     done = subprocess.run([*words, "scenarios/test_bit_rot.py"], cwd=ROOT, capture_output=True, text=True)
