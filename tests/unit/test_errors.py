@@ -409,7 +409,7 @@ MACHINE = [
     workers_of_ones_own,
     without_virtme,
     lambda world: users(world, Path("/dev/null")),
-    lambda world: users(world, world.tar()),
+    lambda world: users(world, world.tar("directory", kind=tarfile.DIRTYPE)),
     lambda world: users(world, world.tar("disk", kind=tarfile.BLKTYPE)),
     lambda world: users(world, world.tar("../file")),
     lambda world: users(world, world.tar("name", kind=tarfile.LNKTYPE, target="nothing")),
