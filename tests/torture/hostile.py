@@ -466,6 +466,8 @@ def _watching(state: bool) -> Iterator[None]:
 def watch(here: Path) -> None:
     """From here on, note each command that is run and each file outside that is changed."""
     inside = (f"{here}/", "/dev/null")
+    # What Python keeps of the modules that are imported meanwhile is no doing of an input's.
+    sys.dont_write_bytecode = True
     commands = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
     changes = (
         "os.remove",
