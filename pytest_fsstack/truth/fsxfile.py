@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.needs import Crate
 from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
@@ -48,8 +49,8 @@ def fsx(timed: Timed, fsstack: Built, *, seed: int, operations: int = 1000, spoi
     must be found out. Raises `FsxError`.
     """
     path = fsstack.path / "fsx.data"
-    with tempfile.TemporaryDirectory() as directory:
-        settings = Path(directory) / "fsx.toml"
+    with directories.scratch(Path(tempfile.gettempdir())) as directory:
+        settings = directory / "fsx.toml"
         settings.write_text(settings_for(fsstack.stack.limits))
         words = [
             FSX.path or FSX.name,
@@ -60,7 +61,7 @@ def fsx(timed: Timed, fsstack: Built, *, seed: int, operations: int = 1000, spoi
             "-f",
             str(settings),
             "-P",
-            directory,
+            str(directory),
         ]
         with timed(cold=False), altering(path) if spoiled else contextlib.nullcontext():
             done = timed.run(*words, path, check=False)

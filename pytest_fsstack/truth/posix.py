@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.needs import Crate, Root, Tool
 from pytest_fsstack.workloads.base import workload
 
@@ -88,8 +89,8 @@ def pjdfstest(
     block device, all that fail. Kept are the differences by group as ``posix_groups``, such as "link 29", and what each
     failure said as ``posix_failed``. Returns the differences and what they said. Raises `SuiteError`.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        settings = Path(directory) / "pjdfstest.toml"
+    with directories.scratch(Path(tempfile.gettempdir())) as directory:
+        settings = directory / "pjdfstest.toml"
         settings.write_text(settings_for(two_users(), nap))
         suite = [*_WITH_UMASK, "timeout", f"{patience:g}", PJDFSTEST.path or PJDFSTEST.name, "-c", str(settings), "-p"]
 

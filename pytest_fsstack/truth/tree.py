@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
 import mmap
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pytest_fsstack.machine import directories
 from pytest_fsstack.truth.model import Facts, data, failure
 
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
@@ -195,7 +196,8 @@ class Tree:
 
     def remove(self) -> None:
         """Remove it, as far as that goes."""
-        shutil.rmtree(self._root, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            directories.remove(self._root)
 
 
 class _Opened:
