@@ -208,7 +208,7 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
         "--fsstack-kernel=new",
         "--fsstack-control",
         "--fsstack-budget=*: cost 10%",
-        "--fsstack-max-regression=9000%",
+        "--fsstack-max-regression=900000%",
         "--fsstack-rounds=8",
         "--fsstack-json=out.json",
     )

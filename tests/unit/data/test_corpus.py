@@ -41,6 +41,8 @@ def archive(tmp_path: Path) -> Callable[..., Path]:
             for kind, content, where in members:
                 member = tarfile.TarInfo(where)
                 member.type = kind
+                # Not only root may go into a directory.
+                member.mode = 0o755
                 if kind == tarfile.REGTYPE:
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
