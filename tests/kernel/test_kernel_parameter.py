@@ -83,7 +83,7 @@ def prepare(directory: Path, panics: str = "") -> list[str]:
     """Write the tests, of which one brings a kernel down, and return the command that runs them."""
     (directory / "test_it.py").write_text(f"PANICS = {panics!r}\n{TEST}")
     (directory / "pytest.ini").write_text("[pytest]\n")
-    words = ["--fsstack-size=512M", "--fsstack-vm-accel=tcg", "-p", "no:cacheprovider"]
+    words = ["--fsstack-size=512M", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "-p", "no:cacheprovider"]
     return [*boot.PYTEST, *words]
 
 

@@ -33,7 +33,7 @@ def run(directory: Path, wanted: str) -> Chains:
     if reason := LUA.archive.missing():  # a guest has no network
         pytest.skip(str(reason))
     found = directory / "found.json"
-    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-size=512M")
+    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "--fsstack-size=512M")
     words = ["-p", "no:cacheprovider", "--fsstack-scale=smoke", f"--fsstack-json={found}", "-k", wanted, *guest]
     done = subprocess.run(
         [*boot.PYTEST, *words, "scenarios"], cwd=ROOT, env=boot.pytest_environment(), capture_output=True, text=True

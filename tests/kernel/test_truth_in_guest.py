@@ -38,7 +38,7 @@ def test_a_scenario_of_the_truth_in_a_guest(study: str, tmp_path: Path) -> None:
         pytest.skip(str(lack))
     stacks, counted = STACKS[study]
     found = tmp_path / "found.json"
-    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-size=384M")
+    guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "--fsstack-size=384M")
     words = ["-p", "no:cacheprovider", "--fsstack-scale=smoke", "--fsstack-rounds=1", f"--fsstack-json={found}"]
     # The kernel stands behind the stack in an id.
     chosen = ["-k", " or ".join(f"[{stack}:" for stack in stacks), f"scenarios/test_{study}.py"]
