@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.torture import __main__ as torture
@@ -11,11 +9,13 @@ from tests.torture import inputs
 
 pytestmark = pytest.mark.root
 
+#: What is drawn is the same each time, so that who changes something else is not stopped by what that has not changed.
+SEED = 1
+
 
 def test_a_little_torture_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "CASES", 300)
-    seed = random.randrange(2**32)
-    totals, complaints = torture.torture(15.0, seed, list(torture.SCENARIOS))
-    print(f"seed {seed}", *complaints, torture.table(totals), sep="\n")
+    totals, complaints = torture.torture(15.0, SEED, list(torture.SCENARIOS))
+    print(*complaints, torture.table(totals), sep="\n")
     assert torture.wrong(totals) == 0
     assert [name for name, figures in totals.items() if not figures["tries"]] == []
