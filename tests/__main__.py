@@ -26,7 +26,7 @@ KERNELS = {"all guests": [*GUESTS, "-n2", "--dist=loadscope", "--no-loadscope-re
 
 LEFT_OUT = """\
 Left out: tests/kernel but for one guest, that is each layer, the studies' stacks and several kernels in guests of other
-kernels, and a long build. They take three quarters of an hour on two cores without KVM: tox -e kernels (as root), or
+kernels, and a long build. They take half an hour on two cores without KVM: tox -e kernels (as root), or
 python -m tests kernels"""
 
 
