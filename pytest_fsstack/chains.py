@@ -90,7 +90,7 @@ class Absence:
 
 @dataclass(eq=False)
 class Chain:
-    """The items of one chain on one device, by (step, stack id): the selected ones and those that they stand on.
+    """The items of one chain on one device, by step and stack id: the selected ones and those that they stand on.
 
     `parent` is the collector around the chain: what a stack's fixtures are torn down to.
     """
@@ -99,11 +99,10 @@ class Chain:
     device: Device
     baseline: str
     parent: pytest.Item | pytest.Collector
-    steps: list[str] = field(default_factory=list)
     stacks: dict[str, StackParameter] = field(default_factory=dict)
     #: The stack that is the baseline a second time; empty if there is none.
     control: str = ""
-    items: dict[tuple[str, str], pytest.Item] = field(default_factory=dict)
+    items: dict[str, dict[str, pytest.Item]] = field(default_factory=dict)
     selected: set[pytest.Item] = field(default_factory=set)
     #: Whether a test among them measures; other chains run as pytest runs them.
     timed: bool = False
@@ -116,34 +115,45 @@ class Chain:
     #: The steps that run several times in each round.
     repeated: dict[str, Repeated] = field(default_factory=dict)
 
-    def add(self, member: _Member, selected: bool) -> None:
-        step, parameter, item = member.step, member.parameter, member.item
-        if step not in self.steps:
-            self.steps.append(step)
+    def add(self, step: str, parameter: StackParameter, item: pytest.Item, selected: bool) -> None:
+        if step not in self.items:
+            self.items[step] = {}
             # On other stacks the test has the same marks.
             self.timed = self.timed or measures(item)
         self.stacks.setdefault(parameter.id, parameter)
         if parameter.control:
             self.control = parameter.id
-        self.items.setdefault((step, parameter.id), item)
+        self.items[step].setdefault(parameter.id, item)
         if selected:
             self.selected.add(item)
 
+    @property
+    def steps(self) -> list[str]:
+        return list(self.items)
+
     def examples(self) -> Iterable[pytest.Item]:
         """One selected item of each step, for its marks."""
-        return {step: item for (step, _), item in self.items.items() if item in self.selected}.values()
+        return [found[-1] for step in self.items if (found := self._selected(step))]
 
     def of_step(self, example: pytest.Item) -> list[pytest.Item]:
         """The selected items of the step that an item stands for, on all stacks."""
-        chosen = self.step(example)
-        return [item for (step, _), item in self.items.items() if step == chosen and item in self.selected]
+        return self._selected(self.step(example))
+
+    def _selected(self, step: str) -> list[pytest.Item]:
+        return [item for item in self.items[step].values() if item in self.selected]
+
+    def members(self) -> Iterator[tuple[str, str, pytest.Item]]:
+        """Step, stack id and item."""
+        for step, items in self.items.items():
+            for stack, item in items.items():
+                yield step, stack, item
 
     @property
     def failures(self) -> int:
         """How many of its tests have failed. The control is nobody's test."""
         return sum(
             self.outcomes[item].failed
-            for (_, name), item in self.items.items()
+            for _, name, item in self.members()
             if item in self.outcomes and name != self.control
         )
 
@@ -152,13 +162,14 @@ class Chain:
         wanted = list(self.stacks) if stack in (self.baseline, self.control) else [stack]
         last = max(
             (
-                self.steps.index(step)
-                for (step, of), item in self.items.items()
-                if of in wanted and item in self.selected
+                index
+                for index, items in enumerate(self.items.values())
+                if any(of in wanted and item in self.selected for of, item in items.items())
             ),
             default=-1,
         )
-        return [(step, self.items[step, stack]) for step in self.steps[: last + 1] if (step, stack) in self.items]
+        steps = list(self.items.items())[: last + 1]
+        return [(step, items[stack]) for step, items in steps if stack in items]
 
     def wishes(self) -> dict[str, Wish]:
         """How often steps are to run in each round; only those of which somebody wants to know."""
@@ -167,13 +178,13 @@ class Chain:
 
     def step(self, item: pytest.Item) -> str:
         """The step that an item is."""
-        return next(step for (step, _), other in self.items.items() if other is item)
+        return next(step for step, _, other in self.members() if other is item)
 
     def cause(self, item: pytest.Item) -> str:
         """Why an item came to nothing, where that failed which it stands on, or is compared with; empty if not so."""
-        step, stack = next((member for member, of in self.items.items() if of is item), ("", ""))
+        step, stack = next(((step, stack) for step, stack, of in self.members() if of is item), ("", ""))
         for name in dict.fromkeys((stack, self.baseline)):
-            index, text = self.causes.get(name, (len(self.steps), ""))
+            index, text = self.causes.get(name, (len(self.items), ""))
             if step in self.steps[index:]:
                 return text
         return ""
@@ -225,54 +236,68 @@ def chains_of(
     for the items that the selected ones stand on.
     """
     # By identity, because pytest computes the hash of an item in Python, and there may be thousands.
-    wanted = {id(item): member for item in selected if (member := _Member.of(item))}
-    ordered = {id(item): item for item in [*known, *selected]}
+    wanted = {id(item): item for item in selected}
+    ordered = {id(item): item for item in known} | wanted
     if not complete:
         # The siblings come first, because their order is that of the file, and so that of the steps.
         names = {item.nodeid: item for item in ordered.values()}
-        found = [names.get(item.nodeid, item) for item in _siblings(member.item for member in wanted.values())]
-        ordered = {id(item): item for item in [*found, *ordered.values()]}
+        standing = [item for item in wanted.values() if parameter_of(item)]
+        found = [names.get(item.nodeid, item) for item in _siblings(standing)]
+        ordered = {id(item): item for item in found} | ordered
+    places = _Places()
     chains: dict[tuple[str, str], Chain] = {}
-    for member in wanted.values():
-        if member.key not in chains:
-            chains[member.key] = member.new_chain()
-    for key, item in ordered.items():
-        here = wanted.get(key) or _Member.of(item)
-        if here and here.key in chains:
-            chains[here.key].add(here, selected=key in wanted)
-    return {member.item: chains[member.key] for member in wanted.values()}
+    of: dict[pytest.Item, Chain] = {}
+    for item in wanted.values():
+        if parameter := parameter_of(item):
+            key = places.of(item, parameter).chain, parameter.device.id
+            if key not in chains:
+                chains[key] = _new_chain(key[0], item, parameter)
+            of[item] = chains[key]
+    for number, item in ordered.items():
+        if parameter := parameter_of(item):
+            place = places.of(item, parameter)
+            if chain := chains.get((place.chain, parameter.device.id)):
+                chain.add(place.step, parameter, item, selected=number in wanted)
+    return of
 
 
-class _Member(NamedTuple):
-    """Where an item belongs. Found once for each, as there may be thousands."""
+class _Place(NamedTuple):
+    """The step that an item is, and of which chain."""
 
-    item: pytest.Function
-    parameter: StackParameter
     step: str
-    #: The name of the chain, and the device.
-    key: tuple[str, str]
+    chain: str
 
-    @classmethod
-    def of(cls, item: pytest.Item) -> _Member | None:
-        parameter = parameter_of(item)
-        if parameter is None:
-            return None
+
+class _Places:
+    """Where items belong, found once for all items of a test that differ in the stack alone: there may be thousands."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], _Place] = {}
+
+    def of(self, item: pytest.Item, parameter: StackParameter) -> _Place:
         assert isinstance(item, pytest.Function)
-        assert item.parent is not None
-        step, parent = step_of(item, parameter), item.parent
-        if not isinstance(parent, pytest.Class):
-            return cls(item, parameter, step, (f"{parent.nodeid}::test_{step}", parameter.device.id))
-        chain = parent.nodeid
-        if words := _words_of_class(item):
-            chain = f"{chain}[{words}]"
-        return cls(item, parameter, step, (chain, parameter.device.id))
+        if item.callspec.id != parameter.test_id:
+            return _place(item, parameter)
+        key = id(item.parent), item.originalname
+        if key not in self._known:
+            self._known[key] = _place(item, parameter)
+        return self._known[key]
 
-    def new_chain(self) -> Chain:
-        parent = self.item.parent
-        top = parent if isinstance(parent, pytest.Class) else self.item
-        assert top is not None
-        assert top.parent is not None
-        return Chain(self.key[0], self.parameter.device, self.parameter.baseline, top.parent)
+
+def _place(item: pytest.Function, parameter: StackParameter) -> _Place:
+    step, parent = step_of(item, parameter), item.parent
+    assert parent is not None
+    if not isinstance(parent, pytest.Class):
+        return _Place(step, f"{parent.nodeid}::test_{step}")
+    words = _words_of_class(item)
+    return _Place(step, f"{parent.nodeid}[{words}]" if words else parent.nodeid)
+
+
+def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain:
+    top = item.parent if isinstance(item.parent, pytest.Class) else item
+    assert top is not None
+    assert top.parent is not None
+    return Chain(name, parameter.device, parameter.baseline, top.parent)
 
 
 def _words_of_class(item: pytest.Function) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.layers import devices
+from pytest_fsstack.layers import devices, known
 from pytest_fsstack.machine import directories, journal, mounts, orphans, tuning
 from pytest_fsstack.units import reason_of
 
@@ -31,7 +31,7 @@ def kinds(layers: Iterable[type[Layer]]) -> Mapping[str, Kind]:
 
 
 def _known_kinds(config: pytest.Config) -> Mapping[str, Kind]:
-    return kinds(layer for layers in config.hook.pytest_fsstack_layers() for layer in layers)
+    return kinds(known(config.hook.pytest_fsstack_layers()).values())
 
 
 def cleanup(config: pytest.Config) -> int:

@@ -1,4 +1,4 @@
-"""Hooks by which other plugins, and a project's conftest, add to this one; the built-in parts use them as well."""
+"""Hooks by which other plugins, and a project's conftest, add to this one; so do the built-in parts, but for layers."""
 
 from __future__ import annotations
 

@@ -72,12 +72,6 @@ def pytest_plugin_registered(plugin: object, manager: pytest.PytestPluginManager
         config.stash[KEY].add_layers(layers())
 
 
-def pytest_fsstack_layers() -> list[Any]:
-    from pytest_fsstack.layers import BUILT_IN
-
-    return list(BUILT_IN.values())
-
-
 def pytest_fsstack_workloads() -> dict[str, Any]:
     from pytest_fsstack.truth.exploring import explore
     from pytest_fsstack.truth.fsxfile import fsx
@@ -105,9 +99,12 @@ def session_of(config: pytest.Config) -> Session:
         from pytest_fsstack.session.state import Session
 
         config.stash[KEY] = Session.of(config)
-        from pytest_fsstack import ci
+        from pytest_fsstack import labels
 
-        ci.start(config, config.stash[KEY])
+        if labels.of_ci(os.environ):
+            from pytest_fsstack import ci
+
+            ci.start(config, config.stash[KEY])
     return config.stash[KEY]
 
 

@@ -233,7 +233,7 @@ class Rounds:
         if chain.results.rounds > 1 or first is None or first.run is None or not first.run.broke_in_setup:
             return False
         text = f"the chain was ended in round 1, because the baseline {chain.label(chain.baseline)} cannot be built"
-        for (step, name), item in chain.items.items():
+        for step, name, item in chain.members():
             if name != chain.baseline:
                 chain.results.notes.setdefault((step, name), text)
                 chain.absent.setdefault(item, Absence(text, of_baseline=True))
@@ -319,7 +319,7 @@ class Rounds:
 
         There is none if only some of the repetitions have measured: it would not be like that of the other stacks.
         """
-        item, repeated = chain.items[step, name], chain.repeated.get(step)
+        item, repeated = chain.items[step][name], chain.repeated.get(step)
         count, started = repeated.count if repeated else 1, time.monotonic()
         outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), []
         item.stash[ROUND] = chain.results.rounds - 1
@@ -356,7 +356,7 @@ class Rounds:
 
     def _judge(self, chain: Chain) -> None:
         results = chain.results
-        for (step, name), item in () if self.once else chain.items.items():
+        for step, name, item in () if self.once else chain.members():
             if results.of(step, name) and item in chain.selected:
                 budgets = self.budgets.of(item, name, name == chain.baseline)
                 results.judgements[step, name] = [results.judge(step, name, budget) for budget in budgets]

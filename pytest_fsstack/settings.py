@@ -12,6 +12,8 @@ import pytest
 from pytest_fsstack import options
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from pytest_fsstack.judging.budget import Rule
     from pytest_fsstack.judging.conditions import Rule as Discarding
     from pytest_fsstack.judging.verdict import Looks
@@ -24,7 +26,7 @@ class Settings:
     """The options, read and checked."""
 
     #: Conftests in directories of tests add to it when they are collected.
-    known: dict[str, type[Layer]]
+    known: MutableMapping[str, type[Layer]]
     devices: tuple[Device, ...]
     queue: Queue
     governor: Governor | None
@@ -54,7 +56,9 @@ class Settings:
     labels: tuple[tuple[str, str], ...]
 
 
-def read_settings(config: pytest.Config, known: dict[str, type[Layer]], report_names: frozenset[str]) -> Settings:
+def read_settings(
+    config: pytest.Config, known: MutableMapping[str, type[Layer]], report_names: frozenset[str]
+) -> Settings:
     """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
     from pytest_fsstack.data.scale import DEFAULT
     from pytest_fsstack.judging import budget
@@ -182,14 +186,13 @@ def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
 
 
 def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:
+    rules: tuple[Discarding, ...] = values["discard-rounds"] or ()
+    # A guest cannot see what the machine does; the controller tells it.
+    if not rules or options.worker_input(config):
+        return ()
     from pytest_fsstack.judging.conditions import BEFORE
     from pytest_fsstack.machine import load
 
-    rules: tuple[Discarding, ...] = values["discard-rounds"] or ()
-    if not rules:
-        return ()
-    if options.worker_input(config):
-        return ()  # a guest cannot see what the machine does; the controller tells it
     with options.blaming_option(config, "discard-rounds"):
         late = next((rule.name for rule in rules if rule.name not in BEFORE), None)
         if values["kernel"] and late:

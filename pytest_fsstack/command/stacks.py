@@ -8,6 +8,8 @@ from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.command.sessions import ask
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     import pytest
 
     from pytest_fsstack.stack.model import Layer
@@ -25,8 +27,10 @@ def explain(words: list[str]) -> int:
     return ask(lambda config: _explain(words[0], config), words[1:])
 
 
-def _known_layers(config: pytest.Config) -> dict[str, type[Layer]]:
-    return {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
+def _known_layers(config: pytest.Config) -> MutableMapping[str, type[Layer]]:
+    from pytest_fsstack.layers import known
+
+    return known(config.hook.pytest_fsstack_layers())
 
 
 def _list(config: pytest.Config) -> int:

@@ -2,60 +2,81 @@
 
 from __future__ import annotations
 
-from pytest_fsstack.layers import (
-    dmcrypt,
-    filesystems,
-    integrity,
-    kernel_encryption,
-    lvm,
-    mapper,
-    passthrough,
-    raid,
-    recorded,
-    stacked,
-    zfs,
-)
-from pytest_fsstack.stack.model import Layer
+import importlib
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_fsstack.stack.model import Layer
+
+
+class _BuiltIn(Mapping[str, "type[Layer]"]):
+    """Layers by name. A family is imported when one of its layers is asked for: most sessions need one or two."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+        self._found: dict[str, type[Layer]] = {}
+
+    def __getitem__(self, name: str) -> type[Layer]:
+        if name not in self._found:
+            family, _, cls = self._places[name].partition(".")
+            self._found[name] = getattr(importlib.import_module(f"{__name__}.{family}"), cls)
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
 
 #: By name, in the order of the docs.
-BUILT_IN: dict[str, type[Layer]] = {
-    layer.name: layer
-    for layer in (
-        passthrough.Raw,
-        dmcrypt.Luks,
-        dmcrypt.Dmcrypt,
-        integrity.Integrity,
-        mapper.Linear,
-        lvm.Lvm,
-        raid.Raid,
-        mapper.Delay,
-        mapper.Flakey,
-        recorded.Recorded,
-        filesystems.Ext2,
-        filesystems.Ext3,
-        filesystems.Ext4,
-        filesystems.Xfs,
-        filesystems.Btrfs,
-        filesystems.F2fs,
-        filesystems.Nilfs2,
-        filesystems.Jfs,
-        filesystems.Reiserfs,
-        zfs.Zfs,
-        filesystems.Bcachefs,
-        filesystems.Exfat,
-        filesystems.Vfat,
-        filesystems.Ntfs,
-        filesystems.Ntfs3g,
-        filesystems.Tmpfs,
-        stacked.Gocryptfs,
-        stacked.Encfs,
-        stacked.Cryfs,
-        stacked.Securefs,
-        kernel_encryption.Ecryptfs,
-        kernel_encryption.Fscrypt,
-        passthrough.PlainDirectory,
-        passthrough.Bind,
-        passthrough.Overlay,
-        passthrough.Loop,
-    )
-}
+BUILT_IN = _BuiltIn(
+    {
+        "raw": "passthrough.Raw",
+        "luks": "dmcrypt.Luks",
+        "dmcrypt": "dmcrypt.Dmcrypt",
+        "integrity": "integrity.Integrity",
+        "linear": "mapper.Linear",
+        "lvm": "lvm.Lvm",
+        "raid": "raid.Raid",
+        "delay": "mapper.Delay",
+        "flakey": "mapper.Flakey",
+        "recorded": "recorded.Recorded",
+        "ext2": "filesystems.Ext2",
+        "ext3": "filesystems.Ext3",
+        "ext4": "filesystems.Ext4",
+        "xfs": "filesystems.Xfs",
+        "btrfs": "filesystems.Btrfs",
+        "f2fs": "filesystems.F2fs",
+        "nilfs2": "filesystems.Nilfs2",
+        "jfs": "filesystems.Jfs",
+        "reiserfs": "filesystems.Reiserfs",
+        "zfs": "zfs.Zfs",
+        "bcachefs": "filesystems.Bcachefs",
+        "exfat": "filesystems.Exfat",
+        "vfat": "filesystems.Vfat",
+        "ntfs": "filesystems.Ntfs",
+        "ntfs3g": "filesystems.Ntfs3g",
+        "tmpfs": "filesystems.Tmpfs",
+        "gocryptfs": "stacked.Gocryptfs",
+        "encfs": "stacked.Encfs",
+        "cryfs": "stacked.Cryfs",
+        "securefs": "stacked.Securefs",
+        "ecryptfs": "kernel_encryption.Ecryptfs",
+        "fscrypt": "kernel_encryption.Fscrypt",
+        "directory": "passthrough.PlainDirectory",
+        "bind": "passthrough.Bind",
+        "overlay": "passthrough.Overlay",
+        "loop": "passthrough.Loop",
+    }
+)
+
+
+def known(brought: Iterable[Iterable[type[Layer]]]) -> MutableMapping[str, type[Layer]]:
+    """The built-in layers and those that plugins and conftests bring, by name; more may be added."""
+    return ChainMap({layer.name: layer for layers in brought for layer in layers}, BUILT_IN)  # type: ignore[arg-type]

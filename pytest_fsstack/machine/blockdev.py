@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import functools
@@ -50,6 +49,8 @@ def number(path: str | os.PathLike[str] | int) -> str | None:
     if isinstance(path, int) or (statx := _statx()) is None:
         status = os.stat(path)
         return major_minor(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
+    import ctypes
+
     found = ctypes.create_string_buffer(_STATX.size)
     if statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE, found):
         error = ctypes.get_errno()
@@ -61,6 +62,8 @@ def number(path: str | os.PathLike[str] | int) -> str | None:
 @functools.cache
 def _statx() -> Callable[..., int] | None:
     """statx(2), which Python has only from 3.15 on; None for a C library without it."""
+    import ctypes
+
     return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 

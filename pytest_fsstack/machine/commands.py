@@ -6,7 +6,6 @@ Nothing secret may stand in `argv`: `sh` and the error below repeat it. Secrets 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import mmap
 import os
@@ -19,9 +18,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_fsstack.machine import signals
+
+if TYPE_CHECKING:
+    import ctypes
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PR_SET_PDEATHSIG = 1
@@ -273,6 +275,8 @@ def secret_fd(secret: bytes) -> Iterator[int]:
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
+    import ctypes
+
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -281,10 +285,17 @@ def syncfs(path: str | os.PathLike[str]) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _libc().syncfs(fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), os.fspath(path))
+            raise _failure(path)
     finally:
         os.close(fd)
+
+
+def _failure(path: str | os.PathLike[str]) -> OSError:
+    """What the last function of the C library failed with."""
+    import ctypes
+
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), os.fspath(path))
 
 
 def map_file(path: str | os.PathLike[str]) -> None:
@@ -292,6 +303,8 @@ def map_file(path: str | os.PathLike[str]) -> None:
 
     Not by Python's mmap, which keeps a descriptor for each.
     """
+    import ctypes
+
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = ctypes.c_size_t(os.fstat(fd).st_size)
@@ -299,8 +312,7 @@ def map_file(path: str | os.PathLike[str]) -> None:
         load.restype = ctypes.c_void_p
         place = load(None, size, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, ctypes.c_longlong(0))
         if place == ctypes.c_void_p(-1).value:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), os.fspath(path))
+            raise _failure(path)
     finally:
         os.close(fd)
 

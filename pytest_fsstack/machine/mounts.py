@@ -7,7 +7,6 @@ bytes, and names become text as Python's file names do (`os.fsdecode`): every na
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import re
@@ -104,6 +103,8 @@ def private_namespace() -> bool:
     Whatever is mounted afterwards vanishes with the process, even after SIGKILL. Propagation is *slave*: mounts of the
     host still arrive, and can still be unmounted there, which *private* would prevent.
     """
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS) != 0:
         return False

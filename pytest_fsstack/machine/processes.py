@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -126,6 +125,8 @@ def users(target: Path) -> list[str]:
 @contextlib.contextmanager
 def undumpable() -> Iterator[None]:
     """Let a crash of this process leave no core dump, in which a key might be (PR_SET_DUMPABLE)."""
+    import ctypes
+
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     before = prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

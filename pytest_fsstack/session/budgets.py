@@ -74,14 +74,14 @@ class Budgets:
         if chains and (problem := unmatched(typed, stacks)):
             raise pytest.UsageError(f"--fsstack-budget: {problem}")
         for item, chain in chains.items():
-            if (parameter := parameter_of(item)) and chain.timed:
+            if chain.timed and (parameter := parameter_of(item)):
                 budgets = self.of(item, parameter.id, parameter.id == chain.baseline)
                 overheads = sum(budget.overhead is not None for budget in budgets)
                 self.count += len(budgets)
                 self._overheads += overheads
                 self._measured_tests += 1
                 assert isinstance(item, pytest.Function)
-                if overheads and (step_of(item, parameter), chain.baseline) not in chain.items:
+                if overheads and chain.baseline not in chain.items[step_of(item, parameter)]:
                     mistakes.add(f"it has a budget over the baseline {chain.baseline}, which was not collected", item)
 
     def check_ini(self, stacks: Iterable[str]) -> None:

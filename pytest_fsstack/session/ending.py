@@ -165,10 +165,10 @@ def runs_once(config: pytest.Config) -> bool:
 
 def _report_files(session: Session) -> list[ReportFile]:
     """Where the reports go, tried out. Raises `pytest.UsageError`."""
+    if session.is_worker or session.only_looks or not session.settings.reports:
+        return []
     from pytest_fsstack.report.files import ReportError, ReportFile, check_all
 
-    if session.is_worker or session.only_looks:
-        return []
     files = [ReportFile(name, path) for name, path in session.settings.reports]
     try:
         check_all(files)

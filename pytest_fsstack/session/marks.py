@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -40,8 +40,8 @@ def check_words(mark: pytest.Mark | None) -> None:
             raise ValueError(f"the marker fsstack takes {name}= as text (got {text!r})")
 
 
-def check(item: pytest.Item, shapes: Collection[str], mistakes: Mistakes) -> None:
-    """The markers that stand beside `fsstack` and budgets; `shapes` are the tables there are."""
+def check(item: pytest.Item, shapes: Callable[[], Collection[str]], mistakes: Mistakes) -> None:
+    """The markers that stand beside `fsstack` and budgets; `shapes` gives the tables there are."""
     for mark in item.iter_markers("fsstack_remark"):
         if len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str):
             mistakes.add("fsstack_remark: it takes one text", item)
@@ -50,8 +50,8 @@ def check(item: pytest.Item, shapes: Collection[str], mistakes: Mistakes) -> Non
             mistakes.add(f"fsstack_repeat: {problem}", item)
     for mark in item.iter_markers("fsstack_table"):
         name = mark.args[0] if len(mark.args) == 1 else mark.args
-        if name not in shapes:
-            mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(shapes))}", item)
+        if name not in shapes():
+            mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(shapes()))}", item)
 
 
 def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:

@@ -57,9 +57,12 @@ class Session:
     @classmethod
     def of(cls, config: pytest.Config) -> Session:
         """Read the options. Raises `pytest.UsageError`."""
-        known = {layer.name: layer for layers in config.hook.pytest_fsstack_layers() for layer in layers}
+        from pytest_fsstack.layers import known
+
         reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
-        return cls(config, read_settings(config, known, frozenset(reports)), reports)
+        return cls(
+            config, read_settings(config, known(config.hook.pytest_fsstack_layers()), frozenset(reports)), reports
+        )
 
     def add_layers(self, layers: Iterable[type[Layer]]) -> None:
         """Take in layers that were not there when the session began."""
@@ -108,7 +111,7 @@ class Session:
         chains = self.chains = chains_of(collected, items, complete)
         for chain in dict.fromkeys(chains.values()):
             for item in chain.examples():
-                marks.check(item, self.shapes, self.mistakes)
+                marks.check(item, lambda: self.shapes, self.mistakes)
                 self.budgets.check_marks(item, self.mistakes)
                 selecting.check_sizes(item, chain, self.settings, self.mistakes)
         self.budgets.check(chains, self.mistakes)

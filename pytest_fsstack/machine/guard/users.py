@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.machine.blockdev import node, partitions, read, whole
 from pytest_fsstack.machine.guard.disk import Disk, Refused, identify, or_refused
+
+if TYPE_CHECKING:
+    import ctypes
 
 PROC = Path("/proc")
 
@@ -243,6 +246,8 @@ def _same_descriptors(one: Path, other: Path) -> bool:
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
+    import ctypes
+
     return ctypes.CDLL(None)
 
 
