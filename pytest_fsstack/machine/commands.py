@@ -143,7 +143,7 @@ def started(
     words = [os.fspath(word) for word in argv]
     path = which(words[0])
     if path is None:
-        raise CommandError(words, None, "", "not installed")
+        raise not_installed(words)
     for lines in _noted:
         lines.append(
             " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
@@ -160,22 +160,42 @@ def started(
 
     with contextlib.ExitStack() as undo:
         source = undo.enter_context(os.fdopen(os.dup(stdin), "rb")) if stdin is not None else None
-        running = _sh().Command(path)(
-            *words[1:],
-            _in=source,
-            _bg=True,
-            _bg_exc=False,
-            _new_session=True,
-            _preexec_fn=prepare,
-            _tty_out=False,
-            _return_cmd=True,
-            _pass_fds=list(fds),
-            _cwd=cwd,
-            _env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
-        )
+        with _starting(words):
+            running = _sh().Command(path)(
+                *words[1:],
+                _in=source,
+                _bg=True,
+                _bg_exc=False,
+                _new_session=True,
+                _preexec_fn=prepare,
+                _tty_out=False,
+                _return_cmd=True,
+                _pass_fds=list(fds),
+                _cwd=cwd,
+                _env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
+            )
         process = Process(tuple(words), running, _descriptor(running.pid))
         undo.callback(process.close)
         yield process
+
+
+@contextlib.contextmanager
+def _starting(words: Sequence[str]) -> Iterator[None]:
+    """Raise `CommandError` for a command that has gone since it was found, or that the kernel cannot run."""
+    sh = _sh()
+    try:
+        yield
+    except sh.CommandNotFound:
+        raise not_installed(words) from None
+    except sh.ForkException as error:
+        # What it says ends with the child's traceback.
+        raise CommandError(words, None, str(error).strip().splitlines()[-1], "could not be started") from None
+
+
+def not_installed(words: Sequence[str]) -> CommandError:
+    """The error that a command is missing, which is looked for anew the next time."""
+    _found.pop((words[0], search_path()), None)
+    return CommandError(words, None, "", "not installed")
 
 
 def _descriptor(child: int) -> int | None:

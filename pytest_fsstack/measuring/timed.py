@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import numbers
+import operator
 import os
 import resource
 import signal
@@ -145,10 +146,12 @@ class Timed:
         `env` adds to the environment, in which messages are in English. Raises `CommandError` where the command is
         not installed, or fails and `check` is set.
         """
+        # Where a command fails, the line of the test that has run it says more than ours do.
+        __tracebackhide__ = operator.methodcaller("errisinstance", commands.CommandError)
         words = [os.fspath(word) for word in argv]
         path = commands.which(words[0])
         if path is None:
-            raise commands.CommandError(words, None, "", "not installed")
+            raise commands.not_installed(words)
         self._commands.add(words[0])
         with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
             # Files in memory, so that neither a pipe nor a reading thread of ours slows the command down.
@@ -166,6 +169,11 @@ class Timed:
                         start_new_session=True,
                     )
                 process.wait()
+            except FileNotFoundError:
+                # Or its directory, where it is to start, is not there.
+                if os.path.exists(path):
+                    raise
+                raise commands.not_installed(words) from None
             except BaseException:
                 if process is not None and process.returncode is None:
                     # With what it has started itself. Its number is its own as long as nobody has waited for it.

@@ -7,6 +7,7 @@ import io
 import itertools
 
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.report.model import visible
 
 COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value")
 
@@ -30,10 +31,5 @@ def report(results: Results) -> str:
 
 def escaped(text: str) -> str:
     """Text that no spreadsheet takes for a formula: names of tests and units are whatever somebody wrote."""
-    found = writable(text)
-    return f"'{found}" if found.startswith(("=", "+", "-", "@", "\t", "\r")) else found
-
-
-def writable(text: str) -> str:
-    """Text without the one character that Python 3.10 writes into no CSV."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    found = visible(text)
+    return f"'{found}" if found.startswith(("=", "+", "-", "@", "\t")) else found

@@ -142,3 +142,23 @@ def test_nothing_is_measured_if_the_baseline_cannot_run(project: Project) -> Non
     assert not (project.pytester.path / "log").exists()
     assert project.run("--fsstack-missing=fail").ret == pytest.ExitCode.TESTS_FAILED
     project.run("--fsstack-baseline=plain", "--fsstack-rounds=1").assert_outcomes(passed=1, skipped=1)
+
+
+def test_a_command_of_a_test_that_fails_is_shown_by_the_line_of_the_test_alone(project: Project) -> None:
+    project.write(
+        """
+        import pytest
+
+
+        @pytest.mark.fsstack("plain")
+        def test_read(fsstack, timed):
+            with timed():
+                timed.run("cat", fsstack.path / "nothing")
+        """
+    )
+    result = project.run("--fsstack-rounds=1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ['>*timed.run("cat", fsstack.path / "nothing")', "E *`cat */nothing` failed (exit code 1)*"]
+    )
+    assert "measuring/timed.py" not in str(result.stdout)

@@ -86,8 +86,7 @@ def judged(place: Place, what: str, code: int | None) -> Figures:
     if "Traceback (most recent call last)" in output or "INTERNALERROR" in output:
         place.complain(f"{what}: a traceback")
         return Counter({"traceback": 1})
-    # Where a command of the test itself fails, pytest shows through what the test has run it.
-    if re.search(r"^\S*/pytest_fsstack/(?!measuring/timed\.py:)\S+:\d+: ", output, re.MULTILINE):
+    if re.search(r"^\S*/pytest_fsstack/\S+:\d+: ", output, re.MULTILINE):
         place.complain(f"{what}: an error with lines of the plugin's code")
         return Counter({"traceback": 1})
     if code == 0:

@@ -49,3 +49,26 @@ def test_a_command_that_takes_too_long_is_killed() -> None:
 def test_a_failed_command_says_what_it_said() -> None:
     with pytest.raises(commands.CommandError, match=r"`sh -c 'echo no >&2; exit 3'` failed \(exit code 3\): no$"):
         commands.run("sh", "-c", "echo no >&2; exit 3")
+
+
+def test_a_command_that_has_gone_is_not_installed_until_it_is_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    tool = tmp_path / "some-tool"
+    tool.write_text("#!/bin/sh\necho here\n")
+    tool.chmod(0o755)
+    assert commands.run("some-tool") == "here\n"
+    away = tool.rename(tmp_path / "away")
+    with pytest.raises(commands.CommandError, match=r"^`some-tool` failed \(not installed\)$"):
+        commands.run("some-tool")
+    away.rename(tool)
+    assert commands.run("some-tool") == "here\n"
+
+
+def test_a_command_that_the_kernel_cannot_run_says_why(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_bytes(b"\x7fELF and no more")
+    tool.chmod(0o755)
+    with pytest.raises(commands.CommandError, match=r"failed \(could not be started\): .*Exec format error"):
+        commands.run(tool)

@@ -325,6 +325,8 @@ def test_no_name_of_somebody_elses_results_is_obeyed_by_a_terminal() -> None:
     chain = ChainResults("c\x1b[2J", "loop\x07", "a", Looks.fixed(1), 1, steps=["s\x9b31m"], orders=[["a"]])
     chain.stacks["a"] = StackInfo("a", "ext4\x1b]0;title\x07")
     chain.add("s\x9b31m", "a", Sample({"seconds": 1.0}))
-    text = markdown.report(Results({}, [chain]))
-    assert not set(text) & {"\x1b", "\x07", "\x9b"}
-    assert r"ext4\x1b]0;title\x07" in text
+    results = Results({}, [chain])
+    for report in (markdown.report, csvfile.report, BUILT_IN["tables"], BUILT_IN["otava"]):
+        text = report(results)
+        assert not set(text) & {"\x1b", "\x07", "\x9b"}
+    assert r"ext4\x1b]0;title\x07" in markdown.report(results)
