@@ -113,6 +113,10 @@ _TESTS = {
     "tests/real/test_leftovers.py": {
         "test_what_is_mounted_while_a_directory_is_removed_is_kept": ["something is mounted on …, so nothing in"],
     },
+    "tests/real/test_servers.py": {
+        "test_one_that_dies_while_it_is_in_use_is_named": ["it ended …"],
+        "test_one_that_hangs_is_killed_and_named_and_leaves_nothing": ["…; its server"],
+    },
     "tests/real/test_unmounted_by_others.py": {
         "test_it_is_an_error_and_leaves_nothing": ["it is not mounted"],
     },
@@ -169,6 +173,9 @@ _TESTS = {
     },
     "tests/unit/layers/test_filesystems.py": {
         "test_where_none_can_it_says_why": ["could not trim"],
+    },
+    "tests/unit/machine/test_commands.py": {
+        "test_a_command_that_the_kernel_cannot_run_says_why": ["could not be"],
     },
     "tests/unit/machine/test_guard.py": {
         "test_a_claim_excludes_all_others_on_the_same_bytes": ["… is testing"],

@@ -35,6 +35,9 @@ def served(
     `on_block` is for daemons that mount a block device (fuseblk). The kernel unmounts that in the last process of the
     mount namespace, and waits for the daemon's consent: a daemon that is that process itself would wait for ever, and
     with it every sync of the machine (seen on Linux 6.18).
+
+    Raises `CommandError`, also where it has ended or was unmounted while the block ran. A daemon that does not let go
+    of its mount is killed, which ends all that waits for it.
     """
     with site.journal.entry(mounts.MOUNT, target=str(target)):
         daemon = processes.start(*argv, stdin=stdin, fds=fds, env=env)
@@ -49,14 +52,28 @@ def served(
                 stood = True
                 yield Directory(target)
             finally:
-                gone = not mounts.at(target)
-                if not gone:
-                    mounts.unmount(target)
-                daemon.stop(patience=10.0 if stood else 0)
-                if last:
-                    last.stop(patience=0)
+                gone, dead = not mounts.at(target), not daemon.alive
+                with contextlib.ExitStack() as undo:
+                    if last:
+                        undo.callback(last.stop, patience=0)
+                    undo.callback(daemon.stop, patience=10.0 if stood else 0)
+                    if not gone:
+                        _unmount(target, daemon)
                 if gone and stood:
                     raise mounts.unmounted_by_others(daemon.argv)
+                if dead and stood:
+                    raise daemon.error("while its filesystem was in use")
+
+
+def _unmount(target: Path, daemon: processes.Daemon) -> None:
+    try:
+        mounts.unmount(target)
+    except commands.CommandError as error:
+        daemon.kill()
+        if mounts.at(target):
+            mounts.unmount(target)
+        text = f"{error.stderr}; its server, {os.path.basename(daemon.argv[0])}, was killed"
+        raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class CommandError(Exception):
 
     def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str, how: str = "") -> None:
         self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr.strip()
-        how = how or f"exit code {returncode}"
-        super().__init__(f"`{shlex.join(self.argv)}` failed ({how}){': ' + self.stderr if self.stderr else ''}")
+        self.how = how or f"exit code {returncode}"
+        super().__init__(f"`{shlex.join(self.argv)}` failed ({self.how}){': ' + self.stderr if self.stderr else ''}")
 
 
 def search_path() -> str:

@@ -153,11 +153,13 @@ def _unmount(target: Path, patience: float) -> None:
                 if tries == 1:
                     raise unmounted_by_others(error.argv) from None
                 return
-            if time.monotonic() > deadline:
+            # Without an exit code it had no answer, and would have none again.
+            if error.returncode is None or time.monotonic() > deadline:
                 holders = ", ".join(processes.users(target)) or "nobody that shows"
                 commands.run("umount", "-l", target)
-                text = f"{error.stderr}; in use by: {holders}; detached: it is unmounted once they have ended"
-                raise commands.CommandError(error.argv, error.returncode, text) from None
+                in_use = f"in use by: {holders}; detached: it is unmounted once they have ended"
+                text = "; ".join(filter(None, (error.stderr, in_use)))
+                raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
         time.sleep(0.05)
 
 

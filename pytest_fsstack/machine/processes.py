@@ -29,10 +29,11 @@ class Daemon:
     def alive(self) -> bool:
         return self._process.alive
 
-    def error(self, how: str = "") -> CommandError:
+    def error(self, when: str = "at once") -> CommandError:
         """Why it is not there any more."""
         code, _, stderr = self._process.ended()
-        return CommandError(self.argv, code, stderr, how or f"it ended at once, exit code {code}")
+        how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        return CommandError(self.argv, code, stderr, f"it ended {when}, {how}")
 
     def stop(self, patience: float = 10.0) -> None:
         """Wait until it has ended by itself, as it does when it is unmounted; kill it after `patience` seconds.
