@@ -143,10 +143,11 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         # Before pytest-xdist reads its options, which this sets.
         try:
             config.pluginmanager.register(controller.start(config, session_of(config)), "fsstack-kernels")
-        except KeyboardInterrupt:
+        except pytest.exit.Exception as ended:
             # No session has begun that would catch it, and a first guest takes half a minute.
-            print("fsstack: interrupted before the guests were started")
-            return pytest.ExitCode.INTERRUPTED
+            session_of(config).close()
+            print(f"{ended.msg} before the guests were started")
+            return ended.returncode
     return None
 
 

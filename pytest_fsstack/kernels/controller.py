@@ -25,7 +25,7 @@ from pytest_fsstack.kernels.comparison import Boot, Course
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import Description
 from pytest_fsstack.kernels.turns import Part, TurnScheduling, drawn
-from pytest_fsstack.machine import load
+from pytest_fsstack.machine import load, signals
 from pytest_fsstack.protocol import report_verdict
 from pytest_fsstack.report.moment import Moment
 from pytest_fsstack.report.progress import Pace, Progress
@@ -161,8 +161,12 @@ class Controller:
             log.write_text(f"kernel {self._kernel_of(index)[0].name}: the worker in it went down: {error}")
         node.gateway.spec.python = self._launch(index)
 
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
         self._session = session
+        # Guests boot here, which nothing is torn apart in: they end with their processes.
+        with signals.during(signals.State.TEST):
+            yield
 
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self._tests.update(ids)
@@ -292,7 +296,8 @@ class Controller:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         try:
-            return (yield)
+            with signals.during(signals.State.TEST):
+                return (yield)
         finally:
             self._progress.end()
             self._conclude()
@@ -366,14 +371,18 @@ def _chain_of(nodeid: str) -> str:
 
 
 def start(config: pytest.Config, session: Session) -> Controller:
-    """The controller for the kernels of the command line, ready. Raises `pytest.UsageError`."""
+    """The controller for the kernels of the command line, ready. Raises `pytest.UsageError`, and what a signal ends it
+    with: from here on they are caught.
+    """
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("--fsstack-kernel needs pytest-xdist and virtme-ng: pip install pytest-fsstack[kernel]")
     if config.getoption("numprocesses", None) or config.getoption("tx", None):
         raise pytest.UsageError("--fsstack-kernel starts workers of its own: leave -n and --tx out")
     controller = Controller(config, plan_of(config), session)
+    session.catch_signals()
     try:
-        controller.activate()
+        with signals.during(signals.State.TEST):
+            controller.activate()
         session.note_labels()
     except BaseException:
         controller.close()

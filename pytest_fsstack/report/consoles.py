@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.judging.series import test_of
+from pytest_fsstack.report.model import visible
 from pytest_fsstack.report.stores import main_series, several, suffix
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
@@ -99,4 +100,4 @@ def _described(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.series import Series, series
+from pytest_fsstack.report.model import visible
 
 #: How a unit stands at the end of a metric's name.
 _UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}
@@ -93,4 +94,4 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return visible(text).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

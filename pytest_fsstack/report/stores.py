@@ -86,9 +86,10 @@ def otava(results: Results) -> str:
     lines = csv.writer(text, lineterminator="\n")
     # The series begin with the name of a test.
     attributes = {"commit": "", "branch": "", **results.labels}
-    lines.writerow(["time", *attributes, *(visible(each.name + suffix(each, labels)) for each in entries)])
+    lines.writerow(map(visible, ["time", *attributes, *(each.name + suffix(each, labels) for each in entries)]))
     values = (repr(each.value if each.kind == "figure" else 1 + each.value) for each in entries)
-    lines.writerow([results.start or results.environment.get("date", ""), *attributes.values(), *values])
+    date = results.start or results.environment.get("date", "")
+    lines.writerow(map(visible, [date, *attributes.values(), *values]))
     return text.getvalue()
 
 

@@ -95,7 +95,7 @@ class Session:
         selecting.refuse_gates_in_workers(self.config, self.settings)
         # Workers run on the machine of the session that started them.
         if self.settings.governor is not None and not self.is_worker:
-            self._catch_signals()
+            self.catch_signals()
             self.builder.set_governor()
 
     def plan(self, collected: list[pytest.Item], items: list[pytest.Item], plugin: type[Rounds] | None) -> None:
@@ -125,7 +125,7 @@ class Session:
             self.builder.hold_all(chain.device for chain in chains.values())
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
         if chains and not self.only_looks:
-            self._catch_signals()
+            self.catch_signals()
         worker = options.worker_input(self.config)
         if plugin and (chains or worker):
             from pytest_fsstack.report.progress import Progress
@@ -149,7 +149,7 @@ class Session:
                 "fsstack-rounds",
             )
 
-    def _catch_signals(self) -> None:
+    def catch_signals(self) -> None:
         """From here on, signals wait for a safe point; see docs/safety.md."""
         from pytest_fsstack.machine import commands
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import signal
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
@@ -334,14 +335,16 @@ def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Pr
     assert samples["plain:new"] == samples["crypt:new"] == [1, 2]
 
 
-def test_an_interrupt_keeps_the_rounds_so_far(kernels: Project) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_session_and_keeps_the_rounds_so_far(kernels: Project, number: signal.Signals) -> None:
     kernels.write(
-        FAILING.replace("END", "os.kill(os.getppid(), signal.SIGINT); time.sleep(600)").replace(
-            "import pytest", "import os, signal, time\nimport pytest", 1
+        FAILING.replace("END", f"os.kill(os.getppid(), {int(number)}); time.sleep(600)").replace(
+            "import pytest", "import os, time\nimport pytest", 1
         )
     )
     result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json")
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.ret == 128 + number
+    result.stdout.fnmatch_lines([f"*fsstack: ended by {number.name}*"])
     chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
     samples = {name: found["rounds"][:2] for name, found in chain["steps"][0]["stacks"].items()}
     assert samples == {f"{stack}:{kernel}": [1, 2] for stack in ("plain", "crypt") for kernel in ("old", "new")}

@@ -12,8 +12,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.machine import commands
 from tests.torture.place import HUNG, Figures, Place
@@ -71,8 +69,7 @@ def _ended(place: Place) -> Figures:
         found["hung"] += 1
     elif late:
         found["too late"] += 1
-    elif number != signal.SIGKILL and code not in (-number, pytest.ExitCode.INTERRUPTED):
-        # The stacks, and what is caught, are in the guest: this session has pytest's own handling.
+    elif number != signal.SIGKILL and code != 128 + number:
         place.complain(f"{what}: exit code {code}")
         found["wrong exit code"] += 1
     if "Traceback" in place.output:
@@ -81,8 +78,7 @@ def _ended(place: Place) -> Figures:
     if not commands.wait_until(lambda: not _guests(place), 10.0):
         place.complain(f"{what}: left behind: {_guests(place)}")
         found["processes"] += 1
-    if number != signal.SIGINT:
-        # It died of the signal, and the next session finds its journal.
+    if number == signal.SIGKILL:
         with place.session("--fsstack-cleanup") as cleaning:
             cleaning.wait()
     return found + place.figures_of_what_is_left(process.pid, what=what)

@@ -38,8 +38,10 @@ def fresh(disk: Disk) -> Iterator[int]:
 
 
 def probe(path: Path) -> Mapping[str, str]:
+    """What blkid tells of a device, by name; nothing if it recognises nothing. Raises `CommandError`."""
+    words = ["blkid", "-p", "-o", "export", os.fspath(path)]
     try:
-        text = commands.run("blkid", "-p", "-o", "export", path)
+        text = commands.run(*words)
     except commands.CommandError as error:
         if error.returncode == 8:
             return {"TYPE": "several signatures that contradict each other", "USAGE": "ambivalent"}
@@ -47,8 +49,12 @@ def probe(path: Path) -> Mapping[str, str]:
         if error.returncode == 2 and not error.stderr:
             return {}
         raise
-    pairs = (shlex.split(line)[0].partition("=") for line in text.splitlines() if line)
-    found = {key: value for key, _, value in pairs}
+    try:
+        found = dict(shlex.split(line)[0].split("=", 1) for line in text.splitlines() if line)
+    except ValueError:
+        found = {}
+    if not found:
+        raise commands.CommandError(words, 0, text[:200], "its output is not understood")
     # Of a partition it also tells what the table on the disk says about it.
     return {key: value for key, value in found.items() if key != "DEVNAME" and not key.startswith("PART_ENTRY_")}
 

@@ -431,6 +431,18 @@ def test_samples_reach_both_ends_and_the_gaps_are_even(size: int) -> None:
     assert max(gaps, default=0) <= size // 1000
 
 
+@pytest.mark.parametrize("said", ["\n", "TYPE", "TYPE='ext4", '"', "\x00\xff=\n' ", "DEVNAME=/dev/sdb\n=\\"])
+def test_a_blkid_that_cannot_be_understood_is_no_blank_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    (tmp_path / "said").write_text(said, encoding="latin-1")
+    (tmp_path / "blkid").write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")
+    (tmp_path / "blkid").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(guard.Refused, match=r"it cannot be checked: `blkid .* failed \(its output is not understood\)"):
+        guard.signature(tmp_path / "sdb")
+
+
 @pytest.mark.parametrize(
     ("found", "words"),
     [
