@@ -335,7 +335,7 @@ def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Pr
     assert samples["plain:new"] == samples["crypt:new"] == [1, 2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_session_and_keeps_the_rounds_so_far(kernels: Project, number: signal.Signals) -> None:
     kernels.write(
         FAILING.replace("END", f"os.kill(os.getppid(), {int(number)}); time.sleep(600)").replace(
