@@ -58,11 +58,13 @@ class Session:
     def of(cls, config: pytest.Config) -> Session:
         """Read the options. Raises `pytest.UsageError`."""
         from pytest_fsstack.layers import known
+        from pytest_fsstack.machine import commands
 
         reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
-        return cls(
-            config, read_settings(config, known(config.hook.pytest_fsstack_layers()), frozenset(reports)), reports
-        )
+        settings = read_settings(config, known(config.hook.pytest_fsstack_layers()), frozenset(reports))
+        # The guard runs commands before the first test.
+        commands.limit = settings.timeout
+        return cls(config, settings, reports)
 
     def add_layers(self, layers: Iterable[type[Layer]]) -> None:
         """Take in layers that were not there when the session began."""
@@ -151,9 +153,6 @@ class Session:
 
     def catch_signals(self) -> None:
         """From here on, signals wait for a safe point; see docs/safety.md."""
-        from pytest_fsstack.machine import commands
-
-        commands.limit = self.settings.timeout
         if not interruption.are_caught(self.config):
             self._signals.enter_context(interruption.caught(self.config))
 
