@@ -14,7 +14,7 @@ from pytest_fsstack import history
 from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.command.words import Parser, as_option
 from pytest_fsstack.judging.past import compared_metrics
-from pytest_fsstack.judging.trend import FIGURES, OVERHEADS, Detector, changes, choose, trends
+from pytest_fsstack.judging.trend import FIGURES, OVERHEADS, Detector, change_points, choose, trends
 from pytest_fsstack.report.files import ReportError
 from pytest_fsstack.report.trend import ASCII, BLOCKS, lines
 
@@ -52,7 +52,7 @@ def trend(words: list[str]) -> int:
         metrics = None if given.all else compared_metrics(chosen.runs[-1:])
         for each in trends(chosen.runs, FIGURES if given.figures else OVERHEADS, metrics):
             shown += 1
-            print("\n".join(["", *lines(each, changes(each, detect), ramp)]))
+            print("\n".join(["", *lines(each, change_points(each, detect), ramp)]))
         print()
     if not shown:
         raise CommandLineError(f"trend: {given.directory}: no run has an overhead to show")

@@ -42,7 +42,7 @@ class Trend:
         return [point.value + (self.kind != "figure") for point in self.points]
 
 
-class Change(NamedTuple):
+class ChangePoint(NamedTuple):
     """A stretch of runs that differs from the one before it.
 
     `before` and `after` are the medians of the two, as the points are. `size` is how much more it costs now (0.1 is
@@ -111,7 +111,7 @@ def _several(found: Iterable[Series], part: str) -> bool:
     return any(len(each) > 1 for each in values.values())
 
 
-def changes(trend: Trend, detect: Detector) -> list[Change]:
+def change_points(trend: Trend, detect: Detector) -> list[ChangePoint]:
     """Where the series changed; nothing if there are fewer than `FEWEST` points."""
     ratios, values = trend.ratios, [point.value for point in trend.points]
     if len(ratios) < FEWEST:
@@ -121,5 +121,5 @@ def changes(trend: Trend, detect: Detector) -> list[Change]:
     for start, point, end in zip(bounds, bounds[1:], bounds[2:]):
         before, after = median(ratios[start:point]), median(ratios[point:end])
         size = after / before - 1 if before else float("inf")
-        found.append(Change(point, median(values[start:point]), median(values[point:end]), size))
+        found.append(ChangePoint(point, median(values[start:point]), median(values[point:end]), size))
     return found

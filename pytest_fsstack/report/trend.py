@@ -8,7 +8,7 @@ from math import isfinite
 from statistics import median
 
 from pytest_fsstack.judging.past import differences
-from pytest_fsstack.judging.trend import FEWEST, Change, Trend
+from pytest_fsstack.judging.trend import FEWEST, ChangePoint, Trend
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: From the lowest to the highest, where the terminal has them and where it does not.
@@ -28,7 +28,7 @@ def sparkline(values: Sequence[float], ramp: str = BLOCKS, width: int = _WIDTH) 
     return "".join(ramp[round((value - low) / (high - low) * (len(ramp) - 1))] for value in buckets)
 
 
-def lines(trend: Trend, found: Sequence[Change], ramp: str = BLOCKS) -> list[str]:
+def lines(trend: Trend, found: Sequence[ChangePoint], ramp: str = BLOCKS) -> list[str]:
     """The series with its newest value, its drawing with ``^`` where it changed, and a line for each change."""
     values = [point.value for point in trend.points]
     shown = [f"{trend.place}: {_value(trend, values[-1])} in the newest of {_runs(len(values))}"]
