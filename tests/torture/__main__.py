@@ -46,8 +46,9 @@ WEIGHTS = {
 #: fail or be found did. `too late`: the signal was drawn for a moment after the session's end. `not needed`: the
 #: session passed, or skipped with a reason, without what went wrong. `unproved`: after SIGKILL a disk may hold what
 #: nothing proves to be the session's, so that it needs to be given over again. `admitted`: what could not be undone
-#: because of what went wrong was named, and the next session undid it.
-HARMLESS = ("tries", "cases", "controls", "teardowns", "too late", "not needed", "unproved", "admitted")
+#: because of what went wrong was named, and the next session undid it. `unsaid`: another session, which was killed
+#: before it could say so, had undone what a dead one had left.
+HARMLESS = ("tries", "cases", "controls", "teardowns", "too late", "not needed", "unproved", "admitted", "unsaid")
 COLUMNS = (
     *HARMLESS,
     *("not begun", "hung", "swallowed", "wrong exit code", "traceback", "wrong report", "out of order", "unlabelled"),

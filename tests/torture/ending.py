@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.torture.place import HUNG, Figures, Place, ended_by, quick_stacks, stacks
+from pytest_fsstack.machine import commands
+from tests.torture.place import HUNG, SAID, Figures, Place, ended_by, quick_stacks, stacks
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Seconds that a session of this length takes, roughly: the moments are drawn from these.
@@ -138,8 +139,9 @@ def _next_session(place: Place, pid: int) -> Figures:
         found["wrong exit code"] += 1
     told = [line for line in place.output.splitlines() if f"of process {pid}" in line or "left alone" in line]
     if left["directories"] and not told and not place.left(pid)["directories"]:
-        # Some other session of this machine may have come first, and have said it.
-        found["said by another"] += 1
+        # Another session has come first, and says it, if it is not killed before.
+        if not commands.wait_until(lambda: any(f"of process {pid}" in text for text in list(SAID)), HUNG):
+            found["unsaid"] += 1
     if len(told) > 1:
         place.complain(f"the session after one that was killed says more than a line: {told}")
         found["wrong report"] += 1

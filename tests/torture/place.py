@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +99,10 @@ def quick_stacks() -> list[str]:
     return _buildable(STACKS)
 
 
+#: What the sessions of all places have said: each undoes at its start what dead ones of any place have left.
+SAID: deque[str] = deque(maxlen=100)
+
+
 @dataclass
 class Place:
     """Where a scenario runs its sessions, and what it draws its moments from."""
@@ -153,6 +157,7 @@ class Place:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+                SAID.append(self.output)
 
     @property
     def begun(self) -> bool:
