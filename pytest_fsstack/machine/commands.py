@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_fsstack.machine import signals
+from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
     import ctypes
@@ -174,14 +175,14 @@ def started(
                 _cwd=cwd,
                 _env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
             )
-        process = Process(tuple(words), running, _descriptor(running.pid))
+            process = Process(tuple(words), running, _descriptor(running))
         undo.callback(process.close)
         yield process
 
 
 @contextlib.contextmanager
 def _starting(words: Sequence[str]) -> Iterator[None]:
-    """Raise `CommandError` for a command that has gone since it was found, or that the kernel cannot run."""
+    """Raise `CommandError` for a command that has gone since it was found, or that the kernel cannot start."""
     sh = _sh()
     try:
         yield
@@ -190,6 +191,8 @@ def _starting(words: Sequence[str]) -> Iterator[None]:
     except sh.ForkException as error:
         # What it says ends with the child's traceback.
         raise CommandError(words, None, str(error).strip().splitlines()[-1], "could not be started") from None
+    except OSError as error:
+        raise CommandError(words, None, reason_of(error), "could not be started") from error
 
 
 def not_installed(words: Sequence[str]) -> CommandError:
@@ -198,12 +201,19 @@ def not_installed(words: Sequence[str]) -> CommandError:
     return CommandError(words, None, "", "not installed")
 
 
-def _descriptor(child: int) -> int | None:
-    """A descriptor of a child; None if it has ended, and its end was noticed, already."""
+def _descriptor(child: Any) -> int | None:
+    """A descriptor of a child; None if it has ended, and its end was noticed, already.
+
+    Raises OSError if there can be none, and then the child has ended.
+    """
     try:
-        pidfd = os.pidfd_open(child)
+        pidfd = os.pidfd_open(child.pid)
     except ProcessLookupError:
         return None
+    except OSError:
+        child.process.kill()
+        child.process.wait()
+        raise
     try:
         # Fails for what is no child, as a process that has got the number meanwhile.
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,3 +74,19 @@ def test_a_command_that_the_kernel_cannot_run_says_why(tmp_path: Path) -> None:
     tool.chmod(0o755)
     with pytest.raises(commands.CommandError, match=r"failed \(could not be started\): .*Exec format error"):
         commands.run(tool)
+
+
+@pytest.mark.parametrize("free", range(8))
+def test_a_command_for_which_no_descriptors_are_left_has_an_error_and_is_not_left_behind(free: int) -> None:
+    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    commands.run("true")
+    before = children.read_text()
+    used = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + free, hard))
+    try:
+        with contextlib.suppress(commands.CommandError):
+            commands.run("sleep", "60", timeout=0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    assert children.read_text() == before
