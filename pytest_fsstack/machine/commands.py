@@ -32,6 +32,9 @@ _PR_SET_PDEATHSIG = 1
 #: Seconds that a command may take unless its caller says otherwise: --fsstack-timeout.
 limit = 600.0
 
+#: Descriptors that a command needs while it starts.
+_PIPES = 16
+
 #: Seconds after which a command that was killed counts as one that the kernel does not let go.
 _DEATH = 10.0
 
@@ -162,6 +165,7 @@ def started(
     with contextlib.ExitStack() as undo:
         source = undo.enter_context(os.fdopen(os.dup(stdin), "rb")) if stdin is not None else None
         with _starting(words):
+            _spare_descriptors()
             running = _sh().Command(path)(
                 *words[1:],
                 _in=source,
@@ -199,6 +203,17 @@ def not_installed(words: Sequence[str]) -> CommandError:
     """The error that a command is missing, which is looked for anew the next time."""
     _found.pop((words[0], search_path()), None)
     return CommandError(words, None, "", "not installed")
+
+
+def _spare_descriptors() -> None:
+    """Raise OSError if there are too few descriptors for the pipes of a command: sh leaves those open that it has."""
+    taken: list[int] = []
+    try:
+        for _ in range(_PIPES):
+            taken.append(os.dup(2))
+    finally:
+        for fd in taken:
+            os.close(fd)
 
 
 def _descriptor(child: Any) -> int | None:

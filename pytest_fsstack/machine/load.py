@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -42,8 +43,8 @@ def read(root: Path = Path("/"), clock: float | None = None) -> Reading:
     load = re.match(r"[\d.]+", _text(root / "proc/loadavg"))
     pressure = {name: re.search(r"^some .*total=(\d+)", _text(root / "proc/pressure" / name)) for name in RESOURCES}
     cpus = root / "sys/devices/system/cpu"
-    counts = _numbers(cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
-    kilohertz = _numbers(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    counts = _numbers(cpus, "cpu[0-9]*/thermal_throttle/*_throttle_count")
+    kilohertz = _numbers(cpus, "cpu[0-9]*/cpufreq/scaling_cur_freq")
     return Reading(
         time.monotonic() if clock is None else clock,
         load=float(load[0]) if load else None,
@@ -103,6 +104,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _numbers(paths: Iterable[Path]) -> list[int]:
-    texts = [_text(path).strip() for path in paths]
+def _numbers(directory: Path, pattern: str) -> list[int]:
+    texts: list[str] = []
+    with contextlib.suppress(OSError):
+        texts += (_text(path).strip() for path in directory.glob(pattern))
     return [int(text) for text in texts if text.isdecimal()]

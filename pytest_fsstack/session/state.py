@@ -161,9 +161,12 @@ class Session:
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, base: Callable[[], Path]) -> Iterator[Built]:
         """Build a stack for the time of a test or a class. Skips or fails the test where that cannot be."""
-        self.builder.require(parameter)
-        parent = self.settings.directory or base()
-        self._prepare(parent)
+        try:
+            self.builder.require(parameter)
+            parent = self.settings.directory or base()
+            self._prepare(parent)
+        except OSError as error:
+            fail(error)
         with self.builder.built(parameter, parent) as built:
             yield built
 
@@ -242,7 +245,10 @@ class Session:
             self.results.labels = labels.collect(self.settings.labels, self.config.rootpath, kernel=kernel)
 
     def lacking_kernel(self) -> list[str]:
-        """The stacks of the tables that only another kernel could build; none where a kernel was chosen."""
+        """The stacks of the tables that only another kernel could build; none where a kernel was chosen.
+
+        None as well where this one cannot be looked at.
+        """
         if self.only_looks:
             return []
         from pytest_fsstack.machine.needs import LackKind, lacking
@@ -255,7 +261,10 @@ class Session:
             for parameter in self.parameters
             if parameter.id in shown and not parameter.control
         }
-        kinds = {name: {lack.kind for lack in lacking(stack.needs())} for name, stack in stacks.items()}
+        try:
+            kinds = {name: {lack.kind for lack in lacking(stack.needs())} for name, stack in stacks.items()}
+        except OSError:
+            return []
         return [name for name, found in kinds.items() if LackKind.KERNEL in found]
 
     def close(self) -> None:
