@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from pytest_fsstack.layers import loopback
 from pytest_fsstack.machine import blockdev, commands, directories, guard, journal, mounts, tuning
-from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind, Unproved
+from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack.model import Block, Device, Directory, PlaceType, Site
 
@@ -227,7 +227,7 @@ def _unlabelled(facts: Facts) -> bool:
     if facts.get("diskseq") is None:
         raise Gone("this kernel does not number disks, so nothing proves that this is the one")
     if not path.exists():
-        raise Unproved("it is not plugged in")
+        raise Gone("it is not plugged in, and if it comes back, nothing proves that it is the one")
     now = _which_disk(facts)
     if now != {name: facts.get(name) for name in now}:
         raise Gone("it is another disk now, or was plugged in again")

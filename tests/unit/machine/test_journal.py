@@ -568,6 +568,16 @@ def test_a_disk_that_was_plugged_in_again_is_left_alone(journals: Path, disk: di
     assert not path.exists()
 
 
+def test_the_journal_of_a_disk_that_is_not_there_goes_once_somebody_reads_why(
+    journals: Path, disk: dict[str, object], tmp_path: Path
+) -> None:
+    disk["facts"] = {**DISK, "path": str(tmp_path / "sdb")}
+    path = dead(journals, ("disk", {"path": "/dev/null"}))
+    (line,) = cleanup(journals)
+    assert line.endswith("it is not plugged in, and if it comes back, nothing proves that it is the one")
+    assert not path.exists()
+
+
 def test_a_disk_without_a_sequence_number_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
     disk["facts"] = {**DISK, "diskseq": None}
     dead(journals, ("disk", {"path": "/dev/null"}))
