@@ -36,8 +36,8 @@ def served(
     mount namespace, and waits for the daemon's consent: a daemon that is that process itself would wait for ever, and
     with it every sync of the machine (seen on Linux 6.18).
 
-    Raises `CommandError`, also where it has ended or was unmounted while the block ran. A daemon that does not let go
-    of its mount is killed, which ends all that waits for it.
+    Raises `CommandError`, also where it was unmounted while the block ran. A daemon that ended meanwhile is told of.
+    One that does not let go of its mount is killed, which ends all that waits for it.
     """
     with site.journal.entry(mounts.MOUNT, target=str(target)):
         daemon = processes.start(*argv, stdin=stdin, fds=fds, env=env)
@@ -62,7 +62,7 @@ def served(
                 if gone and stood:
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
-                    raise daemon.error("while its filesystem was in use")
+                    site.tell(str(daemon.error("while its filesystem was in use")))
 
 
 def _unmount(target: Path, daemon: processes.Daemon) -> None:

@@ -139,7 +139,7 @@ class Builder:
                 undo.enter_context(undumpable())
                 directory = undo.enter_context(self._directory(parent))
                 points = undo.enter_context(self._mountpoints(directory))
-                site = Site(directory, self.journal, queue=self._settings.queue, mountpoints=points)
+                site = Site(directory, self.journal, queue=self._settings.queue, mountpoints=points, tell=self._tell)
                 with commands.noted() as self.commands:
                     built = undo.enter_context(build(parameter.stack, parameter.device, site))
         except (BuildError, Refused, commands.CommandError, OSError) as error:

@@ -138,6 +138,8 @@ class Site:
     mountpoints: Path | None = None
     #: What layers above want of the layer that is being made (`Layer.wants`).
     wanted: tuple[str, ...] = ()
+    #: Shows a line among the progress of the tests: what helps to understand a test that fails, and is no error itself.
+    tell: Callable[[str], object] = dataclasses.field(default=str, repr=False)
 
     def mountpoint(self, layer: str, depth: int) -> Path:
         """An empty directory to mount on."""

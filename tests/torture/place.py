@@ -72,12 +72,14 @@ for name, layer, opened in [(name, layer, layer.opened) for name, layer in BUILT
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    # It takes no descriptor, of which there may be none.
-    os.mknod(session.config.rootpath / "begun")
+    # It takes no descriptor, of which there may be none. A second session may be here.
+    with contextlib.suppress(FileExistsError):
+        os.mknod(session.config.rootpath / "begun")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config):
-    os.mknod(config.rootpath / "over")
+    with contextlib.suppress(FileExistsError):
+        os.mknod(config.rootpath / "over")
 """
 
 Figures = Counter[str]
