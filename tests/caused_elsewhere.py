@@ -174,6 +174,9 @@ _TESTS = {
     "tests/unit/layers/test_filesystems.py": {
         "test_where_none_can_it_says_why": ["could not trim"],
     },
+    "tests/unit/judging/test_saved.py": {
+        "test_a_budget_that_is_none_is_refused": ["a budget for"],
+    },
     "tests/unit/machine/test_commands.py": {
         "test_a_command_that_the_kernel_cannot_run_says_why": ["could not be"],
     },

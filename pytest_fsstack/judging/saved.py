@@ -317,9 +317,16 @@ def _read_chain(content: dict[str, Any], kernels: Iterable[str]) -> ChainResults
     for step, stack, known in places:
         if known["budgets"]:
             # Only now, when there are the samples of the stack that it is compared with.
-            budgets = [_read(Budget, budget) for budget in known["budgets"]]
+            budgets = [_read_budget(budget) for budget in known["budgets"]]
             chain.judgements[step, stack] = [chain.judge(step, stack, budget) for budget in budgets]
     return chain
+
+
+def _read_budget(content: Mapping[str, Any]) -> Budget:
+    budget: Budget = _read(Budget, content)
+    if (budget.overhead is None) == (budget.limit is None):
+        raise ValueError(f"a budget for {budget.metric} needs an overhead or a limit, and one only")
+    return budget
 
 
 def _read_stack(name: str, content: Mapping[str, Any], kernels: Iterable[str]) -> StackInfo:

@@ -311,6 +311,15 @@ def test_what_is_no_json_is_refused(text: str) -> None:
         saved.loads(text)
 
 
+@pytest.mark.parametrize("given", [{}, {"overhead": 0.1, "limit": 2.0}])
+def test_a_budget_that_is_none_is_refused(given: dict[str, float]) -> None:
+    content = json.loads(saved.dumps(one()))
+    budget = {"metric": "seconds", **given, "verdict": "pass", "text": ""}
+    content["chains"][0]["steps"][0]["stacks"]["b"]["budgets"] = [budget]
+    with pytest.raises(FormatError, match="a budget for seconds needs an overhead or a limit, and one only"):
+        saved.load(content)
+
+
 @given(st.data())
 @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 def test_what_has_another_value_somewhere_is_refused_or_read(data: st.DataObject) -> None:
