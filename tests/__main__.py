@@ -1,4 +1,4 @@
-"""The tests in parts, as CI runs them: ``python -m tests``, and ``python -m tests kernels`` for the rest.
+"""The tests in parts: ``python -m tests``, ``python -m tests kernels`` for all guests, ``families`` for one per family.
 
 With other arguments, one session of pytest with them.
 
@@ -13,16 +13,20 @@ import sys
 import time
 from pathlib import Path
 
-from tests import guests
-
 LONGEST = "tests/kernel/test_scenarios_in_guest.py"
 ONE_GUEST = "tests/kernel/test_one_guest.py"
 LONG = "tests/kernel/test_truth_in_guest.py"
+SLOW = {LONGEST, LONG}
 GUESTS = dict.fromkeys([LONGEST, LONG, *sorted(map(str, Path(LONGEST).parent.glob("test_*.py")))])
 
 # Tests that wait for devices leave the processors to those that do not, so all go together.
 TEST = {"all but most guests": [ONE_GUEST, "tests/real", "tests/plugin", "tests/unit", "-n4", "--dist=worksteal"]}
-KERNELS = {"all guests": [*GUESTS, "-n2", "--dist=loadscope", "--no-loadscope-reorder"]}
+IN_TURNS = ["-n2", "--dist=loadscope", "--no-loadscope-reorder"]
+FAMILIES = [guest for guest in GUESTS if guest.endswith("_in_guest.py") and guest not in SLOW]
+GUESTS_OF = {
+    "kernels": {"all guests": [*GUESTS, *IN_TURNS]},
+    "families": {"one guest per family": [*FAMILIES, *IN_TURNS]},
+}
 
 LEFT_OUT = """\
 Left out: tests/kernel but for one guest, that is each layer, the studies' stacks and several kernels in guests of other
@@ -32,11 +36,8 @@ python -m tests kernels"""
 
 def main(arguments: list[str]) -> int:
     """Returns the highest exit code of pytest."""
-    if arguments == ["kernels"]:
-        before = guests.contents(guests.ROOT)
-        code = run(KERNELS)
-        print(f"guests: {'failed' if code else guests.note(guests.ROOT, before)}")
-        return code
+    if len(arguments) == 1 and arguments[0] in GUESTS_OF:
+        return run(GUESTS_OF[arguments[0]])
     if arguments:
         return run({"pytest": arguments})
     code = run(TEST)

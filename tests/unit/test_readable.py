@@ -74,7 +74,6 @@ def test_the_readmes_first_commands_overwrite_no_disk() -> None:
         ("README.md", r"in a few minutes"),
         ("README.md", r"\*pass\* means shown to be within the budget"),
         ("docs/ci.md", r"\| exit code \| what happened \| what to do \|"),
-        ("docs/errors.md", r"\| message \| why \| what to do \|"),
         ("docs/results.md", r"0\.3 is 30 %.*\n?.*more being worse"),
         ("docs/workloads.md", r"size"),
         ("docs/writing-tests.md", r"## With other plugins"),

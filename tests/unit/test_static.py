@@ -81,7 +81,7 @@ def test_the_readme_opens_with_two_commands_of_which_ci_runs_the_second() -> Non
     # What is wrong with the command ends the run, and nothing stands between it and the guests' question.
     assert run[-3] == second
     assert run[-2].startswith("test $? -eq 0")
-    assert run[-1] == ".venv/bin/python -m tests.guests || .venv/bin/tox -e kernels"
+    assert run[-1] == ".ci/guests-passed || .venv/bin/tox -e kernels -- families"
 
 
 def test_what_follows_from_the_code_does() -> None:
