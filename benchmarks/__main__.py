@@ -1,34 +1,36 @@
 """Run all benchmarks that have a target, and print one table: ``python -m benchmarks``.
 
-The exit code is 1 if a target is missed. ``python -m benchmarks verdict`` simulates instead how often a verdict is
-wrong, ``python -m benchmarks over-time`` how often a comparison with earlier runs is, and ``python -m benchmarks gate``
-counts it in real sessions. ``python -m benchmarks nights`` runs a gate every night for a month.
+The exit code is 1 if a target is missed. ``python -m benchmarks NAME`` runs one of `OTHERS` instead:
+
+- ``verdict`` simulates how often a verdict is wrong, ``turns`` does so for two kernels only;
+- ``over-time`` simulates how often a comparison with earlier runs is wrong;
+- ``gate`` counts wrong verdicts in real sessions, ``nights`` runs a gate every night for a month.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 
-from benchmarks import collection, run_overhead, session, startup, timed_extract
-from benchmarks.pairs import show
+#: What is run by name only, by its module.
+OTHERS = {name: name.replace("-", "_") for name in ("verdict", "turns", "over-time", "gate", "nights")}
+
+
+def main(words: list[str]) -> int:
+    """Run what the words name. Returns the exit code: 2 for a name that does not exist."""
+    if not words:
+        from benchmarks import collection, run_overhead, session, startup, timed_extract
+        from benchmarks.pairs import show
+
+        return show([module.measure() for module in (run_overhead, startup, collection, timed_extract, session)])
+    name, *arguments = words
+    if name not in OTHERS:
+        names = ", ".join(OTHERS)
+        print(f"there is no benchmark {name!r}; name one of {names}, or none to run the others", file=sys.stderr)
+        return 2
+    code: int | None = importlib.import_module(f"benchmarks.{OTHERS[name]}").main(arguments)
+    return code or 0
+
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["verdict"]:
-        from benchmarks import verdict
-
-        verdict.main(sys.argv[2:])
-        sys.exit()
-    if sys.argv[1:2] == ["over-time"]:
-        from benchmarks import over_time
-
-        over_time.main(sys.argv[2:])
-        sys.exit()
-    if sys.argv[1:2] == ["gate"]:
-        from benchmarks import gate
-
-        sys.exit(gate.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["nights"]:
-        from benchmarks import nights
-
-        sys.exit(nights.main())
-    sys.exit(show([module.measure() for module in (run_overhead, startup, collection, timed_extract, session)]))
+    sys.exit(main(sys.argv[1:]))

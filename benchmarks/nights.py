@@ -146,7 +146,7 @@ def nights(top: Path) -> tuple[list[list[str]], dict[str, str], str]:
     return rows, changes, run(sys.executable, "-m", "pytest_fsstack.command", "trend", str(top / "history"), cwd=top)
 
 
-def main() -> int:
+def main(_arguments: list[str]) -> int:
     """Print what was found. Returns 1 if it is not what was injected."""
     with tempfile.TemporaryDirectory(prefix="fsstack-nights-") as directory:
         rows, changes, trend = nights(Path(directory))

@@ -17,7 +17,7 @@ from math import exp, log, log1p
 
 from tabulate import tabulate
 
-from benchmarks.verdict import BUDGET, MACHINES, above
+from benchmarks.machines import BUDGET, MACHINES, above
 from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.past import compare
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import statistics
-from math import exp, log, log1p, sqrt
+from math import exp, log, log1p
 
+from benchmarks.machines import BUDGET, Table, above, share, sigma_of
 from pytest_fsstack.judging.repetition import Repeated, Wish, combined
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge
@@ -50,19 +51,20 @@ def session(
     return verdict, repeated.count, cost
 
 
-def rows(sessions: int, seed: int, budget: float) -> list[list[str]]:
-    """A line for each noise and wish; costs in those of a repetition, of one stack."""
-    found = []
-    for build_cv, noise_cv in CVS:
-        build, noise = (sqrt(log1p(cv**2)) for cv in (build_cv, noise_cv))
-        for wish in WISHES:
-            rng = random.Random(f"{seed} {build_cv} {noise_cv} {wish}")
-            kept = [session(rng, build, noise, budget, budget, wish) for _ in range(sessions)]
-            broken = [session(rng, build, noise, (1 + budget) * 1.1 - 1, budget, wish) for _ in range(sessions)]
-            fails = [sum(verdict.outcome == "fail" for verdict, _, _ in each) / sessions for each in (kept, broken)]
-            counts, costs = [count for _, count, _ in broken], [cost for _, _, cost in broken]
-            rounds = statistics.fmean(verdict.looks.rounds[verdict.look - 1] for verdict, _, _ in broken)
-            figures = [f"{statistics.fmean(counts):.1f}", f"{rounds:.1f}", f"{statistics.fmean(costs):.0f}"]
-            shares = [f"{share * 100:.1f} %" for share in fails]
-            found.append([f"{build_cv * 100:g}%", f"{noise_cv * 100:g}%", str(wish), *shares, *figures])
-    return found
+def table(sessions: int, seed: int) -> Table:
+    """Simulate a line for each noise and wish; costs are in those of a repetition, of one stack."""
+    sessions = max(1, sessions // 4)
+    rows = [_row(sessions, seed, cvs, wish) for cvs in CVS for wish in WISHES]
+    return Table(f"Repetitions in a round: {sessions} sessions a cell.", HEADERS, rows)
+
+
+def _row(sessions: int, seed: int, cvs: tuple[float, float], wish: Wish) -> list[str]:
+    build, noise = map(sigma_of, cvs)
+    rng = random.Random(f"{seed} {cvs} {wish}")
+    kept, broken = (
+        [session(rng, build, noise, truth, BUDGET, wish) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
+    )
+    rates = [share([verdict.outcome == "fail" for verdict, _, _ in sessions_]) for sessions_ in (kept, broken)]
+    rounds = statistics.fmean(verdict.looks.rounds[verdict.look - 1] for verdict, _, _ in broken)
+    count, cost = (statistics.fmean(column) for column in list(zip(*broken))[1:])
+    return [*(f"{cv:.0%}" for cv in cvs), str(wish), *rates, f"{count:.1f}", f"{rounds:.1f}", f"{cost:.0f}"]

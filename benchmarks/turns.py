@@ -1,24 +1,24 @@
 """Two identical kernels on a drifting machine: how often is the second one called slower than a limit of 5 % allows?
 
+    python -m benchmarks turns [sessions [seed]]
+
 In turns, by the plugin's own order of the workers, plan and verdict between kernels; and one kernel after the other, as
-whoever compares two boots by hand measures, judged by the same test.
+two boots are compared by hand, judged by the same test.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import exp, log1p
 
+from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, share
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks, judge
 from pytest_fsstack.kernels.comparison import Boot, Course
 from pytest_fsstack.kernels.turns import drawn
-
-#: Log of the machine's factor for the run at this place of a session, given the log-noise of one run.
-Trouble = Callable[[random.Random, float, int], list[float]]
 
 _BOOTS: list[Boot] = [("first", 0), ("second", 0)]
 _STEP, _STACK = "write", "ext4"
@@ -63,26 +63,33 @@ def one_after_the_other(
     return judge(ratios, limit, Looks.fixed(rounds)).outcome
 
 
-HEADERS = ["two kernels", "CV", "false fails", "finds 10 %", "rounds at 10 %"]
+def table(sessions: int, seed: int) -> Table:
+    """Compare two kernels in turns, and one after the other."""
+    sessions = max(1, sessions // 4)
+    title = f"Two kernels: {sessions} sessions a cell, outliers and drift, limit 5 %."
+    return Table(title, ["two kernels", "CV", "false fails", "finds 10 %", "rounds at 10 %"], _rows(sessions, seed))
 
 
-def rows(
-    sessions: int, seed: int, trouble: Trouble, limit: float, cvs: tuple[float, ...] = (0.05, 0.10, 0.20)
-) -> Iterator[list[str]]:
-    """A row for each way and noise; "finds 10 %" is a kernel that exceeds the limit by a tenth of the time allowed."""
-    slower = (1 + limit) * 1.10 - 1
-    for cv in cvs:
+def _rows(sessions: int, seed: int) -> Iterator[list[str]]:
+    trouble = MACHINES["outliers, drift 20 % per 60 runs"]
+    for cv in CVS:
         rng = random.Random(f"{seed} turns {cv}")
-        at = [in_turns(rng, trouble, cv, limit, limit)[0] for _ in range(sessions)]
-        above = [in_turns(rng, trouble, cv, slower, limit) for _ in range(sessions)]
-        mean = sum(number for _, number in above) / sessions
-        yield ["in turns", f"{cv:.0%}", _failed(at), _failed([each for each, _ in above]), f"{mean:.1f}"]
-    for cv in cvs:
+        kept, broken = (
+            [in_turns(rng, trouble, cv, truth, BUDGET) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
+        )
+        rounds = sum(number for _, number in broken) / sessions
+        rates = [share([outcome == "fail" for outcome, _ in sessions_]) for sessions_ in (kept, broken)]
+        yield ["in turns", f"{cv:.0%}", *rates, f"{rounds:.1f}"]
+    for cv in CVS:
         rng = random.Random(f"{seed} one after the other {cv}")
-        at = [one_after_the_other(rng, trouble, cv, limit, limit) for _ in range(sessions)]
-        above_ = [one_after_the_other(rng, trouble, cv, slower, limit) for _ in range(sessions)]
-        yield ["one after the other", f"{cv:.0%}", _failed(at), _failed(above_), "30.0"]
+        rates = [
+            share([one_after_the_other(rng, trouble, cv, truth, BUDGET) == "fail" for _ in range(sessions)])
+            for truth in (BUDGET, above(0.10))
+        ]
+        yield ["one after the other", f"{cv:.0%}", *rates, "30.0"]
 
 
-def _failed(outcomes: list[str]) -> str:
-    return f"{100 * outcomes.count('fail') / len(outcomes):.1f} %"
+def main(arguments: list[str]) -> None:
+    """Print the table as Markdown, for so many sessions and from a seed."""
+    sessions, seed = (*map(int, arguments), *(700, 1)[len(arguments) :])
+    print(table(sessions, seed))

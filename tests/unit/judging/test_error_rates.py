@@ -7,7 +7,8 @@ import random
 import pytest
 
 from benchmarks import over_time, rules
-from benchmarks.verdict import BUDGET, MACHINES, above, sequential, session
+from benchmarks.machines import BUDGET, MACHINES, above, session
+from benchmarks.verdict import sequential
 from pytest_fsstack.judging.verdict import Looks
 
 SESSIONS = 300

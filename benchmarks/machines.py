@@ -1,0 +1,193 @@
+"""Simulated machines, sessions on them, and tables of what came out.
+
+Run times are log-normal with a coefficient of variation (CV) per run. Each machine adds one kind of trouble.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import cos, log, log1p, pi, sqrt
+
+from tabulate import tabulate
+
+from pytest_fsstack.judging.verdict import Looks, Verdict, judge
+
+BUDGET = 0.05
+CVS = (0.05, 0.10, 0.20)
+
+#: Logarithms of what the machine multiplies each run of a session with, given the log-noise of one run.
+Trouble = Callable[[random.Random, float, int], list[float]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a benchmark, with a sentence about what its figures are."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Iterable[Sequence[str]]
+
+    def __str__(self) -> str:
+        return f"{self.title}\n\n{tabulate(list(self.rows), self.headers, tablefmt='github', disable_numparse=True)}"
+
+
+def share(outcomes: Sequence[bool]) -> str:
+    """Return how many are true, with the standard error, in percent."""
+    part = sum(outcomes) / len(outcomes)
+    error = (part * (1 - part) / len(outcomes)) ** 0.5
+    return f"{100 * part:.1f} ± {100 * error:.1f} %"
+
+
+def above(part: float) -> float:
+    """Return the true overhead that exceeds the budget by that part of the time it allows."""
+    return (1 + BUDGET) * (1 + part) - 1
+
+
+def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Verdict:
+    """Judge one session, look by look: rounds of a baseline and a stack in random order."""
+    return judge(log_ratios(rng, trouble, cv, truth, looks.most), BUDGET, looks)
+
+
+def log_ratios(rng: random.Random, trouble: Trouble, cv: float, truth: float, rounds: int) -> dict[int, float]:
+    """Return the log-ratio of each round of a session."""
+    noise = trouble(rng, sigma_of(cv), 2 * rounds)
+    ratios = {}
+    for number in range(rounds):
+        first, second = noise[2 * number : 2 * number + 2]
+        ratios[number] = log1p(truth) + (first - second if rng.random() < 0.5 else second - first)
+    return ratios
+
+
+def sigma_of(cv: float) -> float:
+    """Return the standard deviation of the logarithm of log-normal times with that coefficient of variation."""
+    return sqrt(log1p(cv**2))
+
+
+def _normal(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [rng.gauss(0, sigma) for _ in range(runs)]
+
+
+def _t3(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    # A t with three degrees of freedom has the variance 3.
+    return [
+        sigma * rng.gauss(0, 1) / (sum(rng.gauss(0, 1) ** 2 for _ in range(3)) / 3) ** 0.5 / 3**0.5 for _ in range(runs)
+    ]
+
+
+def _uniform(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [sigma * 12**0.5 * (rng.random() - 0.5) for _ in range(runs)]
+
+
+def _exponential(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [sigma * rng.expovariate(1) for _ in range(runs)]
+
+
+def _pareto(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    # Its logarithm has no variance, and hardly a mean.
+    return [sigma * rng.paretovariate(1.1) for _ in range(runs)]
+
+
+def _outliers(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [value + (log(3) if rng.random() < 0.05 else 0) for value in _normal(rng, sigma, runs)]
+
+
+def _drift(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    slope = rng.choice((-1, 1)) * log1p(0.20) / 60
+    return [value + slope * place for place, value in enumerate(_outliers(rng, sigma, runs))]
+
+
+def _step(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    place_of_step, height = rng.randrange(runs), rng.choice((-1, 1)) * log1p(0.20)
+    return [value + height * (place >= place_of_step) for place, value in enumerate(_normal(rng, sigma, runs))]
+
+
+def _steps(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    values, level = [], 0.0
+    for value in _normal(rng, sigma, runs):
+        level += rng.gauss(0, log1p(0.20)) * (rng.random() < 0.05)
+        values.append(value + level)
+    return values
+
+
+def _bimodal(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [value + (log(1.3) if rng.random() < 0.3 else 0) for value in _normal(rng, sigma, runs)]
+
+
+def _bimodal_within(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    # The modes have four fifths of the variance, so that the CV is that of all noise.
+    gap, rest = sigma * (0.8 / (0.3 * 0.7)) ** 0.5, sigma * 0.2**0.5
+    return [rng.gauss(0, rest) + (gap if rng.random() < 0.3 else 0) for _ in range(runs)]
+
+
+def _autocorrelated(correlation: float) -> Trouble:
+    def trouble(rng: random.Random, sigma: float, runs: int) -> list[float]:
+        values, last = [], rng.gauss(0, sigma)
+        for _ in range(runs):
+            values.append(last)
+            last = correlation * last + rng.gauss(0, sigma * (1 - correlation**2) ** 0.5)
+        return values
+
+    return trouble
+
+
+def _walk(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    values, level = [], 0.0
+    for value in _normal(rng, sigma, runs):
+        level += rng.gauss(0, sigma / 3)
+        values.append(value + level)
+    return values
+
+
+def _growing(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [value * 25 ** (place / runs) / 5 for place, value in enumerate(_normal(rng, sigma, runs))]
+
+
+def _noisy_at_times(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [value * (4 if place // 16 % 2 else 0.5) for place, value in enumerate(_normal(rng, sigma, runs))]
+
+
+def _bursts(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    values, rest = [], 0
+    for value in _normal(rng, sigma, runs):
+        rest = 10 if rest == 0 and rng.random() < 0.03 else max(0, rest - 1)
+        values.append(value + log(2) * (rest > 0))
+    return values
+
+
+def _waves(period: int) -> Trouble:
+    def trouble(rng: random.Random, sigma: float, runs: int) -> list[float]:
+        phase = rng.random()
+        waves = [log1p(0.10) * cos(2 * pi * (place / period + phase)) for place in range(runs)]
+        return [value + wave for value, wave in zip(_normal(rng, sigma, runs), waves, strict=True)]
+
+    return trouble
+
+
+def _warming_up(rng: random.Random, sigma: float, runs: int) -> list[float]:
+    return [value + 0.5 * 0.9**place for place, value in enumerate(_normal(rng, sigma, runs))]
+
+
+MACHINES: dict[str, Trouble] = {
+    "normal": _normal,
+    "uniform": _uniform,
+    "t3": _t3,
+    "exponential": _exponential,
+    "Pareto 1.1": _pareto,
+    "outliers x3, 5 %": _outliers,
+    "outliers, drift 20 % per 60 runs": _drift,
+    "step of 20 %": _step,
+    "steps of 20 % in 5 % of runs": _steps,
+    "bimodal": _bimodal,
+    "bimodal, the CV in all": _bimodal_within,
+    "AR(1) 0.5": _autocorrelated(0.5),
+    "AR(1) 0.9": _autocorrelated(0.9),
+    "random walk": _walk,
+    "noise that grows x25": _growing,
+    "noisy every other 16 runs": _noisy_at_times,
+    "bursts of 10 runs x2": _bursts,
+    "waves of 10 %, 3 runs": _waves(3),
+    "waves of 10 %, 40 runs": _waves(40),
+    "first runs slow": _warming_up,
+}

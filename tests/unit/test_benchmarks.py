@@ -1,0 +1,34 @@
+"""``python -m benchmarks`` runs what it is asked for, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import __main__, turns, verdict
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["tunrs"]) == 2
+    error = capsys.readouterr().err
+    assert "'tunrs'" in error
+    assert all(name in error for name in __main__.OTHERS)
+
+
+def test_turns_is_one_that_prints_its_table_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["turns", "4", "1"]) == 0
+    assert "one after the other" in capsys.readouterr().out
+    assert turns.__name__.endswith(__main__.OTHERS["turns"])
+
+
+@pytest.mark.parametrize("section", verdict.SECTIONS)
+def test_each_section_of_the_verdict_prints_its_table(section: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["verdict", "4", section]) == 0
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) > 2
+
+
+def test_an_unknown_section_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["verdict", "4", "machines", "weather"]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert all(name in printed.err for name in verdict.SECTIONS)
