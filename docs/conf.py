@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 
@@ -44,5 +44,14 @@ def name_pages(app: Sphinx, doctree: nodes.document, page: str) -> None:
                 link.children = [nodes.Text(title.astext())]
 
 
+def mend_for_screen_readers(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Give a level to the theme's headings in the navigation, and let the keyboard scroll blocks of code."""
+    for name in ("body", "furo_navigation_tree"):
+        text = context.get(name) or ""
+        text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+        context[name] = text.replace('<div class="highlight"><pre>', '<div class="highlight"><pre tabindex="0">')
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("html-page-context", mend_for_screen_readers, priority=900)
     app.connect("doctree-resolved", name_pages)

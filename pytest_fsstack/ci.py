@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,9 @@ import pytest
 
 from pytest_fsstack import labels, options
 from pytest_fsstack.report import findings
-from pytest_fsstack.report.findings import Finding
 
 if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import TestOutcome
     from pytest_fsstack.session.state import Session
 
 #: In the directory of GitLab's project, named by `artifacts: reports:` of the job.
@@ -32,7 +33,7 @@ def start(config: pytest.Config, session: Session, environ: Mapping[str, str] = 
 
 
 class Reporting:
-    """The pytest plugin that notes which tests of stacks fail, and tells CI at the end."""
+    """The pytest plugin that gives the failed tests on stacks to CI at the end."""
 
     def __init__(
         self,
@@ -42,18 +43,12 @@ class Reporting:
         environ: Mapping[str, str],
     ) -> None:
         self.config, self.session, self._give, self.environ = config, session, give, environ
-        self.findings: list[Finding] = []
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failure of a test with stacks; of others, pytest's own plugins tell."""
-        measured = any(str(name).startswith("fsstack_") for name, _ in report.user_properties)
-        if not report.failed or not (measured or "fsstack" in report.keywords):
-            return
-        path, line, _ = report.location
-        text = next((line for line in report.longreprtext.splitlines() if line.strip()), "failed")
-        self.findings.append(
-            Finding(report.nodeid, self._in_repository(path), 0 if line is None else line + 1, text.strip())
-        )
+    @property
+    def failed(self) -> list[TestOutcome]:
+        """The failed tests, each with the path of its file in the repository; empty if it is not in there."""
+        tests = self.session.results.tests.values()
+        return [replace(test, path=self._in_repository(test.path)) for test in tests if test.outcome == "failed"]
 
     def _in_repository(self, path: str) -> str:
         top = self.environ.get("GITHUB_WORKSPACE") or self.environ.get("CI_PROJECT_DIR") or self.config.rootpath
@@ -64,7 +59,7 @@ class Reporting:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell CI. What cannot be written is a line, and fails nothing: nobody asked for it."""
-        if self.session.results.chains or self.findings:
+        if self.session.results.chains or self.failed:
             terminalreporter.ensure_newline()
             self._give(self, terminalreporter.write_line)
 
@@ -72,7 +67,7 @@ class Reporting:
 def _github(found: Reporting, say: Say) -> None:
     plugins = found.config.pluginmanager
     if not any(name == _ANNOTATES for name in map(_module_of, plugins.get_plugins())):
-        for line in findings.github(found.findings):
+        for line in findings.github(found.failed):
             say(line)
     if (file := found.environ.get("GITHUB_STEP_SUMMARY")) and found.session.results.chains:
         path = Path(file)
@@ -90,7 +85,7 @@ def _gitlab(found: Reporting, say: Say) -> None:
     from pytest_fsstack.report import openmetrics
 
     directory = Path(found.environ.get("CI_PROJECT_DIR") or found.config.rootpath)
-    texts = {GITLAB_CODE_QUALITY: lambda: findings.gitlab(found.findings)}
+    texts = {GITLAB_CODE_QUALITY: lambda: findings.gitlab(found.failed)}
     if found.session.results.chains:
         texts[GITLAB_METRICS] = lambda: openmetrics.report(found.session.results)
     for name, text in texts.items():

@@ -96,9 +96,11 @@ def pytest_fsstack_tables() -> dict[str, Any]:
 def session_of(config: pytest.Config) -> Session:
     """The plugin's state, made when it is first needed."""
     if KEY not in config.stash:
+        from pytest_fsstack.session.outcomes import Outcomes
         from pytest_fsstack.session.state import Session
 
         config.stash[KEY] = Session.of(config)
+        config.pluginmanager.register(Outcomes(config.stash[KEY]), "fsstack-outcomes")
         from pytest_fsstack import labels
 
         if labels.of_ci(os.environ):

@@ -408,6 +408,31 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
     return next((outcome for outcome in order if outcome in found), None)
 
 
+#: How a test can end, the worst first.
+OUTCOMES = ("failed", "skipped", "xfailed", "passed")
+
+
+@dataclass(frozen=True)
+class TestOutcome:
+    """How a test on a stack ended, with the first line of its error, and its place in the results.
+
+    `path` and `line` (from 1; 0: not known) are those of the test's source. `chain` is empty if it measured nothing.
+    """
+
+    #: pytest shall not collect this class.
+    __test__ = False
+
+    id: str
+    outcome: str
+    text: str = ""
+    path: str = ""
+    line: int = 0
+    chain: str = ""
+    device: str = ""
+    step: str = ""
+    stack: str = ""
+
+
 def _comparable(sample: Sample | None) -> Mapping[str, float]:
     """A sample's figures, unless the stack did not do the work."""
     return sample.values if sample and not sample.incomplete else {}
@@ -428,6 +453,8 @@ class Results:
     scale: str = ""
     #: What the run is told apart by: commit, branch, kernel and others.
     labels: dict[str, str] = field(default_factory=dict)
+    #: How each test on a stack ended, by its id.
+    tests: dict[str, TestOutcome] = field(default_factory=dict)
     #: How the tables that a chain names are made, by name.
     shapes: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
 
@@ -435,6 +462,16 @@ class Results:
     def judged(self) -> int:
         """How many budgets were judged, whether they are decided or not."""
         return sum(chain.judged for chain in self.chains)
+
+    def test(self, chain: ChainResults, step: str, stack: str) -> TestOutcome | None:
+        """Return the worst outcome of the tests of a step on a stack; None if none is known."""
+        tests = [
+            test
+            for test in self.tests.values()
+            if (test.chain, test.step, test.stack) == (chain.id.removesuffix(IN_EACH_KERNEL), step, stack)
+            and test.device in chain.device.split(", ")
+        ]
+        return min(tests, key=lambda test: OUTCOMES.index(test.outcome), default=None)
 
     @property
     def comparisons(self) -> int:

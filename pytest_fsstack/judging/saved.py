@@ -19,7 +19,7 @@ from pytest_fsstack.judging import shape
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.conditions import Discarded
 from pytest_fsstack.judging.repetition import Repetition
-from pytest_fsstack.judging.results import ChainResults, Confirmation, Results, StackInfo
+from pytest_fsstack.judging.results import ChainResults, Confirmation, Results, StackInfo, TestOutcome
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.series import kind_of, name_of
 from pytest_fsstack.judging.verdict import Estimate, Looks
@@ -59,6 +59,7 @@ def dump(results: Results) -> dict[str, Any]:
         },
         "environment": results.environment,
         "chains": [_chain(chain) for chain in results.chains],
+        "tests": [dataclasses.asdict(test) for test in results.tests.values()],
     }
 
 
@@ -83,6 +84,7 @@ def load(content: object) -> Results:
             stop=session.get("stop") or "",
             scale=session.get("scale") or "",
             labels=dict(session.get("labels") or {}),
+            tests={test["id"]: _read(TestOutcome, test) for test in content.get("tests", [])},
         )
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(f"these results are damaged: {type(error).__name__}: {error}") from None

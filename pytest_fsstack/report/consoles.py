@@ -4,80 +4,140 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.series import test_of
+from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
+from pytest_fsstack.judging.series import Series, test_of
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.report.stores import main_series, several, suffix
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
+#: LAVA's word for a verdict, and for the outcome of a test.
 _RESULTS = {"pass": "pass", "fail": "fail", "inconclusive": "unknown", None: "pass"}
+_OF_TESTS = {"passed": "pass", "xfailed": "pass", "skipped": "skip", "failed": "fail"}
+
+
+class Case(NamedTuple):
+    """One test for a console: ``pass``, ``fail`` or ``skip``, why it was skipped, and lines about it."""
+
+    name: str
+    outcome: str
+    reason: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def lava(results: Results) -> str:
-    """A signal for each series that people look at, and for each step that was not measured on a stack.
+    """A signal for each series that people look at, and for each test or step without a figure.
 
     They are what `lava-test-case` prints (https://docs.lavasoftware.org/lava/writing-tests.html). What has no budget is
-    a measurement that passes. What is not decided is unknown.
+    a measurement that passes. What is not decided is unknown. The figures of a test that failed fail.
     """
     lines = []
     entries = main_series(results)
     labels = several(entries)
-    for each in entries:
-        more, unit = (0.0, each.unit) if each.kind == "figure" else (1.0, "ratio")
-        name = _id(each.name + suffix(each, labels))
-        result = _RESULTS[each.outcome]
+    for entry in entries:
+        more, unit = (0.0, entry.unit) if entry.kind == "figure" else (1.0, "ratio")
+        name = _id(entry.name + suffix(entry, labels))
+        result = "fail" if _failed(results, entry) else _RESULTS[entry.outcome]
         units = f" UNITS={re.sub(r'[^!-=?-~]+', '_', unit)}" if unit else ""
         # Without an exponent, which LAVA's decimals may have, but not everyone who reads them.
-        lines.append(f"{name} RESULT={result} MEASUREMENT={each.value + more:.9f}{units}")
+        lines.append(f"{name} RESULT={result} MEASUREMENT={entry.value + more:.9f}{units}")
     for chain in results.chains:
-        for step, stack in _cases(chain):
-            name = _id("::".join((test_of(chain), step, stack)))
-            if chain.incomplete(step, stack):
-                lines.append(f"{name} RESULT=fail")
-            elif not chain.of(step, stack):
-                lines.append(f"{name} RESULT=skip")
+        for step, stack in _places(chain):
+            case = _case(results, chain, step, stack)
+            if not chain.of(step, stack) or chain.incomplete(step, stack):
+                lines.append(f"{_id('::'.join((test_of(chain), step, stack)))} RESULT={case.outcome}")
+    lines += [f"{_id(case.name)} RESULT={case.outcome}" for cases in _unmeasured(results).values() for case in cases]
     return "".join(f"<LAVA_SIGNAL_TESTCASE TEST_CASE_ID={line}>\n" for line in lines)
 
 
 def ktap(results: Results) -> str:
     """A test for each chain, with a subtest for each step on a stack (docs.kernel.org/dev-tools/ktap.html).
 
-    What is not decided, and what was not measured, is skipped, with the reason.
+    Tests that belong to no chain are subtests of their file or class. What is not decided, and what was not measured,
+    is skipped, with the reason.
     """
-    lines = ["KTAP version 1", f"1..{len(results.chains)}"]
-    for number, chain in enumerate(results.chains, 1):
-        cases = _cases(chain)
-        found = [_case(chain, step, stack) for step, stack in cases]
-        lines += ["  KTAP version 1", f"  1..{len(cases)}"]
-        for index, ((step, stack), (outcome, reason, text)) in enumerate(zip(cases, found, strict=True), 1):
-            name = _described(f"{step} on {stack}")
-            lines += [f"  # {name}: {_one_line(line)}" for line in text]
-            skipped = f" # SKIP {_one_line(reason)}" if outcome == "skip" else ""
-            lines.append(f"  {'not ok' if outcome == 'fail' else 'ok'} {index} {name}{skipped}")
-        outcomes = {outcome for outcome, _, _ in found}
-        result = "not ok" if "fail" in outcomes else "ok"
-        skipped = " # SKIP nothing was decided" if outcomes == {"skip"} else ""
-        lines.append(f"{result} {number} {_described(f'{chain.id} on {chain.device}')}{skipped}")
+    groups = {
+        f"{chain.id} on {chain.device}": [_case(results, chain, step, stack) for step, stack in _places(chain)]
+        for chain in results.chains
+    }
+    for name, cases in _unmeasured(results).items():
+        groups.setdefault(name, []).extend(cases)
+    lines = ["KTAP version 1", f"1..{len(groups)}"]
+    for number, (name, cases) in enumerate(groups.items(), 1):
+        lines += _group(number, name, cases)
     return "\n".join([*lines, ""])
 
 
-def _cases(chain: ChainResults) -> list[tuple[str, str]]:
+def _group(number: int, name: str, cases: list[Case]) -> Iterator[str]:
+    yield "  KTAP version 1"
+    yield f"  1..{len(cases)}"
+    for index, case in enumerate(cases, 1):
+        title = _described(case.name)
+        yield from (f"  # {title}: {_one_line(line)}" for line in case.lines)
+        skipped = f" # SKIP {_one_line(case.reason)}" if case.outcome == "skip" else ""
+        yield f"  {'not ok' if case.outcome == 'fail' else 'ok'} {index} {title}{skipped}"
+    outcomes = {case.outcome for case in cases}
+    skipped = " # SKIP nothing was decided" if outcomes == {"skip"} else ""
+    yield f"{'not ok' if 'fail' in outcomes else 'ok'} {number} {_described(name)}{skipped}"
+
+
+def _places(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for step in chain.steps for stack in chain.stacks if stack not in chain.controls]
 
 
-def _case(chain: ChainResults, step: str, stack: str) -> tuple[str, str, list[str]]:
-    """``pass``, ``fail`` or ``skip``, why it is skipped, and what there is to say."""
-    if incomplete := chain.incomplete(step, stack):
-        return "fail", "", [f"did not do the work: {incomplete}"]
-    if not chain.of(step, stack):
-        return "skip", chain.notes.get((step, stack), "not measured"), []
-    text = list(_figures(chain, step, stack))
-    text += [each.text for each in chain.judgements.get((step, stack), [])]
+def _failed(results: Results, entry: Series) -> bool:
+    stack = f"{entry.stack}:{entry.labels['kernel']}" if "kernel" in entry.labels else entry.stack
+    chains = [chain for chain in results.chains if test_of(chain) == entry.test]
+    tests = [
+        results.test(chain, entry.step, name) for chain in chains for name in {stack, entry.stack} & chain.stacks.keys()
+    ]
+    return any(test is not None and test.outcome == "failed" for test in tests)
+
+
+def _unmeasured(results: Results) -> dict[str, list[Case]]:
+    """Return the tests that no chain shows, by their file or class."""
+    shown = {
+        test.id
+        for chain in results.chains
+        for step, stack in _places(chain)
+        if (test := results.test(chain, step, stack)) is not None
+    }
+    groups: dict[str, list[Case]] = {}
+    for test in results.tests.values():
+        # A test whose place has another, worse outcome is part of that place.
+        if test.id not in shown and not (test.chain and test.outcome == "passed"):
+            case = _of_test(test, test.id, ())
+            groups.setdefault(test.id.partition("[")[0].rpartition("::")[0] or test.id, []).append(case)
+    return groups
+
+
+def _of_test(test: TestOutcome, name: str, lines: tuple[str, ...]) -> Case:
+    outcome = _OF_TESTS[test.outcome]
+    if outcome == "skip":
+        return Case(name, "skip", test.text, lines)
+    return Case(name, outcome, "", (*lines, test.text) if outcome == "fail" else lines)
+
+
+def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
+    """Return how a step on a stack ended: the outcome of its test decides, or else that of its budgets."""
+    name, lines = f"{step} on {stack}", tuple(_lines(chain, step, stack))
     worst = chain.worst(step, stack)
-    if worst == "inconclusive":
-        return "skip", "inconclusive", text
-    return "fail" if worst == "fail" and not chain.expected(step, stack) else "pass", "", text
+    if chain.incomplete(step, stack) or (worst == "fail" and not chain.expected(step, stack)):
+        return Case(name, "fail", "", lines)
+    if test := results.test(chain, step, stack):
+        return _of_test(test, name, lines)
+    if not chain.of(step, stack):
+        return Case(name, "skip", chain.notes.get((step, stack), "not measured"))
+    return Case(name, "skip", "inconclusive", lines) if worst == "inconclusive" else Case(name, "pass", "", lines)
+
+
+def _lines(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
+    if incomplete := chain.incomplete(step, stack):
+        yield f"did not do the work: {incomplete}"
+    elif chain.of(step, stack):
+        yield from _figures(chain, step, stack)
+        yield from (judgement.text for judgement in chain.judgements.get((step, stack), []))
 
 
 def _figures(chain: ChainResults, step: str, stack: str) -> Iterator[str]:

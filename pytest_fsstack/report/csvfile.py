@@ -7,7 +7,10 @@ import io
 import itertools
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.report.model import visible
+from pytest_fsstack.report.model import one_line
+
+#: What a formula begins with, also in the full width of East Asian text.
+_FORMULA = ("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 COLUMNS = ("chain", "device", "step", "stack", "baseline", "metric", "unit", "round", "value")
 
@@ -31,5 +34,5 @@ def report(results: Results) -> str:
 
 def escaped(text: str) -> str:
     """Text that no spreadsheet takes for a formula: names of tests and units are whatever somebody wrote."""
-    found = visible(text)
-    return f"'{found}" if found.startswith(("=", "+", "-", "@", "\t")) else found
+    line = one_line(text)
+    return f"'{line}" if line.startswith(_FORMULA) else line

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_fsstack.judging.results import ChainResults, Results, describe_shortly
 from pytest_fsstack.report import vega
 from pytest_fsstack.report.charts import charts, comparisons, families, is_curve
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, visible
 from pytest_fsstack.report.shapes import grids
 from pytest_fsstack.units import format_size
 
@@ -38,15 +38,17 @@ def report(results: Results) -> str:
     """The page: the verdict first, then for each chain what its figures depend on, pictures, tables and notes."""
     import jinja2
 
-    template = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_fsstack.report", "."),
         autoescape=True,
+        finalize=_visible,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-    ).get_template("page.html.jinja")
-    return template.render(
+    )
+    environment.policies["json.dumps_function"] = lambda value, **how: json.dumps(_visible(value), **how)
+    return environment.get_template("page.html.jinja").render(
         verdict=verdict(results),
         failures=list(_failures(results)),
         families=list(_families(results)),
@@ -55,6 +57,15 @@ def report(results: Results) -> str:
         script=vega.script(),
         missing=vega.MISSING,
     )
+
+
+def _visible(value: Any) -> Any:
+    """Return the value with all its text visible; text that is HTML already is the page's own."""
+    if isinstance(value, dict):
+        return {_visible(key): _visible(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_visible(inner) for inner in value]
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def verdict(results: Results) -> str:

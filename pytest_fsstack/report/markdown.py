@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, one_line, visible
 from pytest_fsstack.report.shapes import grids
 
 
@@ -20,7 +20,7 @@ def _chain(results: Results, chain: ChainResults) -> str:
     shown = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(DETAILS))]
     lines = [f"## {_plain(chain.id)} on {_plain(chain.device)}", ""]
     lines += [f"- {name}: {_plain(text)}" for name, text in heading(results, chain).items()]
-    lines += [f"- stack {_plain(stack.id)}: `{stack.described}`" for stack in chain.stacks.values()]
+    lines += [f"- stack {_plain(stack.id)}: {_code(stack.described)}" for stack in chain.stacks.values()]
     for grid in shown:
         lines += ["", f"### {_plain(grid.title)}", "", _table(grid)]
     if any(grid.judged for grid in shown):
@@ -44,7 +44,7 @@ def _table(grid: Grid) -> str:
 
 def _cell(cell: Cell) -> str:
     """Markdown has no colours: what is good, or a broken budget, is bold, and what is bad is marked."""
-    text, beside = (_plain(part).replace("\n", joint) for part, joint in ((cell.text, " / "), (cell.beside, " ")))
+    text, beside = (_plain(part.replace("\n", joint)) for part, joint in ((cell.text, " / "), (cell.beside, " ")))
     if cell.outcome == "fail":
         beside = f"**{beside}**"
     elif cell.good is not None:
@@ -52,6 +52,14 @@ def _cell(cell: Cell) -> str:
     return f"{text}, {beside}" if beside and cell.text != "-" else f"{text} {beside}".rstrip()
 
 
+def _code(text: str) -> str:
+    """Return a code span, which nothing in the text can end."""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{one_line(text)}{pad}{fence}"
+
+
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is, in a table too."""
+    """Return one line of Markdown that is shown as the text is, in a table too."""
+    text = " ".join(text.split("\n"))
     return re.sub(r"[\\`*<>|]|\](?=[(\[])|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

@@ -226,9 +226,18 @@ def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
     return {"overhead": estimate.overhead, **ends}
 
 
+#: Control characters but tabs and newlines, and characters that turn the direction of the text around them.
+_INVISIBLE = "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
+
+
 def visible(text: str) -> str:
-    """Text in which a terminal finds nothing to obey: a control character is shown as Python writes it."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
+    """Return the text without what a terminal or a browser obeys: such a character is shown as Python writes it."""
+    return re.sub(f"[{_INVISIBLE}]", lambda match: repr(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """Return visible text in which a newline is shown as Python writes it."""
+    return visible(text).replace("\n", "\\n")
 
 
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:

@@ -81,7 +81,7 @@ def _family_of(each: Series) -> tuple[str, str]:
 
 
 def _name(text: str) -> str:
-    return re.sub(r"^(?=\d)", "_", re.sub(r"[^A-Za-z0-9_]", "_", text))
+    return re.sub(r"^(?=\d|$)", "_", re.sub(r"[^A-Za-z0-9_]", "_", text))
 
 
 def _family(name: str, kind: str, unit: str, text: str) -> list[str]:

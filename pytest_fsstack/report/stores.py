@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.sample import METRICS
 from pytest_fsstack.judging.series import Series, series
-from pytest_fsstack.report.model import visible
+from pytest_fsstack.report.model import one_line
 
 #: What Bencher allows for a measure.
 _LONGEST_MEASURE = 64
@@ -86,10 +86,10 @@ def otava(results: Results) -> str:
     lines = csv.writer(text, lineterminator="\n")
     # The series begin with the name of a test.
     attributes = {"commit": "", "branch": "", **results.labels}
-    lines.writerow(map(visible, ["time", *attributes, *(each.name + suffix(each, labels) for each in entries)]))
+    lines.writerow(map(one_line, ["time", *attributes, *(each.name + suffix(each, labels) for each in entries)]))
     values = (repr(each.value if each.kind == "figure" else 1 + each.value) for each in entries)
     date = results.start or results.environment.get("date", "")
-    lines.writerow(map(visible, [date, *attributes.values(), *values]))
+    lines.writerow(map(one_line, [date, *attributes.values(), *values]))
     return text.getvalue()
 
 

@@ -29,6 +29,10 @@ class Ending:
         return self._session.results
 
     @property
+    def _has_results(self) -> bool:
+        return bool(self._results.chains or self._results.tests)
+
+    @property
     def _measured_nothing(self) -> bool:
         """A gate must not pass because nothing was compared, unless it was asked to judge nothing."""
         settings = self._settings
@@ -80,6 +84,7 @@ class Ending:
                 # A table of another plugin's, perhaps: the reports may do without it.
                 self._say(f"the tables cannot be shown: {_in_a_line(error)}", red=True)
                 self._fail()
+        if self._has_results:
             self._print_for_machines(reporter)
         self.write_reports()
         if self._measured_nothing:
@@ -113,7 +118,7 @@ class Ending:
 
         files, self._files = self._files, []
         for file in files if self._pytest is not None else ():
-            if not self._results.chains:
+            if not self._has_results:
                 self._say(f"nothing measured for {file.report}")
                 continue
             try:

@@ -137,3 +137,22 @@ def test_junit_shows_where_what_and_how_much(project: Project) -> None:
     assert first == f"Failed: {BROKEN}"
     assert len(first) <= 80
     assert kept.find("failure") is None
+
+
+FAILED_ASSERTION = """
+import pytest
+
+@pytest.mark.fsstack("plain")
+class TestReal:
+    def test_real(self, fsstack, timed):
+        with timed():
+            pass
+        assert fsstack.path.name == "other", "the tree is not there"
+"""
+
+
+def test_a_failed_assertion_is_shown_by_its_first_line(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write(FAILED_ASSERTION)
+    github(project, monkeypatch, "summary.md")
+    (error,) = [line for line in project.run("--fsstack-rounds=1").outlines if line.startswith("::error")]
+    assert error.partition("title=")[2].partition("::")[2].startswith("AssertionError: the tree is not there")

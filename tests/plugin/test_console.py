@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.judging import saved
+from pytest_fsstack.report import BUILT_IN
 from tests.plugin.conftest import Project
 
 TEST = """
@@ -37,3 +40,47 @@ def test_nobody_gets_them_unasked_and_a_wrong_form_is_refused(project: Project) 
     result = project.run("--fsstack-console=tap")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fsstack-console: must be lava or ktap (got 'tap')"])
+
+
+MISBEHAVING = """
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestIt:
+    def test_write(self, timed, fsstack):
+        with timed():
+            (fsstack.path / "file").write_bytes(bytes(4096))
+        if fsstack.stack.id == "crypt":
+            assert (fsstack.path / "file").read_bytes() == b"other"
+
+@pytest.mark.fsstack("plain", "crypt")
+def test_before_its_block(timed, fsstack):
+    assert fsstack.stack.id == "plain"
+    with timed():
+        pass
+
+@pytest.mark.fsstack("plain")
+def test_that_measures_nothing(fsstack):
+    assert fsstack.path.name == "other"
+"""
+
+
+def test_the_outcome_of_the_test_decides_on_a_console(project: Project) -> None:
+    project.write(MISBEHAVING)
+    result = project.run(
+        *("--fsstack-rounds=1", "--fsstack-console=ktap", "--fsstack-report=lava=lava.txt", "--fsstack-json=out.json")
+    )
+    result.assert_outcomes(passed=2, failed=3)
+    ktap = [line.strip() for line in result.outlines if re.match(r" *(not )?ok ", line)]
+    assert "ok 1 write on plain" in ktap
+    assert "not ok 2 write on crypt" in ktap
+    assert "not ok 2 before_its_block on crypt" in ktap
+    assert any(line.startswith("not ok") and "test_that_measures_nothing" in line for line in ktap)
+    lava = Path("lava.txt").read_text()
+    assert "test_it.py.test_before_its_block.before_its_block.crypt RESULT=fail" in lava
+    assert "test_it.py.TestIt.write.plain.seconds RESULT=pass" in lava
+    assert "test_it.py.test_that_measures_nothing-plain RESULT=fail" in lava
+    assert not re.search("write.crypt.* RESULT=pass", lava)
+    for form, text in ("ktap", ktap), ("lava", lava.splitlines()):
+        reread = BUILT_IN[form](saved.loads(Path("out.json").read_text())).splitlines()
+        assert set(text) <= {line.strip() for line in reread}

@@ -12,6 +12,8 @@ import pytest
 from tests.plugin.conftest import Project
 
 TESTS = """
+import time
+
 import pytest
 
 @pytest.mark.fsstack("plain", "crypt", "dear = crypt(cost=300)")
@@ -26,6 +28,7 @@ class TestChain:
     def test_second(self, fsstack, timed):
         with timed(cold=False):
             assert fsstack.stack.id != "crypt", "this disk is full"
+            time.sleep(0.005)
 
     @pytest.mark.skip(reason="not today")
     def test_third(self, fsstack, timed):
@@ -77,6 +80,9 @@ def test_allure_has_a_status_for_every_test(project: Project) -> None:
     # The rounds of a test are its retries there, and the last one that ended is its result.
     last = {found["name"]: found["status"] for found in sorted(results, key=lambda found: found["stop"])}
     assert last == EXPECTED
+    # A test's duration is that of its eight rounds, in milliseconds, not that of its report.
+    final = max((test for test in results if test["name"] == "test_second[plain]"), key=lambda test: test["stop"])
+    assert final["stop"] - final["start"] >= 8 * 5
 
 
 def test_the_html_page_shows_every_test_once(project: Project) -> None:

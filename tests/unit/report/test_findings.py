@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.report import findings
-from pytest_fsstack.report.findings import Finding
 from tests.unit.report.test_report import made
 
-BROKEN = Finding("t.py::test_x[a,b:c]", "tests/t.py", 12, "xfs: seconds +50 % (40 to 60 %) over ext4, budget 30 %\nx")
+TEXT = "xfs: seconds +50 % (40 to 60 %) over ext4, budget 30 %\nx"
+BROKEN = TestOutcome("t.py::test_x[a,b:c]", "failed", TEXT, "tests/t.py", 12)
 
 
 def test_a_workflow_command_is_one_line_with_everything_escaped() -> None:
@@ -24,7 +25,7 @@ def test_a_workflow_command_is_one_line_with_everything_escaped() -> None:
 
 
 def test_a_test_outside_of_the_repository_has_no_place() -> None:
-    (line,) = findings.github([Finding("t", "", 0, "x")])
+    (line,) = findings.github([TestOutcome("t", "failed", "x")])
     assert line == "::error title=t::x"
 
 
@@ -50,7 +51,7 @@ def test_a_summary_is_never_larger_than_its_room(room: int) -> None:
 
 def test_gitlab_gets_an_entry_a_failure() -> None:
     # docs.gitlab.com/ci/testing/code_quality/, "Code Quality report format".
-    found = json.loads(findings.gitlab([BROKEN, Finding("other.py::test", "", 0, "x")]))
+    found = json.loads(findings.gitlab([BROKEN, TestOutcome("other.py::test", "failed", "x")]))
     for entry in found:
         assert set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}
         assert entry["severity"] in ("info", "minor", "major", "critical", "blocker")
@@ -63,6 +64,6 @@ def test_gitlab_gets_an_entry_a_failure() -> None:
 
 
 def test_the_fingerprint_stays_when_the_figures_change() -> None:
-    changed = Finding(BROKEN.name, BROKEN.path, 99, "xfs: seconds +51 %")
+    changed = replace(BROKEN, line=99, text="xfs: seconds +51 %")
     first, second = (json.loads(findings.gitlab([each]))[0]["fingerprint"] for each in (BROKEN, changed))
     assert first == second

@@ -1,0 +1,82 @@
+"""The outcome of each test on a stack, collected from pytest's reports for the results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import TestOutcome
+    from pytest_fsstack.session.state import Session
+
+
+class Outcomes:
+    """The pytest plugin that writes down how each test on a stack ended.
+
+    A worker adds the test's place (chain, device, step, stack) to its reports. The controlling process reads it there.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        report = yield
+        if place := self._place(item):
+            report.fsstack_place = place
+        return report
+
+    def _place(self, item: pytest.Item) -> dict[str, str]:
+        from pytest_fsstack import options
+        from pytest_fsstack.chains import parameter_of, step_of
+
+        parameter = parameter_of(item)
+        if parameter is None or not isinstance(item, pytest.Function):
+            return {}
+        chain = self._session.chains.get(item)
+        kernel = options.worker_input(self._session.config).get("kernel")
+        return {
+            "chain": chain.id if chain else "",
+            "device": parameter.device.spec,
+            "step": step_of(item, parameter),
+            "stack": f"{parameter.id}:{kernel}" if kernel else parameter.id,
+        }
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, "fsstack_place") or "fsstack" in report.keywords:
+            tests = self._session.results.tests
+            tests[report.nodeid] = worse(tests.get(report.nodeid), outcome_of(report))
+
+
+def outcome_of(report: pytest.TestReport) -> TestOutcome:
+    """Return what one phase of a test says of it."""
+    from pytest_fsstack.judging.results import TestOutcome
+
+    path, line, _ = report.location
+    outcome = "xfailed" if report.outcome == "skipped" and hasattr(report, "wasxfail") else report.outcome
+    text = "" if report.passed else first_line(report)
+    place = getattr(report, "fsstack_place", {})
+    return TestOutcome(report.nodeid, outcome, text, path, 0 if line is None else line + 1, **place)
+
+
+def worse(earlier: TestOutcome | None, later: TestOutcome) -> TestOutcome:
+    """Return the phase that decides about a test: the first that did not pass, or a failure after it."""
+    if earlier is None or earlier.outcome == "passed" or (later.outcome == "failed" and earlier.outcome != "failed"):
+        return later
+    return dataclasses.replace(earlier, step=earlier.step or later.step)
+
+
+def first_line(report: pytest.TestReport) -> str:
+    """Return the first line of the error of a failed or skipped phase, or why it was skipped."""
+    if isinstance(report.longrepr, tuple):
+        text = report.longrepr[2].removeprefix("Skipped: ")
+    else:
+        crash: Any = getattr(report.longrepr, "reprcrash", None)
+        # pytest.fail(pytrace=False) has no place in the code, and its text is the whole report.
+        text = getattr(crash, "message", None) or report.longreprtext
+        text = text.removeprefix("Failed: ")
+    return next((line.strip() for line in text.splitlines() if line.strip()), report.outcome)

@@ -1,0 +1,62 @@
+"""Names that somebody else chose, in reports that people and CI read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.report import BUILT_IN, html
+from tests.unit.report.test_report import made
+
+BIDI = "\u202e"
+NAME = f"x\n::error::y {BIDI}[a](http://z) <b>`<i>"
+
+
+def hostile() -> Results:
+    """Results whose chain, device, stack's text and labels are hostile."""
+    results = made()
+    for chain in results.chains:
+        chain.id, chain.device, chain.remarks = NAME, NAME, [NAME]
+        chain.stacks = {name: dataclasses.replace(stack, spec=NAME) for name, stack in chain.stacks.items()}
+    results.labels = {"": "x", NAME: NAME}
+    return results
+
+
+@pytest.mark.parametrize("name", ["markdown", "csv", "tables", "otava", "openmetrics", "ktap", "lava"])
+def test_no_line_is_a_workflow_command_and_no_text_changes_its_direction(name: str) -> None:
+    text = BUILT_IN[name](hostile())
+    assert BIDI not in text
+    assert not re.search("^::", text, re.MULTILINE)
+
+
+def test_stack_text_stays_text_in_markdown() -> None:
+    tokens = MarkdownIt().enable("table").parse(BUILT_IN["markdown"](hostile()))
+    kinds = {inner.type for token in tokens for inner in token.children or ()}
+    assert not kinds & {"html_inline", "link_open"}
+    assert not any(token.type == "html_block" for token in tokens)
+
+
+def test_the_page_shows_characters_that_turn_text_around() -> None:
+    page = html.report(hostile())
+    assert BIDI not in page
+    specs = re.findall(r'<script type="application/json" class="chart">(.*?)</script>', page)
+    assert specs
+    assert not any(BIDI in str(json.loads(spec)) for spec in specs)
+
+
+@pytest.mark.parametrize("first", "=+-@\uff1d\uff0b\uff0d\uff20")
+def test_no_spreadsheet_finds_a_formula(first: str) -> None:
+    results = made()
+    results.chains[0].id = f"{first}1+1"
+    cells = [line.split(",")[0] for line in BUILT_IN["csv"](results).splitlines()]
+    assert not any(cell.startswith(first) for cell in cells)
+
+
+def test_an_empty_label_has_a_name_in_openmetrics() -> None:
+    (info,) = [line for line in BUILT_IN["openmetrics"](hostile()).splitlines() if line.startswith("fsstack_run_info{")]
+    assert re.match(r'fsstack_run_info\{_="x"', info)
