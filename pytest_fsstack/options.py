@@ -598,6 +598,10 @@ GUEST_DOWN = "FSSTACK_GUEST_DOWN"
 PROBED = "FSSTACK_PROBED"
 
 
+#: In the input of a worker of pytest-xdist: which devices the session that started it means by their names.
+DEVICES = "fsstack_devices"
+
+
 def worker_input(config: pytest.Config) -> dict[str, Any]:
     """In a worker of a kernel, what the controller says of it: kernel, boot, in_vm, seed; else nothing.
 

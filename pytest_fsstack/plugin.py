@@ -112,6 +112,11 @@ def session_of(config: pytest.Config) -> Session:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
+    if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
+        from pytest_fsstack.settings import GIVEN_UP, look_up
+
+        # Before any conftest runs: the flag is about these very devices, and not about what their names mean later.
+        early_config.stash[GIVEN_UP] = {word: look_up(word) for word in words}
     if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
         return (yield)
     from pytest_fsstack.bisecting import Bisecting, skipping_broken_conftests
@@ -151,6 +156,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
             print(f"{ended.msg} before the guests were started")
             return ended.returncode
     return None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist which devices this session means by their names."""
+    if KEY in node.config.stash:
+        node.workerinput[options.DEVICES] = node.config.stash[KEY].settings.identities()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

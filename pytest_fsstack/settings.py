@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.budget import Rule
     from pytest_fsstack.judging.conditions import Rule as Discarding
     from pytest_fsstack.judging.verdict import Looks
+    from pytest_fsstack.layers.devices import DiskDevice
+    from pytest_fsstack.machine.guard import Disk, Refused
     from pytest_fsstack.machine.tuning import Governor, Queue
     from pytest_fsstack.stack.model import Device, Layer, Stack
 
@@ -54,6 +56,24 @@ class Settings:
     scale_given: bool
     reports: tuple[tuple[str, Path], ...]
     labels: tuple[tuple[str, str], ...]
+
+    def identities(self) -> dict[str, tuple[object, ...]]:
+        """Return which block devices are meant, by their names, as plain data for another process."""
+        from pytest_fsstack.layers.devices import DiskDevice
+
+        disks = [device for device in self.devices if isinstance(device, DiskDevice)]
+        return {device.spec: identity for device in disks if (identity := device.identity())}
+
+
+#: What `--fsstack-overwrite` meant when the command line was read, by its words.
+GIVEN_UP = pytest.StashKey["dict[str, Disk | Refused]"]()
+
+
+def look_up(word: str) -> Disk | Refused:
+    """Return the block device that a word on the command line means now, or why that cannot be told."""
+    from pytest_fsstack.layers import devices
+
+    return devices.look_up(word)
 
 
 def read_settings(
@@ -102,25 +122,35 @@ def read_settings(
 
 
 def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
-    from pytest_fsstack.layers.devices import parse_device, told_apart
+    from pytest_fsstack.layers.devices import DiskDevice, parse_device, told_apart
     from pytest_fsstack.machine.blockdev import GUEST_DISK
+    from pytest_fsstack.machine.guard import Disk
 
     size, discard = values["size"], values["discard"]
     texts = list(dict.fromkeys(values["device"]))
     if options.worker_input(config).get("in_vm"):
         # The guest's disk is its own, and blank; a file on the guest's root would be one in memory.
         texts = [GUEST_DISK if text == "loop" else text for text in texts]
-        return tuple(parse_device(text, size=size, overwrite=frozenset(), discard=discard) for text in texts)
-    overwrite = _overwrite(config)
+        return tuple(parse_device(text, size=size, overwrite=(), discard=discard) for text in texts)
+    early = config.stash.get(GIVEN_UP, {})
+    given_up = {text: early.get(text) or look_up(text) for text in _overwrite(config)}
+    identities = {disk.identity for disk in given_up.values() if isinstance(disk, Disk)}
     with options.blaming_option(config, "device"):
-        devices = told_apart(parse_device(text, size=size, overwrite=overwrite, discard=discard) for text in texts)
-    named = {os.path.realpath(text) for text in texts}
-    for text in overwrite:
-        if os.path.realpath(text) not in named:
+        devices = told_apart(parse_device(text, size=size, overwrite=identities, discard=discard) for text in texts)
+    for text, disk in given_up.items():
+        if not any(_is_named_by(device, text, disk) for device in devices if isinstance(device, DiskDevice)):
             raise pytest.UsageError(
                 f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
             )
-    return devices
+    identities = getattr(config, "workerinput", {}).get(options.DEVICES, {})
+    return tuple(device.as_in(identities) if isinstance(device, DiskDevice) else device for device in devices)
+
+
+def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
+    if isinstance(disk, Exception) or isinstance(device.meant, Exception) or device.meant is None:
+        # Nothing is overwritten then, as for users without root: their tests are skipped, and say so.
+        return os.path.realpath(text) == os.path.realpath(device.path)
+    return disk.identity == device.meant.identity
 
 
 def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device, ...]) -> Queue:

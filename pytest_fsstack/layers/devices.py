@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.layers import loopback
 from pytest_fsstack.machine import blockdev, commands, directories, guard, journal, mounts, tuning
+from pytest_fsstack.machine.blockdev import Identity
 from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack.model import Block, Device, Directory, PlaceType, Site
@@ -108,7 +109,9 @@ class DiskDevice:
     #: In test ids, if the last part of the path does not tell it from another device of the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Block
-    #: What `held` holds; a device that it is not called for is identified anew for each stack.
+    #: What the path meant when the user named it, or why that could not be told; None: what it means when it is used.
+    meant: guard.Disk | guard.Refused | None = field(default=None, repr=False, compare=False)
+    #: What `held` holds.
     _held: list[guard.Held] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -123,15 +126,32 @@ class DiskDevice:
         blkdiscard = [Tool("blkdiscard", "util-linux")] if self.discard else []
         return [Root(f"formatting {self.path}"), *blkdiscard]
 
+    def disk(self) -> guard.Disk:
+        """Return the device that the user named. Raises `guard.Refused`."""
+        if isinstance(self.meant, guard.Refused):
+            raise self.meant
+        return self.meant or guard.identify(self.path)
+
+    def identity(self) -> tuple[object, ...] | None:
+        """Return which device the user named, as plain data; None if that could not be told."""
+        return dataclasses.astuple(self.meant.identity) if isinstance(self.meant, guard.Disk) else None
+
+    def as_in(self, identities: Mapping[str, tuple[object, ...]]) -> DiskDevice:
+        """Return this device, to be refused if another process found another one by the same name."""
+        if self.identity() == identities.get(self.spec, self.identity()):
+            return self
+        reason = "it is not the device any more that it was when the session began; start a new session to use this one"
+        return dataclasses.replace(self, meant=guard.Refused(self.path, reason))
+
     def room(self, directory: Path) -> int:
-        return guard.identify(self.path).size
+        return self.disk().size
 
     def advice(self, space: int) -> str:
         return "give a larger --fsstack-device"
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        with guard.held(self.path, overwrite=self.overwrite) as device:
+        with guard.held(self.disk(), overwrite=self.overwrite) as device:
             device.accept()
             self._held.append(device)
             try:
@@ -159,7 +179,7 @@ class DiskDevice:
             if self._held:
                 device = self._held[0]
             else:
-                device = undo.enter_context(guard.held(self.path, overwrite=self.overwrite))
+                device = undo.enter_context(guard.held(self.disk(), overwrite=self.overwrite))
             undo.enter_context(device.claimed(record=record))
             if self.discard:
                 device.check()
@@ -307,8 +327,19 @@ def _discards(device: Path) -> bool:
         return False
 
 
-def parse_device(text: str, *, size: int, overwrite: frozenset[str], discard: bool = False) -> Device:
-    """The device that a word on the command line names. Raises ValueError for one that cannot be."""
+def look_up(text: str) -> guard.Disk | guard.Refused:
+    """Return the block device that a word on the command line means now, or why that cannot be told."""
+    try:
+        return guard.identify(Path(text))
+    except guard.Refused as refused:
+        return refused
+
+
+def parse_device(text: str, *, size: int, overwrite: Container[Identity], discard: bool = False) -> Device:
+    """Return the device that a word on the command line names. Raises ValueError for one that cannot be.
+
+    `overwrite` are the devices whose contents the user gave up.
+    """
     if text == "loop":
         return LoopDevice(size)
     if text == "ram":
@@ -328,7 +359,9 @@ def parse_device(text: str, *, size: int, overwrite: frozenset[str], discard: bo
             raise ValueError(f"{text} is not a block device; `lsblk` lists them")
         if discard and not _discards(path):
             raise ValueError(f"{text} cannot discard (its discard_max_bytes is 0); leave --fsstack-discard out")
-        return DiskDevice(path, os.path.realpath(path) in {os.path.realpath(word) for word in overwrite}, discard)
+        disk = look_up(text)
+        given_up = isinstance(disk, guard.Disk) and disk.identity in overwrite
+        return DiskDevice(path, given_up, discard, meant=disk)
     raise ValueError(
         f"{text!r} is not a device; write loop, ram, a block device such as /dev/sdb1, or dir:/a/directory"
     )

@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -126,36 +126,44 @@ class Identity:
 
 
 def identify(path: Path) -> Identity | None:
-    """The identity of the block device at `path`; None if it is something else. Raises OSError."""
+    """Return the identity of the block device at `path`; None if it is something else. Raises OSError.
+
+    The device is open meanwhile, so the kernel gives its number to no other one.
+    """
     device = number(path)
     if device is None:
         return None
-    directory = sysfs(device)
-    disk = whole(directory)
-    size = int(read(directory / "size")) * 512
-    start, diskseq = directory / "start", disk / "diskseq"
-    return Identity(
-        number=device,
-        size=size,
-        diskseq=int(read(diskseq)) if diskseq.exists() else None,
-        start=int(read(start)) if disk != directory else 0,
-        serial=_serial(disk),
-        backing=_loop_file(path, device) if size and (directory / "loop").exists() else None,
-    )
+    # Without O_NONBLOCK, a drive without a medium could not be opened.
+    with opened(path, device, os.O_RDONLY | os.O_NONBLOCK) as fd:
+        directory = sysfs(device)
+        disk = whole(directory)
+        size = int(read(directory / "size")) * 512
+        start, diskseq = directory / "start", disk / "diskseq"
+        return Identity(
+            number=device,
+            size=size,
+            diskseq=int(read(diskseq)) if diskseq.exists() else None,
+            start=int(read(start)) if disk != directory else 0,
+            serial=" ".join(serials(disk, _SERIALS)) or None,
+            backing=_loop_file(fd) if size and (directory / "loop").exists() else None,
+        )
 
 
-def _serial(disk: Path) -> str | None:
-    # virtio, NVMe, SCSI, MMC, device-mapper.
-    for name in "serial", "wwid", "device/serial", "device/wwid", "device/cid", "dm/uuid":
+#: The names of virtio, NVMe, SCSI, MMC and the device-mapper for what tells a disk from others of its kind.
+_SERIALS = "serial", "wwid", "device/serial", "device/wwid", "device/cid", "dm/uuid"
+
+
+def serials(disk: Path, names: Iterable[str]) -> list[str]:
+    """Return what these files in the directory of a disk say."""
+    texts = []
+    for name in names:
         with contextlib.suppress(OSError):  # some drivers show the file and have nothing to say
-            if found := read(disk / name):
-                return found
-    return None
+            texts.append(read(disk / name))
+    return [text for text in texts if text]
 
 
-def _loop_file(path: Path, device: str) -> str:
-    with opened(path, device) as fd:
-        found = backing(fd)
+def _loop_file(loop: int) -> str:
+    found = backing(loop)
     return f"{major_minor(found.device)} {found.inode} {found.offset} {found.limit}"
 
 

@@ -175,3 +175,37 @@ def test_one_device_by_two_names_is_refused(disk: Loop, link: Path, tmp_path: Pa
     said = done.stdout + done.stderr
     assert done.returncode == 4, said
     assert "this session has it already" in said
+
+
+@pytest.mark.parametrize("file", ["conftest.py", "inner/conftest.py", "inner/test_other.py"])
+def test_the_flag_does_not_go_along_when_a_link_changes_while_tests_are_collected(
+    disk: Loop, link: Path, loop_device: LoopDevice, tmp_path: Path, file: str
+) -> None:
+    other = loop_device()
+    run("mkfs.ext4", "-q", "-L", "photos", other.path)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "test_other.py").write_text("")
+    flip = FLIP.format(other=str(other.path), link=str(link)).replace("HERE", repr(tmp_path).removeprefix("Posix"))
+    (tmp_path / file).write_text(f"import os\nfrom pathlib import Path\n{flip}\n")
+    with other.untouched(), disk.untouched():
+        done = session(tmp_path, "pass", f"--fsstack-device={link}", f"--fsstack-overwrite={link}")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert str(link) in done.stdout + done.stderr
+    assert not (tmp_path / "stacks").exists()
+
+
+@pytest.mark.plugins("xdist")
+def test_a_worker_does_not_take_another_device_than_the_session_that_started_it(
+    disk: Loop, link: Path, loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    other = loop_device()
+    flip = FLIP.format(other=str(other.path), link=str(link)).replace("HERE", repr(tmp_path).removeprefix("Posix"))
+    (tmp_path / "conftest.py").write_text(
+        "import os, pytest\nfrom pathlib import Path\n@pytest.hookimpl(tryfirst=True)\ndef pytest_configure(config):\n"
+        f"    if hasattr(config, 'workerinput'):\n        {flip}\n"
+    )
+    with other.untouched(), disk.untouched():
+        done = session(tmp_path, "pass", f"--fsstack-device={link}", "-n", "1", "-k", "exchange and one")
+    assert done.returncode == 1, done.stdout
+    assert f"{link} will not be overwritten" in done.stdout
+    assert not (tmp_path / "stacks").exists()

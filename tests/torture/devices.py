@@ -246,7 +246,7 @@ def _read_only(loop: Loop, place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(loop: Loop, place: Place) -> Iterator[None]:
-    with guard.held(loop.path, overwrite=True):
+    with guard.held(guard.identify(loop.path), overwrite=True):
         yield
 
 

@@ -122,11 +122,13 @@ class Held:
 
 
 @contextlib.contextmanager
-def held(path: Path, *, overwrite: bool) -> Iterator[Held]:
-    """Say which device `path` is, and keep it for this session: nobody else claims it meanwhile. Raises `Refused`."""
-    disk = identify(path)
+def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
+    """Keep a device for this session: nobody else claims it meanwhile.
+
+    Raises `Refused`, also if its name leads to another device than when it was identified.
+    """
     with _locked(disk), ExitStack() as undo:
-        with or_refused(path):
+        with or_refused(disk.named):
             fd = undo.enter_context(blockdev.opened(disk.path, disk.number))
         found = Held(disk, fd, overwrite)
         found.verify()
@@ -141,8 +143,8 @@ def claimed(
     minimum: int = 0,
     record: Record = _unrecorded,
 ) -> Iterator[Held]:
-    """`held` for a single use: as `Held.claimed`."""
-    with held(path, overwrite=overwrite) as device, device.claimed(minimum=minimum, record=record):
+    """Hold the device that `path` means now for a single use: as `Held.claimed`."""
+    with held(identify(path), overwrite=overwrite) as device, device.claimed(minimum=minimum, record=record):
         yield device
 
 

@@ -97,7 +97,7 @@ def test_behind_a_loop_device_under_a_name_that_is_gone(loop_device: LoopDevice,
 
 def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    with guard.held(loop.path, overwrite=False) as device:
+    with guard.held(guard.identify(loop.path), overwrite=False) as device:
         device.check()
         # It opens the device exclusively.
         run("mkfs.ext4", "-q", loop.path)

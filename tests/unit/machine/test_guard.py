@@ -393,7 +393,7 @@ def test_a_container_that_hides_the_processes_of_the_host(machine: Machine, sdb:
 
 
 def test_a_disk_that_was_plugged_in_again_is_another_one(machine: Machine, sdb: Path) -> None:
-    with guard.held(sdb, overwrite=True) as disk:
+    with guard.held(guard.identify(sdb), overwrite=True) as disk:
         disk.check()
         (machine.sys / "block/sdb/diskseq").write_text("6\n")
         with pytest.raises(guard.Refused, match="was it plugged in again"):
