@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,6 +154,8 @@ class Option(NamedTuple):
     bare: bool = False
     #: May be in an ini file.
     ini: bool = True
+    #: Whether the command that runs one test again repeats it. Outputs and comparisons belong to the whole session.
+    again: bool = True
     #: What docs/options.md says beyond the help.
     doc: str = ""
 
@@ -205,6 +207,7 @@ OPTIONS = (
         "DEVICE",
         many=True,
         ini=False,
+        again=False,
         doc="It is refused in `addopts` and `PYTEST_ADDOPTS`, which are written once and then forgotten.",
     ),
     Option(
@@ -234,6 +237,7 @@ OPTIONS = (
         _study,
         many=True,
         ini=False,
+        again=False,
         doc="It works from any directory. One test is run again, with the steps that it stands on, by its id as "
         "pytest shows it: `--fsstack-study='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
     ),
@@ -262,7 +266,7 @@ OPTIONS = (
         "ones, at most by as many as were planned. They are in the JSON, and are never judged. docs/statistics.md says "
         "why verdicts stay exact.",
     ),
-    Option("seed", "replay the order of the stacks of an earlier session", "N", _number, ini=False),
+    Option("seed", "replay the order of the stacks of an earlier session", "N", _number, ini=False, again=False),
     Option("alpha", "error rate of a verdict", "P", _error_rate, "0.05"),
     Option(
         "budget",
@@ -288,6 +292,7 @@ OPTIONS = (
         default="pytest",
         choices=("pytest", "bisect"),
         ini=False,
+        again=False,
         doc="With `bisect`, whatever else goes wrong is 125: nothing was decided, a stack cannot be built, a test "
         "fails by itself, an option or a conftest is wrong. A signal still gives 128 + n, which ends the bisection. "
         "[bisecting.md](bisecting.md) has recipes.",
@@ -314,6 +319,7 @@ OPTIONS = (
         "KEY=VALUE",
         _label,
         many=True,
+        again=False,
         doc="The labels `commit` and `branch` are taken from git, of pytest's rootdir, else from the environment of "
         "GitHub (also Forgejo and Gitea), GitLab or Jenkins, from which `ci` and `ci_run` come too; `kernel` is the "
         "release of the running one. What is given here wins. They are in the JSON ([results.md](results.md)). Changes "
@@ -327,6 +333,7 @@ OPTIONS = (
         _existing,
         many=True,
         ini=False,
+        again=False,
         doc="What each stack costs over its reference is compared with what it cost then, one figure a run; "
         "`--fsstack-max-regression` judges it. [over-time.md](over-time.md) has the recipe. A file that cannot be read "
         "or is no result ends the session before anything is measured.",
@@ -336,6 +343,7 @@ OPTIONS = (
         "compare also with runs on a device of another model, at another scale, with another corpus or other work",
         flag=True,
         ini=False,
+        again=False,
     ),
     Option(
         "accept",
@@ -343,6 +351,7 @@ OPTIONS = (
         "FILE",
         _target,
         ini=False,
+        again=False,
         doc="It is written last, when all has been judged. If anything failed, the file stays as it was.",
     ),
     Option(
@@ -351,10 +360,11 @@ OPTIONS = (
         "DIR",
         _directory,
         ini=False,
+        again=False,
         doc="Several sessions may add at the same time. One that was interrupted is added too, and marked. "
         "[over-time.md](over-time.md) has more.",
     ),
-    Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False),
+    Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, again=False),
     Option(
         "report",
         "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE or tables=FILE; pictures as SVG: heatmap=FILE, "
@@ -363,6 +373,7 @@ OPTIONS = (
         "NAME=FILE",
         many=True,
         ini=False,
+        again=False,
         doc="What each store takes is in [results.md](results.md).",
     ),
     Option(
@@ -371,6 +382,7 @@ OPTIONS = (
         "reports) or off",
         default="auto",
         choices=("auto", "off"),
+        again=False,
         doc="[ci.md](ci.md) says what that is.",
     ),
     Option(
@@ -378,6 +390,7 @@ OPTIONS = (
         "print the results for a machine that reads the console: as LAVA's signals, or as KTAP",
         choices=("lava", "ktap"),
         ini=False,
+        again=False,
     ),
     Option(
         "kernel",
@@ -393,6 +406,7 @@ OPTIONS = (
         "--fsstack-compare, such as 5%",
         "PERCENT",
         _percentage,
+        again=False,
     ),
     Option("vm-memory", "memory of a VM", "SIZE", _memory, "2G"),
     Option("vm-cpus", "CPUs of a VM (default: those of the host, at most 4)", "N", _count),
@@ -419,6 +433,7 @@ OPTIONS = (
         choices=("show", "install", "all", "install-all"),
         bare=True,
         ini=False,
+        again=False,
     ),
     Option(
         "dry-run",
@@ -426,12 +441,13 @@ OPTIONS = (
         "missing here, the expected time and the commands of each stack, and exit",
         flag=True,
         ini=False,
+        again=False,
         doc="Nothing is built, measured or written, and the exit code is 0 whatever is missing. How long a stack takes "
         "is known from the earlier runs that `--fsstack-history` or `--fsstack-compare` name; otherwise it shows how "
         "many runs of stacks there are at least and at most. A block device is looked at as before a session, which "
         "needs root; that it would be refused does not end the dry run. Of kernels it shows how many turns they take.",
     ),
-    Option("cleanup", "remove what a killed session left behind, and exit", flag=True, ini=False),
+    Option("cleanup", "remove what a killed session left behind, and exit", flag=True, ini=False, again=False),
 )
 
 _BY_NAME = {option.name: option for option in OPTIONS}
@@ -458,6 +474,59 @@ def add_options(parser: pytest.Parser) -> None:
         if option.ini:
             kind: Any = "bool" if option.flag else "linelist" if option.many else "string"
             parser.addini(option.ini_name, f"default of {option.flags}", type=kind, default=None)
+
+
+# -- one test again ----------------------------------------------------------------------------------------------------
+
+#: Options of pytest that the figures of a test depend on: plugins, ini files and where loop files lie.
+_OF_PYTEST = {
+    "-p": "plugins",
+    "-o": "override_ini",
+    "-c": "inifilename",
+    "--rootdir": "rootdir",
+    "--confcutdir": "confcutdir",
+    "--basetemp": "basetemp",
+}
+
+
+class CommandLine:
+    """A reader of command lines that knows the options of all plugins."""
+
+    def __init__(self, parser: pytest.Parser) -> None:
+        self._parser = parser
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> CommandLine:
+        reader = config.pluginmanager.get_plugin("fsstack-command-line")
+        assert isinstance(reader, CommandLine)
+        return reader
+
+    def read(self, words: Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
+        """Return what these words alone give for each option, whatever an ini or ``PYTEST_ADDOPTS`` says."""
+        return vars(self._parser.parse_known_args(list(words)))
+
+    def again(self, test: str, words: Iterable[str | os.PathLike[str]], seed: int) -> str:
+        """Return the command that runs one test alone, in the same order of stacks, with the options it depends on.
+
+        `test` is a node id or an option that names it. `words` are those of the session.
+        """
+        import shlex
+
+        values, defaults = self.read(words), self.read([])
+        flags = _OF_PYTEST | {option.flags: option.ini_name for option in OPTIONS if option.again}
+        command = ["pytest", test]
+        for flag, name in flags.items():
+            if values[name] != defaults[name]:
+                command += _as_words(flag, values[name])
+        return shlex.join([*command, f"{named('seed').flags}={seed}"])
+
+
+def _as_words(flag: str, value: Any) -> list[str]:
+    """Return an option with its value, or with each of its values."""
+    if value is True:
+        return [flag]
+    texts = map(str, value if isinstance(value, list) else [value])
+    return [word for text in texts for word in ([f"{flag}={text}"] if flag.startswith("--") else [flag, text])]
 
 
 # -- what was given ----------------------------------------------------------------------------------------------------

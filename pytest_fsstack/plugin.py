@@ -37,8 +37,9 @@ MARKERS = (
 KEY: pytest.StashKey[Session] = pytest.StashKey()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     options.add_options(parser)
+    pluginmanager.register(options.CommandLine(parser), "fsstack-command-line")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Generator
@@ -24,7 +25,6 @@ from pytest_fsstack.judging.results import (
     Results,
     StackInfo,
     Unjudged,
-    command_again,
     describe_failure,
     describe_shortly,
     describe_undecided,
@@ -34,9 +34,11 @@ from pytest_fsstack.judging.standing import costliest, standings
 from pytest_fsstack.judging.verdict import Looks, Verdict
 from pytest_fsstack.machine import load
 from pytest_fsstack.machine.needs import Program, missing
+from pytest_fsstack.options import CommandLine
 from pytest_fsstack.protocol import Phase, Protocol, Reports, Run, nothing
 from pytest_fsstack.report.moment import Moment
 from pytest_fsstack.report.progress import Pace, Progress
+from pytest_fsstack.studies import as_option
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.budgets import Budgets
@@ -483,8 +485,7 @@ class Rounds:
                 pytest.fail(f"{stack}: {judgement.text}", pytrace=False)
         worst = results.worst(step, stack)
         if worst == "fail":
-            given = self.config.invocation_params.args
-            again = "" if self.worker else command_again(item.nodeid, map(str, given), results.seed)
+            again = "" if self.worker else self._again(item, results.seed)
             doubted = doubts(results)
             pytest.fail("\n".join([describe_failure(results, step, stack, again), *doubted]), pytrace=False)
         if worst == "inconclusive":
@@ -492,6 +493,13 @@ class Rounds:
             if self.strict:
                 pytest.fail(f"{step} on {stack}: {text} (--fsstack-strict)", pytrace=False)
             pytest.skip(text)
+
+    def _again(self, item: pytest.Item, seed: int) -> str:
+        """Return the command that runs one test alone."""
+        config, typed = self.config, self.config.invocation_params
+        test = as_option(item) if config.getoption("fsstack_study") else None
+        here = os.path.relpath(item.path, typed.dir) + item.nodeid[item.nodeid.index("::") :]
+        return CommandLine.of(config).again(test or here, typed.args, seed)
 
     def _describe(
         self, item: pytest.Item, results: ChainResults, step: str, parameter: StackParameter

@@ -20,6 +20,18 @@ def file_of(study: str) -> str:
     return study.partition("::")[0] if "::" in study else f"test_{study}.py"
 
 
+def as_option(item: pytest.Item) -> str | None:
+    """Return the option that runs one test of a scenario; None if the test is not in one."""
+    if item.path.parent != directory():
+        return None
+    return f"--fsstack-study={own_id(item)}"
+
+
+def own_id(item: pytest.Item) -> str:
+    """Return the id of a test from the name of its file on."""
+    return item.nodeid[item.nodeid.index(item.path.name) :]
+
+
 class Studies:
     """Collects the chosen scenarios, and of these the chosen tests.
 
@@ -50,5 +62,5 @@ class Studies:
         here = [study for study in wanted if file_of(study) == item.path.name]
         if not here or item.path.name in (file_of(study) for study in self.chosen if "::" not in study):
             return True
-        own = item.nodeid[item.nodeid.index(item.path.name) :]
+        own = own_id(item)
         return any(own == study or own.startswith((f"{study}::", f"{study}[")) for study in here)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -559,45 +558,6 @@ def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, 
         f"{budget.metric} {unit.signed(found.overhead)} {unit.interval(found.low, found.high)} "
         f"over {reference}, budget {unit.limit(overhead)}"
     )
-
-
-_FLAGS = ("--fsstack-strict", "--fsstack-discard", "--fsstack-control", "--fsstack-compare-anyway")
-_OF_THE_SESSION = tuple(
-    f"--fsstack-{name}"
-    for name in (
-        "seed=",
-        "json=",
-        "report=",
-        "label=",
-        "compare=",
-        "compare-anyway",
-        "accept=",
-        "exit=",
-        "console=",
-        "ci=",
-    )
-)
-
-
-def command_again(nodeid: str, arguments: Iterable[str], seed: int) -> str:
-    """The command that runs one test alone, in the same order of stacks, with the session's own options.
-
-    `arguments` are those of the session; reports are left out, because they are those of the whole session.
-
-    >>> command_again("t.py::test_x[xfs]", ["-v", "--fsstack-device=/dev/sdb1", "--fsstack-json=all.json"], 7)
-    "pytest 't.py::test_x[xfs]' --fsstack-device=/dev/sdb1 --fsstack-seed=7"
-    """
-    words: list[str] = []
-    given = iter(arguments)
-    for word in given:
-        if not word.startswith("--fsstack-"):
-            continue
-        if "=" not in word and word not in _FLAGS:
-            # Its value is the next word.
-            word = f"{word}={next(given, '')}"
-        if not word.startswith(_OF_THE_SESSION):
-            words.append(word)
-    return shlex.join(["pytest", nodeid, *words, f"--fsstack-seed={seed}"])
 
 
 def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:

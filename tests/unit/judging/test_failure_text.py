@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.results import ChainResults, StackInfo, command_again, describe_failure, describe_shortly
+from pytest_fsstack.judging.results import ChainResults, StackInfo, describe_failure, describe_shortly
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 
@@ -46,26 +46,6 @@ def test_the_first_line_is_that_of_the_broken_budget() -> None:
     found = describe_failure(chain(1.5, Budget(overhead=0.9), Budget(limit=1.2)), "read", "xfs")
     assert found.startswith("xfs: seconds 1.5 s, budget at most 1.2 s\n")
     assert "again" not in found
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ([], []),
-        (["-v", "t.py", "-k", "x"], []),
-        (
-            ["--fsstack-device=/dev/sdb1", "--fsstack-strict", "t.py"],
-            ["--fsstack-device=/dev/sdb1", "--fsstack-strict"],
-        ),
-        (["--fsstack-device", "/dev/sdb1", "t.py"], ["--fsstack-device=/dev/sdb1"]),
-        (["--fsstack-seed=9", "--fsstack-json", "all.json", "--fsstack-report=html=x"], []),
-        (["--fsstack-exit", "bisect", "--fsstack-console=ktap", "--fsstack-ci=off"], []),
-        (["--fsstack-budget=luks*: 30%"], ["'--fsstack-budget=luks*: 30%'"]),
-    ],
-)
-def test_the_command_for_one_test_keeps_what_its_figures_depend_on(given: list[str], kept: list[str]) -> None:
-    words = ["pytest", "'t.py::test_x[xfs]'", *kept, "--fsstack-seed=7"]
-    assert command_again("t.py::test_x[xfs]", given, 7) == " ".join(words)
 
 
 @pytest.mark.parametrize("length", [10, 30, 60, 200])
