@@ -48,8 +48,7 @@ def test_pass_fail_and_inconclusive(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "dear: cost +??.? % (*%) over plain, budget 10 %",
-            "  again:   pytest 'test_it.py::TestCost::test_step[[]dear[]]' -p no:cacheprovider * --fsstack-device=dir:* "
-            "--fsstack-seed=1",
+            "  again:   pytest 'test_it.py::TestCost::test_step[[]dear[]]' -p no:cacheprovider * --fsstack-seed=1",
             "  step:    step, * rounds; the order of the stacks is that of --fsstack-seed=1",
             "*fail:*cost: overhead ??.? % (90.0 % interval *), budget 10 %, *rounds*",
             "*cost (coins), in the order of the rounds*",
