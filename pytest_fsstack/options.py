@@ -308,10 +308,11 @@ OPTIONS = (
     ),
     Option(
         "scale",
-        "how big the steps of a scenario are: smoke (seconds, and one round), small (minutes; default) or paper (as "
+        "how big the steps of a scenario are: smoke (seconds, and five rounds), small (minutes; default) or paper (as "
         "published)",
         choices=("smoke", "small", "paper"),
-        doc="Sizes that do not fit the device are refused if the scale was given, and skipped otherwise.",
+        doc="Sizes that do not fit the device are refused if the scale was given, and skipped otherwise. At `smoke`, as "
+        "many rounds run as a verdict takes: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides that.",
     ),
     Option(
         "label",

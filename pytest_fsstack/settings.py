@@ -208,11 +208,12 @@ def _overwrite(config: pytest.Config) -> frozenset[str]:
 def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
     from pytest_fsstack.judging.verdict import Looks
 
-    # At the smallest scale it is to show that all steps work.
-    rounds = values["rounds"] or (1 if values["scale"] == "smoke" else None)
+    alpha, rounds = values["alpha"], values["rounds"]
+    if rounds is None and values["scale"] == "smoke":
+        rounds = Looks.fixed(1, alpha).minimum_rounds
     if rounds is None:
-        return Looks(alpha=values["alpha"]), False
-    return Looks.fixed(rounds, values["alpha"]), True
+        return Looks(alpha=alpha), False
+    return Looks.fixed(rounds, alpha), True
 
 
 def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:

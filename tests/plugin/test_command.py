@@ -212,7 +212,7 @@ def test_what_new_writes_passes_as_it_is_in_a_directory(
 ) -> None:
     out = said(capfd, "new", kind, "my_thing")
     Path("place").mkdir()
-    scale = ["--fsstack-scale=smoke"] if kind == "scenario" else ["--fsstack-rounds=2"]
+    scale = ["--fsstack-scale=smoke", "--fsstack-rounds=1"] if kind == "scenario" else ["--fsstack-rounds=2"]
     assert "pytest test_my_thing.py --fsstack-device=dir:." in out
     result = pytester.runpytest_subprocess("test_my_thing.py", "--fsstack-device=dir:place", *scale, "-q")
     passed = {"workload": 2, "layer": 3, "scenario": 8}[kind]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.plugin.conftest import Project
@@ -196,6 +198,16 @@ def test_a_scale_chooses_the_sizes(project: Project, scale: str | None, files: i
     result = project.run("--fsstack-rounds=1", *([f"--fsstack-scale={scale}"] if scale else []))
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["files_seen*", f"plain*{files}*baseline*"])
+
+
+@pytest.mark.parametrize(("alpha", "rounds"), [("0.05", 5), ("0.01", 7)])
+def test_the_smallest_scale_runs_as_few_rounds_as_a_verdict_takes(project: Project, alpha: str, rounds: int) -> None:
+    project.write(SIZED.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_budget(overhead=9.0, metric='files_seen')"))
+    result = project.run("--fsstack-scale=smoke", f"--fsstack-alpha={alpha}", "--fsstack-json=all.json")
+    result.assert_outcomes(passed=2)
+    result.stdout.no_fnmatch_line("*too few*")
+    chains = json.loads((project.pytester.path / "all.json").read_text())["chains"]
+    assert [len(chain["orders"]) for chain in chains] == [rounds]
 
 
 def test_sizes_that_cannot_fit_the_device_are_refused_before_anything_starts(project: Project) -> None:

@@ -26,7 +26,15 @@ STUDIES = {
 def smoke(study: str, directory: Path, *options: str) -> tuple[list[dict[str, Any]], str]:
     """The chains of a study at its smallest scale, and what its session printed."""
     found = directory / "found.json"
-    alone = ("-p", "no:cacheprovider", "-p", "no:xdist", "--fsstack-scale=smoke", "--fsstack-size=512M")
+    alone = (
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--fsstack-scale=smoke",
+        "--fsstack-rounds=1",
+        "--fsstack-size=512M",
+    )
     reports = (f"--fsstack-json={found}", f"--fsstack-report=html={directory / 'page.html'}")
     words = [sys.executable, "-m", "pytest", *alone, *reports, *options, str(ROOT / "scenarios" / f"{study}.py")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)

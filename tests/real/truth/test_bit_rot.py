@@ -25,6 +25,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dic
         "-p",
         "no:xdist",
         "--fsstack-scale=smoke",
+        "--fsstack-rounds=1",
         "--fsstack-size=320M",
         "--fsstack-seed=1",
     )

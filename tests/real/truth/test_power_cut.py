@@ -102,7 +102,13 @@ def test_the_controls_lose_and_a_journal_does_not(tmp_path: Path) -> None:
     controls = ["ext4-nobarrier"]
     if commands.which("eatmydata"):
         controls.append("ext4-eatmydata")
-    session = ("--fsstack-scale=smoke", "--fsstack-size=384M", "--fsstack-seed=1", f"--fsstack-json={found}")
+    session = (
+        "--fsstack-scale=smoke",
+        "--fsstack-rounds=1",
+        "--fsstack-size=384M",
+        "--fsstack-seed=1",
+        f"--fsstack-json={found}",
+    )
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *session]
     scenario = str(ROOT / "scenarios/test_power_cut.py")
     done = subprocess.run([*words, "-k", " or ".join(controls), scenario], cwd=ROOT, capture_output=True, text=True)
