@@ -77,16 +77,27 @@ STUDIES = (
 
 
 def _study(text: str) -> str:
+    if "::" not in text:
+        return _full_name(text)
+    file, _, test = text.partition("::")
+    return f"test_{_full_name(file.removeprefix('test_').removesuffix('.py'))}.py::{test}"
+
+
+def _full_name(text: str) -> str:
+    """Return the scenario of that name, or the only one whose name begins with the text or else holds it."""
     import difflib
 
-    name = text.partition("::")[0]
-    if "::" in text:
-        name = name.removeprefix("test_").removesuffix(".py")
-    if name not in STUDIES:
-        near = difflib.get_close_matches(name, STUDIES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(STUDIES)}"
-        raise ValueError(f"there is no study {name!r}; {hint}")
-    return text
+    matches: list[str] = []
+    for matches in (
+        [name for name in STUDIES if name == text],
+        [name for name in STUDIES if name.startswith(text)],
+        [name for name in STUDIES if text in name],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+    near = matches or difflib.get_close_matches(text, STUDIES)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(STUDIES)}"
+    raise ValueError(f"there is no study {text!r}; {hint}")
 
 
 def _error_rate(text: str) -> float:
@@ -238,8 +249,10 @@ OPTIONS = (
         many=True,
         ini=False,
         again=False,
-        doc="It works from any directory. One test is run again, with the steps that it stands on, by its id as "
-        "pytest shows it: `--fsstack-study='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
+        doc="It works from any directory. The beginning of a name, or another part of it, is enough if no other "
+        "scenario has it: `encryption` is `encryption_overhead`. One test is run again, with the steps that it stands "
+        "on, by its id as pytest shows it: "
+        "`--fsstack-study='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
     ),
     Option("baseline", "the stack that the others are compared with, by name", "NAME"),
     Option(
@@ -311,8 +324,8 @@ OPTIONS = (
         "how big the steps of a scenario are: smoke (seconds, and five rounds), small (minutes; default) or paper (as "
         "published)",
         choices=("smoke", "small", "paper"),
-        doc="Sizes that do not fit the device are refused if the scale was given, and skipped otherwise. At `smoke`, as "
-        "many rounds run as a verdict takes: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides that.",
+        doc="Sizes that do not fit the device are refused if the scale was given, and skipped otherwise. At `smoke`, "
+        "as many rounds run as a verdict takes: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides that.",
     ),
     Option(
         "label",

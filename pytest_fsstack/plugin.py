@@ -290,8 +290,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if stacks := config.stash[KEY].lacking_kernel():
             from pytest_fsstack.kernels.advice import another_kernel
 
-            arguments = [str(word) for word in config.invocation_params.args]
-            terminalreporter.write_line(f"fsstack: {another_kernel(stacks, arguments)}")
+            first, second = another_kernel(stacks)
+            terminalreporter.write_line(f"fsstack: {first}")
+            terminalreporter.write_line(second)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

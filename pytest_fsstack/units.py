@@ -93,6 +93,14 @@ def first_names(names: Sequence[str]) -> str:
     return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
 
 
+def shortened(name: str, width: int) -> str:
+    """Return a name in so many columns; the middle of a longer one is left out."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}\N{HORIZONTAL ELLIPSIS}{name[len(name) - tail :]}"
+
+
 def reason_of(error: BaseException) -> str:
     """What an error says, in words: of an `OSError` without its number, and with its file in brackets."""
     if isinstance(error, OSError) and error.strerror:

@@ -14,7 +14,7 @@ from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
-from pytest_fsstack.units import OverheadUnit, format_quantity
+from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
 
 #: Rounds are numbered from a multiple of this on in each boot of a kernel.
 ROUNDS_OF_A_BOOT = 10_000
@@ -473,6 +473,12 @@ class Results:
         return min(tests, key=lambda test: OUTCOMES.index(test.outcome), default=None)
 
     @property
+    def undecided(self) -> int:
+        """How many budgets were judged without being decided."""
+        judgements = [judgement for chain in self.chains for found in chain.judgements.values() for judgement in found]
+        return sum(each.verdict is not None and each.outcome == "inconclusive" for each in judgements)
+
+    @property
     def comparisons(self) -> int:
         """How many stacks were compared with a baseline in at least one step."""
         return sum(
@@ -520,18 +526,11 @@ def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement
     reference = chain.reference(stack)
 
     def line(width: int) -> str:
-        return f"{_shortened(stack, width)}: {_in_short(chain, step, stack, judgement, _shortened(reference, width))}"
+        return f"{shortened(stack, width)}: {_in_short(chain, step, stack, judgement, shortened(reference, width))}"
 
     longest = max(len(stack), len(reference), _SHORT)
     widths = range(longest, _SHORT - 1, -1)
     return next((found for width in widths if len(found := line(width)) <= COLUMNS), line(_SHORT))
-
-
-def _shortened(name: str, width: int) -> str:
-    if len(name) <= width:
-        return name
-    tail = (width - 1) // 2
-    return f"{name[: width - 1 - tail]}\N{HORIZONTAL ELLIPSIS}{name[len(name) - tail :]}"
 
 
 def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:

@@ -1,15 +1,15 @@
-"""How to get the stacks that the running kernel cannot build: the command for this machine, in a line."""
+"""How to get the stacks that the running kernel cannot build."""
 
 from __future__ import annotations
 
 import platform
 import re
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.machine import needs
+from pytest_fsstack.units import first_names, shortened
 
 _BOOT = Path("/boot")
 _PACKAGES = {
@@ -20,19 +20,16 @@ _PACKAGES = {
 }
 
 
-def another_kernel(stacks: Iterable[str], arguments: Sequence[str]) -> str:
-    """What to type to run these stacks on a kernel of this machine that is not the running one.
+def another_kernel(stacks: Sequence[str]) -> list[str]:
+    """Return how to run these stacks on a kernel of this machine that is not the running one, in two short lines.
 
-    `arguments` are those of this session. Nothing is tried: whether KVM works is told only if a guest showed it before.
+    Nothing is tried: whether KVM works is known only if a guest has shown it before.
     """
-    command = shlex.join(["pytest", *arguments])
-    names = ", ".join(stacks)
-    if kernel := _newest():
-        how = f"{command} --fsstack-kernel={kernel}"
-    else:
-        install = needs.install_command([_PACKAGES[needs.package_manager()]])
-        how = f"{install}, which puts a kernel into /boot, then {command} --fsstack-kernel=/boot/vmlinuz-VERSION"
-    return f"{names}: this kernel cannot, and a VM of another one can ({_kvm()}): {how}"
+    kernel, how = _newest(), ""
+    if kernel is None:
+        how = f"{needs.install_command([_PACKAGES[needs.package_manager()]])}, then "
+    again = f"run the same command with --fsstack-kernel={kernel or _BOOT / 'vmlinuz-VERSION'}"
+    return [f"{shortened(first_names(stacks), 40)}: not with this kernel, but in a VM ({_kvm()})", f"  {how}{again}"]
 
 
 def _newest() -> Path | None:
@@ -44,5 +41,5 @@ def _newest() -> Path | None:
 def _kvm() -> str:
     known = vm.known_to_accelerate()
     if known is None:
-        return "whether KVM works here shows when one is booted"
-    return "KVM works here" if known else "without KVM here: emulated, so its figures show function only"
+        return "KVM not tried yet"
+    return "KVM works here" if known else "no KVM: its figures mean nothing"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pytest_fsstack.judging.plan import State
 from pytest_fsstack.judging.standing import Standing
-from pytest_fsstack.report.moment import Moment, in_minutes, known, place, rounds
+from pytest_fsstack.report.moment import Moment, known, place, rounds, time_left
 from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def rendered(moment: Moment, console: Console) -> RenderableType:
     """A moment in the width of a console: lines are cut, and columns left out, the last ones first."""
     now = " ".join(filter(None, [moment.running, moment.step])) or "round done"
     elapsed = f"{timedelta(seconds=int(moment.elapsed))} elapsed"
-    left = (in_minutes(moment.left) or "less than a minute left") if moment.left else ""
+    left = (time_left(moment.left) or "less than a minute left") if moment.left else ""
     # Of a long path of a device the end is cut, so that it comes last.
     lines = [
         f"{rounds(moment)}: {place(moment)}",

@@ -50,15 +50,24 @@ def rounds(moment: Moment) -> str:
     return f"{fresh}round {moment.round} of at most {moment.most}{why}"
 
 
-def in_minutes(left: TimeLeft | None) -> str:
-    """The time left, as far as it is more than a minute: ``about 3 min left, at most 12``."""
+def time_left(left: TimeLeft | None) -> str:
+    """Return the time left, if it may be more than a minute: ``about 3 min left, at most 2.5 h``."""
     if left is None or left.most < 60:
         return ""
-    most = f"{left.most / 60:.0f}"
+    most = in_words(left.most)
     if left.expected is None:
-        return f"at most {most} min left"
-    likely = f"about {left.expected / 60:.0f} min left"
-    return likely if left.expected == left.most else f"{likely}, at most {most}"
+        return f"at most {most} left"
+    expected = in_words(left.expected)
+    return f"about {expected} left" if expected == most else f"about {expected} left, at most {most}"
+
+
+def in_words(seconds: float) -> str:
+    """Return a length of time in the unit that fits: ``20 s``, ``3 min``, ``2.5 h``."""
+    if seconds < 55:
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def known(moment: Moment) -> list[str]:
@@ -73,5 +82,5 @@ def line(moment: Moment) -> str:
     """A moment as a line of a log."""
     now = f": {moment.running}" if moment.running else " done"
     return "; ".join(
-        [f"{place(moment)}: {rounds(moment)}{now}", *known(moment), *filter(None, [in_minutes(moment.left)])]
+        [f"{place(moment)}: {rounds(moment)}{now}", *known(moment), *filter(None, [time_left(moment.left)])]
     )

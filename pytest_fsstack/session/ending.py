@@ -93,9 +93,9 @@ class Ending:
         elif self._judged_nothing:
             self._say(f"none of the {self._budgets.count} budgets of this session was judged", red=True)
         elif self._unjudged:
-            self._say(
-                f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged", red=True
-            )
+            undecided = f", {self._results.undecided} undecided" if self._results.undecided else ""
+            counted = f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged"
+            self._say(counted + undecided, red=True)
 
     def make_up(self) -> None:
         """Do what waits for pytest's summary, if there was none: after a signal, --no-summary, an internal error."""

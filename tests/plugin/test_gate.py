@@ -146,6 +146,14 @@ def test_a_budget_whose_baseline_this_machine_lacks_is_skipped_and_counted(proje
     result.stdout.fnmatch_lines(["fsstack: 2 of the 3 budgets of this session were not judged"])
 
 
+def test_budgets_that_are_undecided_are_counted_beside_those_that_were_not_judged(project: Project) -> None:
+    lacking = UNMARKED.replace('"plain"', '"none = absent"').replace("TestCost", "TestOther")
+    project.write(UNMARKED + lacking)
+    result = project.run("-k", "same or (TestOther and dear)", "--fsstack-rounds=2")
+    result.assert_outcomes(skipped=3, deselected=5)
+    result.stdout.fnmatch_lines(["fsstack: 2 of the 3 budgets of this session were not judged, 1 undecided"])
+
+
 def test_a_baseline_that_cannot_be_built_leaves_budgets_that_fail(project: Project) -> None:
     project.write(UNMARKED.replace('"plain"', '"base = broken"'))
     result = project.run("-k", "same or base")

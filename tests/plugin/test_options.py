@@ -202,7 +202,9 @@ def test_a_scale_chooses_the_sizes(project: Project, scale: str | None, files: i
 
 @pytest.mark.parametrize(("alpha", "rounds"), [("0.05", 5), ("0.01", 7)])
 def test_the_smallest_scale_runs_as_few_rounds_as_a_verdict_takes(project: Project, alpha: str, rounds: int) -> None:
-    project.write(SIZED.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_budget(overhead=9.0, metric='files_seen')"))
+    project.write(
+        SIZED.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_budget(overhead=9.0, metric='files_seen')")
+    )
     result = project.run("--fsstack-scale=smoke", f"--fsstack-alpha={alpha}", "--fsstack-json=all.json")
     result.assert_outcomes(passed=2)
     result.stdout.no_fnmatch_line("*too few*")

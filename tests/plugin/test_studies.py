@@ -39,9 +39,24 @@ def test_the_tests_of_the_user_are_run_beside_it(pytester: pytest.Pytester) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("filesystem", "did you mean filesystems?"), ("xyz", "there are: encryption_overhead, ")]
+    ("name", "hint"),
+    [
+        ("filesistems", "did you mean filesystems?"),
+        ("crypt", "did you mean encryption_overhead or ssd_encryption or stacked_encryption or dmcrypt_block_size?"),
+        ("", "did you mean encryption_overhead or "),
+        ("xyz", "there are: encryption_overhead, "),
+    ],
 )
 def test_an_unknown_study_is_a_mistake_with_the_nearest_name(pytester: pytest.Pytester, name: str, hint: str) -> None:
     with pytest.raises(pytest.UsageError) as caught:
         pytester.parseconfigure(f"--fsstack-study={name}")
     assert str(caught.value).startswith(f"--fsstack-study: there is no study {name!r}; {hint}")
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("encryption", "encryption_overhead"), ("ssd", "ssd_encryption"), ("rot", "bit_rot"), ("posix", "posix")],
+)
+def test_a_part_of_a_name_is_enough_if_it_is_the_only_one(part: str, name: str) -> None:
+    assert options.named("study").read(part) == name
+    assert options.named("study").read(f"test_{name}.py::TestIt::test_it[x]") == f"test_{name}.py::TestIt::test_it[x]"

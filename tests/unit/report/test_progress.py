@@ -14,7 +14,7 @@ from pytest_fsstack.judging.plan import Left
 from pytest_fsstack.judging.standing import Standing
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.report.live import rendered
-from pytest_fsstack.report.moment import Moment, TimeLeft, in_minutes, line
+from pytest_fsstack.report.moment import Moment, TimeLeft, line, time_left
 from pytest_fsstack.report.progress import Pace, Progress
 from tests.terminal import Reporter, screen
 
@@ -25,8 +25,11 @@ from tests.terminal import Reporter, screen
         ([], ""),
         ([Left(1, 2)], ""),
         ([Left(None, 12), Left(4, 12)], "at most 8 min left"),
-        ([Left(4, 12), Left(4, 12)], "about 3 min left, at most 8"),
+        ([Left(4, 12), Left(4, 12)], "about 3 min left, at most 8 min"),
         ([Left(12, 12)], "about 4 min left"),
+        ([Left(1, 12)], "about 20 s left, at most 4 min"),
+        ([Left(0, 12)], "about 10 s left, at most 4 min"),
+        ([Left(None, 900)], "at most 5.0 h left"),
     ],
 )
 def test_the_time_left_is_said_at_most_and_as_expected(left: list[Left], said: str) -> None:
@@ -35,7 +38,7 @@ def test_the_time_left_is_said_at_most_and_as_expected(left: list[Left], said: s
     assert pace.left([Left(4, 12)]) is None
     pace.add(3)
     now[0] += 60
-    assert in_minutes(pace.left(left)) == said
+    assert time_left(pace.left(left)) == said
     assert pace.elapsed == 60
 
 
@@ -70,7 +73,7 @@ def test_a_round_is_a_line_of_a_log() -> None:
     assert line(fresh) == "TestA on loop: fresh round 3 of at most 80 (to confirm) done"
     assert line(MOMENT._replace(running="")) == (
         "TestA on loop: round 16 of at most 80 done; 1 pass, 1 fail; costliest so far: read on "
-        "ecryptfs+a-very-long-name+btrfs 210.0 %; about 3 min left, at most 12"
+        "ecryptfs+a-very-long-name+btrfs 210.0 %; about 3 min left, at most 12 min"
     )
 
 
@@ -84,7 +87,7 @@ def shown(moment: Moment, width: int) -> list[str]:
 def test_the_view_says_where_the_chain_is_and_where_each_stack_stands() -> None:
     assert shown(MOMENT, 120) == [
         "round 16 of at most 80: TestA on loop",
-        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12",
+        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12 min",
         "1 pass, 1 fail; costliest so far: read on ecryptfs+a-very-long-name+btrfs 210.0 %",
         "stack                                      overhead  interval       budget  of",
         "ext4                             measured",
@@ -136,7 +139,7 @@ def test_on_a_terminal_the_view_is_drawn_over_and_over_in_its_place() -> None:
     assert lines[:3] == [
         "",
         "round 2 of at most 80: TestA on loop",
-        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12",
+        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12 min",
     ]
     assert len(lines) == 9
 
