@@ -391,6 +391,16 @@ OPTIONS = (
         doc="What each store takes is in [results.md](results.md).",
     ),
     Option(
+        "junit",
+        "the properties of a test in pytest's --junitxml: short (the verdict, the seconds, and the overheads that have "
+        "a budget), full (all metrics) or none",
+        default="short",
+        choices=("short", "full", "none"),
+        again=False,
+        doc="Choose `none` for a consumer that checks the file by a schema without properties of tests, such as "
+        "Jenkins' `junit-10.xsd`.",
+    ),
+    Option(
         "ci",
         "what the session gives by itself to the CI that it runs in: auto (GitHub's summary and annotations, GitLab's "
         "reports) or off",

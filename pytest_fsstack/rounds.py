@@ -35,6 +35,7 @@ from pytest_fsstack.judging.verdict import Looks, Verdict
 from pytest_fsstack.machine import load
 from pytest_fsstack.machine.needs import Program, missing
 from pytest_fsstack.options import CommandLine
+from pytest_fsstack.options import value as option_value
 from pytest_fsstack.protocol import Phase, Protocol, Reports, Run, nothing
 from pytest_fsstack.report.moment import Moment
 from pytest_fsstack.report.progress import Pace, Progress
@@ -508,9 +509,12 @@ class Rounds:
         facts = saved.facts(results, step, parameter.id)
         if not facts:
             return {}
-        item.user_properties += [(f"fsstack_{name}", value) for name, value in saved.flat(facts)]
-        if text := describe_shortly(results, step, parameter.id):
-            item.user_properties.append(("fsstack_summary", text))
+        if (detail := option_value(self.config, "junit")) != "none":
+            properties = [
+                *saved.flat(facts, full=detail == "full"),
+                ("summary", describe_shortly(results, step, parameter.id)),
+            ]
+            item.user_properties += [(f"fsstack_{name}", value) for name, value in properties if value != ""]
         benchmarks = self.config.pluginmanager.get_plugin("pytest-benchmark")
         record: dict[str, Any] = {
             "name": item.name,

@@ -126,24 +126,29 @@ def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
     }
 
 
-def flat(known: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """The same as name and value pairs, without the samples, for JUnit's properties."""
-    pairs = [(name, known[name]) for name in ("stack", "device", "baseline", "seed", "verdict", "incomplete")]
+def flat(known: Mapping[str, Any], *, full: bool = True) -> list[tuple[str, object]]:
+    """Return the same as name and value pairs, without the samples, for JUnit's properties.
+
+    If not `full`, they are the verdict, the rounds, the seconds, and the overheads that have a budget.
+    """
+    pairs = [(name, known[name]) for name in (_OF_TEST if full else _OF_TEST[-2:])]
     pairs.append(("rounds", len(known["rounds"])))
+    judged = {budget["metric"] for budget in known["budgets"]} or {"seconds"}
     for name, metric in known["metrics"].items():
-        pairs += [(name, metric["median"]), (f"{name}_unit", metric["unit"] or None)]
-        pairs += [
-            (f"{name}_{part}", value)
-            for part, value in metric.get("overhead", {}).items()
-            if part not in _NO_PROPERTIES
-        ]
+        if full or name in {"seconds", *judged}:
+            pairs.append((name, metric["median"]))
+        if full:
+            pairs.append((f"{name}_unit", metric["unit"] or None))
+        if full or name in judged:
+            parts = _OF_OVERHEAD if full else _OF_OVERHEAD[:3]
+            pairs += [(f"{name}_{part}", metric.get("overhead", {}).get(part)) for part in parts]
     for budget in known["budgets"]:
         pairs += [(f"{budget['metric']}_{kind}", budget[key]) for kind, key in _BUDGET_KINDS if key in budget]
     return [(name, value) for name, value in pairs if value is not None]
 
 
-#: Of an overhead: JUnit's properties have the rounds of the step, and its test is the series.
-_NO_PROPERTIES = ("rounds", "series", "reference")
+_OF_TEST = ("stack", "device", "baseline", "seed", "verdict", "incomplete")
+_OF_OVERHEAD = ("estimate", "low", "high", "confidence")
 _BUDGET_KINDS = (("budget", "overhead"), ("limit", "limit"))
 
 

@@ -154,13 +154,14 @@ def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project
 
 def test_junit_gets_the_figures_as_properties(project: Project) -> None:
     project.write(NOISY)
-    project.run("-k", "dear", "--junitxml=junit.xml")
+    project.run("-k", "dear", "--junitxml=junit.xml", "--fsstack-junit=full")
     case = ElementTree.parse(project.pytester.path / "junit.xml").find(".//testcase")
     assert case is not None
     found = {each.get("name"): each.get("value") for each in case.iter("property")}
     assert found["fsstack_verdict"] == "fail"
     assert found["fsstack_stack"] == "crypt(cost=150)"
     assert 0.4 < float(found["fsstack_cost_estimate"] or 0) < 0.6
+    assert "fsstack_used_bytes" in found
     failure = case.find("failure")
     assert failure is not None
     assert ": cost +" in (failure.get("message") or "")
@@ -205,3 +206,23 @@ def test_a_stack_that_did_not_do_the_work_is_shown_but_never_compared(project: P
     assert "overhead" not in near["metrics"]["cost"]
     assert len(near["metrics"]["cost"]["samples"]) == 10
     assert near["kept"] == [{"curve": [[0, 0], [1, 110]]}] * 10
+
+
+#: What Jenkins' junit-10.xsd allows inside a test.
+IN_TESTCASE = {"skipped", "error", "failure", "system-out", "system-err"}
+
+
+@pytest.mark.parametrize("detail", [None, "none"])
+def test_junit_has_few_properties_or_none(project: Project, detail: str | None) -> None:
+    project.write(NOISY)
+    options = [f"--fsstack-junit={detail}"] if detail else []
+    project.run("-k", "dear", "--junitxml=junit.xml", *options)
+    cases = list(ElementTree.parse(project.pytester.path / "junit.xml").iter("testcase"))
+    assert cases
+    for case in cases:
+        if detail == "none":
+            assert {child.tag for child in case} <= IN_TESTCASE
+        else:
+            names = {each.get("name", "").removeprefix("fsstack_") for each in case.iter("property")}
+            cost = {"cost", "cost_estimate", "cost_low", "cost_high", "cost_budget"}
+            assert names == {"summary", "verdict", "rounds", "seconds"} | cost
