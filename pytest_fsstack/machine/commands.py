@@ -156,7 +156,9 @@ def started(
 
     def prepare() -> None:
         # One byte: with none, a core dump that is piped to a program would not be held back (core(5)).
-        set_limit(resource.RLIMIT_CORE, (1, 1))
+        # A hard limit of 0 is refused, and then files are held back already.
+        with contextlib.suppress(ValueError, OSError):
+            set_limit(resource.RLIMIT_CORE, (1, 1))
         if not outlives:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:

@@ -4,6 +4,8 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +76,26 @@ def test_a_command_that_the_kernel_cannot_run_says_why(tmp_path: Path) -> None:
     tool.chmod(0o755)
     with pytest.raises(commands.CommandError, match=r"failed \(could not be started\): .*Exec format error"):
         commands.run(tool)
+
+
+@pytest.mark.parametrize(
+    "privileges",
+    [
+        pytest.param([], id="as it is"),
+        pytest.param(
+            ["setpriv", "--bounding-set", "-sys_resource"],
+            marks=[pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="drops a capability of root")],
+            id="without CAP_SYS_RESOURCE",
+        ),
+    ],
+)
+def test_commands_run_where_the_hard_limit_of_core_dumps_is_zero(privileges: list[str]) -> None:
+    code = "from pytest_fsstack.machine import commands; print(commands.run('sh', '-c', 'ulimit -Sc'))"
+    shell = ["sh", "-c", 'ulimit -Hc 0 && exec "$@"', "sh"]
+    done = subprocess.run([*shell, *privileges, sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # Of one byte, no block of a core dump comes about.
+    assert done.stdout.strip() == "0"
 
 
 @pytest.mark.parametrize("free", range(20))
