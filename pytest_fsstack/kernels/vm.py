@@ -1,12 +1,14 @@
 """A machine of its own for a command: virtme-ng boots a kernel on the host's own root.
 
 The guest's `/` is the host's, read-only, with layers in memory over the usual top directories; only the working
-directory is shared for writing. /dev/vda is a blank disk of its own.
+directory is shared for writing. /run, where virtme-ng works, shows what pytest needs and nothing else of the host's.
+/dev/vda is a blank disk of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shlex
 import shutil
@@ -23,9 +25,18 @@ from pytest_fsstack.kernels.images import Kernel
 from pytest_fsstack.machine import blockdev, commands, needs
 from pytest_fsstack.machine.needs import Lack, LackKind, Need, Root, Tool
 
-#: What the guest may write to without the host noticing. virtme-ng mounts an empty tmpfs on those that are `HIDDEN`.
+#: What the guest may write to without the host noticing. What is in `HIDDEN` it has of its own.
 OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
-HIDDEN = ("/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/tmp")
+HIDDEN = ("/dev", "/proc", "/sys")
+
+#: virtme-ng covers /run, and works in it. `needed` directories are shown there again.
+_RUN = Path("/run")
+#: virtme-ng covers these with an empty tmpfs, which the guest takes away: the layer over /var does for them.
+_UNCOVERED = ("/var/cache", "/var/log", "/var/tmp")
+
+#: The guest's own places: for temporary files (a tmpfs), for the working directory, and for the host's whole root.
+_PLACE = _RUN / "fsstack"
+_TEMPORARY, _DIRECTORY, _ROOT = (_PLACE / name for name in ("tmp", "directory", "root"))
 
 #: Written to the guest's console, at a level that nothing hides: proof of how far it came.
 STARTED = "fsstack: command started"
@@ -76,7 +87,10 @@ class Machine:
 
         virtme-run rather than vng, which passes its arguments through a shell and closes the descriptors.
         """
-        start = f"modprobe qemu_fw_cfg; exec /bin/sh /sys/firmware/qemu_fw_cfg/by_name/{_COMMAND}/raw"
+        uncover = f"umount {' '.join(_UNCOVERED)} 2>/dev/null"
+        # Modules may lie in what was covered when udev looked for those of the disk.
+        load = "modprobe -a qemu_fw_cfg virtio_blk"
+        start = f"{uncover}; {load}; exec /bin/sh /sys/firmware/qemu_fw_cfg/by_name/{_COMMAND}/raw"
         return [
             *_leash(),
             virtme_run(),
@@ -85,7 +99,8 @@ class Machine:
             *([] if self.kvm else ["--disable-kvm", "--kopt", "no_timer_check"]),
             *("--memory", self.memory, "--cpus", str(self.cpus)),
             *(f"--overlay-rwdir={path}" for path in OVERLAID if Path(path).is_dir()),
-            f"--rwdir={self.directory}",
+            # Relative to where it starts: virtme-run takes few of the characters that a path may have.
+            f"--rwdir={_DIRECTORY}=.",
             *("--script-sh", start, "--kopt", "loglevel=7"),
             *("-q=-fw_cfg", f"-q=name={_COMMAND},file=/proc/self/fd/{command}"),
             *("-q=-set", f"-q=chardev.console.path=/proc/self/fd/{console}"),  # else /dev/null
@@ -95,8 +110,9 @@ class Machine:
 
 
 def environment() -> dict[str, str]:
-    """The environment of virtme-run itself; /var/tmp is covered by the leash, and so are its temporary files."""
-    return {**os.environ, "PATH": commands.search_path(), "TMPDIR": "/var/tmp"}
+    """Return the environment of virtme-run itself, which finds all that is its own in the leash's directory."""
+    modules = os.pathsep.join(filter(None, (str(_LEASHED), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PATH": commands.search_path(), "TMPDIR": str(_LEASHED), "PYTHONPATH": modules}
 
 
 def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdin: bool) -> str:
@@ -105,6 +121,9 @@ def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdi
     return "\n".join(
         (
             f"echo '<0>{STARTED}' >/dev/kmsg",
+            f"mkdir -p {_TEMPORARY} && mount -t tmpfs fsstack {_TEMPORARY}",
+            *_shown_again(needed(directory)),
+            _bound(_DIRECTORY, directory),
             f"cd {shlex.quote(str(directory))} && env -i {shlex.join([*words, *argv])}{'' if stdin else ' </dev/null'}",
             "status=$?",
             f"echo '<0>{ENDED}' >/dev/kmsg",
@@ -114,6 +133,17 @@ def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdi
     )
 
 
+def _shown_again(paths: Iterable[Path]) -> list[str]:
+    """Return the shell's lines that show directories below /run as the host has them, read-only."""
+    lines = [_bound(_ROOT / path.relative_to("/"), path) for path in paths if path.is_relative_to(_RUN)]
+    return [_bound(Path("/"), _ROOT), *lines] if lines else []
+
+
+def _bound(source: Path, target: Path) -> str:
+    place = shlex.quote(str(target))
+    return f"mkdir -p {place} && mount --bind {shlex.quote(str(source))} {place}"
+
+
 def guest_environment(passed: Iterable[str] = ("PYTEST_", "PYTHON", "XDG_CACHE_HOME", "VIRTUAL_ENV")) -> dict[str, str]:
     """What a command in the guest gets: a PATH, a home, a temporary directory in memory, and what concerns Python."""
     return {
@@ -121,7 +151,7 @@ def guest_environment(passed: Iterable[str] = ("PYTEST_", "PYTHON", "XDG_CACHE_H
         "PATH": commands.search_path(),
         "HOME": _home(),
         "LANG": "C.UTF-8",
-        "TMPDIR": "/var/tmp",  # a tmpfs; /tmp is an overlay
+        "TMPDIR": str(_TEMPORARY),  # a tmpfs; /tmp is an overlay
     }
 
 
@@ -146,23 +176,39 @@ def hidden(path: Path) -> bool:
     return any(path.is_relative_to(place) for place in HIDDEN)
 
 
+def needed(directory: Path) -> list[Path]:
+    """Return what pytest needs in a guest: the working directory, Python, and the places of Python's modules."""
+    paths: tuple[str | Path, ...] = (directory, sys.prefix, sys.base_prefix, *sys.path)
+    return sorted({Path(path).absolute() for path in paths if os.path.isdir(path)})
+
+
 def why_no_guest(directory: Path) -> str | None:
     """Why no guest can work in this directory here; None where one can."""
     if reasons := needs.missing(NEEDS):
         return "; ".join(reasons)
-    return f"a guest does not see {directory}; work in another directory" if hidden(directory) else None
+    path = next(filter(hidden, needed(directory)), None)
+    return f"a guest does not see {path}, because it has its own {', '.join(HIDDEN)}; move it" if path else None
+
+
+#: Where the leash mounts a tmpfs for virtme-run. Every machine has it, and each guest soon has one of its own.
+_LEASHED = Path("/sys/fs")
 
 
 def _leash() -> list[str]:
-    """Makes the whole tree of processes die with its parent, and its temporary files with it.
+    """Return what makes the whole tree of processes die with its parent, and its temporary files with it.
 
     A PID namespace does not survive its first process, nor a mount namespace its last. Slave propagation pins no mount
-    of the host.
+    of the host. virtme-ng's own files get a path without blanks, which init= of the guest's kernel cannot have.
     """
+    spec = importlib.util.find_spec("virtme")
+    package = Path(spec.origin).parent if spec and spec.origin else None
+    steps = [f"mount -t tmpfs fsstack {_LEASHED}"]
+    if package:
+        steps.append(_bound(package, _LEASHED / "virtme"))
     return [
         *("setpriv", "--pdeathsig", "KILL"),
         *("unshare", "--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--"),
-        *("sh", "-c", 'mount -t tmpfs fsstack /var/tmp && exec "$@"', "sh"),
+        *("sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"),
     ]
 
 
@@ -193,6 +239,7 @@ class Guest:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=list(fds.values()),
+                cwd=machine.directory,
                 env=environment(),
             )
             self._files = files.pop_all()

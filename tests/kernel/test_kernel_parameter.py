@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -93,15 +94,13 @@ def run(command: list[str], directory: Path, *arguments: str) -> subprocess.Comp
 
 
 def guests(directory: Path) -> list[str]:
-    """The QEMU processes that share this directory."""
+    """The QEMU processes that share this directory: they run in it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):  # processes end while one looks
             line = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if line.startswith((b"qemu", b"/usr/bin/qemu")) and f"path={directory}".encode() in line:
-            found.append(process.name)
+            if line.startswith((b"qemu", b"/usr/bin/qemu")) and (process / "cwd").samefile(directory):
+                found.append(process.name)
     return found
 
 

@@ -9,7 +9,9 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +28,7 @@ from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.kernels import images, launch, probe, vm
 from pytest_fsstack.kernels.comparison import merge
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Lack, LackKind
 
 
@@ -101,8 +103,45 @@ def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.Mon
     words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disk=7, console=8, command=9)
     assert "-q=file=/proc/self/fd/7,format=raw,cache=none,if=virtio" in words
     assert {"--disable-kvm", "no_timer_check"} <= set(words)
-    assert "--rwdir=/home" in words
+    assert f"--rwdir={vm._DIRECTORY}=." in words
     assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
+
+
+@pytest.mark.root
+def test_what_starts_a_guest_covers_nothing_below_var_and_run() -> None:
+    for parent in "/var/tmp", "/var/cache", "/var/log", "/run":
+        with tempfile.TemporaryDirectory(prefix="fsstack a b", dir=parent) as directory:
+            (Path(directory) / "file").write_text(parent)
+            words = [*vm._leash(), "cat", f"{directory}/file"]
+            assert subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout == parent
+
+
+@pytest.mark.root
+def test_temporary_files_of_what_starts_a_guest_vanish_with_it() -> None:
+    words = [*vm._leash(), "sh", "-c", 'file=$(mktemp) && findmnt -no FSTYPE -T "$file" && echo "$file"']
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env=vm.environment())
+    kind, file = done.stdout.split()
+    assert kind == "tmpfs"
+    assert not Path(file).exists()
+
+
+def test_a_guest_shows_what_python_needs_below_run_and_nothing_else_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", "/run", "/usr"])
+    script = vm.script(["true"], Path("/srv/a b"), {}, stdin=False)
+    assert f"mkdir -p /run && mount --bind {vm._ROOT}/run /run" in script
+    assert f"mkdir -p '/srv/a b' && mount --bind {vm._DIRECTORY} '/srv/a b'" in script
+    assert f"{vm._ROOT}/usr" not in script
+    monkeypatch.setattr(sys, "path", ["/usr"])
+    assert str(vm._ROOT) not in vm.script(["true"], Path("/srv/a b"), {}, stdin=False)
+
+
+def test_a_place_that_no_guest_can_show_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "missing", lambda wanted: [])
+    assert vm.why_no_guest(Path("/var/tmp")) is None
+    monkeypatch.setattr(sys, "path", ["/dev"])
+    reason = vm.why_no_guest(Path("/var/tmp"))
+    assert reason is not None
+    assert " /dev," in reason
 
 
 @pytest.fixture
