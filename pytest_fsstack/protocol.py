@@ -177,9 +177,11 @@ class Protocol:
 
     def _without_runner(self, item: pytest.Item, name: str) -> Any:
         """The hook as this item calls it (some conftests are none of its), but for what pytest itself does in it."""
+        plugins = self.config.pluginmanager
         called = {id(found.plugin) for found in getattr(item.ihook, name).get_hookimpls()}
-        others = [plugin for plugin in self.config.pluginmanager.get_plugins() if id(plugin) not in called]
-        return self.config.pluginmanager.subset_hook_caller(name, [self._runner, *others])
+        others = [plugin for plugin in plugins.get_plugins() if id(plugin) not in called]
+        # Hypothesis sets up fixtures to look at them, and has nothing to say where its test does not run.
+        return plugins.subset_hook_caller(name, [self._runner, plugins.get_plugin("hypothesispytest"), *others])
 
     def pytest_runtest_setup(self) -> None:
         # Neither first nor last: after the marks that skip a test, before pytest sets it up.

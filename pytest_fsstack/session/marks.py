@@ -48,10 +48,25 @@ def check(item: pytest.Item, shapes: Callable[[], Collection[str]], mistakes: Mi
     for mark in item.iter_markers("fsstack_repeat"):
         if problem := wrong_repeat(mark, item):
             mistakes.add(f"fsstack_repeat: {problem}", item)
+    if repeats_by_hypothesis(item):
+        mistakes.add(DRAWS, item)
     for mark in item.iter_markers("fsstack_table"):
         name = mark.args[0] if len(mark.args) == 1 else mark.args
         if name not in shapes():
             mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(shapes()))}", item)
+
+
+#: What is said of a test that measures and has ``@given``.
+DRAWS = (
+    "@given calls a test with many inputs, but a round measures one: draw the input from the fixture fsstack_seed "
+    "instead, or leave out the fixture timed"
+)
+
+
+def repeats_by_hypothesis(item: pytest.Item) -> bool:
+    """Whether hypothesis calls a test several times that measures with a fixture."""
+    drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return drawn and not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:

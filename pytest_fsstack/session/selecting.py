@@ -11,6 +11,8 @@ import pytest
 from pytest_fsstack import options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_fsstack.chains import Chain
     from pytest_fsstack.data.scale import Sizes
     from pytest_fsstack.session.marks import Mistakes
@@ -48,15 +50,16 @@ def obey_benchmark_options(config: pytest.Config, items: list[pytest.Item]) -> N
                 item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
 
 
-def refuse_company(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip benchmarks in workers of pytest-xdist: they would disturb each other, and the results stay there."""
-    from pytest_fsstack.chains import measures, parameter_of
+def refuse_company(config: pytest.Config, chains: Mapping[pytest.Item, Chain]) -> None:
+    """Skip chains that measure in workers of pytest-xdist, with all of their steps, which stand on each other.
 
+    They would disturb each other, and the results would stay there.
+    """
     # Workers of kernels take turns, and tell the controller what they measured.
     if not hasattr(config, "workerinput") or options.worker_input(config):
         return
-    for item in items:
-        if parameter_of(item) and measures(item):
+    for item, chain in chains.items():
+        if chain.timed:
             item.add_marker(pytest.mark.skip(reason=IN_A_WORKER))
 
 

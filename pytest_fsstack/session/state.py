@@ -121,7 +121,7 @@ class Session:
             self.budgets.check_ini(each.stack.id for each in self.parameters)
         self.mistakes.refuse()
         selecting.obey_benchmark_options(self.config, items)
-        selecting.refuse_company(self.config, items)
+        selecting.refuse_company(self.config, chains)
         if not self.only_looks and not self.is_worker:
             # A worker does it at its first stack: it cannot end the session with one line.
             self.builder.hold_all(chain.device for chain in chains.values())

@@ -51,3 +51,21 @@ def test_none_at_all_is_no_worker(project: Project) -> None:
     project.write(TEST)
     project.pytester.makeini("[pytest]\naddopts = -n 2")
     project.run("--fsstack-rounds=1", "-n", "0").assert_outcomes(passed=3)
+
+
+def test_steps_that_measure_nothing_are_skipped_with_their_chain(project: Project) -> None:
+    project.write("""
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestChain:
+    def test_write(self, fsstack, timed):
+        with timed(cold=False):
+            (fsstack.path / "file").touch()
+
+    def test_check(self, fsstack):
+        assert (fsstack.path / "file").exists()
+""")
+    result = project.run("--fsstack-rounds=1", "-n", "1", "-rs")
+    result.assert_outcomes(skipped=4)
+    result.stdout.fnmatch_lines(["SKIPPED *stacks are measured one after the other*run without -n*"])

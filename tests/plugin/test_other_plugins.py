@@ -119,3 +119,34 @@ def test_every_repetition_has_an_outcome(project: Project) -> None:
 def test_shuffled_tests_have_an_outcome_each(project: Project) -> None:
     result = run(project, "-p", "pytest_randomly")
     assert sum(result.parseoutcomes().get(outcome, 0) for outcome in ("passed", "failed", "skipped")) == 13
+
+
+GIVEN = """
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+@pytest.mark.fsstack("plain", "crypt")
+class TestChain:
+    # Each round has an instance of the class of its own.
+    @settings(max_examples=3, database=None, suppress_health_check=[HealthCheck.differing_executors])
+    @given(size=st.integers(0, 9))
+    def test_any(self, fsstack, size):
+        (fsstack.path / str(size)).touch()
+
+    def test_measured(self, fsstack, timed{more}):
+        with timed(cold=False):
+            assert any(fsstack.path.iterdir())
+"""
+
+
+def test_hypothesis_draws_inputs_in_a_step_that_measures_nothing(project: Project) -> None:
+    project.write(GIVEN.format(more=""))
+    project.run("--fsstack-rounds=2", "-p", "hypothesispytest").assert_outcomes(passed=4)
+
+
+def test_hypothesis_is_refused_around_a_measurement(project: Project) -> None:
+    given = "    @given(size=st.integers(0, 9))\n    def test_measured"
+    project.write(GIVEN.format(more=", size").replace("    def test_measured", given))
+    result = project.run("--fsstack-rounds=2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: test_it.py::TestChain::test_measured: @given *fsstack_seed*"])
