@@ -11,7 +11,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_fsstack.kernels import packages
 from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.units import reason_of
 
 HOST = "host"
 
@@ -72,8 +74,11 @@ def _in_directory(directory: Path) -> Kernel:
 
 def _release(image: Path) -> str:
     """The release as the image itself says it (Documentation/arch/x86/boot.rst: header field kernel_version)."""
-    with image.open("rb") as file:
-        head = file.read(0x8000)
+    try:
+        with image.open("rb") as file:
+            head = file.read(0x8000)
+    except OSError as error:
+        raise KernelError(f"{image} cannot be read: {reason_of(error)}") from None
     if head[0x202:0x206] != b"HdrS"[:4] and b"HdrS" not in head[:0x400]:
         raise KernelError(f"{image} is not a kernel image for this machine (x86 bzImage)")
     offset = int.from_bytes(head[0x20E:0x210], "little") + 0x200
@@ -97,22 +102,26 @@ def _unpacked(package: Path, cache: Path) -> Path:
         root = scratch / "root"
         root.mkdir()
         try:
-            if package.suffix == ".deb":
-                commands.run("dpkg", "-x", package, root)
-            else:
-                commands.run("sh", "-c", 'rpm2cpio "$1" | (cd "$2" && cpio -idm --quiet)', "sh", package, root)
-            # A merged /usr hides the modules from where virtme-ng looks beside the image.
-            if (root / "usr/lib/modules").is_dir() and not (root / "lib").exists():
-                (root / "lib").symlink_to("usr/lib")
-            _place_image(root)
-            for modules in (root / "lib/modules").glob("*"):
-                commands.run("depmod", "-b", root, modules.name)
-        except commands.CommandError as error:
-            raise KernelError(f"cannot unpack {package}: {error}") from None
+            packages.unpack(package, root)
+            _index(root)
+        except (packages.PackageError, commands.CommandError, OSError) as error:
+            raise KernelError(f"cannot unpack {package}: {packages.reason(error)}") from None
         root.chmod(0o755)
         with contextlib.suppress(OSError):  # another session was first, and its files are as good
             os.rename(root, home)
     return home
+
+
+def _index(root: Path) -> None:
+    """Make what the package's installation would make: the image's place, and the index of modules."""
+    # A merged /usr hides the modules from where virtme-ng looks beside the image.
+    if (root / "usr/lib/modules").is_dir() and not os.path.lexists(root / "lib"):
+        (root / "lib").symlink_to("usr/lib")
+    _place_image(root)
+    for modules in (root / "lib/modules").glob("*"):
+        if _safe(modules.name) != modules.name or modules.name.startswith("-"):
+            raise packages.PackageError(f"{modules.name!r} is no release of a kernel")
+        commands.run("depmod", "-b", root, modules.name)
 
 
 def _place_image(root: Path) -> None:

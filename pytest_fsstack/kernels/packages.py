@@ -1,0 +1,317 @@
+"""Unpack a package of a kernel, as if its author were hostile.
+
+The package's own tool decompresses it, as a user without rights. Its archive is read here. A member is written, also
+without rights, only below the directory that is handed in: relative to descriptors, and through no link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from pytest_fsstack.machine import commands
+from pytest_fsstack.units import reason_of
+
+#: What gives the archive in a package, by the package's suffix: tar for .deb, cpio for .rpm.
+_TOOLS: Mapping[str, tuple[str, ...]] = {".deb": ("dpkg-deb", "--fsys-tarfile", "-"), ".rpm": ("rpm2cpio", "-")}
+
+#: Bytes of an unpacked package. Those of distributions have less than a tenth of it.
+LARGEST = 16 << 30
+
+#: Links of a directory of modules, which lead to the kernel's headers, in another package. Nothing here needs them.
+_HEADERS = ("build", "source")
+
+
+class PackageError(Exception):
+    """A package cannot be unpacked, or holds what no kernel needs; the message says what."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of an archive. `target` is where a link leads, `content` what a file holds."""
+
+    name: str
+    kind: int
+    mode: int
+    size: int = 0
+    target: str = ""
+    content: IO[bytes] | None = None
+
+
+def unpack(package: Path, directory: Path) -> None:
+    """Write the files of a package to an empty directory, which belongs to this user afterwards with all that is in it.
+
+    Raises `PackageError`, `CommandError`, OSError.
+    """
+    with _archive(package) as archive:
+        read = _tar if package.suffix == ".deb" else _cpio
+        user = _powerless()
+        if user:
+            os.chown(directory, user.pw_uid, user.pw_gid)
+        top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with _acting_as(user):
+                _write_all(read(archive), top)
+        except (tarfile.TarError, ValueError, OverflowError) as error:
+            raise PackageError(f"its archive is damaged: {error}") from None
+        finally:
+            os.close(top)
+    _check(directory)
+
+
+def _powerless() -> pwd.struct_passwd | None:
+    """Return the user without rights, for root to act as; None for others, who have none to give up."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        raise PackageError("this machine has no user `nobody`, without whom root unpacks no package") from None
+
+
+@contextlib.contextmanager
+def _acting_as(user: pwd.struct_passwd | None) -> Iterator[None]:
+    """Make and open files as a user: without root's rights to do so, in this thread alone (setfsuid(2))."""
+    if user is None:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    group, mask = os.getegid(), os.umask(0o022)
+    libc.setfsgid(user.pw_gid)
+    libc.setfsuid(user.pw_uid)
+    try:
+        if libc.setfsuid(-1) != user.pw_uid:
+            raise PackageError("root could not give up its rights to unpack a package")
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(group)
+        os.umask(mask)
+
+
+@contextlib.contextmanager
+def _archive(package: Path) -> Iterator[IO[bytes]]:
+    """Decompress the archive in a package to a file without a name."""
+    user = _powerless()
+    tool = _TOOLS[package.suffix]
+    with package.open("rb") as source, tempfile.TemporaryFile(dir="/var/tmp") as archive:
+        os.set_inheritable(archive.fileno(), True)
+        rights: list[str] = []
+        if user:
+            os.fchown(archive.fileno(), user.pw_uid, user.pw_gid)
+            rights = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        limited = f'ulimit -f {LARGEST // 512} && out=$1 && shift && exec "$@" >"$out"'
+        out = f"/proc/self/fd/{archive.fileno()}"
+        if commands.which(tool[0]) is None:
+            raise commands.not_installed(tool)
+        words = [*rights, "sh", "-c", limited, "sh", out, *tool]
+        commands.run(*words, stdin=source.fileno(), fds=(archive.fileno(),), cwd=Path("/"))
+        archive.seek(0)
+        yield archive
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _tar(archive: IO[bytes]) -> Iterator[Member]:
+    kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK, tarfile.LNKTYPE: 0}
+    with tarfile.open(fileobj=archive, mode="r:", errors="surrogateescape") as members:
+        for member in members:
+            if member.isreg() and not member.issparse():
+                content = members.extractfile(member)
+                yield Member(member.name, stat.S_IFREG, member.mode, member.size, content=content)
+            elif member.type in kinds:
+                yield Member(member.name, kinds[member.type], member.mode, target=member.linkname)
+            else:
+                raise PackageError(f"{_quoted(member.name)} is no file, directory or link")
+        # tarfile takes an archive that is cut off, or rubbish in it, for its end.
+        archive.seek(members.offset)
+        if archive.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise PackageError("its archive is damaged: it is cut off")
+
+
+_CPIO_FIELDS = ("ino", "mode", "uid", "gid", "nlink", "mtime", "filesize", "major", "minor", "_", "_", "namesize")
+
+
+def _cpio(archive: IO[bytes]) -> Iterator[Member]:
+    """Read the format "newc" (cpio(5)), which rpm2cpio writes. The last of several links has the content."""
+    links: dict[int, str] = {}
+    while True:
+        head = _exactly(archive, 110)
+        if head[:6] not in (b"070701", b"070702"):
+            raise PackageError("its archive is damaged: no member of a cpio archive where one begins")
+        try:
+            numbers = [int(head[at : at + 8], 16) for at in range(6, 102, 8)]
+        except ValueError:
+            raise PackageError("its archive is damaged: a number of a cpio archive is none") from None
+        fields = dict(zip(_CPIO_FIELDS, numbers))
+        name = os.fsdecode(_padded(archive, min(fields["namesize"], 1 << 16), 110).rstrip(b"\0"))
+        if name == "TRAILER!!!":
+            return
+        kind, size = stat.S_IFMT(fields["mode"]), fields["filesize"]
+        start = archive.tell()
+        if kind == stat.S_IFLNK:
+            yield Member(name, kind, 0, target=os.fsdecode(_exactly(archive, min(size, 1 << 16))))
+        elif kind == stat.S_IFREG and fields["nlink"] > 1 and links.setdefault(fields["ino"], name) != name:
+            yield Member(name, 0, fields["mode"], size, links[fields["ino"]], archive)
+        elif kind in (stat.S_IFREG, stat.S_IFDIR):
+            yield Member(name, kind, fields["mode"], size, content=archive)
+        else:
+            raise PackageError(f"{_quoted(name)} is no file, directory or link")
+        archive.seek(start + size + -size % 4)
+
+
+def _exactly(archive: IO[bytes], size: int) -> bytes:
+    data = archive.read(size)
+    if len(data) != size:
+        raise PackageError("its archive is damaged: it is cut off")
+    return data
+
+
+def _padded(archive: IO[bytes], size: int, before: int) -> bytes:
+    return _exactly(archive, size + -(before + size) % 4)[:size]
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _write_all(members: Iterator[Member], top: int) -> None:
+    total = 0
+    for member in members:
+        total += member.size
+        if total > LARGEST:
+            raise PackageError(f"it holds more than {LARGEST >> 30} GiB")
+        if member.mode & (stat.S_ISUID | stat.S_ISGID) and member.kind != stat.S_IFDIR:
+            raise PackageError(f"{_quoted(member.name)} would run as another user (setuid or setgid)")
+        *parents, name = _parts(member.name) or (None,)
+        if name is None:
+            continue
+        with _directory(top, parents) as place:
+            _write(member, place, name, top)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a member's name, none for the top itself. Raises `PackageError` for one that leads out."""
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if name.startswith("/") or ".." in parts:
+        raise PackageError(f"{_quoted(name)} leads out of the package")
+    if not name.isprintable():
+        raise PackageError(f"{_quoted(name)} is no name for a file of a kernel")
+    return parts
+
+
+@contextlib.contextmanager
+def _directory(top: int, parts: list[str]) -> Iterator[int]:
+    """Open a directory below the top, made as far as it is missing, through no link."""
+    place = os.dup(top)
+    try:
+        for part in parts:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=place)
+            try:
+                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            except OSError:
+                raise PackageError(f"{_quoted(part)} is a directory and something else as well") from None
+            os.close(place)
+            place = inner
+        yield place
+    finally:
+        os.close(place)
+
+
+def _write(member: Member, place: int, name: str, top: int) -> None:
+    try:
+        if member.kind == stat.S_IFDIR:
+            with _directory(place, [name]):
+                pass
+        elif member.kind == stat.S_IFLNK:
+            if not _leads_to_headers(member):
+                _check_link(member)
+                os.symlink(member.target, name, dir_fd=place)
+        elif member.kind == stat.S_IFREG:
+            _fill(member, os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=place))
+        else:
+            _link(member, place, name, top)
+    except FileExistsError:
+        raise PackageError(f"{_quoted(member.name)} is in it twice") from None
+
+
+def _leads_to_headers(link: Member) -> bool:
+    path = PurePosixPath(link.name)
+    return path.name in _HEADERS and path.parent.parent.name == "modules"
+
+
+def _check_link(link: Member) -> None:
+    target = os.path.normpath(os.path.join(os.path.dirname(link.name), link.target))
+    if link.target.startswith("/") or target.split("/")[0] == ".." or not link.target.isprintable():
+        raise PackageError(f"the link {_quoted(link.name)} leads out of the package, to {_quoted(link.target)}")
+
+
+def _fill(member: Member, fd: int) -> None:
+    with os.fdopen(fd, "wb") as file:
+        if member.content is not None:
+            _copy(member.content, file, member.size)
+        os.fchmod(file.fileno(), (member.mode & 0o755) | 0o600)
+
+
+def _copy(source: IO[bytes], target: IO[bytes], size: int) -> None:
+    while size:
+        data = source.read(min(size, 1 << 20))
+        if not data:
+            raise PackageError("its archive is damaged: it is cut off")
+        target.write(data)
+        size -= len(data)
+
+
+def _link(member: Member, place: int, name: str, top: int) -> None:
+    """Make a hard link to a file that was written before, and fill that if the link brings the content."""
+    *parents, first = _parts(member.target) or ("",)
+    with _directory(top, parents) as other:
+        try:
+            if not stat.S_ISREG(os.stat(first, dir_fd=other, follow_symlinks=False).st_mode):
+                raise PackageError(f"the hard link {_quoted(member.name)} leads to no file")
+            os.link(first, name, src_dir_fd=other, dst_dir_fd=place, follow_symlinks=False)
+        except FileNotFoundError:
+            raise PackageError(f"the hard link {_quoted(member.name)} leads to no file of the package") from None
+    if member.size:
+        _fill(member, os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place))
+
+
+# -- checking ----------------------------------------------------------------------------------------------------------
+
+
+def _check(directory: Path) -> None:
+    """Take over what was written, and look at all of it again: as it lies there, and not as the archive named it."""
+    top = directory.resolve()
+    for place, directories, files, fd in os.fwalk(top, follow_symlinks=False):
+        for name in [".", *directories, *files]:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            path = Path(place, name)
+            if stat.S_ISLNK(status.st_mode):
+                if not Path(os.path.realpath(path)).is_relative_to(top):
+                    raise PackageError(f"the link {_quoted(path.relative_to(top))} leads out of the package")
+            elif not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+                raise PackageError(f"{_quoted(path.relative_to(top))} is no file, directory or link")
+            elif status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                raise PackageError(f"{_quoted(path.relative_to(top))} would run as another user")
+            os.chown(name, os.geteuid(), os.getegid(), dir_fd=fd, follow_symlinks=False)
+
+
+def _quoted(name: str | os.PathLike[str]) -> str:
+    """Return a name as one line of text, whatever is in it."""
+    text = os.fspath(name)
+    return repr(text if len(text) <= 80 else f"{text[:80]}...")
+
+
+def reason(error: Exception) -> str:
+    """Return why a package cannot be unpacked, as one line."""
+    return " ".join((str(error) if isinstance(error, PackageError) else reason_of(error)).split())
