@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.data.scale import Sizes
     from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.session.ending import Ending
     from pytest_fsstack.session.state import Session
     from pytest_fsstack.stack.build import Built
 
@@ -35,6 +36,8 @@ MARKERS = (
 
 #: Where the plugin's state is, once a session has any.
 KEY: pytest.StashKey[Session] = pytest.StashKey()
+#: What the session shows and writes in the end.
+ENDING: pytest.StashKey[Ending] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -97,11 +100,13 @@ def pytest_fsstack_tables() -> dict[str, Any]:
 def session_of(config: pytest.Config) -> Session:
     """The plugin's state, made when it is first needed."""
     if KEY not in config.stash:
+        from pytest_fsstack.session.ending import Ending
         from pytest_fsstack.session.outcomes import Outcomes
         from pytest_fsstack.session.state import Session
 
-        config.stash[KEY] = Session.of(config)
-        config.pluginmanager.register(Outcomes(config.stash[KEY]), "fsstack-outcomes")
+        session = Session.of(config)
+        config.stash[ENDING], config.stash[KEY] = Ending(session), session
+        config.pluginmanager.register(Outcomes(session), "fsstack-outcomes")
         from pytest_fsstack import labels
 
         if labels.of_ci(os.environ):
@@ -286,7 +291,7 @@ def payload(payloads: Callable[..., Path]) -> Path:
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if KEY in config.stash:
-        config.stash[KEY].ending.summarize(terminalreporter)
+        config.stash[ENDING].summarize(terminalreporter)
         if stacks := config.stash[KEY].lacking_kernel():
             from pytest_fsstack.kernels.advice import another_kernel
 
@@ -297,16 +302,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
-    found = session.config.stash.get(KEY, None)
-    if found is not None:
-        found.ending.finish(session)
+    ending = session.config.stash.get(ENDING, None)
+    if ending is not None:
+        ending.finish(session)
     try:
         yield
     finally:
-        if found is not None:
-            found.ending.make_up()
+        if ending is not None:
+            ending.make_up()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if KEY in config.stash:
-        config.stash[KEY].close()
+    if KEY in config.stash and (number := config.stash[KEY].close()):
+        config.stash[ENDING].exit_by_signal(number)

@@ -17,7 +17,6 @@ from pytest_fsstack import options
 from pytest_fsstack.session import interruption, marks, selecting
 from pytest_fsstack.session.budgets import Budgets
 from pytest_fsstack.session.building import Builder, fail
-from pytest_fsstack.session.ending import Ending
 from pytest_fsstack.session.marks import Mistakes
 from pytest_fsstack.session.parameters import Parameters
 from pytest_fsstack.settings import Settings, read_settings
@@ -45,7 +44,6 @@ class Session:
         self.parameters = Parameters(config, settings)
         self.budgets = Budgets(config, settings)
         self.builder = Builder(config, settings, self.interject)
-        self.ending = Ending(self)
         #: The chain of each selected test on stacks.
         self.chains: dict[pytest.Item, Chain] = {}
         #: How many of the selected chains measure.
@@ -267,15 +265,16 @@ class Session:
             return []
         return [name for name, found in kinds.items() if LackKind.KERNEL in found]
 
-    def close(self) -> None:
+    def close(self) -> int:
+        """Undo what is for the whole session. Return the number of the signal that ended it; 0 if none did."""
         from pytest_fsstack.machine import signals
 
         if left := self.builder.close():
             self.say(f"left behind: {', '.join(left)}; the next session, or --fsstack-cleanup, tries again", red=True)
-        if number := signals.received():
-            # It may have come after the last safe point.
-            self.ending.exit_by_signal(number)
+        # It may have come after the last safe point.
+        number = signals.received()
         self._signals.close()
+        return number or 0
 
     # -- on the terminal -----------------------------------------------------------------------------------------------
 
