@@ -92,6 +92,7 @@ class Ecryptfs(Layer):
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "ecryptfs"
+    stores: ClassVar = "ecryptfs.ciphertext"
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate")
     name_max: ClassVar = 143
@@ -154,7 +155,7 @@ class Ecryptfs(Layer):
         ]
 
     def _ciphertext(self, below: Place) -> Path:
-        return below.path / "ecryptfs.ciphertext"
+        return below.path / self.stores
 
 
 # -- fscrypt -----------------------------------------------------------------------------------------------------------

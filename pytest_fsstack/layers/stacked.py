@@ -87,7 +87,7 @@ class _Fuse(ToolLayer):
         return [FUSE, FUSERMOUNT, self.program]
 
     def ciphertext(self, below: Place) -> Path:
-        return below.path / f"{self.name}.ciphertext"
+        return below.path / self.stores
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ class Gocryptfs(_Fuse):
     """
 
     name: ClassVar = "gocryptfs"
+    stores: ClassVar = "gocryptfs.ciphertext"
     example: ClassVar = "ext4 | gocryptfs(xchacha=True)"
     tool: ClassVar = Tool("gocryptfs", "gocryptfs")
     limits: ClassVar = {
@@ -152,6 +153,7 @@ class Encfs(_Fuse):
     """EncFS, by default in its standard mode: AES-192 and block-encrypted names."""
 
     name: ClassVar = "encfs"
+    stores: ClassVar = "encfs.ciphertext"
     example: ClassVar = "ext4 | encfs(mode='paranoia')"
     #: It keeps one block of each open file and nothing of closed ones, and its mount derives a key for half a second.
     caches: ClassVar = False
@@ -193,6 +195,7 @@ class Cryfs(_Fuse):
     """
 
     name: ClassVar = "cryfs"
+    stores: ClassVar = "cryfs.ciphertext"
     example: ClassVar = "ext4 | cryfs(blocksize=32768)"
     #: Every 0.5 s it drops what was not used for 0.5 s (cryfs, blockstore/implementations/caching/cache/Cache.h).
     caches: ClassVar = False
@@ -244,6 +247,7 @@ class Securefs(_Fuse):
     """securefs: contents in AES-GCM, names in AES-SIV, with a random key file whose derivation is made cheap."""
 
     name: ClassVar = "securefs"
+    stores: ClassVar = "securefs.ciphertext"
     example: ClassVar = "ext4 | securefs(format=2)"
     tool: ClassVar = Tool("securefs", "securefs")
     limits: ClassVar = {

@@ -210,6 +210,9 @@ class Layer:
     limits: ClassVar[Mapping[Limit, str]] = {}
     #: The longest name of a file that it documents, in bytes.
     name_max: ClassVar[int] = 255
+    #: The directory with files of its own in which it keeps what it is given, relative to the place below; empty if it
+    #: leaves the storing to what is below. `bit_rot` flips bytes of these files.
+    stores: ClassVar[str] = ""
     #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
     example: ClassVar[str] = ""
 

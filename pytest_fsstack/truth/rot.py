@@ -4,8 +4,8 @@
     rotting.begin(seed)                         files are written, and it is found out where they lie
     tally = rotting.flips("contents", 20)       each flip alone: mount, read all, scrub, check, undo
 
-What is altered are the bytes of the device, or, where the topmost layers keep what they are given as files of their own
-(`ext4 | gocryptfs`), of these files, and their names.
+What is altered are the bytes of the device, or, if a layer `stores` what it is given as files of its own (`ext4 |
+gocryptfs`), of these files, and their names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, Checked, Directory, Place
+from pytest_fsstack.stack.model import Block, Checked, Place
 from pytest_fsstack.truth import medium, seen
 from pytest_fsstack.truth.medium import SECTOR, UNIT, Image, Unit
 from pytest_fsstack.truth.seen import Outcome, Seen
@@ -114,7 +114,10 @@ class Rotting:
 
     def __init__(self, stack: Built, shape: Shape) -> None:
         self.stack, self.shape = stack, shape
-        self._layer = _encryption(stack)
+        #: The lowest layer that stores files of its own; None if all is stored by what the stack stands on.
+        storing = next((layer for layer in stack.stack.layers if layer.stores), None)
+        self._layer = storing.name if storing else None
+        self._stores = storing.stores if storing else ""
         self._seed: int | None = None
         self._strata: dict[Kind, list[Stratum]] = {}
         self._image = Image()
@@ -160,10 +163,11 @@ class Rotting:
         if isinstance(place, Block):
             self._strata = strata_of_device(empty, before, self._image, known, _size(place))
         else:
-            self._strata = strata_of_files(empty, before, self._image)
+            self._strata = strata_of_files(empty, before, self._image, self._stores)
         for kind, strata in self._strata.items():
             if not strata:
-                raise AssertionError(f"{stack.spec}: nothing of its {kind} was found that could be flipped")
+                where = f" in {self._layer}'s directory {self._stores!r} (Layer.stores)" if self._layer else ""
+                raise AssertionError(f"{stack.spec}: nothing of its {kind} was found{where} that could be flipped")
         self._seed = seed
 
     def _check_written(self, seed: str) -> None:
@@ -242,15 +246,6 @@ class Rotting:
             return seen.look(self.stack.path, most=most, longest=self.shape.size + 4096)
 
 
-def _encryption(stack: Built) -> str | None:
-    """The lowest layer that keeps what it is given as files of its own; None where the device has all."""
-    for layer in stack.stack.layers:
-        # What wants something of the filesystem below leaves the storing to it.
-        if layer.takes == (Directory,) and layer.gives is Directory and not layer.wants:
-            return layer.name
-    return None
-
-
 def _size(place: Block) -> int:
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -319,13 +314,14 @@ def strata_of_device(empty: Image, before: Image, now: Image, known: Sectors, si
     }
 
 
-def strata_of_files(empty: Image, before: Image, now: Image) -> dict[Kind, list[Stratum]]:
-    """Where the bytes of files of ciphertext are flipped: what writing other contents has changed is contents.
+def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -> dict[Kind, list[Stratum]]:
+    """Return where bytes of files are flipped, of those in the directory `stores` or of all.
 
-    Not so the first unit of each of these files, which may begin with a header: up to what has changed, it is metadata.
-    So are the files that were there before any, all other files, and all names.
+    What writing other contents has changed is contents. Not so the first unit of each of these files, which may begin
+    with a header: up to what has changed, it is metadata. So are the files that were there before any, all other files,
+    and all names.
     """
-    inside = {name for name in medium.names(now) if ".ciphertext/" in f"/{name}"}
+    inside = {name for name in medium.names(now) if not stores or name.startswith(f"{stores}/")}
     changed = {unit for unit in now.since(before) if unit.file in inside}
     whole = sorted(unit for unit in changed if unit.offset)
     files = {unit.file for unit in whole}

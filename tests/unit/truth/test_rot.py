@@ -100,15 +100,16 @@ class Keeping(Layer):
     """Keeps files as they are, in a directory of its own."""
 
     name: ClassVar = "keeping"
+    stores: ClassVar = "in/here"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
     def create(self, below: Place, site: Site) -> None:
-        self._kept(below).mkdir()
+        self._kept(below).mkdir(parents=True)
         (self._kept(below) / "configuration").write_text("of the layer")
 
     def _kept(self, below: Place) -> Path:
-        return below.path / f"{self.name}.ciphertext"
+        return below.path / self.stores
 
     @contextlib.contextmanager
     def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
@@ -170,10 +171,19 @@ COPIES: dict[Path, Image] = {}
 @contextlib.contextmanager
 def standing(directory: Path, spec: str) -> Iterator[Built]:
     (directory / "device").mkdir()
-    known = {layer.name: layer for layer in (Keeping, Showing, Noticing, Mending)}
+    known = {layer.name: layer for layer in (Keeping, Showing, Noticing, Mending, Mistaken)}
     site = Site(directory, Journal(directory / "journal"))
     with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), site) as built:
         yield built
+
+
+@pytest.mark.parametrize("spec", ["showing", "keeping | showing"])
+def test_a_layer_that_declares_no_files_of_its_own_leaves_them_to_what_is_below(tmp_path: Path, spec: str) -> None:
+    with standing(tmp_path, spec) as stack:
+        rotting = Rotting(stack, SHAPE)
+        rotting.begin(3)
+        tally = rotting.flips("contents", 4)
+        assert (tally.flips, tally.wrong) == (4, 4)
 
 
 @pytest.mark.parametrize("kind", ["contents", "metadata"])
@@ -228,10 +238,21 @@ def test_what_is_wrong_before_any_flip_is_an_error(tmp_path: Path, monkeypatch: 
         Rotting(stack, SHAPE).begin(3)
 
 
-def test_where_no_files_are_kept_nothing_can_be_flipped(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Mistaken(Keeping):
+    """Declares a directory in which it stores nothing."""
+
+    name: ClassVar = "mistaken"
+    stores: ClassVar = "elsewhere"
+
+    def _kept(self, below: Place) -> Path:
+        return below.path / "here"
+
+
+def test_a_directory_that_a_layer_declares_and_does_not_use_is_named(tmp_path: Path) -> None:
     with (
-        standing(tmp_path, "showing") as stack,
-        pytest.raises(AssertionError, match="showing: nothing of its contents was found that could be flipped"),
+        standing(tmp_path, "mistaken") as stack,
+        pytest.raises(AssertionError, match=r"mistaken: nothing of its contents was found in .*'elsewhere'"),
     ):
         Rotting(stack, SHAPE).begin(3)
 
