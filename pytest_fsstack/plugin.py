@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 MARKERS = (
-    "fsstack(*stacks, baseline=None, below=None): run the test on each of these stacks, such as 'luks | ext4' or "
-    "'name = luks | ext4'; the others are compared with the baseline (by default the first); below='ext4' goes between "
-    "where a stack does not fit the device",
+    "fsstack(*stacks, baseline=None, below=None, on=None, keep=()): run the test on each of these stacks, such as "
+    "'luks | ext4' or 'name = luks | ext4'; the others are compared with the baseline (by default the first); "
+    "below='ext4' goes between where a stack does not fit the device; on='recorded' goes below each stack without "
+    "such a layer, also those of --fsstack-stacks; keep=('name',) names stacks that stay beside those",
     "fsstack_budget(overhead=0.30, metric='seconds'): fail where a stack costs more than this over the baseline, or "
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
     "fsstack_repeat(times): run a step that only reads this many times in each round, each from cold, and take the "

@@ -57,6 +57,7 @@ class Drawn(Sizes):
     "securefs = ext4 | securefs",
     f"{CONTROL} = ext4 | bind",
     baseline="ext4",
+    keep=(CONTROL,),
 )
 @pytest.mark.fsstack_sizes(
     smoke=Drawn(space=384 * MiB, examples=2, steps=30, operations=300),

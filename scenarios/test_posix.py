@@ -62,6 +62,7 @@ class Suite(Sizes):
     "control-root-only = ext4 | gocryptfs",
     "control-vfat = vfat",
     baseline="ext4",
+    keep=("control-root-only",),
 )
 @pytest.mark.fsstack_sizes(
     smoke=Suite(space=384 * MiB, cases=("link::", "rmdir::", "chown::"), nap=0.01, patience=60),

@@ -22,21 +22,28 @@ class Mistakes:
             raise pytest.UsageError("\n".join(_mistake_in(text, list(tests)) for text, tests in self._tests.items()))
 
 
+#: What the marker `fsstack` takes beside stacks.
+WORDS = ("baseline", "below", "on", "keep")
+
+
 def check_words(mark: pytest.Mark | None) -> None:
     """Raise `ValueError` for arguments of the marker `fsstack` that are not text, or that it does not have."""
     if mark is None:
         return
-    if unknown := sorted(set(mark.kwargs) - {"baseline", "below"}):
+    if unknown := sorted(set(mark.kwargs) - set(WORDS)):
         import difflib
 
-        near = difflib.get_close_matches(unknown[0], ["baseline", "below"], n=1)
-        hint = f"did you mean {near[0]}=?" if near else "it takes stacks, baseline= and below="
+        near = difflib.get_close_matches(unknown[0], WORDS, n=1)
+        hint = f"did you mean {near[0]}=?" if near else f"it takes stacks, {'=, '.join(WORDS)}="
         raise ValueError(f"the marker fsstack has no argument {unknown[0]!r}; {hint}")
     for text in mark.args:
         if not isinstance(text, str):
             raise ValueError(f"the marker fsstack takes stacks as text, such as fsstack('ext4', 'xfs') (got {text!r})")
     for name, text in mark.kwargs.items():
-        if not isinstance(text, str | None):
+        if name == "keep":
+            if not isinstance(text, tuple) or not all(isinstance(word, str) for word in text):
+                raise ValueError(f"the marker fsstack takes keep= as a tuple of names of stacks (got {text!r})")
+        elif not isinstance(text, str | None):
             raise ValueError(f"the marker fsstack takes {name}= as text (got {text!r})")
 
 

@@ -52,7 +52,7 @@ class Parameters:
             return None
         try:
             check_words(mark)
-            key = None if self._settings.stacks_replace or mark is None else (mark.args, tuple(mark.kwargs.items()))
+            key = None if mark is None else (mark.args, tuple(mark.kwargs.items()))
             if key not in self._read_already:
                 self._read_already[key] = self._read(mark)
         except (ValueError, TypeError) as error:
@@ -99,15 +99,18 @@ class Parameters:
         return found
 
     def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
-        """The stack as it stands on a device: what the marker has `below` goes between where it must."""
+        """The stack as it stands on a device, with what the marker has `below` and `on`, under its own id."""
         from pytest_fsstack.stack.model import Stack
 
-        below = mark.kwargs.get("below") if mark is not None and not self._settings.stacks_replace else None
-        if below and device.gives not in stack.layers[0].takes:
+        words, known = mark.kwargs if mark is not None else {}, self._settings.known
+        below, on = words.get("below"), words.get("on")
+        if below and not self._settings.stacks_replace and device.gives not in stack.layers[0].takes:
             text = f"{below} | {stack.spec}"
-            # Under its own id, because it is the same stack on every device.
-            stack = Stack(Stack.parse(text, self._settings.known).layers, stack.id)
-        stack.check_device(device, self._settings.known, text)
+            stack = Stack(Stack.parse(text, known).layers, stack.id)
+        if on and Stack.parse(on, known).layers[0].name not in [layer.name for layer in stack.layers]:
+            text = f"{on} | {stack.spec}"
+            stack = Stack(Stack.parse(text, known).layers, stack.id)
+        stack.check_device(device, known, text)
         return stack
 
     def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
@@ -118,8 +121,21 @@ class Parameters:
         if settings.stacks_replace or mark is None:
             if not settings.stacks:
                 raise ValueError(NO_STACKS)
-            return [(stack, str(stack)) for stack in settings.stacks], settings.baseline
+            return [(stack, str(stack)) for stack in settings.stacks] + self._kept(mark), settings.baseline
         if not mark.args:
             raise ValueError(NO_STACKS)
         stacks = [(Stack.parse(text, settings.known), text) for text in mark.args]
         return stacks, settings.baseline or mark.kwargs.get("baseline")
+
+    def _kept(self, mark: pytest.Mark | None) -> list[tuple[Stack, str]]:
+        """Return the marker's stacks that stay beside those of the command line, unless these have such an id."""
+        from pytest_fsstack.stack.model import Stack
+
+        names = mark.kwargs.get("keep", ()) if mark is not None else ()
+        if mark is None or not names:
+            return []
+        own = {Stack.parse(text, self._settings.known).id: text for text in mark.args}
+        if unknown := [name for name in names if name not in own]:
+            raise ValueError(f"keep={unknown[0]!r} is none of the stacks: {', '.join(own)}")
+        replaced = {stack.id for stack in self._settings.stacks}
+        return [(Stack.parse(own[name], self._settings.known), own[name]) for name in names if name not in replaced]

@@ -33,6 +33,40 @@ def test_stacks_on_the_command_line_replace_a_tests_own(project: Project) -> Non
     assert collected(result) == ["test_it[x]", "test_it[crypt+plain]"]
 
 
+ON = """
+import pytest
+
+@pytest.mark.fsstack("plain", "must-lose = plain(cost=1)", "other = crypt | plain", on="crypt(cost=3)", keep={keep})
+def test_it(fsstack):
+    print("built", fsstack.stack.id, fsstack.stack.spec)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "built"),
+    [
+        ([], ["plain crypt(cost=3) | plain", "must-lose crypt(cost=3) | plain(cost=1)", "other crypt | plain"]),
+        (["plain | plain"], ["plain+plain crypt(cost=3) | plain | plain", "must-lose crypt(cost=3) | plain(cost=1)"]),
+        (["must-lose = crypt"], ["must-lose crypt"]),
+    ],
+)
+def test_a_marker_puts_a_layer_below_and_keeps_its_controls(
+    project: Project, given: list[str], built: list[str]
+) -> None:
+    project.write(ON.format(keep=("must-lose",)))
+    result = project.run("-s", "-q", *(f"--fsstack-stacks={stack}" for stack in given))
+    result.assert_outcomes(passed=len(built))
+    assert [line.partition("built ")[2] for line in result.outlines if "built " in line] == built
+
+
+@pytest.mark.parametrize("keep", [("absent",), "must-lose", (1,)])
+def test_what_a_marker_keeps_must_be_names_of_its_stacks(project: Project, keep: object) -> None:
+    project.write(ON.format(keep=repr(keep)))
+    result = project.run("--fsstack-stacks=crypt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: test_it.py::test_it: *keep=*"])
+
+
 def test_a_test_without_a_marker_takes_the_inis_stacks(project: Project) -> None:
     project.write(UNMARKED)
     project.pytester.makeini("[pytest]\nfsstack_stacks =\n    plain\n    fast = plain(cost=1)\n")
@@ -295,7 +329,7 @@ def test_a_session_that_does_not_use_stacks_shows_nothing_of_the_plugin(pytester
 def test_markers_are_described(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--markers")
     result.stdout.fnmatch_lines(
-        ["@pytest.mark.fsstack(*stacks, baseline=None, below=None)*", "@pytest.mark.fsstack_budget(*"]
+        ["@pytest.mark.fsstack(*stacks, baseline=None, below=None, on=None, keep=())*", "@pytest.mark.fsstack_budget(*"]
     )
 
 

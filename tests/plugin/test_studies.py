@@ -60,3 +60,19 @@ def test_an_unknown_study_is_a_mistake_with_the_nearest_name(pytester: pytest.Py
 def test_a_part_of_a_name_is_enough_if_it_is_the_only_one(part: str, name: str) -> None:
     assert options.named("study").read(part) == name
     assert options.named("study").read(f"test_{name}.py::TestIt::test_it[x]") == f"test_{name}.py::TestIt::test_it[x]"
+
+
+@pytest.mark.parametrize(
+    ("study", "controls"),
+    [
+        ("power_cut", ["ext4-nobarrier", "ext4-eatmydata"]),
+        ("bit_rot", ["ext4"]),
+        ("posix", ["control-root-only"]),
+        ("contents", ["control"]),
+    ],
+)
+def test_the_controls_stay_beside_own_stacks(pytester: pytest.Pytester, study: str, controls: list[str]) -> None:
+    ids = collected(pytester, f"--fsstack-study={study}", "--fsstack-stacks=xfs | gocryptfs")
+    assert list(dict.fromkeys(each.partition("[")[2] for each in ids)) == [
+        f"{name}]" for name in ["xfs+gocryptfs", *controls]
+    ]
