@@ -16,6 +16,7 @@ from pytest_fsstack.machine.guard import users
 from pytest_fsstack.machine.guard.contents import refuse_contents
 from pytest_fsstack.machine.guard.disk import Disk, Refused, identify, or_refused
 from pytest_fsstack.machine.guard.label import Tell, check_size, write_label_on
+from pytest_fsstack.machine.guard.sharing import overlapping
 
 LOCKS = Path("/run/lock")
 
@@ -152,15 +153,19 @@ def claimed(
 def _locked(disk: Disk) -> Iterator[None]:
     """Lock a file and not the device: `udevadm settle` would wait for that.
 
-    Claims of partitions share the lock of their disk, which the claim of the whole disk takes alone.
+    Claims of partitions share the lock of their disk, which the claim of the whole disk takes alone. The same holds for
+    each other way to the same medium.
     """
     with ExitStack() as undo:
         with or_refused(disk.named):
             LOCKS.mkdir(parents=True, exist_ok=True)
-            on = read(whole(disk.sysfs) / "dev")
-            if on != disk.number:
-                undo.callback(os.close, _lock(disk, on, fcntl.LOCK_SH))
-            undo.callback(os.close, _lock(disk, disk.number, fcntl.LOCK_EX))
+            operations = {read(whole(disk.sysfs) / "dev"): fcntl.LOCK_SH}
+            for area in filter(lambda area: area.alias, overlapping(disk).values()):
+                shared = not area.inside and whole(area.sysfs) == area.sysfs
+                operations[area.number] = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            operations[disk.number] = fcntl.LOCK_EX
+            for number, operation in operations.items():
+                undo.callback(os.close, _lock(disk, number, operation))
         yield
 
 

@@ -6,19 +6,24 @@ import contextlib
 import errno
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.machine.blockdev import node, partitions, read, whole
+from pytest_fsstack.machine.guard import sharing
 from pytest_fsstack.machine.guard.disk import Disk, Refused, identify, or_refused
+from pytest_fsstack.machine.guard.sharing import Area, overlapping
 
 if TYPE_CHECKING:
     import ctypes
 
 PROC = Path("/proc")
+
+#: What shares bytes with a device, by number.
+Areas = Mapping[str, Area]
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_ns.h
 
@@ -39,50 +44,30 @@ def check_idle(path: Path) -> None:
 def check_unused(disk: Disk, ours: frozenset[int] = frozenset(), patience: float = PATIENCE) -> None:
     """`ours` are the descriptors of this process that are no reason to refuse; others get `patience` to close it."""
     with or_refused(disk.named):
+        areas = overlapping(disk)
         for look in _LOOKS:
-            if found := look(disk):
+            if found := look(disk, areas):
                 raise Refused(disk.named, found)
-        if not commands.wait_until(lambda: not _busy(disk, ours), patience) and (found := _busy(disk, ours)):
+        if commands.wait_until(lambda: not _busy(disk, areas, ours), patience):
+            return
+        if found := _busy(disk, areas, ours):
             raise Refused(disk.named, found)
 
 
-def _overlapping(disk: Disk) -> dict[str, tuple[str, Path]]:
-    """All devices with bytes in common with this one, by number: how to speak of each, and where sysfs has it."""
-    own = disk.sysfs
-    found = {disk.number: ("it", own)}
-    on = whole(own)
-    if on == own:
-        for part in partitions(own):
-            found[read(part / "dev")] = (f"its partition {node(part)}", part)
-        return found
-    found[read(on / "dev")] = (f"the disk {node(on)} that it is on", on)
-    start, end = _extent(own)
-    for part in partitions(on):
-        other_start, other_end = _extent(part)
-        if part != own and other_start < end and start < other_end:
-            found[read(part / "dev")] = (f"the partition {node(part)}, which it overlaps,", part)
-    return found
-
-
-def _extent(part: Path) -> tuple[int, int]:
-    start = int(read(part / "start"))
-    return start, start + int(read(part / "size"))
-
-
-def _out_of_sight(disk: Disk) -> str | None:
+def _out_of_sight(disk: Disk, areas: Areas) -> str | None:
     namespace = PROC / "self/ns/pid"
     if os.path.lexists(namespace) and os.readlink(namespace) != _INITIAL_PID_NAMESPACE:
         return "the processes that may use it are out of sight in this container; run outside it, or with --pid=host"
     return None
 
 
-def _read_only(disk: Disk) -> str | None:
+def _read_only(disk: Disk, areas: Areas) -> str | None:
     if read(disk.sysfs / "ro") != "0":
         return "it is read-only; `blockdev --setrw` makes it writable, unless the medium itself is locked"
     return None
 
 
-def _under_root(disk: Disk) -> str | None:
+def _under_root(disk: Disk, areas: Areas) -> str | None:
     todo = [
         number
         for process in ("self", "1")
@@ -101,8 +86,7 @@ def _under_root(disk: Disk) -> str | None:
     return "the root filesystem is on it; name another device" if disk.number in seen else None
 
 
-def _mounted(disk: Disk) -> str | None:
-    devices = _overlapping(disk)
+def _mounted(disk: Disk, areas: Areas) -> str | None:
     seen: set[tuple[str, ...]] = set()
 
     def look(thread: Path) -> str | None:
@@ -110,8 +94,8 @@ def _mounted(disk: Disk) -> str | None:
         if view in seen:
             return None
         for mount in _mounts(thread):
-            if mount.device in devices:
-                subject, _ = devices[mount.device]
+            if mount.device and mount.device in areas:
+                subject = areas[mount.device].subject
                 return f"{subject} is mounted on {mount.target} (seen by {_who(thread)}); unmount it first"
         seen.add(view)
         return None
@@ -128,63 +112,59 @@ def _view(thread: Path) -> tuple[str, ...]:
         return (thread.name,)
 
 
-def _in_btrfs(disk: Disk) -> str | None:
+def _in_btrfs(disk: Disk, areas: Areas) -> str | None:
     # mountinfo names only one of the devices of a btrfs.
-    devices = _overlapping(disk)
     for member in (blockdev.SYS / "fs/btrfs").glob("*/devices/*/dev"):
         with contextlib.suppress(FileNotFoundError):  # unmounted meanwhile
-            if (number := read(member)) in devices:
+            if (number := read(member)) in areas:
                 filesystem = member.parts[-4]
-                return f"{devices[number][0]} is part of the mounted btrfs {filesystem}; unmount that first"
+                return f"{areas[number].subject} is part of the mounted btrfs {filesystem}; unmount that first"
     return None
 
 
-def _swapped(disk: Disk) -> str | None:
-    devices = _overlapping(disk)
+def _swapped(disk: Disk, areas: Areas) -> str | None:
+    files = sharing.media_of(whole(disk.sysfs))
     for line in (PROC / "swaps").read_bytes().split(b"\n")[1:]:
         if not line:
             continue
         source = mounts.unescape(line.split(maxsplit=1)[0])
-        if (number := blockdev.number_of_name(source)) in devices and number:
-            return f"{devices[number][0]} is swap space; `swapoff {source}` first"
+        if (number := blockdev.number_of_name(source)) in areas and number:
+            return f"{areas[number].subject} is swap space; `swapoff {source}` first"
+        with contextlib.suppress(OSError):  # its name leads nowhere in this mount namespace
+            status = os.stat(source)
+            if sharing.name_of_file(status.st_dev, status.st_ino) in files:
+                return f"the file behind it is swap space; `swapoff {source}` first"
     return None
 
 
-def _held(disk: Disk) -> str | None:
-    for subject, sysfs in _overlapping(disk).values():
-        for holder in sorted((sysfs / "holders").iterdir()):
+def _held(disk: Disk, areas: Areas) -> str | None:
+    for area in areas.values():
+        for holder in sorted((area.sysfs / "holders").iterdir()):
             name = holder / "dm/name"
             shown = f"the device-mapper device {read(name)}" if name.exists() else node(holder)
-            return f"{subject} is part of {shown}; take that down first"
+            return f"{area.subject} is part of {shown}; take that down first"
     return None
 
 
-def _behind_loop(disk: Disk) -> str | None:
-    devices = _overlapping(disk)
+def _behind_loop(disk: Disk, areas: Areas) -> str | None:
     for file in sorted((blockdev.SYS / "block").glob("loop*/loop/backing_file")):
+        directory = file.parents[1].resolve()
         with contextlib.suppress(FileNotFoundError):  # detached meanwhile
-            if (number := _behind(file)) in devices and number:
-                loop = node(file.parents[1])
-                return f"{devices[number][0]} is behind the loop device {loop}; `losetup -d {loop}` first"
+            if directory != whole(disk.sysfs) and (number := _behind(directory)) in areas and number:
+                loop = node(directory)
+                return f"{areas[number].subject} is behind the loop device {loop}; `losetup -d {loop}` first"
     return None
 
 
-def _behind(backing_file: Path) -> str | None:
-    """The device that a loop device stands on, if it does: the name may lead elsewhere by now, so the kernel says."""
-    directory = backing_file.parents[1]
-    try:
-        with blockdev.opened(Path(node(directory)), read(directory / "dev")) as fd:
-            found = blockdev.backing(fd)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # detached meanwhile
-            return None
-        # Its node is not in this /dev. The name is what is left.
-        return blockdev.number_of_name(read(backing_file))
-    # drivers/block/loop.c: for a file it is the device of its filesystem.
-    return None if found.rdevice == found.device else blockdev.major_minor(found.rdevice)
+def _behind(loop: Path) -> str | None:
+    """Return the device that a loop device stands on, or that holds the filesystem with its file."""
+    file = sharing.backing(loop)
+    if isinstance(file, str):
+        return blockdev.number_of_name(file)
+    return file and (sharing.device_behind(file) or blockdev.major_minor(file.device))
 
 
-_LOOKS: tuple[Callable[[Disk], str | None], ...] = (
+_LOOKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
     _out_of_sight,
     _read_only,
     _under_root,
@@ -196,14 +176,12 @@ _LOOKS: tuple[Callable[[Disk], str | None], ...] = (
 )
 
 
-def _busy(disk: Disk, ours: frozenset[int] = frozenset()) -> str | None:
+def _busy(disk: Disk, areas: Areas, ours: frozenset[int] = frozenset()) -> str | None:
     """What may be over in a moment, and what shows in no other place."""
-    return _opened(disk, ours) or _mapped(disk) or _exclusive(disk)
+    return _opened(areas, ours) or _mapped(areas) or _exclusive(disk, areas)
 
 
-def _opened(disk: Disk, ours: frozenset[int]) -> str | None:
-    devices = _overlapping(disk)
-    on = read(whole(disk.sysfs) / "dev")
+def _opened(areas: Areas, ours: frozenset[int]) -> str | None:
     tables: dict[str, Path] = {}
 
     def look(thread: Path) -> str | None:
@@ -223,12 +201,13 @@ def _opened(disk: Disk, ours: frozenset[int]) -> str | None:
                     if _process(thread) == "1" and os.geteuid() == 0:
                         return None
                     raise
-                if number is None or number not in devices:
+                if number is None or number not in areas:
                     continue
-                # Monitoring tools read the whole disk; only who writes to it can touch another partition.
-                if number == on != disk.number and not _writable(thread / "fdinfo" / link.name):
+                area = areas[number]
+                # Monitoring tools read the whole disk, and multipathd all ways to it; a writer is a danger.
+                if (area.alias or not area.inside) and not _writable(thread / "fdinfo" / link.name):
                     continue
-                return f"{devices[number][0]} is open in {_who(thread)}; end that first"
+                return f"{area.subject} is open in {_who(thread)}; end that first"
         return None
 
     return _first(look)
@@ -251,9 +230,8 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-def _mapped(disk: Disk) -> str | None:
+def _mapped(areas: Areas) -> str | None:
     """A mapping of the device into memory, which needs no descriptor and can be written to as well."""
-    devices = _overlapping(disk)
     seen: dict[tuple[bytes, bytes, bytes], str | None] = {}
     looked: set[str] = set()
 
@@ -273,8 +251,8 @@ def _mapped(disk: Disk) -> str | None:
             key = fields[2], fields[3], fields[4]
             if key not in seen:
                 seen[key] = _number_mapped(PROC / _process(thread), os.fsdecode(where), os.fsdecode(fields[4]))
-            if (number := seen[key]) in devices and number:
-                return f"{devices[number][0]} is mapped into the memory of {_who(thread)}; end that first"
+            if (number := seen[key]) in areas and number:
+                return f"{areas[number].subject} is mapped into the memory of {_who(thread)}; end that first"
         looked.add(_process(thread))
         return None
 
@@ -313,17 +291,22 @@ def _writable(fdinfo: Path) -> bool:
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _exclusive(disk: Disk) -> str | None:
-    # Reading is enough to collide with any other exclusive user, and does not wake udev at the end.
-    try:
-        os.close(os.open(disk.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-    except OSError as error:
-        if error.errno != errno.EBUSY:
-            raise
-        return (
-            "it is in use by the kernel (a filesystem on several devices, an external journal, a mount out of sight); "
-            "end that first"
-        )
+def _exclusive(disk: Disk, areas: Areas) -> str | None:
+    for number, area in areas.items():
+        if number != disk.number and not (area.alias and (area.inside or not partitions(area.sysfs))):
+            continue
+        path = disk.path if number == disk.number else Path(node(area.sysfs))
+        # Reading is enough to collide with any other exclusive user, and does not wake udev at the end.
+        try:
+            with blockdev.opened(path, number, os.O_RDONLY | os.O_EXCL):
+                pass
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return (
+                f"{area.subject} is in use by the kernel (a filesystem on several devices, an external journal, a "
+                "mount out of sight); end that first"
+            )
     return None
 
 

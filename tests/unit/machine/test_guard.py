@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,6 +28,16 @@ class Machine:
         monkeypatch.setattr(holding, "LOCKS", root / "lock")
         monkeypatch.setattr(users, "PATIENCE", 0.05)
         monkeypatch.setattr(blockdev, "number", self._number)
+        opened = blockdev.opened
+        monkeypatch.setattr(
+            blockdev,
+            "opened",
+            lambda path, *words: (
+                opened(self.dev / path.relative_to("/dev"), *words)
+                if path.is_relative_to("/dev")
+                else opened(path, *words)
+            ),
+        )
         (self.proc / "swaps").write_text("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")
         self.process(1, "init")
         (self.proc / "self").symlink_to("1")
@@ -217,6 +228,93 @@ def test_a_partition_is_in_use_when_one_that_overlaps_it_is(machine: Machine, sd
     machine.partition("sdb", "sdb2", "8:18", 50000, 100000)
     machine.mount(1, "8:18", "/mnt")
     assert "the partition /dev/sdb2, which it overlaps, is mounted on /mnt" in refusal(sdb1)
+
+
+# -- several ways to one disk ------------------------------------------------------------------------------------------
+
+
+def paths_to_one_disk(machine: Machine, file: str = "device/wwid", text: str = "naa.6001405", *names: str) -> None:
+    for name in names or ("sdb", "sdc"):
+        path = machine.sys / "block" / name / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+
+
+@pytest.mark.parametrize("file", ["device/wwid", "wwid", "serial"])
+def test_a_mount_through_another_path_to_the_disk(machine: Machine, sdb: Path, file: str) -> None:
+    machine.disk("sdc", "8:32")
+    paths_to_one_disk(machine, file)
+    guard.check_idle(sdb)
+    machine.mount(1, "8:32", "/mnt")
+    assert re.search("/dev/sdc, .*6001405.* is mounted on /mnt", refusal(sdb))
+
+
+def test_a_partition_that_is_mounted_through_another_path(machine: Machine, sdb: Path) -> None:
+    machine.disk("sdc", "8:32")
+    for name, numbers in ("sdb", ("8:17", "8:18")), ("sdc", ("8:33", "8:34")):
+        machine.partition(name, f"{name}1", numbers[0], 2048, 100000)
+        machine.partition(name, f"{name}2", numbers[1], 102048, 100000)
+    paths_to_one_disk(machine)
+    machine.mount(1, "8:33", "/mnt")
+    assert "/dev/sdc1" in refusal(sdb)
+    assert "/dev/sdc1" in refusal(machine.dev / "sdb1")
+    guard.check_idle(machine.dev / "sdb2")
+
+
+def test_another_path_is_part_of_a_mapping(machine: Machine, sdb: Path) -> None:
+    machine.disk("sdc", "8:32")
+    machine.disk("dm-0", "253:0", slaves=["sdc"])
+    paths_to_one_disk(machine)
+    assert re.search("/dev/sdc, .* is part of /dev/dm-0", refusal(sdb))
+
+
+def multipath(machine: Machine) -> Path:
+    for name, number in ("sdb", "8:16"), ("sdc", "8:32"):
+        machine.disk(name, number)
+    paths_to_one_disk(machine)
+    node = machine.disk("dm-0", "253:0", slaves=["sdb", "sdc"])
+    paths_to_one_disk(machine, "dm/uuid", "mpath-36001405", "dm-0")
+    return node
+
+
+def test_the_paths_of_an_idle_multipath_device_are_its_own(machine: Machine) -> None:
+    guard.check_idle(multipath(machine))
+
+
+def test_a_path_that_is_not_in_the_multipath_device(machine: Machine) -> None:
+    node = multipath(machine)
+    machine.disk("sdd", "8:48")
+    paths_to_one_disk(machine, "device/wwid", "naa.6001405", "sdd")
+    machine.mount(1, "8:48", "/mnt")
+    assert "/dev/sdd" in refusal(node)
+    assert "/dev/dm-0" in refusal(machine.dev / "sdd") or "is mounted" in refusal(machine.dev / "sdd")
+
+
+def test_two_namespaces_of_one_controller_are_two_disks(machine: Machine) -> None:
+    one = machine.disk("nvme0n1", "259:0")
+    machine.disk("nvme0n2", "259:1")
+    paths_to_one_disk(machine, "device/serial", "S4EVNX0N", "nvme0n1", "nvme0n2")
+    for name in "nvme0n1", "nvme0n2":
+        paths_to_one_disk(machine, "wwid", f"eui.{name}", name)
+    machine.mount(1, "259:1", "/mnt")
+    guard.check_idle(one)
+
+
+def test_disks_that_say_nothing_of_themselves_are_not_the_same(machine: Machine, sdb: Path) -> None:
+    machine.disk("sdc", "8:32")
+    paths_to_one_disk(machine, "device/wwid", "")
+    machine.mount(1, "8:32", "/mnt")
+    guard.check_idle(sdb)
+
+
+def test_another_path_that_is_only_read_is_no_reason(machine: Machine, sdb: Path) -> None:
+    sdc = machine.disk("sdc", "8:32")
+    paths_to_one_disk(machine)
+    machine.process(7, "multipathd")
+    machine.opened(7, sdc)
+    guard.check_idle(sdb)
+    (machine.proc / "7/fdinfo/3").write_text("flags:\t0100002\n")
+    assert "process 7 (multipathd)" in refusal(sdb)
 
 
 # -- swap, device mapper, md, loop -------------------------------------------------------------------------------------
