@@ -15,6 +15,7 @@ import pytest
 from pytest_fsstack.machine import commands, guard
 from pytest_fsstack.machine.guard import label
 from tests.real.conftest import Loop, LoopDevice, run
+from tests.real.machine.headers import headers
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
@@ -46,6 +47,7 @@ TOOLS = {
     "bcache": ("make-bcache", "-B"),
     "bcachefs": ("mkfs.bcachefs", "-q", "-f"),
     "udf": ("mkudffs",),
+    "apfs by its own tool": ("mkapfs",),
 }
 
 
@@ -78,15 +80,37 @@ def zfs_labels(loop: Loop) -> None:
             loop.write(block.ljust(1024, b"\0"), copy + (128 << 10) + number * 1024)
 
 
+def behind_a_detached_header(loop: Loop) -> None:
+    # All of it is ciphertext, and says of itself nothing at all.
+    block = os.urandom(MIB)
+    for number in range(loop.image.stat().st_size // MIB):
+        loop.write(block[number:] + block[:number], number * MIB)
+
+
+def only_the_second_table(loop: Loop) -> None:
+    partitioned("gpt")(loop)
+    loop.write(bytes(33 * 512), 512)
+
+
+def no_table_but_the_second(loop: Loop) -> None:
+    partitioned("gpt")(loop)
+    loop.write(bytes(34 * 512), 0)
+
+
+HEADERS = headers(320 * MIB)
+
 #: What is made without a tool.
 BY_HAND: dict[str, Callable[[Loop], None]] = {
     "lvm": written(512, _lvm_label()),
     "md 1.2": written(4096, (0xA92B4EFC).to_bytes(4, "little") + (1).to_bytes(4, "little") + os.urandom(248)),
-    "md 0.90": written(320 * MIB - 65536, (0xA92B4EFC).to_bytes(4, "little") + bytes(4) + (90).to_bytes(4, "little")),
+    **{kind: written(offset, data) for kind, (_, offset, data) in HEADERS.items()},
     "zfs": zfs_labels,
     "gpt": partitioned("gpt"),
     "mbr": partitioned("dos"),
     "the second table of a gpt alone": written(320 * MIB - 512, b"EFI PART" + bytes(84)),
+    "the second table of a gpt and a protective mbr": only_the_second_table,
+    "the second table of a gpt as sfdisk writes it": no_table_but_the_second,
+    "data behind a detached header": behind_a_detached_header,
     "random": written(0, os.urandom(8 * MIB)),
     "random at the end": written(319 * MIB, os.urandom(MIB)),
     "one percent of random in the middle": written(160 * MIB, os.urandom(4 * MIB)),
@@ -95,6 +119,13 @@ BY_HAND: dict[str, Callable[[Loop], None]] = {
     "tar": written(0, b"diary".ljust(257, b"\0") + b"ustar\x0000" + b"\0" * 247),
     "a single byte in the last sector": written(320 * MIB - 7, b"x"),
     "the scratch label of another size": written(0, label._LABEL.format(size=1, id="0" * 32, digest="0" * 64).encode()),
+}
+
+#: What blkid calls them, where it knows them.
+NAMES = {
+    **{kind: name for kind, (name, _, _) in HEADERS.items()},
+    **{"bcache": "bcache", "udf": "udf", "apfs by its own tool": "apfs", "md": "linux_raid_member"},
+    "the second table of a gpt and a protective mbr": "gpt",
 }
 
 
@@ -112,14 +143,15 @@ def foreign(request: pytest.FixtureRequest, loop_device: LoopDevice) -> Loop:
     return loop
 
 
-@pytest.mark.parametrize("foreign", [*TOOLS, *BY_HAND], indirect=True)
-def test_foreign_contents_are_refused(foreign: Loop) -> None:
+@pytest.mark.parametrize(("foreign", "kind"), [(kind, kind) for kind in [*TOOLS, *BY_HAND]], indirect=["foreign"])
+def test_foreign_contents_are_refused_and_named(foreign: Loop, kind: str) -> None:
     with (
         foreign.untouched(),
-        pytest.raises(guard.Refused, match="gives it over to testing"),
+        pytest.raises(guard.Refused, match="gives it over to testing") as caught,
         guard.claimed(foreign.path, overwrite=False),
     ):
         pytest.fail("the device was claimed")
+    assert NAMES.get(kind, "") in str(caught.value)
 
 
 @pytest.mark.parametrize("foreign", ["ext4", "luks2", "gpt", "one percent of random in the middle"], indirect=True)
