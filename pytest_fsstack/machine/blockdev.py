@@ -76,7 +76,8 @@ def number_of_name(text: str) -> str | None:
     except OSError:
         name = text.removesuffix(" (deleted)")
         found = SYS / "class/block" / name.rpartition("/")[2] / "dev"
-        return read(found) if name.startswith("/dev/") and found.exists() else None
+        # Path.exists raises for names that are too long.
+        return read(found) if name.startswith("/dev/") and os.path.exists(found) else None
 
 
 def read(path: Path) -> str:
@@ -133,8 +134,12 @@ def identify(path: Path) -> Identity | None:
     device = number(path)
     if device is None:
         return None
-    # Without O_NONBLOCK, a drive without a medium could not be opened.
-    with opened(path, device, os.O_RDONLY | os.O_NONBLOCK) as fd:
+    with contextlib.ExitStack() as undo:
+        try:
+            # Without O_NONBLOCK, a drive without a medium could not be opened.
+            fd = undo.enter_context(opened(path, device, os.O_RDONLY | os.O_NONBLOCK))
+        except PermissionError:
+            fd = None  # then nothing can be written to it either
         directory = sysfs(device)
         disk = whole(directory)
         size = int(read(directory / "size")) * 512
@@ -145,7 +150,7 @@ def identify(path: Path) -> Identity | None:
             diskseq=int(read(diskseq)) if diskseq.exists() else None,
             start=int(read(start)) if disk != directory else 0,
             serial=" ".join(serials(disk, _SERIALS)) or None,
-            backing=_loop_file(fd) if size and (directory / "loop").exists() else None,
+            backing=_loop_file(path, fd) if size and (directory / "loop").exists() else None,
         )
 
 
@@ -162,7 +167,9 @@ def serials(disk: Path, names: Iterable[str]) -> list[str]:
     return [text for text in texts if text]
 
 
-def _loop_file(loop: int) -> str:
+def _loop_file(path: Path, loop: int | None) -> str:
+    if loop is None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
     found = backing(loop)
     return f"{major_minor(found.device)} {found.inode} {found.offset} {found.limit}"
 

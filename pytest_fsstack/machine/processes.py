@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -110,17 +111,26 @@ def users(target: Path) -> list[str]:
     The daemons of this session are not among them: one that serves a mount is no user of it, though it may have a file
     there open for a moment, as go-fuse does to see whether the kernel polls.
     """
-    prefix, found = os.fspath(target), []
+    lines = []
     for process in _PROC.glob("[0-9]*"):
         if int(process.name) in _own:
             continue
         with contextlib.suppress(OSError):  # processes end while one looks
-            for link in [process / "cwd", *(process / "fd").iterdir()]:
-                name = os.readlink(link)
-                if name == prefix or name.startswith(prefix + "/"):
-                    found.append(f"{process.name} ({(process / 'comm').read_text(errors='replace').strip()}) {name}")
-                    break
-    return found
+            links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
+            if name := next(filter(None, (_name_below(link, target) for link in links)), None):
+                lines.append(f"{process.name} ({(process / 'comm').read_text(errors='replace').strip()}) {name}")
+    return lines
+
+
+def _name_below(link: Path, target: Path) -> str | None:
+    """Return what a link of /proc leads to if that is at or below `target`."""
+    try:
+        name = os.readlink(link)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG and link.stat().st_dev == target.stat().st_dev:
+            return f"a file on the filesystem of {target} whose path is too long to be shown"
+        return None
+    return name if name == os.fspath(target) or name.startswith(f"{target}/") else None
 
 
 @contextlib.contextmanager

@@ -108,7 +108,9 @@ def _view(thread: Path) -> tuple[str, ...]:
     try:
         # A chroot hides mounts, so the root directory counts as well as the namespace.
         return os.readlink(thread / "ns/mnt"), os.readlink(thread / "root")
-    except PermissionError:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
         return (thread.name,)
 
 
@@ -269,17 +271,23 @@ def _number_mapped(process: Path, where: str, name: str) -> str | None:
 
 
 def _number_behind(link: str) -> str | None:
-    try:
-        target = os.readlink(link)
-    except FileNotFoundError:  # closed meanwhile
-        return None
-    if not target.startswith("/"):  # a pipe, a socket
-        return None
+    # Without its name: any user can open a file below a path that is too long to be told.
     try:
         return blockdev.number(link)
     except OSError:
         # A file on a dead network mount, or on somebody's private FUSE mount: device nodes do not work on either.
-        return blockdev.number_of_name(target)
+        return blockdev.number_of_name(_name_behind(link))
+
+
+def _name_behind(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # and so not in /dev
+            return ""
+        raise
 
 
 def _writable(fdinfo: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,42 @@ def test_a_device_that_this_session_holds_is_open_to_mkfs_and_to_the_guard(loop_
         device.check()
         with loop.path.open("rb"), pytest.raises(guard.Refused, match="it is open in process"):
             device.check()
+
+
+BELOW_A_LONG_PATH = """
+import mmap, os, sys, time
+os.chdir(sys.argv[1])
+for _ in range(20):
+    os.mkdir("d" * 250)
+    os.chdir("d" * 250)
+if "open" in sys.argv[2:]:
+    fd = os.open("file", os.O_RDWR | os.O_CREAT)
+if "mapped" in sys.argv[2:]:
+    with open("mapped", "w+b") as file:
+        file.truncate(4096)
+        mapping = mmap.mmap(file.fileno(), 4096)
+if "root" in sys.argv[2:]:
+    os.chroot(".")
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["open", "mapped", "root"])
+def test_a_file_below_a_path_that_is_too_long_for_a_name_keeps_no_device_from_use(
+    loop_device: LoopDevice, tmp_path: Path, how: str
+) -> None:
+    path = loop_device().path
+    # Not even root can be told the name of what such a process has open.
+    argv = [sys.executable, "-c", BELOW_A_LONG_PATH, str(tmp_path), how]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            assert process.stdout.readline() == "ready\n"
+            guard.check_idle(path)
+        finally:
+            process.kill()
+    shutil.rmtree(tmp_path / ("d" * 250))
 
 
 HOLDING = """
