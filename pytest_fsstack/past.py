@@ -131,17 +131,32 @@ class Comparing:
             )
         for change in self.found.compared if self.limit is not None else ():
             self._judge(change, self.found)
+        self._judge_references(self.found)
         ran = {test_of(chain) for chain in now.chains}
         for place in self.found.only_then if settings.strict and self.limit is not None else ():
             if place.test in ran:
                 said = f"{place.stack}: {place.metric} was measured then and is not now (--fsstack-strict)"
-                self._report(f"{place.test}::{place.within} against earlier runs", "failed", said)
+                self._report(_nodeid(place), "failed", said)
+
+    def _judge_references(self, found: past.Comparison) -> None:
+        """Report what hits every stack: bytes fail by the limit, what moved is a warning in all reports."""
+        from pytest_fsstack.report.past import describe, warnings
+
+        for change in found.regressions:
+            if change.is_reference:
+                self._report(_nodeid(change.place), "failed", describe(change, found))
+        for change, text in warnings(found):
+            for chain in self.session.results.chains:
+                if test_of(chain) == change.place.test and text not in chain.remarks:
+                    chain.remarks.append(text)
+            if change.moved:
+                self._report(_nodeid(change.place), "skipped", text)
 
     def _judge(self, change: past.Change, found: past.Comparison) -> None:
         from pytest_fsstack.report.past import describe
 
         strict = self.session.settings.strict
-        nodeid = f"{change.place.test}::{change.place.within} against earlier runs"
+        nodeid = _nodeid(change.place)
         if change.outcome == "fail":
             self._report(nodeid, "failed", describe(change, found))
         elif change.outcome == "pass":
@@ -158,6 +173,24 @@ class Comparing:
         self._session.testscollected += 1
         report_verdict(self.config, nodeid, outcome, text)
 
+    def pytest_report_header(self) -> list[str]:
+        """Say before anything is measured if the limit will not decide."""
+        if self.limit is None or options.only_looks(self.config):
+            return []
+        from pytest_fsstack.report.past import plan_in_short
+
+        settings = self.session.settings
+        series = past.outlook(
+            list(self.then.values()),
+            self.limit,
+            alpha=settings.looks.alpha,
+            session=settings.confirms,
+            machine=identity.machine_id(),
+            rounds=settings.looks.most if settings.fixed_rounds else None,
+        )
+        text = plan_in_short(series, self.limit)
+        return [f"fsstack: --fsstack-max-regression: {text}"] if text else []
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         from pytest_fsstack.report.past import lines
 
@@ -167,6 +200,10 @@ class Comparing:
         terminalreporter.section(f"against {len(then)} earlier run{'' if len(then) == 1 else 's'}")
         for line in lines(self.found, [self.session.results], then):
             terminalreporter.write_line(line)
+
+
+def _nodeid(place: past.Place) -> str:
+    return f"{place.test}::{place.within} against earlier runs"
 
 
 class Accepting:

@@ -61,16 +61,17 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "OLD.json NEW.json [--limit 5%] [--strict] [--anyway] | OLD.json ... --now NEW.json ...",
+        "OLD.json NEW.json [--limit 5%] [--strict] [--anyway] | OLD.json ... --now NEW.json ... | --plan OLD.json ...",
         "show what each stack costs over its reference now and then, from saved results; exit code 1 if that is "
-        "more than the limit",
+        "more than the limit; with --plan, what that limit can tell of one more run (--rounds=N), as an exit code too",
         "comparing:compare",
         "pytest --fsstack-compare=OLD.json --fsstack-max-regression=5%",
     ),
     Command(
         "trend",
         "DIR [--smallest 1%] [--figures] [--all]",
-        "draw each overhead (or each figure) in the history in DIR, and show where it changed: date, commit and size",
+        "draw each overhead (or each figure) in the history in DIR, and show where it may have changed: date, commit "
+        "and size",
         "trend:trend",
     ),
     Command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from pytest_fsstack.command.words import Parser, as_option
 from pytest_fsstack.judging import past
 from pytest_fsstack.judging.series import test_of
 from pytest_fsstack.past import earlier_runs, refusals
-from pytest_fsstack.report.past import describe, lines
+from pytest_fsstack.report.past import describe, lines, plan_lines
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
@@ -29,10 +30,16 @@ def compare(words: list[str]) -> int:
     parser.add_argument("--alpha", type=as_option("alpha"), default="0.05")
     parser.add_argument("--anyway", action="store_true")
     parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--rounds", type=as_option("rounds"))
     given = parser.parse_args(words)
+    if given.plan:
+        return _plan(given)
     if given.now is None:
         if len(given.then) != 2:
-            raise CommandLineError("compare: name one older and one newer file or directory, or use --now NEW.json ...")
+            raise CommandLineError(
+                "compare: name one older and one newer file or directory, use --now NEW.json ..., or --plan"
+            )
         given.now = [given.then.pop()]
     then, now = _read(given.then), _read(given.now)
     if both := [path for path in now if path.resolve() in {each.resolve() for each in then}]:
@@ -48,6 +55,22 @@ def compare(words: list[str]) -> int:
     for line in lines(found, *runs):
         print(line)
     return 0 if given.limit is None else _judge(found, runs[0], given.strict)
+
+
+def _plan(given: argparse.Namespace) -> int:
+    """Show what the limit can tell of one more run; returns 1 if it decides less than nearly all unchanged runs.
+
+    Raises `CommandLineError`.
+    """
+    if given.limit is None or given.now is not None:
+        raise CommandLineError("compare: --plan takes earlier runs only, and --max-regression")
+    then = list(_read(given.then).values())
+    series = past.outlook(then, given.limit, alpha=given.alpha, session=given.strict, rounds=given.rounds)
+    if not series:
+        raise CommandLineError("compare: --plan: no overhead was measured in these runs, or their machine is not known")
+    for line in plan_lines(series, given.limit):
+        print(line)
+    return 0 if all(each.decides for each in series) else 1
 
 
 def _read(names: list[str]) -> dict[Path, Results]:

@@ -1,40 +1,31 @@
-"""What a history says: where each series changed, by Apache Otava; and what of it is kept."""
+"""What a history says: where each series may have changed; and what of it is kept."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-import warnings
-from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from pytest_fsstack import history
 from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.command.words import Parser, as_option
-from pytest_fsstack.judging.past import compared_metrics
-from pytest_fsstack.judging.trend import FIGURES, OVERHEADS, Detector, change_points, choose, trends
+from pytest_fsstack.judging.past import budgeted
+from pytest_fsstack.judging.trend import ALPHA, FIGURES, OVERHEADS, change_points, choose, trends
 from pytest_fsstack.report.files import ReportError
 from pytest_fsstack.report.trend import ASCII, BLOCKS, lines
 
-#: The error rate of a change, as Otava has it by default.
-_P = 0.001
-NO_OTAVA = (
-    "trend: Apache Otava finds the changes, and is not here: pip install 'pytest-fsstack[trend]', or beside another "
-    "numpy: pip install numpy scipy, then pip install --no-deps 'apache-otava<0.9'"
-)
-
 
 def trend(words: list[str]) -> int:
-    """Show each series of each machine, and where it changed. Raises `CommandLineError`."""
+    """Show each series of each machine, and where it may have changed. Raises `CommandLineError`."""
     parser = Parser("trend")
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--smallest", type=as_option("max-regression"), default="1%")
     parser.add_argument("--figures", action="store_true")
     parser.add_argument("--all", action="store_true")
     given = parser.parse_args(words)
-    files, detect = _files("trend", given.directory), _otava(given.smallest)
+    files = _files("trend", given.directory)
     ramp = BLOCKS if _can_show(BLOCKS) else ASCII
     shown = 0
     for path in files:
@@ -49,10 +40,11 @@ def trend(words: list[str]) -> int:
         for reason, number in chosen.left_out.items():
             print(f"  left out: {number}, because {reason}")
         # Those that a comparison of the newest run would have.
-        metrics = None if given.all else compared_metrics(chosen.runs[-1:])
-        for each in trends(chosen.runs, FIGURES if given.figures else OVERHEADS, metrics):
+        measures = None if given.all else budgeted(chosen.runs[-1:])
+        series = trends(chosen.runs, FIGURES if given.figures else OVERHEADS, measures)
+        for each in series:
             shown += 1
-            print("\n".join(["", *lines(each, change_points(each, detect), ramp)]))
+            print("\n".join(["", *lines(each, change_points(each, ALPHA / len(series), given.smallest), ramp)]))
         print()
     if not shown:
         raise CommandLineError(f"trend: {given.directory}: no run has an overhead to show")
@@ -91,25 +83,6 @@ def _files(name: str, directory: Path) -> list[Path]:
     if found := sorted(directory.glob("*.jsonl")):
         return found
     raise CommandLineError(f"{name}: there is no history in {directory}: --fsstack-history={directory} makes one")
-
-
-def _otava(smallest: float) -> Detector:
-    """Finds changes of at least that size (0.01 is 1 %). Raises `CommandLineError` if Otava is not installed."""
-    try:
-        # Imported alone, as its program reads a database and its extra dependencies first.
-        from otava.analysis import compute_change_points
-    except ImportError:
-        raise CommandLineError(NO_OTAVA) from None
-    compute: Callable[..., tuple[list[object], object]] = compute_change_points
-
-    def detect(values: Sequence[float]) -> list[int]:
-        with warnings.catch_warnings():
-            # Stretches without any spread are divided by zero.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            points, _ = compute(list(values), max_pvalue=_P, min_magnitude=smallest)
-        return [int(point.index) for point in points]  # type: ignore[attr-defined]
-
-    return detect
 
 
 def _can_show(text: str) -> bool:

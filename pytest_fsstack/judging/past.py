@@ -8,17 +8,28 @@ one or two runs with five or more earlier ones of the same machine; fewer give f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import expm1, log1p
-from statistics import median
+from dataclasses import dataclass, field, replace
+from math import expm1, log, log1p
+from statistics import median, stdev
 from typing import Any, NamedTuple
 
-from pytest_fsstack.judging import runs, spread
+from pytest_fsstack.judging import changes, runs, spread
 from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.sample import Metric
 from pytest_fsstack.judging.series import kind_of, name_of, test_of
 from pytest_fsstack.judging.verdict import Estimate, Outcome
 
 ONE_EACH = "one run each: what differs from run to run is not in it"
+NO_RATIO = "figures of 0 on one side: there is no ratio to judge"
+OF_REFERENCE = "the bytes of the reference itself, against its earlier runs of this machine"
+#: The error rate of warnings, shared among all series.
+_WARNS = 0.01
+#: How far a reference must have moved for a warning.
+_MOVED = 0.05
+#: Below this a reference's bytes are the filesystem's own housekeeping, and count as equal.
+_FEW_BYTES = float(1 << 20)
+#: A test, a step of it, and a metric.
+Measure = tuple[str, str, str]
 
 
 class Entry(NamedTuple):
@@ -64,16 +75,25 @@ class Change:
     reference: str
     now: tuple[Entry, ...]
     then: tuple[Entry, ...]
-    #: How much more the stack costs over its reference now than then; None for the baseline and for one run each side.
+    #: How much more the stack costs over its reference now than then; of a reference, how much more it costs itself.
+    #: None where there are too few runs.
     estimate: Estimate | None = None
-    #: None without a limit, for the baseline, and where there are too few runs.
+    #: None without a limit, and where there are too few runs; of a reference, only a *fail* of its bytes.
     outcome: Outcome | None = None
     #: How it was judged, or why not; for people.
     how: str = ""
 
+    is_reference: bool = False
+    #: Whether it is a reference whose time is outside of what its own earlier runs explain.
+    moved: bool = False
+    #: The lag-1 correlation of the earlier runs; 0 if none is shown.
+    correlation: float = 0.0
+
     @property
     def shift(self) -> float | None:
         """The change of the ratio to the reference, as a fraction, whether there is an interval or not."""
+        if self.is_reference:
+            return None
         if self.estimate:
             return self.estimate.overhead
         then, now = self.overhead(self.then), self.overhead(self.now)
@@ -111,6 +131,11 @@ class Comparison:
         return [change for change in self.changes if change.shift is not None]
 
     @property
+    def moved(self) -> list[Change]:
+        """The references whose time moved, which no limit on an overhead notices."""
+        return [change for change in self.changes if change.moved]
+
+    @property
     def regressions(self) -> list[Change]:
         return [change for change in self.changes if change.outcome == "fail"]
 
@@ -130,24 +155,42 @@ def compare(
     """
     if not now or not then:
         raise ValueError(f"each side needs a run (got {len(now)} now and {len(then)} then)")
-    metrics = compared_metrics(now)
-    ours, theirs = ([_entries(results, metrics) for results in side] for side in (now, then))
-    places = _places([*ours, *theirs])
-    sides = [_by_place(side, places) for side in (ours, theirs)]
+    # Of a run of no known time, its place is taken as its time.
+    then = sorted(then, key=lambda results: results.start)
+    measures = budgeted(now)
+    sides = _sides(now, then, measures)
     shared = [place for place in sides[0] if place in sides[1]]
     judged = sum(any(known.entry.ratio is not None for known in sides[0][place].values()) for place in shared)
     level = alpha / max(1, judged) if session else alpha
-    machines = [[results.environment.get("machine_id") for results in side] for side in (now, then)]
+    judge = _Judge(
+        [[results.environment.get("machine_id") for results in side] for side in (now, then)],
+        limit,
+        level,
+        _WARNS / max(1, len(shared)),
+    )
+    series = [judge.change(place, sides[0][place], sides[1][place]) for place in shared]
+
+    def is_listed(place: Place) -> bool:
+        return is_compared((place.test, place.step, place.metric), measures)
+
     return Comparison(
         len(now),
         len(then),
         limit,
         alpha,
-        [_change(place, sides[0][place], sides[1][place], machines, limit, level) for place in shared],
-        [place for place in sides[0] if place not in sides[1]],
-        [place for place in sides[1] if place not in sides[0]],
+        [change for change in series if change.outcome or is_listed(change.place)],
+        [place for place in sides[0] if place not in sides[1] and is_listed(place)],
+        [place for place in sides[1] if place not in sides[0] and is_listed(place)],
         differences(now, then),
     )
+
+
+def _sides(
+    now: Iterable[Results], then: Iterable[Results], measures: Collection[Measure]
+) -> tuple[dict[Place, dict[int, _Known]], dict[Place, dict[int, _Known]]]:
+    ours, theirs = ([_entries(results, measures) for results in side] for side in (now, then))
+    places = _places([*ours, *theirs])
+    return _by_place(ours, places), _by_place(theirs, places)
 
 
 # -- what a run says ---------------------------------------------------------------------------------------------------
@@ -157,48 +200,74 @@ class _Known(NamedTuple):
     entry: Entry
     unit: str
     reference: str
+    is_reference: bool
+    #: The deviation of a round's log ratio, and the number of rounds.
+    within: float = 0.0
+    rounds: int = 0
 
 
-def compared_metrics(runs: Iterable[Results]) -> set[str]:
-    """The time, and what has budgets in some run; the others say too little of a stack to be followed by themselves."""
-    return {"seconds", *(metric for results in runs for metric in _judged(results))}
+def budgeted(runs: Iterable[Results]) -> set[Measure]:
+    """Return what has budgets in some run. Only that is compared with earlier runs, and the time."""
+    return {
+        (test_of(chain), step, judgement.budget.metric)
+        for results in runs
+        for chain in results.chains
+        for (step, _), judgements in chain.judgements.items()
+        for judgement in judgements
+    }
 
 
-def _judged(results: Results) -> Iterator[str]:
-    for chain in results.chains:
-        for judgements in chain.judgements.values():
-            yield from (each.budget.metric for each in judgements)
+def is_compared(measure: Measure, measures: Collection[Measure]) -> bool:
+    """Whether the overhead by a metric is compared, if those measures have budgets."""
+    return measure[2] == "seconds" or measure in measures
 
 
-def _entries(results: Results, metrics: Collection[str]) -> dict[Place, _Known]:
+def _entries(results: Results, measures: Collection[Measure]) -> dict[Place, _Known]:
     """What a run says, by place with its kernel and device; stacks that did not do the work say nothing."""
-    found: dict[Place, _Known] = {}
+    entries: dict[Place, _Known] = {}
     for chain in results.chains:
         for step in chain.steps:
-            for stack, info in chain.stacks.items():
+            for stack in chain.stacks:
                 if stack in chain.controls or chain.incomplete(step, stack):
                     continue
-                for metric in metrics & chain.metrics(step).keys():
-                    figure, known = chain.median(step, stack, metric), chain.metric(step, stack, metric)
-                    if figure is None or known is None:
+                for metric in chain.metrics(step).values():
+                    counted = metric.unit == "B" and stack == chain.reference(stack)
+                    if not counted and not is_compared((test_of(chain), step, metric.name), measures):
                         continue
-                    name = name_of(chain, step, stack, metric, kind_of(chain, stack))
-                    kernel = info.kernel or results.labels.get("kernel", "")
-                    place = Place(test_of(chain), step, info.name, metric, name, kernel, chain.device)
-                    ratio = _ratio(chain, step, stack, metric)
-                    if place not in found or found[place].entry.ratio is None:
-                        found[place] = _Known(Entry(figure, ratio), known.unit, chain.reference(stack))
-    return found
+                    place = _place(results, chain, step, stack, metric.name)
+                    if place not in entries or entries[place].entry.ratio is None:
+                        entries.update(_entry(chain, step, stack, metric, place))
+    return entries
 
 
-def _ratio(chain: ChainResults, step: str, stack: str, metric: str) -> float | None:
-    if stack == chain.reference(stack):
+def _place(results: Results, chain: ChainResults, step: str, stack: str, metric: str) -> Place:
+    info = chain.stacks[stack]
+    name = name_of(chain, step, stack, metric, kind_of(chain, stack))
+    kernel = info.kernel or results.labels.get("kernel", "")
+    return Place(test_of(chain), step, info.name, metric, name, kernel, chain.device)
+
+
+def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, place: Place) -> dict[Place, _Known]:
+    figure = chain.median(step, stack, metric.name)
+    if figure is None:
+        return {}
+    reference = chain.reference(stack)
+    ratios = list(chain.log_ratios(step, stack, metric.name).values()) if stack != reference else []
+    within = stdev(ratios) if len(ratios) > 1 else 0.0
+    known = Entry(figure, _ratio(chain, step, stack, metric, ratios))
+    return {place: _Known(known, metric.unit, reference, stack == reference, within, len(ratios))}
+
+
+def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: Sequence[float]) -> float | None:
+    """Return the typical logarithm of a stack over its reference; None where one of them is nothing but noise."""
+    reference = chain.reference(stack)
+    figures = [chain.median(step, each, metric.name) for each in (stack, reference)]
+    if stack == reference or any(figure is None or figure <= metric.resolution for figure in figures):
         return None
     if not chain.paired:
         # Boots of both sides are no pairs, so there are no ratios of rounds.
-        estimate = chain.estimate(step, stack, metric)
+        estimate = chain.estimate(step, stack, metric.name)
         return log1p(estimate.overhead) if estimate and estimate.overhead > -1 else None
-    ratios = list(chain.log_ratios(step, stack, metric).values())
     return typical(ratios) if ratios else None
 
 
@@ -239,50 +308,92 @@ def _by_place(
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def _change(
-    place: Place,
-    now: Mapping[int, _Known],
-    then: Mapping[int, _Known],
-    machines: Sequence[Sequence[str | None]],
-    limit: float | None,
-    alpha: float,
-) -> Change:
-    some = next(iter(now.values()))
-    sides = ([known.entry for known in now.values()], [known.entry for known in then.values()])
-    change = Change(place, some.unit, some.reference, *map(tuple, sides))  # type: ignore[arg-type]
-    ours, theirs = ([each.ratio for each in side if each.ratio is not None] for side in sides)
-    if not ours or not theirs:
-        return change
-    if min(len(ours), len(theirs)) >= runs.FEWEST:
-        verdict = runs.judge(ours, theirs, limit, alpha) if limit is not None else None
-        how = f"exact test of {len(ours)} against {len(theirs)} runs"
-        if limit is not None and verdict is None:
-            how = f"{len(ours)} against {len(theirs)} runs; at alpha {alpha:.3g} it takes {runs.fewest(alpha)} a side"
-        found = runs.estimate(ours, theirs, alpha, around=limit or 0.0)
-        return Change(*_of(change), found, verdict.outcome if verdict else None, how)
-    here = _one([machines[0][number] for number in now])
-    same = [number for number, known in then.items() if here and machines[1][number] == here]
-    earlier = [ratio for number in same if (ratio := then[number].entry.ratio) is not None]
-    if len(ours) < runs.FEWEST and len(earlier) >= spread.FEWEST_EARLIER:
-        verdict = spread.judge(ours, earlier, limit, alpha) if limit is not None else None
-        how = f"{_runs(len(ours))} against the spread of {len(earlier)} earlier ones of this machine"
-        kept = tuple(then[number].entry for number in same)
-        found = spread.estimate(ours, earlier, alpha)
-        return Change(
-            place, some.unit, some.reference, change.now, kept, found, verdict.outcome if verdict else None, how
+@dataclass(frozen=True)
+class _Judge:
+    """How series are judged: the machines of the runs of both sides, the limit, and the error rates."""
+
+    machines: Sequence[Sequence[str | None]]
+    limit: float | None
+    alpha: float
+    warns: float
+
+    def change(self, place: Place, now: Mapping[int, _Known], then: Mapping[int, _Known]) -> Change:
+        some = next(iter(now.values()))
+        entries = [tuple(known.entry for known in side.values()) for side in (now, then)]
+        change = Change(place, some.unit, some.reference, entries[0], entries[1], is_reference=some.is_reference)
+        if some.is_reference:
+            return self._reference(change, self._of_this_machine(now, then))
+        ours = [entry.ratio for entry in change.now if entry.ratio is not None]
+        theirs = [entry.ratio for entry in change.then if entry.ratio is not None]
+        if not ours or not theirs:
+            return replace(change, how="" if change.shift is None and not (ours or theirs) else NO_RATIO)
+        if min(len(ours), len(theirs)) >= runs.FEWEST:
+            return self._by_runs(change, ours, theirs)
+        earlier = [known.entry for known in self._of_this_machine(now, then) if known.entry.ratio is not None]
+        if len(earlier) >= spread.FEWEST_EARLIER:
+            return self._by_spread(change, ours, earlier)
+        if len(ours) == len(theirs) == 1:
+            return replace(change, how=ONE_EACH)
+        of_this = f" ({len(earlier)} of this machine)" if len(earlier) < len(theirs) else ""
+        how = (
+            f"{_runs(len(ours))} against {len(theirs)}{of_this}: a verdict takes {runs.FEWEST} a side, or one against "
+            f"{spread.FEWEST_EARLIER} earlier ones of the same machine"
         )
-    if len(ours) == len(theirs) == 1:
-        return Change(*_of(change), how=ONE_EACH)
-    of_this = f" ({len(earlier)} of this machine)" if len(earlier) < len(theirs) else ""
-    how = (
-        f"{_runs(len(ours))} against {len(theirs)}{of_this}: a verdict takes {runs.FEWEST} a side, or one against "
-        f"{spread.FEWEST_EARLIER} earlier ones of the same machine"
-    )
-    return Change(*_of(change), how=how)
+        return replace(change, how=how)
 
+    def _of_this_machine(self, now: Mapping[int, _Known], then: Mapping[int, _Known]) -> list[_Known]:
+        here = _one([self.machines[0][number] for number in now])
+        return [known for number, known in then.items() if here and self.machines[1][number] == here]
 
-def _of(change: Change) -> tuple[Place, str, str, tuple[Entry, ...], tuple[Entry, ...]]:
-    return change.place, change.unit, change.reference, change.now, change.then
+    def _by_runs(self, change: Change, ours: Sequence[float], theirs: Sequence[float]) -> Change:
+        verdict = runs.judge(ours, theirs, self.limit, self.alpha) if self.limit is not None else None
+        how = f"exact test of {len(ours)} against {len(theirs)} runs"
+        if self.limit is not None and verdict is None:
+            fewest = runs.fewest(self.alpha)
+            how = f"{len(ours)} against {len(theirs)} runs; at alpha {self.alpha:.3g} it takes {fewest} a side"
+        estimate = runs.estimate(ours, theirs, self.alpha, around=self.limit or 0.0)
+        return replace(change, estimate=estimate, outcome=verdict.outcome if verdict else None, how=how)
+
+    def _by_spread(self, change: Change, ours: Sequence[float], earlier: Sequence[Entry]) -> Change:
+        ratios = [entry.ratio for entry in earlier if entry.ratio is not None]
+        judged = spread.judge(ours, ratios, self.limit, self.alpha)
+        assert judged is not None
+        window = judged.window
+        of = f"of {len(earlier)} " if len(window.runs) < len(earlier) else ""
+        return replace(
+            change,
+            then=tuple(earlier[number] for number in window.runs),
+            estimate=judged.estimate,
+            outcome=judged.verdict.outcome if judged.verdict else None,
+            how=f"{_runs(len(ours))} against {window.name} {of}earlier runs of this machine, by the spread of all",
+            correlation=changes.correlation(ratios, self.warns),
+        )
+
+    def _reference(self, change: Change, earlier: Sequence[_Known]) -> Change:
+        """Judge what hits every stack: the bytes of the reference by the limit; its time is only warned of."""
+        counted = change.unit == "B"
+        floor = _FEW_BYTES if counted else 0.0
+        sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
+        if len(sides[0]) >= runs.FEWEST or len(earlier) < spread.FEWEST_EARLIER or min(map(min, sides)) <= 0:
+            return change
+        ours, theirs = ([log(figure) for figure in side] for side in sides)
+        judged = spread.judge(ours, theirs, self.limit, self.alpha if counted else self.warns)
+        assert judged is not None
+        change = replace(change, then=tuple(earlier[number].entry for number in judged.window.runs))
+        if counted:
+            failed = judged.verdict is not None and judged.verdict.outcome == "fail"
+            return replace(change, estimate=judged.estimate, outcome="fail", how=OF_REFERENCE) if failed else change
+        return replace(change, estimate=judged.estimate, moved=self._has_moved(ours, theirs))
+
+    def _has_moved(self, ours: Sequence[float], theirs: Sequence[float]) -> bool:
+        """Whether runs are above or below the latest earlier ones by more than these explain, and by more than 5 %."""
+        # A reference that got faster makes every stack look worse.
+        for sign in (1, -1):
+            signed = [[sign * value for value in side] for side in (ours, theirs)]
+            judged = spread.judge(signed[0], signed[1], _MOVED, self.warns)
+            if judged and judged.verdict and judged.verdict.outcome == "fail":
+                return True
+        return False
 
 
 def _one(machines: Sequence[str | None]) -> str | None:
@@ -292,6 +403,57 @@ def _one(machines: Sequence[str | None]) -> str | None:
 
 def _runs(number: int) -> str:
     return f"{number} run" if number == 1 else f"{number} runs"
+
+
+# -- before a session --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a limit can tell of the next run of a series; `power` is None if there are too few earlier runs."""
+
+    place: Place
+    runs: int
+    power: spread.Power | None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the limit passes nearly all runs that did not change."""
+        return self.power is not None and self.power.decided >= spread.DECIDED
+
+
+def outlook(
+    then: Sequence[Results],
+    limit: float,
+    *,
+    alpha: float = 0.05,
+    session: bool = False,
+    machine: str | None = None,
+    rounds: int | None = None,
+) -> list[Outlook]:
+    """Return what a limit can tell of one more run on a machine (None: that of the newest run) with so many rounds.
+
+    Without a number of rounds, it is that of the newest run. The other parameters are those of `compare`.
+    """
+    then = sorted(then, key=lambda results: results.start)
+    machine = machine or next((results.environment.get("machine_id") for results in then[::-1]), None)
+    here = [results for results in then if machine and results.environment.get("machine_id") == machine]
+    series, _ = _sides(here, [], budgeted(then[-1:]))
+    ratios = {
+        place: [known for known in side.values() if known.entry.ratio is not None]
+        for place, side in series.items()
+        if not all(known.is_reference for known in side.values())
+    }
+    level = alpha / max(1, len(ratios)) if session else alpha
+    return [Outlook(place, len(runs), _power(runs, limit, level, rounds)) for place, runs in ratios.items()]
+
+
+def _power(runs: Sequence[_Known], limit: float, alpha: float, rounds: int | None) -> spread.Power | None:
+    if len(runs) < spread.FEWEST_EARLIER:
+        return None
+    history = [known.entry.ratio for known in runs if known.entry.ratio is not None]
+    within = median(known.within for known in runs)
+    return spread.power(history, within, rounds or runs[-1].rounds, limit, alpha)
 
 
 # -- what differs ------------------------------------------------------------------------------------------------------

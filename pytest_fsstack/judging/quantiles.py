@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import atan, cos, pi, sin, sqrt
 
 
+@cache
 def student_quantile(share: float, freedom: int) -> float:
     """The t that a share of Student's distribution is below, by bisection of the exact distribution function.
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from pytest_fsstack.judging.past import Place, unlike
+from pytest_fsstack.judging import changes
+from pytest_fsstack.judging.past import Measure, Place, is_compared, unlike
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.series import Kind, Series, series
 
 #: What a stack costs over its reference; and what each stack takes.
 OVERHEADS: tuple[Kind, ...] = ("overhead", "kernel_overhead")
 FIGURES: tuple[Kind, ...] = ("figure",)
-#: With fewer runs, nothing is looked for.
-FEWEST = 6
-#: The numbers of the points at which another stretch begins.
-Detector = Callable[[Sequence[float]], Sequence[int]]
+#: How often something is found in all series together, if none of them changes.
+ALPHA = 0.05
 
 
 class Point(NamedTuple):
@@ -82,16 +81,17 @@ def choose(history: Iterable[Results]) -> Chosen:
 
 
 def trends(
-    runs: Sequence[Results], kinds: Collection[Kind] = OVERHEADS, metrics: Collection[str] | None = None
+    runs: Sequence[Results], kinds: Collection[Kind] = OVERHEADS, measures: Collection[Measure] | None = None
 ) -> list[Trend]:
-    """The series of those kinds and metrics (None: all) in some runs; by kernel, or device, if a run has several.
+    """Return the series of those kinds in some runs, which are in order; by kernel, or device, if a run has several.
 
-    The runs are in order.
+    If `measures` have budgets, only the series that a comparison has are returned; None: all.
     """
-    entries = [
-        [each for each in series(run) if each.kind in kinds and (metrics is None or each.metric in metrics)]
-        for run in runs
-    ]
+
+    def is_shown(each: Series) -> bool:
+        return measures is None or is_compared((each.test, each.step, each.metric), measures)
+
+    entries = [[each for each in series(run) if each.kind in kinds and is_shown(each)] for run in runs]
     by = [part for part in ("kernel", "device") if any(_several(found, part) for found in entries)]
     points: dict[Place, list[Point]] = {}
     some: dict[Place, Series] = {}
@@ -111,15 +111,20 @@ def _several(found: Iterable[Series], part: str) -> bool:
     return any(len(each) > 1 for each in values.values())
 
 
-def change_points(trend: Trend, detect: Detector) -> list[ChangePoint]:
-    """Where the series changed; nothing if there are fewer than `FEWEST` points."""
+def change_points(trend: Trend, level: float, smallest: float = 0.0) -> list[ChangePoint]:
+    """Return where the series may have changed, by at least `smallest` (0.01 is 1 %); see `changes.change_points`."""
+    points = changes.change_points(trend.ratios, level)
+    while points:
+        found = [_change(trend, *stretch) for stretch in zip([0, *points], points, [*points[1:], len(trend.points)])]
+        least = min(found, key=lambda change: abs(change.size))
+        if abs(least.size) >= smallest:
+            return found
+        points.remove(least.point)
+    return []
+
+
+def _change(trend: Trend, start: int, point: int, end: int) -> ChangePoint:
     ratios, values = trend.ratios, [point.value for point in trend.points]
-    if len(ratios) < FEWEST:
-        return []
-    bounds = [0, *detect(ratios), len(ratios)]
-    found = []
-    for start, point, end in zip(bounds, bounds[1:], bounds[2:]):
-        before, after = median(ratios[start:point]), median(ratios[point:end])
-        size = after / before - 1 if before else float("inf")
-        found.append(ChangePoint(point, median(values[start:point]), median(values[point:end]), size))
-    return found
+    before, after = median(ratios[start:point]), median(ratios[point:end])
+    size = after / before - 1 if before else float("inf")
+    return ChangePoint(point, median(values[start:point]), median(values[point:end]), size)

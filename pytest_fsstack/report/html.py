@@ -11,7 +11,7 @@ from typing import Any
 from pytest_fsstack.judging.results import ChainResults, Results, describe_shortly
 from pytest_fsstack.report import vega
 from pytest_fsstack.report.charts import charts, comparisons, families, is_curve
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, visible
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, failures_beside, heading, visible
 from pytest_fsstack.report.shapes import grids
 from pytest_fsstack.units import format_size
 
@@ -50,7 +50,7 @@ def report(results: Results) -> str:
     environment.policies["json.dumps_function"] = lambda value, **how: json.dumps(_visible(value), **how)
     return environment.get_template("page.html.jinja").render(
         verdict=verdict(results),
-        failures=list(_failures(results)),
+        failures=[*_failures(results), *failures_beside(results)],
         families=list(_families(results)),
         environment=dict(_environment(results)),
         legend=LEGEND,
@@ -69,7 +69,12 @@ def _visible(value: Any) -> Any:
 
 
 def verdict(results: Results) -> str:
-    """How many budgets there are, and how many of them are broken or undecided, in a sentence."""
+    """How many budgets there are, and how many of them are broken or undecided, in a sentence; and what else failed."""
+    others = len(failures_beside(results))
+    return _of_budgets(results) + (f"; {others} other failure{'' if others == 1 else 's'}" if others else "")
+
+
+def _of_budgets(results: Results) -> str:
     outcomes = [each.outcome for chain in results.chains for found in chain.judgements.values() for each in found]
     if not outcomes:
         return "Figures without budgets"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, one_line, visible
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, failures_beside, heading, one_line, visible
 from pytest_fsstack.report.shapes import grids
 
 
 def report(results: Results) -> str:
     """A section for each chain: what the figures depend on, the stacks, the tables, the notes."""
     # What somebody else's session has saved is printed too.
-    return visible("\n".join(_chain(results, chain) for chain in results.chains))
+    failures = [f"- {_plain(text)}" for text in failures_beside(results)]
+    others = ["\n".join(["## Failed beside the budgets", "", *failures, ""])] if failures else []
+    return visible("\n".join([*others, *(_chain(results, chain) for chain in results.chains)]))
 
 
 def _chain(results: Results, chain: ChainResults) -> str:

@@ -240,6 +240,11 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n")
 
 
+def failures_beside(results: Results) -> list[str]:
+    """Return what failed and is in no table: comparisons with earlier runs, tests that measured nothing."""
+    return [f"{test.id}: {test.text}" for test in results.tests.values() if test.outcome == "failed" and not test.chain]
+
+
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:
     """What the figures of a chain depend on, by name, as text; what is not known is left out."""
     machine = results.environment if chain.environment is None else chain.environment

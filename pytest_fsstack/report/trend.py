@@ -7,8 +7,9 @@ from itertools import pairwise
 from math import isfinite
 from statistics import median
 
+from pytest_fsstack.judging.changes import FEWEST
 from pytest_fsstack.judging.past import differences
-from pytest_fsstack.judging.trend import FEWEST, ChangePoint, Trend
+from pytest_fsstack.judging.trend import ChangePoint, Trend
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: From the lowest to the highest, where the terminal has them and where it does not.
@@ -43,7 +44,7 @@ def lines(trend: Trend, found: Sequence[ChangePoint], ramp: str = BLOCKS) -> lis
         run, before = trend.points[change.point].run, trend.points[change.point - 1].run
         size = f"{OverheadUnit.fitting([change.size]).signed(change.size)}" if isfinite(change.size) else "from nothing"
         shown.append(
-            f"  {size} since {run.start or 'a run of no known date'}{_commit(run.labels)}: "
+            f"  may have changed: {size} since {run.start or 'a run of no known date'}{_commit(run.labels)}: "
             f"{_value(trend, change.before)} -> {_value(trend, change.after)}"
         )
         differs = differences([run], [before])

@@ -74,7 +74,7 @@ def test_a_regression_fails_the_session_and_its_first_line_says_all(project: Pro
             "limit  *at most 5 % more",
             "step on plain  *20 ms  *20 ms",
             "step on crypt  *24 ms, +20.0 %  *40 ms, +100 %  *+6?.? % (* %)*FAIL",
-            "[*] 1 run against the spread of 5 earlier ones of this machine",
+            "[*] 1 run against 5 earlier runs of this machine, by the spread of all",
             "FAILED test_it.py::test_step::step on crypt against earlier runs - crypt: *",
             "fsstack: not accepted as a reference: new.json is left as it was, because this run failed",
         ]
@@ -109,6 +109,57 @@ def test_one_run_each_gives_figures_and_no_verdict_and_fails_only_if_strict(proj
     strict = project.run(*words, "--fsstack-strict")
     strict.assert_outcomes(passed=2, failed=1)
     assert strict.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def slower(history: Path, factor: float) -> None:
+    """Let every stack have cost that much less in the earlier runs."""
+    for path in history.iterdir():
+        results = saved.loads(path.read_text())
+        for samples in results.chains[0].samples.values():
+            for number, sample in samples.items():
+                samples[number] = Sample({"seconds": sample["seconds"] / factor})
+        path.write_text(saved.dumps(results))
+
+
+@needs_machine_id
+def test_a_reference_that_moved_is_in_all_reports(
+    project: Project, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower(history, 10)
+    reports = [f"--fsstack-report={name}=out.{name}" for name in ("html", "markdown", "json")]
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.pytester.path / "summary"))
+    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=900%", "--junitxml=out.xml")
+    result = project.run("--fsstack-rounds=2", *words, *reports)
+    assert result.ret == pytest.ExitCode.OK
+    for name in ("out.html", "out.markdown", "out.json", "summary", "out.xml"):
+        text = (project.pytester.path / name).read_text()
+        assert "plain itself: step 2 ms" in text, name
+
+
+@needs_machine_id
+def test_a_failure_of_the_comparison_is_in_all_reports(
+    project: Project, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.pytester.path / "summary"))
+    reports = [f"--fsstack-report={name}=out.{name}" for name in ("html", "markdown")]
+    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=5%")
+    result = project.run("--fsstack-rounds=2", *words, *reports)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    for name in ("out.html", "out.markdown", "summary"):
+        assert "over 5 earlier runs, limit 5 %" in (project.pytester.path / name).read_text(), name
+
+
+@needs_machine_id
+def test_the_header_says_if_the_limit_cannot_be_decided(project: Project, history: Path) -> None:
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={history}")
+    line = "fsstack: --fsstack-max-regression: *step on crypt*"
+    project.run(*words, "--fsstack-max-regression=1%").stdout.fnmatch_lines([line])
+    project.run(*words, "--fsstack-max-regression=50%").stdout.no_fnmatch_line(line)
+    for name in ("0.json", "1.json", "2.json"):
+        (history / name).unlink()
+    project.run(*words, "--fsstack-max-regression=50%").stdout.fnmatch_lines([f"{line}2 accepted runs*takes 5"])
 
 
 def test_without_a_limit_nothing_is_judged(project: Project, history: Path) -> None:

@@ -105,8 +105,8 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
     ("words", "message"),
     [
         ((), "compare: the following arguments are required: OLD.json"),
-        (("then",), "compare: name one older and one newer file or directory, or use --now NEW.json ..."),
-        (("then", "now", "now"), "compare: name one older and one newer file or directory, or use --now"),
+        (("then",), "compare: name one older and one newer file or directory, use --now NEW.json ..."),
+        (("then", "now", "now"), "compare: name one older and one newer file or directory, use --now"),
         (("then", "absent.json"), "compare: absent.json: No such file or directory"),
         (("then", "then/1.json"), "compare: then/1.json is on both sides"),
         (("then", "now", "--limit", "much"), "compare: argument --limit/--max-regression: "),
@@ -121,3 +121,11 @@ def test_wrong_usage_is_a_sentence_and_exit_code_4(said: Said, words: tuple[str,
     out = said(*words, code=4)
     assert out.startswith(f"fsstack: {message}")
     assert len(out.splitlines()) == 1
+
+
+def test_the_plan_says_what_a_limit_can_tell_of_one_more_run(said: Said) -> None:
+    out = said("--plan", "then", "--max-regression=5%", code=0)
+    assert "write on luks" in out
+    assert said("--plan", "then", "--max-regression=0.5%", "--rounds=8", code=1) != out
+    assert "it takes 5" in said("--plan", "then/0.json", "then/1.json", "--max-regression=5%", code=1)
+    assert "--max-regression" in said("--plan", "then", code=4)

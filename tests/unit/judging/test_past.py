@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from math import exp, log
 from statistics import median
 from typing import Any
@@ -77,7 +79,7 @@ def test_one_or_two_runs_are_judged_against_the_spread_of_five_earlier_ones() ->
     for now in ([run(0.65)], [run(0.65), run(0.66)]):
         change = only(compare(now, then, limit=0.05))
         assert change.outcome == "fail"
-        assert "against the spread of 5 earlier ones of this machine" in change.how
+        assert "against 5 earlier runs of this machine, by the spread of all" in change.how
     assert only(compare([run(0.5)], then, limit=0.05)).outcome == "pass"
     assert only(compare([run(0.65)], then[:4], limit=0.05)).outcome is None
 
@@ -203,6 +205,110 @@ def of_kernel(kernel: str, overhead: float) -> ChainResults:
     return chain
 
 
+def with_bytes(reference: float, stack: float, **more: Any) -> Results:
+    """A run whose stacks write so many bytes."""
+    results = run(**more)
+    (chain,) = results.chains
+    for name, figure in (("ext4", reference), ("luks", stack)):
+        for number, sample in chain.samples["write", name].items():
+            chain.samples["write", name][number] = Sample({**sample.values, "written_bytes": figure})
+    return results
+
+
+def test_a_metric_is_compared_only_on_the_steps_that_have_a_budget_for_it() -> None:
+    now, then = with_bytes(1e6, 2e6), with_bytes(1e6, 3e6)
+    chain = now.chains[0]
+    chain.steps.append("read")
+    for results in (now, then):
+        for stack in ("ext4", "luks"):
+            results.chains[0].samples["read", stack] = dict(results.chains[0].samples["write", stack])
+    then.chains[0].steps.append("read")
+    chain.judgements["read", "luks"] = [chain.judge("read", "luks", Budget("written_bytes", overhead=0.1))]
+    compared = {(change.place.step, change.place.metric) for change in compare([now], [then]).compared}
+    assert compared == {("write", "seconds"), ("read", "seconds"), ("read", "written_bytes")}
+
+
+def test_figures_of_nothing_have_no_ratio() -> None:
+    """A step that writes 0 B, but for what the filesystem does in the background."""
+    now, then = with_bytes(0.0, 4096.0), with_bytes(4096.0, 0.0)
+    chain = now.chains[0]
+    chain.judgements["write", "luks"] = [chain.judge("write", "luks", Budget("written_bytes", overhead=0.1))]
+    found = compare([now], [then] * 6, limit=0.05)
+    assert {change.place.metric for change in found.compared} == {"seconds"}
+    assert not found.regressions
+    assert not any("%" in line or " x" in line for line in report.table(found) if "written_bytes" in line)
+
+
+# -- what hits every stack ---------------------------------------------------------------------------------------------
+
+
+def test_a_reference_that_moved_is_said_although_no_overhead_did() -> None:
+    then = [run(0.5, base=0.176 * (1 + step / 100)) for step in (-1, 0, 1, 0, -1, 1)]
+    found = compare([run(0.5, base=1.58)], then, limit=0.05)
+    assert {change.outcome for change in found.compared} == {"pass"}
+    assert [change.place.stack for change in found.moved] == ["ext4"]
+    ((_, text),) = report.warnings(found)
+    assert all(figure in text for figure in ("ext4 itself", "178 ms", "1.6 s", "x8.9"))
+    assert not compare([run(0.5, base=0.177)], then, limit=0.05).moved
+    assert len(compare([run(0.5, base=0.1)], then).moved) == 1
+
+
+def test_bytes_of_the_reference_are_judged_by_the_limit() -> None:
+    then = [with_bytes(8e6 + step * 1000, 9e6) for step in range(6)]
+    (change,) = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05).regressions
+    assert (change.place.stack, change.place.metric, change.outcome) == ("ext4", "written_bytes", "fail")
+    found = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05)
+    first = report.describe(change, found).split("\n")[0]
+    assert first.startswith("ext4: own written_bytes x6.3")
+    assert len(first) <= 80
+    assert not compare([with_bytes(8.1e6, 9e6)], then, limit=0.05).regressions
+    # A filesystem's own housekeeping, and a session without a limit.
+    assert not compare([with_bytes(5e5, 6e5)], [with_bytes(4096, 4096)] * 6, limit=0.05).regressions
+    assert not compare([with_bytes(50.4e6, 56e6)], then).regressions
+
+
+def test_earlier_runs_that_follow_each_other_are_said() -> None:
+    noise, level, then = random.Random(1), 0.0, []
+    for _ in range(40):
+        level = 0.8 * level + noise.gauss(0, 0.02)
+        then.append(run(0.5 * (1 + level)))
+    found = compare([run(0.5)], then, limit=0.05)
+    assert only(found).correlation > 0.5
+    assert "write on luks" in report.warnings(found)[0][1]
+    assert not report.warnings(compare([run(0.5)], [run(0.5 + noise.gauss(0, 0.01)) for _ in range(40)], limit=0.05))
+
+
+# -- over time ---------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_compared_with_the_latest_and_with_the_first_ones_by_their_time() -> None:
+    dates = [f"2026-01-{day:02}T00:00:00+00:00" for day in range(1, 21)]
+    then = [
+        replace(run(0.5 + (0.001 if day % 2 else 0) - (0.15 if day >= 10 else 0)), start=date)
+        for day, date in enumerate(dates)
+    ]
+    found = compare([run(0.5)], then[::-1], limit=0.05)
+    change = only(found)
+    assert (change.outcome, len(change.then)) == ("fail", 5)
+    assert "the last 5 of 20 earlier runs" in change.how
+
+
+# -- before a session --------------------------------------------------------------------------------------------------
+
+
+def test_the_outlook_counts_runs_of_one_machine_and_says_what_is_missing() -> None:
+    few = past.outlook([run(0.5 + step / 100) for step in (0, 1, 0)], 0.05)
+    assert [(each.place.stack, each.runs, each.power, each.decides) for each in few] == [("luks", 3, None, False)]
+    assert "takes 5" in report.plan_in_short(few, 0.05)
+    then = [run(0.5 + step / 20) for step in (-1, 0, 1, 0, -1, 1)]
+    noisy = past.outlook([*then, run(machine="1" * 32)], 0.05, machine=THIS)
+    assert [(each.runs, each.decides) for each in noisy] == [(6, False)]
+    line = report.plan_in_short(noisy, 0.05)
+    assert all(words in line for words in ("5.0 %", "write on luks", "limit of"))
+    assert report.plan_in_short(past.outlook(then, 1.0), 1.0) == ""
+    assert report.plan_in_short([], 0.05)
+
+
 def test_one_kernel_is_compared_with_another_and_several_each_with_itself() -> None:
     assert len(compare([run(kernel="6.12")], [run(kernel="6.1")]).compared) == 1
     both = run()
@@ -311,7 +417,9 @@ def test_the_table_has_the_absolute_seconds_beside_and_the_verdict() -> None:
     shown = report.lines(found, now, then)
     base = next(line for line in shown if line.startswith("T write on ext4"))
     luks = next(line for line in shown if line.startswith("T write on luks"))
-    assert base.split("  ")[-1].strip() == "2.02 s"
+    assert "1.01 s" in base
+    assert "2.02 s" in base
+    assert base.endswith("+100 % (100 to 100 %) itself")
     assert "1.52 s, +50.0 %" in luks
     assert "3.33 s, +65.0 %" in luks
     assert luks.endswith("FAIL")
