@@ -3,8 +3,9 @@
 The exit code is 1 if a target is missed. ``python -m benchmarks NAME`` runs one of `OTHERS` instead:
 
 - ``verdict`` simulates how often a verdict is wrong, ``turns`` does so for two kernels only;
-- ``over-time`` simulates how often a comparison with earlier runs is wrong;
-- ``gate`` counts wrong verdicts in real sessions, ``nights`` runs a gate every night for a month.
+- ``over-time`` simulates how often a comparison with earlier runs is wrong, ``nights`` four months of such a gate;
+- ``changes`` simulates which change points `fsstack trend` shows;
+- ``gate`` counts wrong verdicts in real sessions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import importlib
 import sys
 
 #: What is run by name only, by its module.
-OTHERS = {name: name.replace("-", "_") for name in ("verdict", "turns", "over-time", "gate", "nights")}
+OTHERS = {name: name.replace("-", "_") for name in ("verdict", "turns", "over-time", "changes", "nights", "gate")}
 
 
 def main(words: list[str]) -> int:

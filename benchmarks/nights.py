@@ -1,165 +1,139 @@
-"""Thirty nights of a gate, as a distribution would have it: real sessions on a loop device, with two changes injected.
+"""Four months of a gate, simulated: which nights are red, and how much slower the stack is by then?
 
-    python -m benchmarks nights
+    python -m benchmarks nights [series] [seed]
 
-A repository holds two layers and the gate of docs/over-time.md. In the night of one commit a layer becomes slower by a
-third, in that of another one the other layer faster by a quarter. Wanted: the gate is red on the night of the first and
-on no other, and `fsstack trend` shows these two changes, at these commits, and no other. After the red night the
-regression is accepted, as the docs say: by a new directory, which is compared with from its sixth run on. Needs root,
-and Apache Otava (the extra `trend`).
+Each night is one figure, the log ratio of a stack to its reference, with a standard deviation of 2 % from run to run.
+It is judged by the plugin's own `judging.spread` against the nights that were accepted before, with a limit of 5 %,
+from the eleventh night on. A red night is not accepted. *Strict* nights are red if they are undecided, too. The rule
+before took the standard deviation of all accepted nights as their spread, and their average as the level.
 """
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+import random
+from collections.abc import Callable, Sequence
+from math import log1p, sqrt
+from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from tabulate import tabulate
 
-from benchmarks.pairs import pytest_command, run
+from pytest_fsstack.judging.quantiles import student_quantile
+from pytest_fsstack.judging.spread import judge
+from pytest_fsstack.judging.verdict import Outcome
 
-NIGHTS = 30
-ROUNDS = 12
-LIMIT = "10%"
-#: In which night which layer changes, and how much work it does from then on.
-SLOWER, FASTER = 11, 21
-USUAL = 3000
-AFTER = {SLOWER: ("pack", USUAL * 4 // 3), FASTER: ("seal", USUAL * 3 // 4)}
-#: Runs that must be there before one is judged.
-ENOUGH = 5
+NIGHTS, ACCEPTED_BLINDLY = 120, 10
+LIMIT, ALPHA = 0.05, 0.05
+DEVIATION = 0.02
+#: The nights in which the stack gets 10 % faster, and in which it gets 15.5 % slower after that.
+FASTER, SLOWER = 40, 60
 
-CONFTEST = '''
-import contextlib
-import shutil
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
-
-from pytest_fsstack import Directory, Layer
-
-HERE = Path(__file__).parent
+#: How much a stack costs in a night, as a logarithm.
+Truth = Callable[[int], float]
+#: What one run differs by, as a logarithm.
+Noise = Callable[[random.Random], float]
+Rule = Callable[[float, Sequence[float]], Outcome]
 
 
-@dataclass(frozen=True)
-class Pack(Layer):
-    """A directory with the tool of this commit, which is as slow as it is."""
+class Case(NamedTuple):
+    """What happens in four months."""
 
-    name: ClassVar = "pack"
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
-
-    def create(self, below, site):
-        (below.path / self.name).mkdir()
-        shutil.copy(HERE / f"{self.name}.sh", below.path / self.name / "work")
-
-    @contextlib.contextmanager
-    def opened(self, below, site, depth):
-        yield Directory(below.path / self.name)
+    name: str
+    truth: Truth
+    noise: Noise
 
 
-class Seal(Pack):
-    name: ClassVar = "seal"
+def normal(rng: random.Random) -> float:
+    return rng.gauss(0, DEVIATION)
 
 
-class Plain(Pack):
-    name: ClassVar = "plain"
+def skewed(rng: random.Random) -> float:
+    return DEVIATION * (rng.expovariate(1) - 1)
 
 
-def pytest_fsstack_layers():
-    return [Pack, Seal, Plain]
-'''
-
-TEST = """
-import pytest
+def quiet(rng: random.Random) -> float:
+    return rng.gauss(0, DEVIATION / 2)
 
 
-@pytest.mark.fsstack("plain = ext4 | plain", "pack = ext4 | pack", "seal = ext4 | seal")
-@pytest.mark.benchmark
-def test_work(fsstack, timed):
-    with timed():
-        timed.run("sh", fsstack.path / "work", cwd=fsstack.path)
-"""
-
-WORK = "i=0; while [ $i -lt {count} ]; do echo $i > file$i; i=$((i + 1)); done\n"
+def _constant(_night: int) -> float:
+    return 0.0
 
 
-def _git(repository: Path, *words: str) -> str:
-    identity = ("-c", "user.name=A distribution", "-c", "user.email=qa@example.org", "-c", "commit.gpgsign=false")
-    return run("git", *identity, *words, cwd=repository).strip()
+def _creep(night: int) -> float:
+    return night * log1p(0.005)
 
 
-def _commit(repository: Path, night: int) -> str:
-    """What the distribution does that day."""
-    work = (
-        {"plain": USUAL, "pack": USUAL, "seal": USUAL} if night == 1 else dict([AFTER[night]] if night in AFTER else [])
-    )
-    for layer, count in work.items():
-        (repository / f"{layer}.sh").write_text(WORK.format(count=count))
-    (repository / "CHANGES").write_text(f"day {night}\n")
-    _git(repository, "add", ".")
-    _git(repository, "commit", "-q", "-m", f"day {night}")
-    return _git(repository, "rev-parse", "--short=12", "HEAD")
+def _lost_again(night: int) -> float:
+    return (night >= SLOWER) * log1p(0.155) - (night >= FASTER) * log1p(0.10)
 
 
-def _night(repository: Path, night: int, accepted: Path) -> int:
-    """The exit code of the gate."""
-    gate = [f"--fsstack-rounds={ROUNDS}", "--fsstack-size=64M", f"--fsstack-history={repository.parent / 'history'}"]
-    there = len(list(accepted.glob("*.json")))
-    if there >= ENOUGH:
-        gate += [f"--fsstack-compare={accepted}", f"--fsstack-max-regression={LIMIT}"]
-    command = pytest_command(*gate, f"--fsstack-accept={accepted / f'{night:02}.json'}")
-    done = subprocess.run(
-        command, cwd=repository, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"night {night} ended with exit code {done.returncode}:\n{done.stdout}")
-    return done.returncode
+CASES = (
+    Case("nothing changes", _constant, normal),
+    Case("nothing changes, 1 % from run to run", _constant, quiet),
+    Case("nothing changes, skewed runs", _constant, skewed),
+    Case("0.5 % slower each night", _creep, normal),
+    Case(f"10 % faster from night {FASTER}, 15.5 % slower from {SLOWER}", _lost_again, normal),
+)
 
 
-def nights(top: Path) -> tuple[list[list[str]], dict[str, str], str]:
-    """A row for each night, the commits that change a layer by the layer's name, and what `fsstack trend` says."""
-    repository = top / "distribution"
-    repository.mkdir()
-    _git(repository, "init", "-q")
-    (repository / "conftest.py").write_text(CONFTEST)
-    (repository / "test_speed.py").write_text(TEST)
-    (repository / "pytest.ini").write_text("[pytest]\n")
-    (repository / ".gitignore").write_text("__pycache__/\n")
-    accepted, rows, changes = top / "accepted-1", [], {}
-    for directory in accepted, top / "history":
-        directory.mkdir()
+def new_rule(now: float, accepted: Sequence[float]) -> Outcome:
+    judged = judge([now], accepted, LIMIT, ALPHA)
+    assert judged is not None
+    assert judged.verdict is not None
+    return judged.verdict.outcome
+
+
+def old_rule(now: float, accepted: Sequence[float]) -> Outcome:
+    error = stdev(accepted) * sqrt(1 + 1 / len(accepted)) * student_quantile(1 - ALPHA, len(accepted) - 1)
+    excess = now - fmean(accepted) - log1p(LIMIT)
+    return "fail" if excess > error else "pass" if excess <= -error else "inconclusive"
+
+
+RULES: dict[str, Rule] = {"before": old_rule, "now": new_rule}
+
+
+def red_nights(case: Case, rule: Rule, strict: bool, rng: random.Random) -> list[int]:
+    """Return the red nights of one series, from 1."""
+    accepted: list[float] = []
+    red = []
     for night in range(1, NIGHTS + 1):
-        commit = _commit(repository, night)
-        if night in AFTER:
-            changes[AFTER[night][0]] = commit
-        judged = len(list(accepted.glob("*.json"))) >= ENOUGH
-        red = _night(repository, night, accepted) == 1
-        rows.append([str(night), commit, "red" if red else "green" if judged else "not judged yet"])
-        print(*rows[-1], flush=True)
-        if red:
-            # Looked at, and accepted: it is to stay.
-            accepted = top / f"accepted-{night}"
-            accepted.mkdir()
-    return rows, changes, run(sys.executable, "-m", "pytest_fsstack.command", "trend", str(top / "history"), cwd=top)
+        now = case.truth(night) + case.noise(rng)
+        outcome = rule(now, accepted) if night > ACCEPTED_BLINDLY else "pass"
+        if outcome == "fail" or (strict and outcome == "inconclusive"):
+            red.append(night)
+        else:
+            accepted.append(now)
+    return red
 
 
-def main(_arguments: list[str]) -> int:
-    """Print what was found. Returns 1 if it is not what was injected."""
-    with tempfile.TemporaryDirectory(prefix="fsstack-nights-") as directory:
-        rows, changes, trend = nights(Path(directory))
-    print(trend)
-    red = [int(night) for night, _, said in rows if said == "red"]
-    found = re.findall(r"^(\S+) on (\S+):|since \S+, commit (\w+)", trend, re.M)
-    series, told = "", []
-    for _, stack, commit in found:
-        series = stack or series
-        told += [(series, commit)] if commit else []
-    table = [
-        ["red nights", str([SLOWER]), str(red)],
-        ["changes shown", str(sorted(changes.items())), str(sorted(told))],
+def row(case: Case, name: str, strict: bool, series: int, seed: int) -> list[str]:
+    """Return how many nights are red, in how many series one is, the first, and what the stack costs then."""
+    rng = random.Random(f"{seed} {case.name}")
+    nights = [red_nights(case, RULES[name], strict, rng) for _ in range(series)]
+    first = [red[0] for red in nights if red]
+    share = len(first) / series
+    error = sqrt(share * (1 - share) / series)
+    return [
+        case.name,
+        f"{name}{', strict' if strict else ''}",
+        f"{fmean(map(len, nights)):.1f}",
+        f"{100 * share:.0f} ± {100 * error:.0f} %",
+        f"{median(first):.0f}" if first else "-",
+        _growth(case, round(median(first))) if first else "-",
     ]
-    print(tabulate(table, ["", "injected", "found"], disable_numparse=True))
-    return 0 if all(injected == shown for _, injected, shown in table) else 1
+
+
+def _growth(case: Case, night: int) -> str:
+    """Return how much more a stack costs than at its best before."""
+    best = min(case.truth(earlier) for earlier in range(1, night + 1))
+    return f"{100 * (2.718281828 ** (case.truth(night) - best) - 1):+.1f} %"
+
+
+HEADERS = ["four months", "rule", "red nights of 120", "series with one", "first (median)", "true growth then"]
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table as Markdown, for so many series a row and from a seed."""
+    series, seed = (*map(int, arguments), *(400, 1)[len(arguments) :])
+    rows = [row(case, name, strict, series, seed) for case in CASES for name in RULES for strict in (False, True)]
+    print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))

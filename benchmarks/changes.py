@@ -1,0 +1,103 @@
+"""Change points of `fsstack trend`: how often is one shown where nothing changes, and which are found?
+
+    python -m benchmarks changes [series] [seed]
+
+One series at a time, 2 % from run to run. A step of 5 % is found if a change is shown at most five runs beside it. The
+rows of Apache Otava, with its default p of 0.001 and a magnitude of 1 %, are there if it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from math import exp, log1p, sqrt
+
+from tabulate import tabulate
+
+from benchmarks.machines import share
+from pytest_fsstack.judging.changes import change_points
+from pytest_fsstack.judging.trend import ALPHA
+
+DEVIATION, STEP, NEAR = 0.02, 0.05, 5
+RUNS = (30, 100, 365)
+#: How many runs there are, and at which the step is.
+STEPS = ((30, 15), (30, 24), (100, 50), (100, 90), (365, 200), (365, 350))
+
+Noise = Callable[[random.Random], float]
+
+
+def _normal(rng: random.Random) -> float:
+    return rng.gauss(0, 1)
+
+
+def _heavy(rng: random.Random) -> float:
+    # Student's t with three degrees of freedom has the variance 3.
+    return rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)) / 3) / sqrt(3)
+
+
+def _skewed(rng: random.Random) -> float:
+    return rng.expovariate(1) - 1
+
+
+#: How a run differs from others, and how closely it follows the one before.
+NOISES: dict[str, tuple[Noise, float]] = {
+    "normal": (_normal, 0.0),
+    "heavy tails (t3)": (_heavy, 0.0),
+    "skewed": (_skewed, 0.0),
+    "AR(1) 0.5": (_normal, 0.5),
+    "AR(1) 0.5, heavy tails": (_heavy, 0.5),
+}
+
+
+def overheads(rng: random.Random, name: str, number: int, step: int | None = None) -> list[float]:
+    """Return a stack's ratios to its reference, which are a step higher from one run on."""
+    noise, closely = NOISES[name]
+    last = noise(rng)
+    logarithms = []
+    for run in range(number):
+        logarithms.append(DEVIATION * last + (step is not None and run >= step) * log1p(STEP))
+        last = closely * last + sqrt(1 - closely**2) * noise(rng)
+    return [1.3 * exp(logarithm) for logarithm in logarithms]
+
+
+def _own(values: Sequence[float]) -> list[int]:
+    return change_points(values, ALPHA)
+
+
+def _otava(values: Sequence[float]) -> list[int]:
+    from otava.analysis import compute_change_points
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        points, _ = compute_change_points(list(values), max_pvalue=0.001, min_magnitude=0.01)
+    return [int(point.index) for point in points]
+
+
+def detectors() -> dict[str, Callable[[Sequence[float]], list[int]]]:
+    """Return the detectors that are there by name."""
+    return {"fsstack trend": _own, **({"Otava": _otava} if importlib.util.find_spec("otava") else {})}
+
+
+def rows(series: int, seed: int) -> Iterator[list[str]]:
+    """A row for each detector and noise: false alarms, then what is found."""
+    for detector, detect in detectors().items():
+        for name in NOISES:
+            rng = random.Random(f"{seed} {name}")
+            alarms = [share([bool(detect(overheads(rng, name, n))) for _ in range(series)]) for n in RUNS]
+            yield [detector, name, *alarms, *(_power(detect, name, n, step, series, rng) for n, step in STEPS)]
+
+
+def _power(
+    detect: Callable[[Sequence[float]], list[int]], name: str, n: int, step: int, series: int, rng: random.Random
+) -> str:
+    hits = [any(abs(point - step) <= NEAR for point in detect(overheads(rng, name, n, step))) for _ in range(series)]
+    return f"{100 * sum(hits) / series:.0f} %"
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table as Markdown, for so many series a cell and from a seed."""
+    series, seed = (*map(int, arguments), *(200, 1)[len(arguments) :])
+    headers = ["", "runs", *(f"alarms in {n}" for n in RUNS), *(f"finds {step} of {n}" for n, step in STEPS)]
+    print(tabulate(rows(series, seed), headers, tablefmt="github", disable_numparse=True))
