@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Lack,
         LackKind,
         Need,
+        PythonTool,
         Root,
         Tool,
     )
@@ -67,7 +68,7 @@ _PUBLIC = {
     "machine.mounts": ("mounted",),
     "machine.needs": (
         *("FUSE", "Crate", "DeviceMapper", "DeviceNode", "KernelCipher", "KernelFilesystem"),
-        *("LackKind", "Lack", "Need", "Root", "Tool"),
+        *("LackKind", "Lack", "Need", "PythonTool", "Root", "Tool"),
     ),
     "measuring.timed": ("Timed",),
     "report.model": ("Cell", "Grid", "View"),
@@ -114,6 +115,7 @@ __all__ = [
     "Need",
     "OptionError",
     "Place",
+    "PythonTool",
     "Results",
     "Root",
     "Site",

@@ -14,6 +14,7 @@ import select
 import shlex
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,9 +53,13 @@ class CommandError(Exception):
 
 
 def search_path() -> str:
-    """PATH and the directories of administration tools, which an ordinary user's PATH lacks."""
+    """Return PATH with the directories that it often lacks: of administration tools, and of this very Python.
+
+    Under sudo, the scripts of a virtual environment are in no PATH.
+    """
     path = os.environ.get("PATH", os.defpath)
-    return os.pathsep.join([path, *(directory for directory in _SBIN if directory not in path.split(os.pathsep))])
+    more = [*_SBIN, os.path.dirname(sys.executable)]
+    return os.pathsep.join([path, *(directory for directory in more if directory not in ("", *path.split(os.pathsep)))])
 
 
 def which(tool: str) -> str | None:

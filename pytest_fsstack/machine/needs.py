@@ -6,7 +6,9 @@ import enum
 import functools
 import os
 import platform
+import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,6 +114,17 @@ class Program(Tool):
             what = "which is a directory" if os.path.isdir(self.command) else "which is not executable"
         # No package would put it there.
         return Lack(LackKind.OTHER, f"needs {self.command}, {what}", "put it there, or correct `binary` in the stack")
+
+
+@dataclass(frozen=True)
+class PythonTool(Tool):
+    """A command that pip installs beside this very Python, and the package on PyPI that holds it."""
+
+    def missing(self) -> Lack | None:
+        if commands.which(self.command):
+            return None
+        install = shlex.join([sys.executable, "-m", "pip", "install", self.package])
+        return Lack(LackKind.OTHER, f"needs {self.command}", install)
 
 
 @dataclass(frozen=True)

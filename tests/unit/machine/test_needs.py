@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import needs
-from pytest_fsstack.machine.needs import Crate, DeviceNode, KernelFilesystem, Lack, LackKind, Root, Tool
+from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine.needs import Crate, DeviceNode, KernelFilesystem, Lack, LackKind, PythonTool, Root, Tool
 
 
 def test_a_tool_names_its_package() -> None:
@@ -16,6 +17,20 @@ def test_a_tool_names_its_package() -> None:
     assert lack == Lack(
         LackKind.PACKAGE, "needs no-such-tool", needs.install_command(["no-such-package"]), "no-such-package"
     )
+
+
+def test_what_pip_installs_is_found_beside_the_running_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    need = PythonTool("no-such-daemon", "no-such-package")
+    advice = f"{tmp_path}/bin/python -m pip install no-such-package"
+    assert need.missing() == Lack(LackKind.OTHER, "needs no-such-daemon", advice)
+    program = tmp_path / "bin/no-such-daemon"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho it runs\n")
+    program.chmod(0o755)
+    assert need.missing() is None
+    assert commands.run("no-such-daemon") == "it runs\n"
 
 
 def test_a_crate_is_found_where_cargo_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
