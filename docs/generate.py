@@ -333,7 +333,20 @@ def names() -> str:
 
 
 #: What is no class and no function, and so has no docstring.
-OTHER_NAMES = {"FUSE": "The need of `/dev/fuse`.", "Place": "`Block` or `Directory`: what a layer stands on or gives."}
+OTHER_NAMES = {
+    "FUSE": "The need of `/dev/fuse`.",
+    "Place": "`Block` or `Directory`: what a layer stands on or gives.",
+    "MOUNT": "The `Items` of every mount.",
+    "FUSE_MOUNT": "The `Items` of every mount by FUSE.",
+    "FLAG": "In a layer's `grammar`: the option takes no value.",
+    "NUMBER": "In a layer's `grammar`: a number.",
+    "SIZE": "In a layer's `grammar`: a number with a unit.",
+    "KEYWORD": "In a layer's `grammar`: a name that the tool knows, with a level or a sign.",
+    "TEXT": "In a layer's `grammar`: a label, which is never opened.",
+    "NAME": "In a layer's `grammar`: the name of a file in the directory below.",
+    "INSIDE": "In a layer's `grammar`: a path that is looked up within the filesystem.",
+    "OUTSIDE": "In a layer's `grammar`: the option reaches outside of the stack, and is refused.",
+}
 
 WORKLOADS_HEAD = """\
 # Parameters of the ready-made steps

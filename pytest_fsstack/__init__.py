@@ -52,6 +52,21 @@ if TYPE_CHECKING:
         Stack,
         option,
     )
+    from pytest_fsstack.stack.words import (
+        FLAG,
+        FUSE_MOUNT,
+        INSIDE,
+        KEYWORD,
+        MOUNT,
+        NAME,
+        NUMBER,
+        OUTSIDE,
+        SIZE,
+        TEXT,
+        CommandLine,
+        Directories,
+        Items,
+    )
     from pytest_fsstack.units import format_quantity, format_size, parse_size
     from pytest_fsstack.workloads.base import workload
 
@@ -85,12 +100,26 @@ _PUBLIC = {
         "Stack",
         "option",
     ),
+    "stack.words": (
+        *("FLAG", "FUSE_MOUNT", "INSIDE", "KEYWORD", "MOUNT", "NAME", "NUMBER", "OUTSIDE", "SIZE", "TEXT"),
+        *("CommandLine", "Directories", "Items"),
+    ),
     "units": ("format_quantity", "format_size", "parse_size"),
     "workloads.base": ("workload",),
 }
 
 __all__ = [
+    "FLAG",
     "FUSE",
+    "FUSE_MOUNT",
+    "INSIDE",
+    "KEYWORD",
+    "MOUNT",
+    "NAME",
+    "NUMBER",
+    "OUTSIDE",
+    "SIZE",
+    "TEXT",
     "Backup",
     "Block",
     "BuildError",
@@ -99,13 +128,16 @@ __all__ = [
     "ChainResults",
     "Checked",
     "CommandError",
+    "CommandLine",
     "Corpus",
     "Crate",
     "DeviceMapper",
     "DeviceNode",
+    "Directories",
     "Directory",
     "Filesystem",
     "Grid",
+    "Items",
     "KernelCipher",
     "KernelFilesystem",
     "Lack",

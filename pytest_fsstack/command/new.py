@@ -63,7 +63,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import Directory, Layer, Need, Place, Site, option
+from pytest_fsstack import NAME, Directory, Layer, Need, Place, Site, option
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ class $Class(Layer):
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
-    # Its options, as in "$name(subdirectory='x')"; their types are checked.
+    # Its options, as in "$name(subdirectory='x')"; their types are checked, and text by its grammar.
+    grammar: ClassVar = {"subdirectory": NAME}
+
     subdirectory: str = option("$name", "the directory below that holds what is written")
 
     def needs(self) -> list[Need]:

@@ -14,9 +14,31 @@ from pytest_fsstack.layers.mapper import MAPPING, mapping
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, KernelCipher, Need, Root, Tool
 from pytest_fsstack.stack.model import Block, Checked, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
+from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Value
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
 
+#: Of cryptsetup; what the layer itself says of keys is not among them.
+_OPTIONS = CommandLine(
+    {
+        "--allow-discards --batch-mode -q --debug --debug-json --disable-external-tokens --disable-keyring": FLAG,
+        "--disable-locks --force-password --integrity-legacy-padding --integrity-no-journal --perf-high_priority": FLAG,
+        "--integrity-no-wipe --iv-large-sectors --perf-no_read_workqueue --perf-no_write_workqueue": FLAG,
+        "--perf-same_cpu_crypt --perf-submit_from_crypt_cpus --persistent --progress-json -r --readonly": FLAG,
+        "--serialize-memory-hard-pbkdf --shared --test-args --use-random --use-urandom -v --verbose": FLAG,
+        "--verify-passphrase -y --tcrypt-backup --tcrypt-hidden --tcrypt-system --veracrypt --hw-opal": FLAG,
+        "--align-payload --device-size -i --iter-time -s --key-size -S --key-slot --keyslot-key-size": SIZE,
+        "--luks2-keyslots-size --luks2-metadata-size -o --offset --pbkdf-force-iterations --pbkdf-memory": SIZE,
+        "--pbkdf-parallel --progress-frequency --sector-size -b --size -p --skip -t --timeout -T --tries": SIZE,
+        "-c --cipher -h --hash -I --integrity --keyslot-cipher --pbkdf --priority -M --type --uuid": KEYWORD,
+        "--label --subsystem": TEXT,
+        "-d --key-file --header --header-backup-file --volume-key-file --master-key-file --new-keyfile": OUTSIDE,
+        "--json-file --external-tokens-path --link-vk-to-keyring --volume-key-keyring --token-id": OUTSIDE,
+        "--token-only --token-type --key-description --new-key-description --active-name --refresh": OUTSIDE,
+    }
+)
+#: Ciphers as dm-crypt has them, which may hold commas: xchacha12,aes-adiantum-plain64.
+_CIPHER = Value(r"\w[\w:,()-]*")
 _WORKQUEUES = ("no_read_workqueue", "no_write_workqueue", "same_cpu_crypt", "submit_from_crypt_cpus")
 
 
@@ -28,6 +50,7 @@ class _Crypt(ToolLayer):
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
     tool: ClassVar = CRYPTSETUP
+    grammar: ClassVar = {"open": _OPTIONS, "cipher": _CIPHER}
 
     cipher: str = option("aes-xts-plain64", "cipher, as `cryptsetup --cipher` takes it, such as aes-cbc-essiv:sha256")
     key_size: int = option(512, "bits of the key; XTS halves it")
@@ -43,9 +66,9 @@ class _Crypt(ToolLayer):
 
     def check_options(self) -> None:
         if self.key_size <= 0 or self.key_size % 8:
-            raise OptionError("key_size", f"key_size must be a number of bits such as 256 or 512 (got {self.key_size})")
+            raise OptionError("key_size", f"must be a number of bits such as 256 or 512 (got {self.key_size})")
         if self.sector_size not in (None, 512, 1024, 2048, 4096):
-            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
+            raise OptionError("sector_size", f"must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
     @property
     def _cipher(self) -> list[str]:
@@ -66,6 +89,7 @@ class Luks(_Crypt):
     """
 
     name: ClassVar = "luks"
+    grammar: ClassVar = {**_Crypt.grammar, "format": _OPTIONS, "integrity": KEYWORD}
     example: ClassVar = "luks(cipher='serpent-xts-plain64', key_size=256) | ext4"
 
     type: str = option("luks2", "version of the header", choices=("luks1", "luks2"))
@@ -86,11 +110,11 @@ class Luks(_Crypt):
         if self.type == "luks1":
             for name in "sector_size", "integrity":
                 if getattr(self, name):
-                    raise OptionError(name, f"{name} needs luks2: luks1 has none")
+                    raise OptionError(name, "needs luks2: luks1 has none")
         if not self.integrity:
             for name in "journal", "wipe":
                 if not getattr(self, name):
-                    raise OptionError(name, f"{name} is an option of what `integrity` adds; give that as well")
+                    raise OptionError(name, "is an option of what `integrity` adds; give that as well")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)

@@ -12,7 +12,7 @@ import fcntl
 import os
 import shlex
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +24,21 @@ from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Too
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Limit, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
+from pytest_fsstack.stack.words import (
+    FLAG,
+    FUSE_MOUNT,
+    INSIDE,
+    KEYWORD,
+    KEYWORDS,
+    MOUNT,
+    NUMBER,
+    OUTSIDE,
+    SIZE,
+    TEXT,
+    CommandLine,
+    Grammar,
+    Items,
+)
 
 #: Frees what is preallocated to files that are closed, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS
 #: of fs/xfs/libxfs/xfs_fs.h, with its struct xfs_fs_eofblocks: version 1, no flags, all files).
@@ -46,6 +61,7 @@ class Filesystem(ToolLayer):
     gone: ClassVar[str] = ""
     #: The checker of the same package as mkfs, with the options by which it changes nothing; empty without one.
     checker: ClassVar[tuple[str, ...]] = ()
+    grammar: ClassVar[Mapping[str, Grammar]] = {"mkfs": CommandLine({}), "mount": MOUNT}
 
     mkfs: str = option("", "options of mkfs, verbatim")
     mount: str = option("", "mount options, verbatim")
@@ -60,12 +76,6 @@ class Filesystem(ToolLayer):
     def mount_words(self) -> list[str]:
         """The mount options."""
         return [self.mount] if self.mount else []
-
-    def check_options(self) -> None:
-        try:
-            shlex.split(self.mkfs)
-        except ValueError as error:
-            raise OptionError("mkfs", f"mkfs is not a command line: {error}") from None
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
         """The options for mkfs, with what layers above want."""
@@ -98,6 +108,27 @@ class _Ext(Filesystem):
     checker: ClassVar = ("e2fsck", "-f", "-n")
     #: Background initialisation after the mount would fall into the measurement (65 MB in the first 12 s, seen).
     extended: ClassVar = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-c -D -F -j -K -n -q -S -v -V": FLAG,
+                "-b -C -g -G -i -I -m -N -r": SIZE,
+                "-e -o -t -T -U": KEYWORD,
+                "-L -M": TEXT,
+                "-O -R": KEYWORDS,
+                "-J": Items({"device": OUTSIDE, "size fast_commit_size location": SIZE}),
+                "-E": Items({"encoding encoding_flags hash_seed quotatype root_owner root_perms": KEYWORD, "*": SIZE}),
+                "-d -l -z": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT
+        | {
+            "journal_dev journal_path": OUTSIDE,
+            "jqfmt usrjquota grpjquota prjquota": KEYWORD,
+            "commit resuid resgid sb inode_readahead_blks journal_ioprio max_batch_time min_batch_time": SIZE,
+            "debug_want_extra_isize init_itable max_dir_size_kb mb_optimize_scan auto_da_alloc": SIZE,
+        },
+    }
 
     def mkfs_words(self) -> list[str]:
         # mke2fs obeys the last -E only, so ours and the user's must become one.
@@ -113,7 +144,7 @@ class _Ext(Filesystem):
         _, given = _taken_out(self.mkfs_words(), "-O")
         for name in self.provides[feature]:
             if f"^{name}" in given:
-                raise OptionError("mkfs", f"mkfs={self.mkfs!r} forbids it: leave ^{name} out")
+                raise OptionError("mkfs", f"{self.mkfs!r} forbids it: leave ^{name} out")
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
         # mke2fs obeys the last -O only as well.
@@ -192,6 +223,17 @@ class Xfs(Filesystem):
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
     checker: ClassVar = ("xfs_repair", "-n")
     always: ClassVar = ("-q", "-f", "-K")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-f -K -N -q -V": FLAG,
+                "-L": TEXT,
+                "-b -d -i -l -m -n -r -s": Items({"name file logdev rtdev": OUTSIDE, "*": KEYWORD}),
+                "-c -p": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT | {"logdev rtdev": OUTSIDE, "allocsize inode64 logbufs logbsize sunit swidth": SIZE},
+    }
 
     def sync(self, place: Place) -> None:
         """Write everything out. Since Linux 5.14 a worker frees deleted files, and syncfs does not wait for it."""
@@ -219,15 +261,34 @@ class Btrfs(Filesystem):
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     checker: ClassVar = ("btrfs", "check", "--readonly")
     always: ClassVar = ("-q", "-f", "-K")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-f --force -K --nodiscard -M --mixed -q --quiet -v --verbose -V --version --help --shrink": FLAG,
+                "-A --alloc-start -b --byte-count -l --leafsize -n --nodesize -s --sectorsize": SIZE,
+                "-d --data -m --metadata --csum --checksum -U --uuid --device-uuid": KEYWORD,
+                "-O --features -R --runtime-features": KEYWORDS,
+                "-L --label": TEXT,
+                "-r --rootdir -u --subvol --inode-flags --reflink": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT
+        | {
+            "device": OUTSIDE,
+            "subvol": INSIDE,
+            "compress compress-force discard fatal_errors rescue space_cache": KEYWORD,
+            "check_int_print_mask max_inline metadata_ratio subvolid thread_pool": SIZE,
+        },
+        "compress": KEYWORD,
+    }
 
     compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
 
     def check_options(self) -> None:
-        super().check_options()
         if self.compress is not None:
             method, _, level = self.compress.partition(":")
             if method not in ("zlib", "lzo", "zstd") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"compress must be zlib, lzo or zstd (or zstd:3) (got {self.compress!r})")
+                raise OptionError("compress", f"must be zlib, lzo or zstd (or zstd:3) (got {self.compress!r})")
 
     def mount_words(self) -> list[str]:
         # Since Linux 6.2 it discards in the background where the device can.
@@ -251,6 +312,25 @@ class F2fs(Filesystem):
     checker: ClassVar = ("fsck.f2fs", "--dry-run")
     provides: ClassVar = {"encryption": ("encrypt",)}
     always: ClassVar = ("-q", "-f", "-t", "0")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-A -f -h -H -i -m -q -r -V": FLAG,
+                "-a -b -d -o -R -s -S -t -T -w -z -Z": SIZE,
+                "-C -e -E -g -O -U": KEYWORDS,
+                "-l": TEXT,
+                "-c": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT
+        | {
+            "active_logs checkpoint compress_log_size inline_xattr_size io_bits jqfmt reserve_root resgid resuid": SIZE,
+            "alloc_mode background_gc compress_algorithm compress_extension compress_mode discard_unit": KEYWORD,
+            "errors fault_injection fault_type fsync_mode memory nocompress_extension test_dummy_encryption": KEYWORD,
+            "grpjquota prjjquota usrjquota whint_mode": KEYWORD,
+        },
+        "compress": KEYWORD,
+    }
 
     compress: str | None = option(
         None,
@@ -259,13 +339,10 @@ class F2fs(Filesystem):
     )
 
     def check_options(self) -> None:
-        super().check_options()
         if self.compress is not None:
             method, _, level = self.compress.partition(":")
             if method not in ("lzo", "lz4", "zstd", "lzo-rle") or (level and not level.isdecimal()):
-                raise OptionError(
-                    "compress", f"compress must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got {self.compress!r})"
-                )
+                raise OptionError("compress", f"must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got {self.compress!r})")
 
     def mkfs_words(self) -> list[str]:
         features = ["-O", "extra_attr,compression"] if self.compress else []
@@ -294,6 +371,11 @@ class Nilfs2(Filesystem):
     }
     tool: ClassVar = Tool("mkfs.nilfs2", "nilfs-tools", {"dnf": "nilfs-utils", "pacman": "nilfs-utils"})
     always: ClassVar = ("-q", "-f", "-K")
+    grammar: ClassVar = {
+        "mkfs": CommandLine({"-c -f -h -K -n -q -v -V": FLAG, "-b -B -m -P": SIZE, "-L": TEXT, "-O": KEYWORDS}),
+        # At an unmount, mount.nilfs2 ends the process that `gcpid` names.
+        "mount": MOUNT | {"gcpid": OUTSIDE, "cp pp": NUMBER, "order": KEYWORD},
+    }
 
     def mount_words(self) -> list[str]:
         # mount.nilfs2 would start the cleaner as a daemon that outlives the session.
@@ -309,6 +391,10 @@ class Jfs(Filesystem):
     tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
     checker: ClassVar = ("fsck.jfs", "-n", "-f")
     always: ClassVar = ("-q",)
+    grammar: ClassVar = {
+        "mkfs": CommandLine({"-c -f -O -q -V": FLAG, "-b -s": SIZE, "-L": TEXT, "-j -J": OUTSIDE}),
+        "mount": MOUNT | {"resize": SIZE},
+    }
 
 
 @dataclass(frozen=True)
@@ -319,6 +405,18 @@ class Reiserfs(Filesystem):
     limits: ClassVar = _no_fallocate("reiserfs")
     tool: ClassVar = Tool("mkfs.reiserfs", "reiserfsprogs", {"dnf": "reiserfs-utils", "zypper": "reiserfs"})
     always: ClassVar = ("-q", "-ff")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-d --debug -f --force -q --quiet -V": FLAG,
+                "-b --block-size -o --journal-offset -s --journal-size -t --transaction-max-size --format": SIZE,
+                "-h --hash -u --uuid": KEYWORD,
+                "-l --label": TEXT,
+                "-B --badblocks -j --journal-device": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT | {"jdev": OUTSIDE, "alloc block-allocator hash jqfmt usrjquota grpjquota resize": KEYWORD},
+    }
     gone: ClassVar = "Linux 6.13 removed it"
 
 
@@ -331,15 +429,35 @@ class Bcachefs(Filesystem):
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
     checker: ClassVar = ("bcachefs", "fsck", "-n")
     always: ClassVar = ("-q", "-f")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-f --force -q --quiet -v --verbose -h --help --encrypted --no_passphrase --no_initialize": FLAG,
+                "-L --fs_label -l --label": TEXT,
+                "-U --uuid --compression --background_compression --data_checksum --metadata_checksum": KEYWORD,
+                "--str_hash --errors --data_allowed --foreground_target --background_target": KEYWORD,
+                "--metadata_target --promote_target": KEYWORD,
+                "--bucket --bucket_size --block_size --btree_node_size --superblock_size --fs_size --size": SIZE,
+                "--replicas --data_replicas --metadata_replicas --durability --discard": SIZE,
+                "--source --passphrase_file": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT
+        | {
+            "compression background_compression data_checksum metadata_checksum str_hash": KEYWORD,
+            "foreground_target background_target metadata_target promote_target": KEYWORD,
+            "journal_flush_delay journal_reclaim_delay replicas data_replicas metadata_replicas": SIZE,
+        },
+        "compress": KEYWORD,
+    }
 
     compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
 
     def check_options(self) -> None:
-        super().check_options()
         if self.compress is not None:
             method, _, level = self.compress.partition(":")
             if method not in ("lz4", "gzip", "zstd") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"compress must be lz4, gzip or zstd (or zstd:3) (got {self.compress!r})")
+                raise OptionError("compress", f"must be lz4, gzip or zstd (or zstd:3) (got {self.compress!r})")
 
     def mkfs_words(self) -> list[str]:
         discard = [] if "discard" in self.mkfs else ["--discard=0"]
@@ -359,6 +477,17 @@ class Exfat(Filesystem):
     tool: ClassVar = Tool("mkfs.exfat", "exfatprogs")
     checker: ClassVar = ("fsck.exfat", "-n")
     always: ClassVar = ()
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-f --full-format -h --help --pack-bitmap -q --quiet -v --verbose -V --version": FLAG,
+                "-b --boundary-align -c --cluster-size -s --sector-size": SIZE,
+                "-U --volume-guid": KEYWORD,
+                "-L --volume-label -n": TEXT,
+            }
+        ),
+        "mount": MOUNT | {"allow_utime time_offset": NUMBER},
+    }
 
 
 @dataclass(frozen=True)
@@ -375,6 +504,19 @@ class Vfat(Filesystem):
     checker: ClassVar = ("fsck.vfat", "-n")
     #: On a whole disk it would otherwise write a partition table into its boot sector.
     always: ClassVar = ("-I", "--mbr=no")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-a -A -c -I -v --mbr --invariant --help": FLAG,
+                "-b -D -f -F -h -i -M -r -R -s -S --codepage --offset": SIZE,
+                "-g": TEXT,
+                "-n": TEXT,
+                "--variant": KEYWORD,
+                "-C -l -m": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT | {"allow_utime check fat nfs shortname time_offset tz": KEYWORD},
+    }
 
 
 _MKNTFS = Tool("mkntfs", "ntfs-3g", {"dnf": "ntfsprogs", "zypper": "ntfsprogs"})
@@ -391,6 +533,19 @@ class Ntfs(Filesystem):
     tool: ClassVar = _MKNTFS
     #: Without -f it writes zeros over the whole device first.
     always: ClassVar = ("-q", "-F", "-f")
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-C --enable-compression -f --fast -F --force -h --help -I --no-indexing -l --license": FLAG,
+                "-n --no-action -q --quiet -Q --quick -T --zero-time -U --with-uuid -v --verbose -V --version": FLAG,
+                "--debug": FLAG,
+                "-c --cluster-size -g --volume-guid -H --heads -p --partition-start -s --sector-size": SIZE,
+                "-S --sectors-per-track -z --mft-zone-multiplier": SIZE,
+                "-L --label": TEXT,
+            }
+        ),
+        "mount": MOUNT | {"windows_names": KEYWORD},
+    }
 
     compress: bool = option(False, "compress all files")
 
@@ -410,6 +565,10 @@ class Ntfs3g(Ntfs):
         Limit.MODES: "ntfs-3g(8): all files are the user's, unless mounted with `permissions`",
     }
     caches: ClassVar = True
+    grammar: ClassVar = {
+        **Ntfs.grammar,
+        "mount": FUSE_MOUNT | {"usermapping": OUTSIDE, "locale streams_interface": KEYWORD, "max_read": NUMBER},
+    }
 
     def needs(self) -> list[Need]:
         tools = [self.program, self.beside(_NTFS_3G)]
@@ -437,6 +596,7 @@ class Tmpfs(Layer):
     volatile: ClassVar = True
     takes: ClassVar = (Block, Directory)
     gives: ClassVar = Directory
+    grammar: ClassVar = {"mount": MOUNT | {"huge mpol": KEYWORD}}
 
     mount: str = option("", "mount options, verbatim, such as size=2G")
 

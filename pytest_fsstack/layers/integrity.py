@@ -13,9 +13,24 @@ from pytest_fsstack.layers.mapper import MAPPING, mapping
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.stack.model import Block, Checked, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
+from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
 
+#: Of integritysetup.
+_OPTIONS = CommandLine(
+    {
+        "--allow-discards --batch-mode -q --debug --integrity-legacy-padding --integrity-legacy-hmac": FLAG,
+        "--integrity-legacy-recalculate --integrity-no-journal -D --integrity-bitmap-mode -B --no-wipe": FLAG,
+        "--integrity-recalculate --integrity-recalculate-reset --integrity-recovery-mode -R --integrity-inline": FLAG,
+        "--progress-json -v --verbose --wipe": FLAG,
+        "--bitmap-flush-time --bitmap-sectors-per-bit --buffer-sectors --device-size --integrity-key-size": SIZE,
+        "--interleave-sectors --journal-commit-time --journal-crypt-key-size --journal-integrity-key-size": SIZE,
+        "--journal-size -j --journal-watermark --progress-frequency --sector-size -s --size -b --tag-size -t": SIZE,
+        "--integrity -I --journal-integrity --journal-crypt": KEYWORD,
+        "--data-device --integrity-key-file --journal-integrity-key-file --journal-crypt-key-file": OUTSIDE,
+    }
+)
 _MODES = {"journal": [], "bitmap": ["--integrity-bitmap-mode"], "none": ["--integrity-no-journal"]}
 #: Bytes of the random key of a keyed checksum.
 _KEY = 32
@@ -35,6 +50,7 @@ class Integrity(ToolLayer):
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
     tool: ClassVar = INTEGRITYSETUP
+    grammar: ClassVar = {"integrity": KEYWORD, "format": _OPTIONS, "open": _OPTIONS}
 
     integrity: str = option(
         "crc32c", "checksum, as `integritysetup --integrity` takes it: sha256, xxhash64, hmac-sha256"
@@ -56,9 +72,9 @@ class Integrity(ToolLayer):
 
     def check_options(self) -> None:
         if self.tag_size is not None and self.tag_size <= 0:
-            raise OptionError("tag_size", f"tag_size must be a number of bytes such as 4 or 32 (got {self.tag_size})")
+            raise OptionError("tag_size", f"must be a number of bytes such as 4 or 32 (got {self.tag_size})")
         if self.sector_size not in (None, 512, 1024, 2048, 4096):
-            raise OptionError("sector_size", f"sector_size must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
+            raise OptionError("sector_size", f"must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)

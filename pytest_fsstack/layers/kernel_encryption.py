@@ -27,6 +27,7 @@ from pytest_fsstack.machine.needs import (
     not_in_kernel,
 )
 from pytest_fsstack.stack.model import Directory, Layer, Limit, OptionError, Place, Site, option
+from pytest_fsstack.stack.words import KEYWORD, MOUNT, NUMBER, OUTSIDE, CommandLine
 
 KEYCTL = Tool("keyctl", "keyutils")
 XFS_IO = Tool("xfs_io", "xfsprogs")
@@ -98,6 +99,10 @@ class Ecryptfs(Layer):
     name_max: ClassVar = 143
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
+    grammar: ClassVar = {
+        "cipher": KEYWORD,
+        "mount": MOUNT | {"passphrase_passwd_file passwd_file key keyfile": OUTSIDE, "ecryptfs*": KEYWORD},
+    }
 
     cipher: str = option("aes", "cipher, as the mount option ecryptfs_cipher takes it: aes, blowfish, des3_ede, ...")
     key_bytes: int = option(16, "bytes of a file's key, such as 16, 24 or 32 for aes")
@@ -110,9 +115,7 @@ class Ecryptfs(Layer):
 
     def check_options(self) -> None:
         if not 0 < self.key_bytes <= 64:
-            raise OptionError(
-                "key_bytes", f"key_bytes must be a number of bytes such as 16 or 32 (got {self.key_bytes})"
-            )
+            raise OptionError("key_bytes", f"must be a number of bytes such as 16 or 32 (got {self.key_bytes})")
 
     def create(self, below: Place, site: Site) -> None:
         self._ciphertext(below).mkdir()
@@ -208,6 +211,7 @@ class Fscrypt(Layer):
     wants: ClassVar = ("encryption",)
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
+    grammar: ClassVar = {"policy": CommandLine({"-v": NUMBER, "-c -f -n -s": KEYWORD})}
 
     contents: str = option("AES-256-XTS", "how contents are encrypted", choices=_FOR_CONTENTS)
     filenames: str | None = option(

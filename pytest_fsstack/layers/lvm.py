@@ -16,6 +16,7 @@ from pytest_fsstack.machine import commands, directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 from pytest_fsstack.units import parse_size
 
 _TARGETS = {"linear": "linear", "striped": "striped", "thin": "thin-pool", "snapshot": "snapshot"}
@@ -50,6 +51,41 @@ backup {{
 }}
 """
 
+
+#: Options of all commands of LVM: what gives it other devices than those of its configuration is refused.
+_COMMON: Mapping[str, Grammar] = {
+    "-d --debug -f --force -h --help --longhelp --nohints --nolocking -q --quiet -t --test -v --verbose": FLAG,
+    "--version -y --yes": FLAG,
+    "-A --autobackup --alloc --driverloaded --reportformat -Z --zero": KEYWORD,
+    "--bootloaderareasize --dataalignment --dataalignmentoffset --labelsector --metadatacopies --metadatasize": SIZE,
+    "--pvmetadatacopies --setphysicalvolumesize --vgmetadatacopies": SIZE,
+    "--addtag": TEXT,
+    "--commandprofile --config --configtype --devices --devicesfile --journal --lockopt --metadataprofile": OUTSIDE,
+    "--profile --restorefile --select -S --systemid --locktype": OUTSIDE,
+}
+_PVCREATE = CommandLine({**_COMMON, "--norestorefile": FLAG, "-M --metadatatype --metadataignore -u --uuid": KEYWORD})
+_VGCREATE = CommandLine(
+    {
+        **_COMMON,
+        "--shared": FLAG,
+        "-l --maxlogicalvolumes -p --maxphysicalvolumes -s --physicalextentsize": SIZE,
+        "-c --clustered -M --metadatatype --setautoactivation": KEYWORD,
+    }
+)
+_LVCREATE = CommandLine(
+    {
+        **_COMMON,
+        "-H --cache -K --ignoreactivationskip --ignoremonitoring --nosync --noudevsync -s --snapshot -T --thin": FLAG,
+        "-c --chunksize --cachesize -l --extents -i --stripes -I --stripesize -L --size -m --mirrors": SIZE,
+        "--maxrecoveryrate --minrecoveryrate -j --major --minor --poolmetadatasize -R --regionsize": SIZE,
+        "--raidintegrityblocksize -V --virtualsize": SIZE,
+        "-a --activate -C --contiguous -k --setactivationskip -M --persistent -p --permission -r --readahead": KEYWORD,
+        "--cachemetadataformat --cachemode --cachepolicy --cachesettings --compression --deduplication": KEYWORD,
+        "--discards --errorwhenfull --mirrorlog --monitor -n --name --poolmetadataspare --raidintegrity": KEYWORD,
+        "--raidintegritymode --setautoactivation --thinpool --type --vdosettings -W --wipesignatures": KEYWORD,
+        "--cachedevice --cachepool --cachevol --pooldatasize --poolmetadata --vdopool": OUTSIDE,
+    }
+)
 
 DEV = Path("/dev")
 
@@ -103,6 +139,13 @@ class Lvm(Layer):
     name: ClassVar = "lvm"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
+    grammar: ClassVar = {
+        "pvcreate": _PVCREATE,
+        "vgcreate": _VGCREATE,
+        "lvcreate": _LVCREATE,
+        "extents": SIZE,
+        "virtual_size": SIZE,
+    }
 
     kind: str = option("linear", "what the volume is", choices=tuple(_TARGETS))
     stripes: int | None = option(None, "number of stripes of a striped volume; by default 2")
@@ -136,13 +179,13 @@ class Lvm(Layer):
         for name, kinds in belongs.items():
             if name in self.given_options and self.kind not in kinds:
                 wanted = " or ".join(f"kind='{kind}'" for kind in kinds)
-                raise OptionError(name, f"{name} goes with {wanted}")
+                raise OptionError(name, f"goes with {wanted}")
         if self.stripes is not None and not 1 < self.stripes <= 128:
-            raise OptionError("stripes", f"stripes must be a number from 2 to 128 (got {self.stripes})")
+            raise OptionError("stripes", f"must be a number from 2 to 128 (got {self.stripes})")
         for name in "stripe_size", "chunk_size":
             size = getattr(self, name)
             if size is not None and (size < 4096 or size % 4096):
-                raise OptionError(name, f"{name} must be a number of bytes such as 65536 (got {size})")
+                raise OptionError(name, f"must be a number of bytes such as 65536 (got {size})")
         if self.virtual_size:
             try:
                 parse_size(self.virtual_size)

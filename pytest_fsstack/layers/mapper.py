@@ -20,6 +20,7 @@ from pytest_fsstack.machine import blockdev, commands, journal, processes
 from pytest_fsstack.machine.journal import Facts, Kind
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
 from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.words import KEYWORD, SIZE, Words
 from pytest_fsstack.units import parse_size
 
 #: Bytes; all that the device-mapper counts is in these.
@@ -190,6 +191,7 @@ class Linear(Layer):
     name: ClassVar = "linear"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
+    grammar: ClassVar = {"offset": SIZE, "size": SIZE}
 
     offset: str = option("0", "where it begins, such as 1M; with 512 nothing above is aligned to the device's blocks")
     size: str = option("", "how long it is, such as 4G; by default it ends where the device below does")
@@ -204,7 +206,7 @@ class Linear(Layer):
             except ValueError as error:
                 raise OptionError(name, str(error)) from None
             if size % SECTOR or (name == "size" and not size):
-                raise OptionError(name, f"{name} must be a multiple of 512 bytes (got {text})")
+                raise OptionError(name, f"must be a multiple of 512 bytes (got {text})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
@@ -240,7 +242,7 @@ class Delay(Layer):
     def check_options(self) -> None:
         for name in "read", "write", "flush":
             if (getattr(self, name) or 0) < 0:
-                raise OptionError(name, f"{name} must be a number of milliseconds (got {getattr(self, name)})")
+                raise OptionError(name, f"must be a number of milliseconds (got {getattr(self, name)})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)
@@ -267,6 +269,7 @@ class Flakey(Layer):
     name: ClassVar = "flakey"
     takes: ClassVar = (Block,)
     gives: ClassVar = Block
+    grammar: ClassVar = {"features": Words(KEYWORD)}
 
     up: int = option(60, "seconds during which it works")
     down: int = option(5, "seconds during which it does not")
@@ -280,11 +283,11 @@ class Flakey(Layer):
     def check_options(self) -> None:
         for name in "up", "down":
             if getattr(self, name) < 0:
-                raise OptionError(name, f"{name} must be a number of seconds (got {getattr(self, name)})")
+                raise OptionError(name, f"must be a number of seconds (got {getattr(self, name)})")
         if not self.up + self.down:
             raise OptionError("down", "up and down cannot both be 0")
         if self.drop_writes and self.error_writes:
-            raise OptionError("error_writes", "error_writes does not go with drop_writes")
+            raise OptionError("error_writes", "does not go with drop_writes")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)

@@ -13,6 +13,7 @@ from pytest_fsstack.layers import loopback
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
 from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
 from pytest_fsstack.units import parse_size
 
 
@@ -85,12 +86,15 @@ class Overlay(Layer):
     example: ClassVar = "ext4 | overlay(lower='/usr')"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
+    grammar: ClassVar = {
+        "lower": Directories(),
+        "mount": MOUNT | {"lowerdir* upperdir* workdir* datadir*": OUTSIDE, "index metacopy nfs_export xino": KEYWORD},
+    }
 
     lower: str = option(
         "",
         "the directory that shows through, or several with colons between, the topmost first: absolute, or a name in "
         "the directory below; by default an empty one",
-        directories=True,
     )
     mount: str = option("", "further mount options, verbatim, such as metacopy=on")
 
@@ -100,9 +104,7 @@ class Overlay(Layer):
     def check_options(self) -> None:
         for path in self._lower:
             if not Path(path).is_absolute() and (path in (".", "..", "overlay") or "/" in path):
-                raise OptionError(
-                    "lower", f"lower must be absolute, or a name for a directory in the one below (got {path})"
-                )
+                raise OptionError("lower", f"must be absolute, or a name for a directory in the one below (got {path})")
 
     @property
     def _lower(self) -> list[str]:
@@ -141,6 +143,7 @@ class Loop(Layer):
     example: ClassVar = "ext4 | loop(size='2G') | luks | ext4"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Block
+    grammar: ClassVar = {"size": SIZE}
 
     size: str = option("", "size of the sparse file, such as 2G; by default 90 % of what is free")
     direct_io: bool = option(True, "bypass the page cache of the filesystem below, if it can")

@@ -46,7 +46,7 @@ class Raid(Layer):
 
     def check_options(self) -> None:
         if self.level not in _LEVELS:
-            raise OptionError("level", f"level must be 0, 1, 5, 6 or 10 (got {self.level})")
+            raise OptionError("level", f"must be 0, 1, 5, 6 or 10 (got {self.level})")
         least = _LEVELS[self.level][1]
         if self._count < least or self._count > 253:
             raise OptionError("devices", f"level {self.level} takes {least} to 253 devices (got {self.devices})")
@@ -56,7 +56,7 @@ class Raid(Layer):
             if self.level == 1:
                 raise OptionError("chunk_size", "level 1 has no chunks")
             if self.chunk_size < 4096 or self.chunk_size & (self.chunk_size - 1):
-                raise OptionError("chunk_size", f"chunk_size must be a power of 2 from 4096 on (got {self.chunk_size})")
+                raise OptionError("chunk_size", f"must be a power of 2 from 4096 on (got {self.chunk_size})")
 
     @property
     def _count(self) -> int:

@@ -55,7 +55,7 @@ class Recorded(Layer):
 
     def check_options(self) -> None:
         if self.sector not in (512, 4096):
-            raise OptionError("sector", f"sector must be 512 or 4096 (got {self.sector})")
+            raise OptionError("sector", f"must be 512 or 4096 (got {self.sector})")
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)

@@ -15,6 +15,7 @@ from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.stack.model import Checked, Directory, Limit, OptionError, Place, Site, option
 from pytest_fsstack.stack.program import ToolLayer
+from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
 FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
 
@@ -90,6 +91,21 @@ class _Fuse(ToolLayer):
         return below.path / self.stores
 
 
+#: Options of gocryptfs, which it also takes in the list of its -o.
+_GOCRYPTFS: Mapping[str, Grammar] = {
+    "-acl -aessiv -allow_other -d -debug -deterministic-names -dev -nodev -devrandom -exec -noexec -f -fg": FLAG,
+    "-forcedecode -fusedebug -h -help -hh -hkdf -kernel_cache -longnames -nofail -nonempty -noprealloc": FLAG,
+    "-nosuid -nosyslog -one-file-system -openssl -plaintextnames -q -quiet -raw64 -reverse -ro -rw": FLAG,
+    "-serialize_reads -sharedstorage -suid -version -wpanic -xchacha -zerokey": FLAG,
+    "-force_owner -i -idle -longnamemax -scryptn": SIZE,
+    "-badname -context -e -exclude -ew -exclude-wildcard -fsname": TEXT,
+    "-ko": FUSE_MOUNT,
+    "-config -cpuprofile -ctlsock -exclude-from -ef -extpass -fido2 -fsck -info -init -masterkey": OUTSIDE,
+    "-memprofile -notifypid -passfile -passwd -speed -trace": OUTSIDE,
+}
+_GOCRYPTFS_LIST = FUSE_MOUNT | {names.replace(" -", " ")[1:]: form for names, form in _GOCRYPTFS.items()}
+
+
 @dataclass(frozen=True)
 class Gocryptfs(_Fuse):
     """gocryptfs: file contents in AES-GCM, names in AES-EME.
@@ -106,6 +122,8 @@ class Gocryptfs(_Fuse):
         Limit.HOLES: "gocryptfs, internal/fusefrontend/file_allocate_truncate.go: only modes 0 and 1 of fallocate"
     }
 
+    grammar: ClassVar = dict.fromkeys(("init", "mount"), CommandLine({**_GOCRYPTFS, "-o": _GOCRYPTFS_LIST}))
+
     aessiv: bool = option(False, "AES-SIV instead of AES-GCM; `reverse` has it always")
     xchacha: bool = option(False, "XChaCha20-Poly1305 instead of AES-GCM; not with `reverse`")
     plaintextnames: bool = option(False, "leave file names unencrypted")
@@ -116,7 +134,7 @@ class Gocryptfs(_Fuse):
     def check_options(self) -> None:
         if self.xchacha and (self.reverse or self.aessiv):
             other = "reverse" if self.reverse else "aessiv"
-            raise OptionError("xchacha", f"xchacha does not go with {other}, which means AES-SIV")
+            raise OptionError("xchacha", f"does not go with {other}, which means AES-SIV")
 
     def create(self, below: Place, site: Site) -> None:
         if not self.reverse:
@@ -161,6 +179,19 @@ class Encfs(_Fuse):
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate")
     #: encfs(1) says 176 for names that are encrypted in blocks, and refuses one of 176.
     name_max: ClassVar = 175
+    grammar: ClassVar = {
+        "mount": CommandLine(
+            {
+                "-d --fuse-debug -f -H -s --anykey --forcedecode --insecure --no-default-flags --nocache": FLAG,
+                "--nodatacache --noattrcache --public --require-macs --reverse --reversewrite --standard": FLAG,
+                "--paranoia -S --stdinpass -v --verbose -V --version": FLAG,
+                "-i --idle": NUMBER,
+                "-t --syslogtag": TEXT,
+                "-o": FUSE_MOUNT,
+                "-c --config --extpass -m --ondemand --delaymount -u --unmount": OUTSIDE,
+            }
+        )
+    }
 
     mode: str = option("standard", "the preset that a new filesystem gets", choices=("standard", "paranoia"))
     mount: str = option("", "further options of encfs, verbatim")
@@ -206,6 +237,21 @@ class Cryfs(_Fuse):
         Limit.ATTRIBUTES: "its issue 113",
         Limit.ALLOCATION: "src/fspp/fuse/Fuse.cpp: no fallocate",
         Limit.HOLES: "src/fspp/fuse/Fuse.cpp: no fallocate",
+    }
+
+    grammar: ClassVar = {
+        "cipher": KEYWORD,
+        "mount": CommandLine(
+            {
+                "-f --foreground -h --help --allow-integrity-violations --allow-filesystem-upgrade": FLAG,
+                "--allow-replaced-filesystem --create-missing-basedir --create-missing-mountpoint": FLAG,
+                "--show-ciphers --version": FLAG,
+                "--blocksize --unmount-idle": NUMBER,
+                "--cipher --missing-block-is-integrity-violation": KEYWORD,
+                "-o --fuse-option": FUSE_MOUNT,
+                "-c --config --logfile": OUTSIDE,
+            }
+        ),
     }
 
     cipher: str | None = option(None, "cipher, one of `cryfs --show-ciphers`; by default cryfs's choice")
@@ -257,6 +303,26 @@ class Securefs(_Fuse):
     }
     #: Of format 4, whose names are those of files below in SIV and base 32 (its issue 84).
     name_max: ClassVar = 143
+    grammar: ClassVar = {
+        "init": CommandLine(
+            {
+                "--store_time --uid-override -h --help --version": FLAG,
+                "--max-padding --block-size --format -r --rounds --iv-size --argon2-t --argon2-m-mb --argon2-p": NUMBER,
+                "--pbkdf --case --uninorm": KEYWORD,
+                "--askpass --keyfile --pass --config --ignore_rest": OUTSIDE,
+            }
+        ),
+        "mount": CommandLine(
+            {
+                "--skip-dot-dot --noflock -s --single --trace -v --verbose -x --noxattr --insecure --help": FLAG,
+                "--attr-timeout": NUMBER,
+                "--fsname --fssubtype": TEXT,
+                "--normalization": KEYWORD,
+                "-o --opt": FUSE_MOUNT,
+                "--askpass --keyfile --pass --config --log -b --background --ignore_rest": OUTSIDE,
+            }
+        ),
+    }
 
     format: int | None = option(
         None, "version of the format: 1 and 2 hide the directories, 3 also keeps times, 4 (default) stores file by file"
@@ -267,7 +333,7 @@ class Securefs(_Fuse):
 
     def check_options(self) -> None:
         if self.format is not None and self.format not in range(1, 5):
-            raise OptionError("format", f"format must be 1, 2, 3 or 4 (got {self.format})")
+            raise OptionError("format", f"must be 1, 2, 3 or 4 (got {self.format})")
 
     def create(self, below: Place, site: Site) -> None:
         self.ciphertext(below).mkdir()

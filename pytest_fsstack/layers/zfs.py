@@ -14,7 +14,8 @@ from pytest_fsstack.machine import commands, directories, journal, mounts, proce
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Limit, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Limit, Place, Site, option
+from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine, Items
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
 #: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
@@ -70,6 +71,29 @@ class Zfs(Layer):
     gives: ClassVar = Directory
     #: The kernel can drop neither the cache of the daemon nor all of that of OpenZFS.
     caches: ClassVar = True
+    grammar: ClassVar = {
+        "mkfs": CommandLine(
+            {
+                "-d -f -n": FLAG,
+                "-o": Items({"altroot cachefile compatibility": OUTSIDE, "comment": TEXT, "*": KEYWORD}),
+                "-O": Items({"keylocation mountpoint sharenfs sharesmb": OUTSIDE, "*": KEYWORD}),
+                "-t": KEYWORD,
+                "-m -R": OUTSIDE,
+            }
+        ),
+        "mount": MOUNT | {"mountpoint": OUTSIDE},
+        "daemon": CommandLine(
+            {
+                "-n --no-daemon --no-kstat-mount --disable-block-cache --disable-page-cache -h --help": FLAG,
+                "--log-uberblocks --zfs-prefetch-disable -x --enable-xattr": FLAG,
+                "-a --fuse-attr-timeout -e --fuse-entry-timeout -m --max-arc-size --stack-size": SIZE,
+                "-u --min-uberblock-txg -v --vdev-cache-size": SIZE,
+                "-o --fuse-mount-options": FUSE_MOUNT,
+                "-p --pidfile": OUTSIDE,
+            }
+        ),
+        "compress": KEYWORD,
+    }
 
     compress: str | None = option(None, "compression, such as lz4, gzip-6 or zstd-3, as the installed ZFS has them")
     mkfs: str = option("", "options of `zpool create`, verbatim, such as '-o ashift=12 -O recordsize=16K'")
@@ -82,13 +106,6 @@ class Zfs(Layer):
         # Debian's is the one that is still packaged.
         tools = [Tool(tool, "zfs-fuse") for tool in ("zfs-fuse", "zpool", "zfs")]
         return [Root("mounting"), FUSE, *tools]
-
-    def check_options(self) -> None:
-        for name in "mkfs", "daemon":
-            try:
-                shlex.split(getattr(self, name))
-            except ValueError as error:
-                raise OptionError(name, f"{name} is not a command line: {error}") from None
 
     def create(self, below: Place, site: Site) -> None:
         assert isinstance(below, Block)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pytest_fsstack.machine import blockdev, commands, outside
+from pytest_fsstack.machine import blockdev, commands
 from pytest_fsstack.machine.journal import Journal, Kind
 from pytest_fsstack.machine.needs import Need
 from pytest_fsstack.machine.tuning import Queue
-from pytest_fsstack.stack import spec
+from pytest_fsstack.stack import spec, words
 from pytest_fsstack.stack.spec import SpecError
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -161,12 +161,9 @@ class Checked(typing.NamedTuple):
     said: str
 
 
-def option(default: object, doc: str, *, choices: tuple[str, ...] = (), directories: bool = False) -> typing.Any:
-    """A layer's option: its default, what it does, the values it may have (any, where none are given).
-
-    `directories` is for an option that names directories of the machine, which no other may.
-    """
-    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "directories": directories})
+def option(default: object, doc: str, *, choices: tuple[str, ...] = ()) -> typing.Any:
+    """A layer's option: its default, what it does, the values it may have (any, where none are given)."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices})
 
 
 class Limit(enum.Enum):
@@ -213,6 +210,9 @@ class Layer:
     #: The directory with files of its own in which it keeps what it is given, relative to the place below; empty if it
     #: leaves the storing to what is below. `bit_rot` flips bytes of these files.
     stores: ClassVar[str] = ""
+    #: What the words of a text option may be, by the option's name; all words of other options are looked up. What is
+    #: one of `choices`, or the default, is not.
+    grammar: ClassVar[Mapping[str, words.Grammar]] = {}
     #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
     example: ClassVar[str] = ""
 
@@ -261,17 +261,18 @@ class Layer:
         It is asked when the stack is read, and again when the layer is made or opened: what a word leads to may be
         there only then. `own` are the numbers of the stack's devices: after ``mkfs -L data``, data leads to one.
         """
-        for name in self.options():
-            for text in _texts(getattr(self, name)):
+        for name, value in self.given_options.items():
+            for text in _texts(value):
                 self.check_text(name, text, own)
 
     def check_text(self, name: str, text: str, own: Container[str] = ()) -> None:
         """Raise `OptionError` if one text of an option leads out of the stack."""
-        directories = self.options()[name].metadata.get("directories", False)
-        if found := outside.reached(text, directories, own):
-            raise OptionError(
-                name, f"{name} reaches {found}; a stack may write to the device below it and to nothing else"
-            )
+        if self.options()[name].metadata.get("choices"):
+            return
+        try:
+            words.check(self.grammar.get(name, words.LOOKED_UP), text, own)
+        except words.WordError as error:
+            raise OptionError(name, str(error)) from None
 
     def check_wanted(self, feature: str) -> None:
         """Raise `OptionError` if this layer cannot be made with what a layer above `wants`."""
@@ -344,7 +345,7 @@ class OptionError(ValueError):
 
     def __init__(self, option: str, message: str) -> None:
         self.option = option
-        super().__init__(message)
+        super().__init__(f"{option}: {message}" if option else message)
 
 
 # -- devices -----------------------------------------------------------------------------------------------------------
@@ -477,7 +478,7 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
             valid = ", ".join(options) or "none"
             raise SpecError(f"{call.name} has no option {given.name!r}; it has: {valid}", text, given.start, given.end)
         if problem := _wrong_value(given.value, types[given.name], options[given.name].metadata.get("choices")):
-            raise SpecError(f"{call.name}: {given.name} {problem}", text, given.start, given.end)
+            raise SpecError(f"{call.name}: {given.name}: {problem}", text, given.start, given.end)
     layer = cls(**{given.name: given.value for given in call.options})
     try:
         layer.check_options()

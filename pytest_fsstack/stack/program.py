@@ -48,7 +48,7 @@ class ToolLayer(Layer):
         if name != "binary":
             super().check_text(name, text, own)
         elif problem := self._problem(text):
-            raise OptionError(name, f"binary {problem} (got {text!r})")
+            raise OptionError(name, f"{problem} (got {text!r})")
 
     def _problem(self, path: str) -> str | None:
         if not path:

@@ -18,6 +18,7 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import Device, Directory, Layer, Place, Site, Stack
+from pytest_fsstack.stack.words import KEYWORD
 
 LOOP = LoopDevice(1 << 30)
 
@@ -142,6 +143,8 @@ class _Rude(Layer):
     name: ClassVar = "rude"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
+    grammar: ClassVar = {"how": KEYWORD}
+
     how: str = ""
 
     def create(self, below: Place, site: Site) -> None:

@@ -7,7 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import FUSE, Directory, Layer, Need, Place, Root, Site, Tool, option, run, served
+from pytest_fsstack import (
+    FUSE,
+    FUSE_MOUNT,
+    KEYWORD,
+    OUTSIDE,
+    Directory,
+    Layer,
+    Need,
+    Place,
+    Root,
+    Site,
+    Tool,
+    option,
+    run,
+    served,
+)
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,7 @@ class Mergerfs(Layer):
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
     caches: ClassVar = True
+    grammar: ClassVar = {"mount": FUSE_MOUNT | {"branches": OUTSIDE, "*": KEYWORD}}
 
     branches: int = option(2, "how many directories are pooled")
     # By default it fills no directory that has less than 4 GiB left, and a loop device may have that from the start.

@@ -227,11 +227,11 @@ def test_zfs_needs_what_its_kind_has(fuse: bool, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("f2fs(compress='gzip')", "compress must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got 'gzip')"),
+        ("f2fs(compress='gzip')", "compress: must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got 'gzip')"),
         ("f2fs(compress='zstd:best')", "got 'zstd:best'"),
-        ("bcachefs(compress='lzo')", "compress must be lz4, gzip or zstd (or zstd:3) (got 'lzo')"),
-        ("zfs(mkfs='\"')", "mkfs is not a command line"),
-        ("zfs(daemon='\"')", "daemon is not a command line"),
+        ("bcachefs(compress='lzo')", "compress: must be lz4, gzip or zstd (or zstd:3) (got 'lzo')"),
+        ("zfs(mkfs='\"')", "mkfs: not a command line"),
+        ("zfs(daemon='\"')", "daemon: not a command line"),
     ],
 )
 def test_options_that_make_no_sense_are_told(text: str, message: str) -> None:

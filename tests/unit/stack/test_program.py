@@ -62,15 +62,18 @@ def test_the_id_has_what_the_path_tells(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gocryptfs(binary='./gocryptfs')", "binary must be an absolute path, or a name that is looked up in PATH"),
-        ("gocryptfs(binary='bin/gocryptfs')", "binary must be an absolute path, or a name that is looked up in PATH"),
-        ("gocryptfs(binary='/x\\n/gocryptfs')", "binary must be an absolute path, or a name that is looked up in PATH"),
-        ("gocryptfs(binary='/bin/sh')", "binary must name a file whose name begins with gocryptfs (got '/bin/sh')"),
-        ("gocryptfs(binary='/opt/gocryptfs-2.4/')", "binary must name a file whose name begins with gocryptfs"),
-        ("ext4(binary='sh', mkfs='-c true')", "binary must name a file whose name begins with mkfs.ext4 (got 'sh')"),
-        ("ext4(binary='/sbin/mkfs.xfs')", "binary must name a file whose name begins with mkfs.ext4"),
-        ("ext4(mkfs='-z /opt/e2fsprogs/mkfs.ext4')", "ext4: mkfs reaches the path /opt/e2fsprogs/mkfs.ext4"),
-        ("gocryptfs(mount='-config /opt/gocryptfs-2.4/gocryptfs')", "gocryptfs: mount reaches the path /opt/"),
+        ("gocryptfs(binary='./gocryptfs')", "binary: must be an absolute path, or a name that is looked up in PATH"),
+        ("gocryptfs(binary='bin/gocryptfs')", "binary: must be an absolute path, or a name that is looked up in PATH"),
+        (
+            "gocryptfs(binary='/x\\n/gocryptfs')",
+            "binary: must be an absolute path, or a name that is looked up in PATH",
+        ),
+        ("gocryptfs(binary='/bin/sh')", "binary: must name a file whose name begins with gocryptfs (got '/bin/sh')"),
+        ("gocryptfs(binary='/opt/gocryptfs-2.4/')", "binary: must name a file whose name begins with gocryptfs"),
+        ("ext4(binary='sh', mkfs='-c true')", "binary: must name a file whose name begins with mkfs.ext4 (got 'sh')"),
+        ("ext4(binary='/sbin/mkfs.xfs')", "binary: must name a file whose name begins with mkfs.ext4"),
+        ("ext4(mkfs='-z /opt/e2fsprogs/mkfs.ext4')", "ext4: mkfs: -z would"),
+        ("gocryptfs(mount='-config /opt/gocryptfs-2.4/gocryptfs')", "gocryptfs: mount: -config would"),
         ("tmpfs(binary='/opt/tmpfs')", "tmpfs has no option 'binary'"),
     ],
 )

@@ -43,7 +43,7 @@ TEXTS = [
     (layer.name, name)
     for layer in BUILT_IN.values()
     for name, field in layer.options().items()
-    if isinstance(field.default, str) and not field.metadata["choices"] and not field.metadata["directories"]
+    if isinstance(field.default, str) and not field.metadata["choices"]
     # It may name a file elsewhere, which is run: see test_program.py.
     if name != "binary"
 ]
@@ -51,33 +51,31 @@ TEXTS = [
 
 @pytest.mark.parametrize(("layer", "name"), TEXTS, ids=lambda word: str(word))
 def test_each_text_option_of_each_layer(layer: str, name: str) -> None:
-    # Of the text of a size nothing is left that could lead anywhere.
-    why = f"{layer}: ({name} reaches the path {ELSEWHERE}; |'x={ELSEWHERE}' is not a size; )"
     more = ", kind='thin'" if name == "virtual_size" else ""
-    with pytest.raises(SpecError, match=why):
+    with pytest.raises(SpecError, match=f"{layer}: {name}: .*{ELSEWHERE}"):
         Stack.parse(f"{layer}({name}='x={ELSEWHERE}'{more})", BUILT_IN)
 
 
 @pytest.mark.parametrize("word", [r"\0", r"-L a\0b", r"\ud800", r"a=\udfff,b"])
 def test_what_no_command_can_be_given_is_refused(word: str) -> None:
-    with pytest.raises(SpecError, match="mkfs reaches what no command can be given"):
+    with pytest.raises(SpecError, match=r"mkfs: .* no command can be given"):
         Stack.parse(f"ext4(mkfs='{word}')", BUILT_IN)
 
 
 def test_a_word_of_hundreds_of_parts_is_refused_and_not_looked_through_for_minutes() -> None:
-    with pytest.raises(SpecError, match="mkfs reaches more names than can be looked at"):
-        Stack.parse(f"ext4(mkfs='{'a=b,' * 300}')", BUILT_IN)
+    with pytest.raises(SpecError, match=r"mkfs: .* more names than can be looked up"):
+        Stack.parse(f"ext4(mkfs='--new {'a=b,' * 300}')", BUILT_IN)
 
 
 def test_the_caret_shows_the_option() -> None:
     text = f"luks | ext4(mount='noatime', mkfs='-z {ELSEWHERE}') | bind"
-    with pytest.raises(SpecError, match=f"ext4: mkfs reaches the path {ELSEWHERE}; a stack may write to") as caught:
+    with pytest.raises(SpecError, match="ext4: mkfs: -z ") as caught:
         Stack.parse(text, BUILT_IN)
     assert text[caught.value.start : caught.value.end] == f"mkfs='-z {ELSEWHERE}'"
 
 
 def test_a_layer_of_somebody_else_is_looked_through_too() -> None:
-    with pytest.raises(SpecError, match="foreign: words reaches"):
+    with pytest.raises(SpecError, match=f"foreign: words: .*{ELSEWHERE}"):
         Stack.parse(f"foreign(words='device={ELSEWHERE}')", {"foreign": Foreign})
 
 
@@ -91,7 +89,7 @@ def test_what_appears_after_the_stack_was_read_is_refused_before_anything_is_mad
     (tmp_path / "here/later").touch()
     site = Site(tmp_path / "site", Journal(tmp_path / "journal"))
     with (
-        pytest.raises(BuildError, match="layer foreign: words reaches the file later"),
+        pytest.raises(BuildError, match=r"layer foreign: words: .*the file later"),
         build(stack, DirectoryDevice(tmp_path / "device"), site),
     ):
         pytest.fail("it was built")

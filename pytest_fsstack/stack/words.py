@@ -1,0 +1,247 @@
+"""What the words of a layer's option may be, as the layer declares it.
+
+A `Grammar` reads the whole text of an option. It refuses what writes, reads or runs something outside of the stack,
+whether that exists or not. What it does not know is looked up (`machine.outside`) and may lead nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytest_fsstack.machine import outside
+
+
+class WordError(ValueError):
+    """A word leads out of the stack; the message says which and how."""
+
+
+class Grammar(Protocol):
+    """What a text may be."""
+
+    def undeclared(self, text: str) -> Iterator[str]:
+        """Yield the parts that are not declared, which are looked up. Raises `WordError` for what is refused."""
+        ...
+
+
+@dataclass(frozen=True)
+class Value:
+    """A text of one form, which the tool never takes for a path outside of the stack."""
+
+    pattern: str
+
+    def undeclared(self, text: str) -> Iterator[str]:
+        if not re.fullmatch(self.pattern, text):
+            yield text
+
+
+#: The option takes no value.
+FLAG = Value("")
+NUMBER = Value(r"[+-]?(0[xX][0-9A-Fa-f]+|\d+(\.\d+)?)")
+#: A number with a unit, such as 64K, 100%FREE or 1.5g; or several, as in 4096:8192.
+SIZE = Value(r"[+-]?\d[\w.%:]*")
+#: A name that the tool knows, with a level or a sign: zstd:3, ^has_journal, aes-xts-plain64, xts(aes).
+KEYWORD = Value(r"[\^+-]?\w[\w.:^%+()*-]*")
+#: Several of them with commas between.
+KEYWORDS = Value(rf"{KEYWORD.pattern}(,{KEYWORD.pattern})*")
+#: Free text that is stored or shown, such as a label.
+TEXT = Value(r"[^\n\0]*")
+#: The name of a file in the directory below, without a slash.
+NAME = Value(r"(?!\.{1,2}$)[^/\n\0]+")
+#: A path that the kernel or the tool looks up within the filesystem itself, as that of a subvolume is.
+INSIDE = Value(r"(?!(.*/)?\.\.(/.*)?$)[^\n\0]*")
+#: Any text is looked up: what an option means that nothing is declared of.
+LOOKED_UP = Value(r"(?!)")
+#: The option writes, reads or runs something outside of the stack; no value makes it harmless.
+OUTSIDE = Value(r"(?!)outside")
+
+
+def _refuse(name: str) -> None:
+    raise WordError(f"{name} would let the tool write, read or run something outside of the stack")
+
+
+def check(grammar: Grammar, text: str, own: Container[str] = ()) -> None:
+    """Raise `WordError` if the text leads out of the stack, which has the devices of these numbers."""
+    if not outside.can_be_passed(text):
+        raise WordError("holds what no command can be given (a zero byte, or half a character)")
+    for part in grammar.undeclared(text):
+        if escape := outside.find_escape(part, own):
+            raise WordError(f"reaches {escape}; a stack may write to the device below it and to nothing else")
+
+
+@dataclass(frozen=True)
+class Items:
+    """Settings with commas between, ``key`` or ``key=value``; names of keys that take the same are in one text.
+
+    A key without a value is never a path. A name that ends in ``*`` is that of all keys that begin so.
+    """
+
+    keys: Mapping[str, Grammar]
+
+    def undeclared(self, text: str) -> Iterator[str]:
+        if quote := re.search(r"""["'\\]""", text):
+            raise WordError(f"tools differ in how they read {quote[0]} in {text[:60]}; leave it out")
+        for item in text.split(","):
+            key, equals, value = item.partition("=")
+            grammar = self._grammar(key.strip())
+            if grammar is OUTSIDE:
+                _refuse(key.strip())
+            if equals:
+                yield from grammar.undeclared(value)
+            if key and not re.fullmatch(KEYWORD.pattern, key):
+                yield item
+
+    def _grammar(self, key: str) -> Grammar:
+        families = (name for name in self._by_name if name.endswith("*") and key.startswith(name[:-1]))
+        return self._by_name.get(key) or self._by_name.get(max(families, key=len, default=""), LOOKED_UP)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Grammar]:
+        return _by_name(self.keys)
+
+    def __or__(self, keys: Mapping[str, Grammar]) -> Items:
+        """Return these with more keys."""
+        return Items({**self._by_name, **_by_name(keys)})
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Options of a command as getopt reads them; names of options that take the same are in one text.
+
+    Any other word is refused: the tool would take it for a device or a directory. Short options may be bundled, long
+    ones cut short. Names such as ``-passfile`` make it the command line of a program in Go.
+    """
+
+    options: Mapping[str, Grammar]
+
+    def undeclared(self, text: str) -> Iterator[str]:
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise WordError(f"not a command line: {error}") from None
+        #: What the word is as the value of the option before it; LOOKED_UP also if that may take none.
+        expected: Grammar | None = None
+        for word in words:
+            is_option = word.startswith("-") and word not in ("-", "--")
+            if expected and (expected is not LOOKED_UP or not is_option):
+                yield from expected.undeclared(word)
+                expected = None
+            elif is_option:
+                undeclared, following = self._option(word)
+                yield from undeclared
+                # This option may itself be a value, and then the next word is none.
+                expected = LOOKED_UP if expected and following else following
+            else:
+                raise WordError(f"{word[:60]!r} is no option; the tool would take it for a device or a directory")
+
+    def _option(self, word: str) -> tuple[list[str], Grammar | None]:
+        """Return the parts of an option that are not declared, and what the next word is if that is its value."""
+        if word.startswith("--") or (self._is_go and len(word) > 2):
+            return self._long(word)
+        return self._bundle(word)
+
+    def _long(self, word: str) -> tuple[list[str], Grammar | None]:
+        name, equals, value = word.partition("=")
+        grammar = self._by_name.get(_plain(name))
+        if grammar is OUTSIDE or (grammar is None and self._abbreviates_outside(name)):
+            _refuse(name)
+        if grammar is None:
+            return [word], None if equals else LOOKED_UP
+        if equals:
+            return list(grammar.undeclared(value)), None
+        return [], None if grammar is FLAG else grammar
+
+    def _abbreviates_outside(self, name: str) -> bool:
+        return any(
+            grammar is OUTSIDE and known.startswith(_plain(name)) and len(known) > 2
+            for known, grammar in self._by_name.items()
+        )
+
+    def _bundle(self, word: str) -> tuple[list[str], Grammar | None]:
+        for index, letter in enumerate(word[1:], 2):
+            grammar = self._by_name.get(f"-{letter}")
+            if grammar is OUTSIDE:
+                _refuse(f"-{letter}")
+            if grammar is None:
+                # It may take the rest as its value, or be one of several.
+                self._bundle_without(word, index)
+                return [word], LOOKED_UP
+            if grammar is not FLAG:
+                value = word[index:]
+                return (list(grammar.undeclared(value)), None) if value else ([], grammar)
+        return [], None
+
+    def _bundle_without(self, word: str, start: int) -> None:
+        for letter in word[start:]:
+            if self._by_name.get(f"-{letter}") is OUTSIDE:
+                _refuse(f"-{letter} in {word}")
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Grammar]:
+        return {_plain(name): grammar for name, grammar in _by_name(self.options).items()}
+
+    @functools.cached_property
+    def _is_go(self) -> bool:
+        return any(re.match("-[^-]{2}", name) for name in _by_name(self.options))
+
+
+def _by_name(grammars: Mapping[str, Grammar]) -> dict[str, Grammar]:
+    return {name: grammar for names, grammar in grammars.items() for name in names.split()}
+
+
+def _plain(name: str) -> str:
+    """Return an option's name as one that may be written differently: LVM ignores hyphens and underscores in it."""
+    return name if re.fullmatch("-[^-]", name) else "--" + re.sub("[-_]", "", name).lower()
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of one form, with blanks between."""
+
+    form: Grammar
+
+    def undeclared(self, text: str) -> Iterator[str]:
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise WordError(f"not a command line: {error}") from None
+        for word in words:
+            if re.search(r"\s", word):
+                raise WordError(f"{word[:60]!r} has blanks or line breaks in it")
+            yield from self.form.undeclared(word)
+
+
+@dataclass(frozen=True)
+class Directories:
+    """Directories of the machine that are only read, or names in the stack, with colons between."""
+
+    def undeclared(self, text: str) -> Iterator[str]:
+        for path in text.split(":"):
+            if re.search(r"""[,\\"'\n]""", path) or outside.goes_up(path):
+                raise WordError(f"{path!r} is not the plain path of a directory")
+            if os.path.lexists(path) and not os.path.isdir(path) and path.startswith("/"):
+                yield path
+
+
+#: Options of mount(8), which every kernel's filesystem has. What reaches further than the filesystem is refused.
+MOUNT = Items(
+    {
+        "loop loop* offset sizelimit encryption bind rbind move remount helper uhelper x-mount* X-mount* verity* "
+        "make-* shared rshared slave rslave": OUTSIDE,
+        "uid gid umask dmask fmask mode iocharset codepage nls errors commit barrier data stripe context fscontext "
+        "defcontext rootcontext": KEYWORD,
+        "size nr_inodes nr_blocks": SIZE,
+    }
+)
+#: Options of libfuse: `modules` runs code, `subdir` shows another directory.
+FUSE_MOUNT = MOUNT | {
+    "modules subdir from_code to_code fd fsname_helper": OUTSIDE,
+    "fsname subtype": TEXT,
+    "uid gid umask max_read max_write max_readahead max_background congestion_threshold": NUMBER,
+    "entry_timeout negative_timeout attr_timeout ac_attr_timeout blksize": NUMBER,
+}
