@@ -24,7 +24,7 @@ from pytest_fsstack.layers import devices, loopback, lvm, mapper, raid
 from pytest_fsstack.machine import commands, directories, mounts, needs, processes, signals
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, Device, Place, Site, Stack
+from pytest_fsstack.stack.model import Block, Device, Directory, Place, Site, Stack
 from pytest_fsstack.units import format_size
 
 #: What names in the commands stand for, because it is known only when they run.
@@ -194,7 +194,7 @@ class _Recorder:
             (mapper, "sectors", self.sectors),
             (raid, "sectors", self.sectors),
             (loopback, "attached", self.attached),
-            (directories, "lasting", self.lasting),
+            (devices.DirectoryDevice, "opened", lambda device, site: self.directory(device)),
             (devices.DiskDevice, "opened", lambda device, site: self.disk(device)),
             # What is free on a filesystem that is not there.
             (os, "statvfs", lambda path: os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))),
@@ -342,14 +342,14 @@ class _Recorder:
         yield Block(self._place(name, size or None), _nothing, blank=True)
 
     @contextlib.contextmanager
-    def lasting(self, parent: Path, book: object) -> Iterator[Path]:
-        """As `directories.lasting`."""
+    def directory(self, device: devices.DirectoryDevice) -> Iterator[Directory]:
+        """As `DirectoryDevice.opened`."""
         path = self.scratch / "device"
         os.mkdir(path)
-        self._names[str(path)] = f"{parent}/fsstack-XXXXXXXX/data"
+        self._names[str(path)] = f"{device.path}/fsstack-XXXXXXXX/data"
         self.say(f"mkdir -p {self._quoted(str(path))}")
-        yield path
-        self.say(f"rm -r {shlex.quote(f'{parent}/fsstack-XXXXXXXX')}")
+        yield Directory(path)
+        self.say(f"rm -r {shlex.quote(f'{device.path}/fsstack-XXXXXXXX')}")
 
     @contextlib.contextmanager
     def disk(self, device: devices.DiskDevice) -> Iterator[Block]:

@@ -11,12 +11,14 @@ import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.report.files import ReportFile
 
 #: How many bytes are read at once while the beginning of the last line is looked for.
@@ -43,15 +45,20 @@ def aside_of(path: Path) -> Path:
 def append(path: Path, line: str) -> int:
     """Add a line, which is on the disk when this returns. Raises `OSError`, and then nothing was added.
 
-    If the last line is not whole, its bytes are moved to the file of `aside_of`; returns how many these were.
+    If the last line is not whole, its bytes are moved to the file of `aside_of`; returns how many these were. A link,
+    and a file that holds something else than runs, is refused: another user may have put it there.
     """
-    with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
+    with (
+        HeldDirectory.open(path.parent) as directory,
+        _locked(directory, path.name, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor,
+    ):
+        _refuse_other_files(descriptor, path)
         size = os.fstat(descriptor).st_size
         start = _start_of_last_line(descriptor, size)
         last = os.pread(descriptor, size - start, start)
         torn = last if last and not _is_whole(last) else b""
         if torn:
-            _set_aside(path, torn)
+            _set_aside(directory, aside_of(path).name, torn, stat.S_IMODE(os.fstat(descriptor).st_mode))
             os.ftruncate(descriptor, start)
             size = start
         # Only the end of the line may be what is missing.
@@ -65,13 +72,15 @@ def append(path: Path, line: str) -> int:
             os.ftruncate(descriptor, size)
             raise
         if size == 0:
-            _sync_directory(path.parent)
+            os.fsync(directory.fileno())
     return len(torn)
 
 
 def read(path: Path) -> History:
     """The runs in a file; what is no run is told and left out. Raises `OSError`."""
-    with _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor, open(descriptor, "rb", closefd=False) as file:
+    with open(path, "rb") as file:
+        # A writer that has cut the last line off puts it aside before it goes on.
+        fcntl.flock(file, fcntl.LOCK_SH)
         *lines, rest = file.read().split(b"\n")
     found = History([], [])
     for number, line in enumerate([*lines, rest] if rest else lines, start=1):
@@ -99,17 +108,22 @@ def prune(path: Path, before: str) -> Pruned:
     The other lines stay as they are, those of a newer version too, and runs of which no time is known. Another file
     takes the place of the old one once it is whole; who waits to add a line adds it there.
     """
-    with _locked(path, os.O_RDONLY, fcntl.LOCK_EX) as descriptor:
+    with (
+        HeldDirectory.open(path.parent) as directory,
+        _locked(directory, path.name, os.O_RDONLY, fcntl.LOCK_EX) as descriptor,
+    ):
+        _refuse_other_files(descriptor, path)
         with open(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
             lines = [line for line in file.read().split(b"\n") if line]
         whole = [line for line in lines if _is_whole(line)]
         torn = b"\n".join(line for line in lines if not _is_whole(line))
         kept = [line for line in whole if (_start(line) or before) >= before]
         if len(kept) < len(lines):
             if torn:
-                _set_aside(path, torn)
+                _set_aside(directory, aside_of(path).name, torn, stat.S_IMODE(os.fstat(descriptor).st_mode))
             ReportFile("history", path).write("".join(f"{line.decode()}\n" for line in kept))
-            _sync_directory(path.parent)
+            os.fsync(directory.fileno())
     return Pruned(len(kept), len(whole) - len(kept), len(torn))
 
 
@@ -120,24 +134,50 @@ def _start(line: bytes) -> str | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, flags: int, lock: int) -> Iterator[int]:
+def _locked(directory: HeldDirectory, name: str, flags: int, lock: int) -> Iterator[int]:
     """A descriptor of the file that has that name while it is locked; another may have taken its place meanwhile."""
     while True:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        descriptor = directory.open_file(name, flags, 0o666)
         try:
             fcntl.flock(descriptor, lock)
-            if _is_still(path, descriptor):
+            if _is_still(directory, name, descriptor):
                 yield descriptor
                 return
         finally:
             os.close(descriptor)
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
+def _is_still(directory: HeldDirectory, name: str, descriptor: int) -> bool:
     try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+        return os.path.samestat(directory.status_of(name), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+
+
+def _refuse_other_files(descriptor: int, path: Path) -> None:
+    """Raise OSError for a file with lines, none of which is a run."""
+    with open(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        lines = []
+        for line in file:
+            if _is_run(line):
+                return
+            lines += [line] if line.strip(b"\0\n") else []
+    # After a power cut, the only line may be the beginning of a run.
+    if lines and (len(lines) > 1 or lines[0].endswith(b"\n") or not lines[0].startswith(_BEGINNING[: len(lines[0])])):
+        raise OSError(errno.EINVAL, f"{path} holds no run of pytest-fsstack, so nothing was written to it")
+
+
+#: How every line begins.
+_BEGINNING = b'{"'
+
+
+def _is_run(line: bytes) -> bool:
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and isinstance(content.get("format"), int)
 
 
 def _start_of_last_line(descriptor: int, size: int) -> int:
@@ -161,21 +201,16 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def _set_aside(path: Path, torn: bytes) -> None:
-    descriptor = os.open(aside_of(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _set_aside(directory: HeldDirectory, name: str, torn: bytes, mode: int) -> None:
+    """Add bytes to a file beside the history, which nobody may read who may not read the history."""
+    descriptor = directory.open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
+        if os.fstat(descriptor).st_nlink != 1:
+            raise OSError(errno.EMLINK, f"{directory.path / name} has several names, so nothing was written to it")
+        os.fchmod(descriptor, mode)
         with open(descriptor, "wb", closefd=False) as file:
             file.write(torn if torn.endswith(b"\n") else torn + b"\n")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    """So that the name of a new file is on the disk as well."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    os.fsync(directory.fileno())

@@ -122,6 +122,14 @@ def _directory(text: str) -> Path:
     return Path(text).absolute()
 
 
+def _new_directory(text: str) -> Path:
+    """Read the name of a directory that is made where it is missing."""
+    path = Path(text).absolute()
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise ValueError(f"{text} is no directory")
+    return path
+
+
 def _existing(text: str) -> Path:
     if not os.path.exists(text):
         raise ValueError(f"there is no file or directory {text}")
@@ -372,11 +380,11 @@ OPTIONS = (
         "history",
         "add the results, whether anything failed or not, to the file of this machine in DIR, a line a session",
         "DIR",
-        _directory,
+        _new_directory,
         ini=False,
         again=False,
-        doc="Several sessions may add at the same time. One that was interrupted is added too, and marked. "
-        "[over-time.md](over-time.md) has more.",
+        doc="DIR is made if it is missing. Several sessions may add at the same time. One that was interrupted is "
+        "added too, and marked. [over-time.md](over-time.md) has more.",
     ),
     Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, again=False),
     Option(

@@ -246,8 +246,10 @@ class Recording:
     def __init__(self, session: Session, path: Path) -> None:
         self.session, self.path = session, path
         try:
+            if not options.only_looks(session.config):
+                path.parent.mkdir(parents=True, exist_ok=True)
             ReportFile("history", path).check()
-        except ReportError as error:
+        except (ReportError, OSError) as error:
             raise pytest.UsageError(f"--fsstack-history: {error}") from None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

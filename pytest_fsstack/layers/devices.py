@@ -234,8 +234,11 @@ class DirectoryDevice:
 
     @contextlib.contextmanager
     def opened(self, site: Site) -> Iterator[Directory]:
-        with directories.lasting(self.path, site.journal) as path:
-            yield Directory(path)
+        with directories.lasting(self.path, site.journal) as data:
+            target = site.mountpoint("directory", 0)
+            # Other users reach the data there, if a test starts something as one of them, and by no other name.
+            with site.journal.entry(mounts.MOUNT, target=str(target)), directories.reachable(data, target) as path:
+                yield Directory(path)
 
 
 def _which_disk(facts: Facts) -> dict[str, Fact]:

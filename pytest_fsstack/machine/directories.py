@@ -1,4 +1,8 @@
-"""Directories that this plugin makes, and their removal: never of what is mounted in them."""
+"""Directories in which this plugin makes, changes and removes files: held by descriptors, never found by name again.
+
+Another user may own the directory above, as with ``--fsstack-dir`` of a session of root, and rename what is in it or
+put a link there at any moment. What is done through a descriptor is done in the directory that was opened first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
@@ -18,41 +22,179 @@ from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
 if TYPE_CHECKING:
     from pytest_fsstack.machine.journal import Journal
 
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SEARCH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: As many links as the kernel follows in one path.
+_MOST_LINKS = 40
 
 
-def remove(path: Path) -> None:
-    """Remove a directory and all that is in it, but nothing of another filesystem.
+class HeldDirectory:
+    """A directory that an open descriptor holds, and the names in it. It is not inherited by commands."""
 
-    Raises OSError (EBUSY) while anything is mounted at or below it, before anything is removed. What is mounted
-    meanwhile stops it: each step is made in a directory that is held open and known to be on the same filesystem.
-    """
-    real = path.parent.resolve() / path.name
-    if found := mounts.below(real):
-        raise OSError(errno.EBUSY, f"something is mounted on {found[0]}, so nothing was removed; unmount it first")
-    parent = os.open(real.parent, _OPEN)
-    try:
-        _remove(parent, real.name, (os.lstat(real).st_dev, _mount_of(parent)), real)
-    finally:
-        os.close(parent)
+    def __init__(self, descriptor: int, path: Path) -> None:
+        #: Where it was opened; `where` says where it is now.
+        self.path = path
+        self._descriptor = descriptor
 
+    @classmethod
+    def open(cls, path: Path) -> HeldDirectory:
+        """Open a directory by its name, following only links that root or this user made. Raises OSError."""
+        return cls(_open_without_foreign_links(path), path.absolute())
 
-def _remove(parent: int, name: str, where: tuple[int, str], shown: Path) -> None:
-    directory = os.open(name, _OPEN, dir_fd=parent)
-    try:
+    def __enter__(self) -> HeldDirectory:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor, as for `fcntl.flock` and `os.fsync`."""
+        return self._descriptor
+
+    @property
+    def status(self) -> os.stat_result:
+        """Owner, mode and inode of the directory itself."""
+        return os.fstat(self._descriptor)
+
+    @property
+    def where(self) -> Path:
+        """The path by which the kernel knows the directory now."""
+        return Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+
+    def chmod(self, mode: int) -> None:
+        """Change the mode of the directory itself."""
+        os.fchmod(self._descriptor, mode)
+
+    def subdirectory(self, name: str) -> HeldDirectory:
+        """Open a directory in this one. Raises OSError if the name is a link."""
+        return HeldDirectory(os.open(name, _LIST, dir_fd=self._descriptor), self.path / name)
+
+    def make(self, name: str, mode: int = 0o700) -> HeldDirectory:
+        """Make a directory in this one and hold it. Raises OSError, also if another took its name at once."""
+        os.mkdir(name, 0o700, dir_fd=self._descriptor)
+        made = self.subdirectory(name)
+        try:
+            status = made.status
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077 or os.listdir(made.fileno()):
+                raise PermissionError(errno.EPERM, f"{made.path} was exchanged while it was made")
+            made.chmod(mode)
+        except BaseException:
+            os.close(made.fileno())
+            raise
+        return made
+
+    def open_file(self, name: str, flags: int, mode: int = 0o600) -> int:
+        """Open a regular file in this directory. Raises OSError if the name is a link or anything else."""
+        # Opening a pipe would wait for its other end.
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=self._descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, f"{self.path / name} is no regular file")
+        return descriptor
+
+    def new_file(self, prefix: str = ".fsstack-") -> tuple[int, str]:
+        """Make an empty file that only this user may open; its descriptor and its name."""
+        name = _random_name(prefix)
+        return self.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), name
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name in this directory, in place of what has that name."""
+        os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def unlink(self, name: str) -> None:
+        """Remove a file or a link."""
+        os.unlink(name, dir_fd=self._descriptor)
+
+    def status_of(self, name: str) -> os.stat_result:
+        """Return owner, mode and inode of what has a name in this directory; a link is not followed."""
+        return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def leads_to(self, name: str, held: HeldDirectory) -> bool:
+        """Whether a name in this directory is that of another held one."""
+        try:
+            return os.path.samestat(self.status_of(name), held.status)
+        except FileNotFoundError:
+            return False
+
+    def remove(self, name: str, held: HeldDirectory) -> None:
+        """Empty the held directory, and remove it if it still has this name here.
+
+        Nothing of another filesystem is removed: OSError (EBUSY) is raised while anything is mounted at or below it. If
+        the name leads elsewhere by now, that is left as it is, and OSError (ESTALE) says so.
+        """
+        if targets := mounts.below(held.where):
+            raise OSError(
+                errno.EBUSY, f"something is mounted on {targets[0]}, so nothing was removed; unmount it first"
+            )
+        held._remove_contents((self.status.st_dev, _mount_of(self._descriptor)))
+        if not self.leads_to(name, held):
+            raise OSError(
+                errno.ESTALE,
+                f"{self.path / name} was exchanged for something else, which was left alone; the directory of this "
+                f"session was emptied and is {held.where}",
+            )
+        os.rmdir(name, dir_fd=self._descriptor)
+
+    def _remove_contents(self, filesystem: tuple[int, str]) -> None:
         # A bind mount of the same filesystem has the same number of a device.
-        if (os.fstat(directory).st_dev, _mount_of(directory)) != where:
-            raise OSError(errno.EBUSY, f"something is mounted on {shown}, so nothing in it was removed")
-        with os.scandir(directory) as entries:
-            found = list(entries)
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                _remove(directory, entry.name, where, shown / entry.name)
-            else:
-                os.unlink(entry.name, dir_fd=directory)
+        if (self.status.st_dev, _mount_of(self._descriptor)) != filesystem:
+            raise OSError(errno.EBUSY, f"something is mounted on {self.path}, so nothing in it was removed")
+        with os.scandir(self._descriptor) as entries:
+            names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, is_directory in names:
+            if not is_directory:
+                self.unlink(name)
+                continue
+            with self.subdirectory(name) as directory:
+                directory._remove_contents(filesystem)
+            os.rmdir(name, dir_fd=self._descriptor)
+
+
+def _open_without_foreign_links(path: Path) -> int:
+    descriptor = os.open("/", _SEARCH)
+    names = list(reversed(path.absolute().parts[1:]))
+    links = 0
+    try:
+        while names:
+            text = _step(descriptor, names.pop(), path)
+            if isinstance(text, int):
+                descriptor = _exchanged(descriptor, text)
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+            if text.startswith("/"):
+                descriptor = _exchanged(descriptor, os.open("/", _SEARCH))
+            names += reversed([part for part in text.split("/") if part])
+        return os.open(".", _LIST, dir_fd=descriptor)
     finally:
-        os.close(directory)
-    os.rmdir(name, dir_fd=parent)
+        os.close(descriptor)
+
+
+def _exchanged(old: int, new: int) -> int:
+    os.close(old)
+    return new
+
+
+def _step(directory: int, name: str, path: Path) -> int | str:
+    """Open what a name leads to, or return the text of a link that may be followed."""
+    try:
+        return os.open(name, _SEARCH | os.O_DIRECTORY, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
+    link = os.open(name, _SEARCH, dir_fd=directory)
+    try:
+        status = os.fstat(link)
+        if not stat.S_ISLNK(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+        if status.st_uid not in trusted_users():
+            raise PermissionError(
+                errno.EPERM, f"{name} is a link of user {status.st_uid}, which is not followed: name what it leads to"
+            )
+        return os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
 
 
 def _mount_of(directory: int) -> str:
@@ -61,25 +203,38 @@ def _mount_of(directory: int) -> str:
     return next(line for line in lines if line.startswith("mnt_id:"))
 
 
-@contextlib.contextmanager
-def temporary(parent: Path, book: Journal, prefix: str = "fsstack-") -> Iterator[Path]:
-    """A new directory in `parent`, removed afterwards with all that is in it; the journal has it meanwhile."""
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    with book.entry(DIRECTORY, path=str(path)):
-        try:
-            yield path
-        finally:
-            remove(path)
+def _random_name(prefix: str) -> str:
+    return f"{prefix}{os.urandom(4).hex()}"
 
 
-@contextlib.contextmanager
-def scratch(parent: Path, prefix: str = "fsstack-") -> Iterator[Path]:
-    """A new directory in a `parent` that is cleaned up itself; removed afterwards with all that is in it."""
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    try:
-        yield path
-    finally:
-        remove(path)
+# -- who may change a place --------------------------------------------------------------------------------------------
+
+
+def trusted_users() -> set[int]:
+    """The users whose files are as good as this user's: root and this user."""
+    users = {0, os.geteuid()}
+    first = Path("/proc/self/uid_map").read_text().split()
+    if first != ["0", "0", str(2**32 - 1)]:
+        # In a user namespace, root of the machine is among those that have no number here.
+        users.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
+    return users
+
+
+def untrusted(directory: Path) -> str:
+    """Say who may put another directory in the place of one that exists; an empty text if only root and this user may.
+
+    In a directory with the sticky bit, as /tmp, others cannot rename what they do not own.
+    """
+    real = directory.resolve()
+    users, groups = trusted_users(), {0, os.getegid()}
+    for place in (real, *real.parents):
+        status = place.stat()
+        if status.st_uid not in users:
+            return f"user {status.st_uid} owns {place}"
+        by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
+        if (by_group or status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
+            return f"{'group ' + str(status.st_gid) if by_group else 'every user'} may write to {place}"
+    return ""
 
 
 def traversable(directory: Path) -> bool:
@@ -88,85 +243,207 @@ def traversable(directory: Path) -> bool:
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in (real, *real.parents))
 
 
+def safe_place(*wishes: Path) -> Path:
+    """The first of some directories, or of the usual ones, in which other users can exchange nothing.
+
+    One that every user can reach comes first. Raises PermissionError if there is none.
+    """
+    places = [*wishes, Path(tempfile.gettempdir()), Path("/tmp")]
+    safe = [place for place in places if os.access(place, os.W_OK) and not untrusted(place)]
+    if not safe:
+        reasons = "; ".join(filter(None, map(untrusted, places)))
+        raise PermissionError(errno.EPERM, f"no directory for mount points: {reasons}; name a safe one in TMPDIR")
+    return next(filter(traversable, safe), safe[0])
+
+
+# -- for the time of a block -------------------------------------------------------------------------------------------
+
+
+def remove(path: Path) -> None:
+    """Remove a directory and all that is in it, but nothing of another filesystem. Raises OSError."""
+    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as held:
+        parent.remove(path.name, held)
+
+
+@contextlib.contextmanager
+def scratch(parent: Path, prefix: str = "fsstack-") -> Iterator[Path]:
+    """A new directory in a `parent` that is cleaned up itself; removed afterwards with all that is in it."""
+    with HeldDirectory.open(parent) as above, above.make(_random_name(prefix)) as held:
+        try:
+            yield held.path
+        finally:
+            above.remove(held.path.name, held)
+
+
+@contextlib.contextmanager
+def temporary(parent: Path, book: Journal, prefix: str = "fsstack-") -> Iterator[Path]:
+    """A new directory in `parent`, removed afterwards with all that is in it; the journal has it meanwhile."""
+    with held_temporary(parent, book, prefix) as held:
+        yield held.path
+
+
+@contextlib.contextmanager
+def held_temporary(parent: Path, book: Journal, prefix: str = "fsstack-", mode: int = 0o700) -> Iterator[HeldDirectory]:
+    """As `temporary`, with the descriptor."""
+    with HeldDirectory.open(parent) as above, above.make(_random_name(prefix), mode) as held:
+        name = held.path.name
+        with contextlib.ExitStack() as unwritten:
+            unwritten.callback(above.remove, name, held)
+            with book.entry(DIRECTORY, path=str(held.path), **_inode(held.status)):
+                unwritten.pop_all()
+                try:
+                    yield held
+                finally:
+                    above.remove(name, held)
+
+
+class Workplace(NamedTuple):
+    """Two directories of a stack: for the files of layers, which only this user enters, and for mount points."""
+
+    files: Path
+    mountpoints: Path
+
+
+@contextlib.contextmanager
+def workplace(parent: Path, book: Journal) -> Iterator[Workplace]:
+    """Make the directories of a stack, with its files in `parent`. Raises OSError.
+
+    No other user can exchange what is in them: where they could in `parent`, the directory is shown at a mount point in
+    a safe place, and used there only.
+    """
+    # What was opened before could not be mounted in it.
+    mounts.private_namespace()
+    with (
+        held_temporary(safe_place(parent), book, mode=0o711) as mountpoints,
+        held_temporary(parent, book) as files,
+    ):
+        if untrusted(parent):
+            with reachable(files, mountpoints.path / "files") as place:
+                yield Workplace(place, mountpoints.path)
+        else:
+            yield Workplace(files.path, mountpoints.path)
+
+
+@contextlib.contextmanager
+def reachable(held: HeldDirectory, target: Path) -> Iterator[Path]:
+    """Give a path that leads to the held directory whatever other users do. Raises OSError.
+
+    That is `target`, in the mount namespace of this session. A session that may have none uses the directory's own
+    name, if only root and this user can give that to another directory.
+    """
+    if mounts.private_namespace():
+        target.mkdir(exist_ok=True)
+        with mounts.bound(held.fileno(), target):
+            yield target
+    elif reason := untrusted(held.path.parent):
+        raise PermissionError(
+            errno.EPERM,
+            f"{reason}, so other users could exchange what this session has in {held.path.parent}; name a directory "
+            "that only root and you may change",
+        )
+    else:
+        yield held.path
+
+
 # -- that outlive a reboot ---------------------------------------------------------------------------------------------
 
 _MARKER = ".pytest-fsstack"
 
 
 @contextlib.contextmanager
-def lasting(parent: Path, book: Journal) -> Iterator[Path]:
-    """As `temporary`, and found again by `remove_stale` if nothing is left of the journal, as after a reboot."""
-    path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=parent))
-    with book.entry(DIRECTORY, path=str(path)), contextlib.ExitStack() as undo:
-        undo.callback(remove, path)
+def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
+    """As `temporary`, and found again by `remove_stale` if nothing is left of the journal, as after a reboot.
+
+    Other users cannot enter it by its name.
+    """
+    mounts.private_namespace()
+    with held_temporary(parent, book) as held:
         # Locked before it has its name: without a lock, it says that its session is dead.
-        unfinished = path / f"{_MARKER}.new"
-        marker = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        marker, unfinished = held.new_file(_MARKER)
         try:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unfinished.rename(path / _MARKER)
-            data = path / "data"
-            data.mkdir()
-            # What is in it may be for others; its name is not to be guessed.
-            data.chmod(0o755)
-            path.chmod(0o711)
-            yield data
-            undo.close()
+            held.rename(unfinished, _MARKER)
+            with held.make("data", 0o755) as data:
+                yield data
         finally:
-            undo.close()
             os.close(marker)
 
 
 def remove_stale(parent: Path) -> list[str]:
     """Remove what sessions that were killed have left of `lasting`; a line for each that was, or could not be."""
-    said = []
-    for marker in sorted(parent.glob(f"fsstack-*/{_MARKER}")):
-        # Another user's, or one that a living session has locked, or that has just been removed.
-        with contextlib.suppress(OSError):
-            if {marker.lstat().st_uid, marker.parent.lstat().st_uid} != {os.geteuid()}:
-                continue
-            fd = os.open(marker, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    lines = []
+    try:
+        above = HeldDirectory.open(parent)
+    except OSError:
+        return []
+    with above:
+        for name in sorted(os.listdir(above.fileno())):
+            # Another user's, or one that a living session has locked, or that has just been removed.
+            with contextlib.suppress(OSError):
+                if name.startswith("fsstack-"):
+                    lines.append(_remove_if_stale(above, name))
+    return lines
+
+
+def _remove_if_stale(above: HeldDirectory, name: str) -> str:
+    """Remove one directory of a dead session. Raises OSError if nothing proves that it is one."""
+    with above.subdirectory(name) as held:
+        marker = held.open_file(_MARKER, os.O_RDWR)
+        try:
+            if {os.fstat(marker).st_uid, held.status.st_uid} != {os.geteuid()}:
+                raise PermissionError(errno.EPERM, f"{held.path} is of another user")
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                try:
-                    remove(marker.parent)
-                except OSError as error:
-                    said.append(f"left alone: {marker.parent}: {error.strerror}")
-                else:
-                    said.append(f"removed {marker.parent}, of a session that was killed")
-            finally:
-                os.close(fd)
-    return said
+                above.remove(name, held)
+            except OSError as error:
+                return f"left alone: {held.path}: {error.strerror}"
+            return f"removed {held.path}, of a session that was killed"
+        finally:
+            os.close(marker)
 
 
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
-def _inode(facts: Facts) -> dict[str, Fact]:
-    try:
-        status = os.lstat(journal.text(facts, "path"))
-    except FileNotFoundError:
-        return {}
+def _inode(status: os.stat_result) -> dict[str, Fact]:
     return {"dev": status.st_dev, "ino": status.st_ino}
 
 
-def _exists(facts: Facts) -> bool:
-    now = _inode(facts)
-    if not now:
-        return False
-    if not stat.S_ISDIR(os.lstat(journal.text(facts, "path")).st_mode):
+def _identified(facts: Facts) -> dict[str, Fact]:
+    """Which directory has the name, unless the descriptor of the one that was made has told."""
+    if "ino" in facts:
+        return {}
+    try:
+        return _inode(os.lstat(journal.text(facts, "path")))
+    except FileNotFoundError:
+        return {}
+
+
+def _check(facts: Facts, status: os.stat_result) -> None:
+    """Raise `Gone` unless this is the directory that the journal speaks of."""
+    if not stat.S_ISDIR(status.st_mode):
         raise Gone("it is no directory any more")
     if "ino" not in facts:
         raise Gone("the session did not live to see it made, so nothing proves that it made it; is it of any use?")
-    if now != {name: facts.get(name) for name in now}:
+    if any(facts.get(name) != number for name, number in _inode(status).items()):
         raise Gone("it is another one now")
+
+
+def _exists(facts: Facts) -> bool:
+    try:
+        status = os.lstat(journal.text(facts, "path"))
+    except FileNotFoundError:
+        return False
+    _check(facts, status)
     return True
 
 
 def _removed(facts: Facts) -> str:
     path = Path(journal.text(facts, "path"))
-    remove(path)
+    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as held:
+        _check(facts, held.status)
+        parent.remove(path.name, held)
     return f"removed {path}"
 
 
-DIRECTORY = Kind("directory", _exists, _removed, _inode, outlives_boot=True)
+DIRECTORY = Kind("directory", _exists, _removed, _identified, outlives_boot=True)

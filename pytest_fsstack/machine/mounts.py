@@ -14,12 +14,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import commands, journal, processes, signals
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
 
+if TYPE_CHECKING:
+    import ctypes
+
 _CLONE_NEWNS = 0x20000
-_MS_REC, _MS_SLAVE = 0x4000, 0x80000
+_MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 PROC = Path("/proc")
 
@@ -103,15 +108,42 @@ def private_namespace() -> bool:
     Whatever is mounted afterwards vanishes with the process, even after SIGKILL. Propagation is *slave*: mounts of the
     host still arrive, and can still be unmounted there, which *private* would prevent.
     """
+    if _libc().unshare(_CLONE_NEWNS) != 0:
+        return False
+    _call(
+        "mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None, failed="cannot make the mounts of this session private"
+    )
+    return True
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_CLONE_NEWNS) != 0:
-        return False
-    if libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _call(function: str, *arguments: object, failed: str) -> None:
+    """Call a function of the C library. Raises OSError."""
+    import ctypes
+
+    if getattr(_libc(), function)(*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"cannot make the mounts of this session private: {os.strerror(number)}")
-    return True
+        raise OSError(number, f"{failed}: {os.strerror(number)}")
+
+
+@contextlib.contextmanager
+def bound(directory: int, target: Path) -> Iterator[Path]:
+    """Show an open directory at `target` as well. Raises OSError, also if it was unmounted meanwhile.
+
+    It goes by the descriptor and runs no tool, which would look up the name. Who still uses it keeps it to himself.
+    """
+    source, place = f"/proc/self/fd/{directory}".encode(), os.fsencode(target)
+    _call("mount", source, place, None, _MS_BIND, None, failed=f"cannot mount a directory on {target}")
+    try:
+        yield target
+    finally:
+        _call("umount2", place, _MNT_DETACH | _UMOUNT_NOFOLLOW, failed=f"cannot unmount {target}")
 
 
 @contextlib.contextmanager

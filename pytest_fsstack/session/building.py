@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
@@ -125,7 +123,7 @@ class Builder:
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:
         """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
-        from pytest_fsstack.machine import commands, signals
+        from pytest_fsstack.machine import commands, directories, signals
         from pytest_fsstack.machine.guard import Refused
         from pytest_fsstack.machine.processes import undumpable
         from pytest_fsstack.machine.signals import State
@@ -137,9 +135,14 @@ class Builder:
             with signals.during(State.BUILDING):
                 self._hold(parameter.device)
                 undo.enter_context(undumpable())
-                directory = undo.enter_context(self._directory(parent))
-                points = undo.enter_context(self._mountpoints(directory))
-                site = Site(directory, self.journal, queue=self._settings.queue, mountpoints=points, tell=self._tell)
+                place = undo.enter_context(directories.workplace(parent, self.journal))
+                site = Site(
+                    place.files,
+                    self.journal,
+                    queue=self._settings.queue,
+                    mountpoints=place.mountpoints,
+                    tell=self._tell,
+                )
                 with commands.noted() as self.commands:
                     built = undo.enter_context(build(parameter.stack, parameter.device, site))
         except (BuildError, Refused, commands.CommandError, OSError) as error:
@@ -159,37 +162,6 @@ class Builder:
         """Undo what is for the whole session. Returns what could not be undone in it."""
         self._machine.close()
         return self.journal.close() if "journal" in self.__dict__ else []
-
-    @contextlib.contextmanager
-    def _mountpoints(self, directory: Path) -> Iterator[Path]:
-        """Where mount points can be reached by every user, as tests want that act as others; if anywhere, there."""
-        from pytest_fsstack.machine.directories import traversable
-
-        for base in (directory.parent, Path(tempfile.gettempdir()), Path("/tmp")):
-            if traversable(base) and os.access(base, os.W_OK):
-                with self._directory(base) as path:
-                    # It holds nothing but mount points.
-                    path.chmod(0o711)
-                    yield path
-                return
-        yield directory
-
-    @contextlib.contextmanager
-    def _directory(self, base: Path) -> Iterator[Path]:
-        """A directory for mount points and layers' files, which are removed afterwards; never what is mounted there."""
-        from pytest_fsstack.machine.directories import DIRECTORY
-
-        path = Path(tempfile.mkdtemp(prefix="fsstack-", dir=base))
-        with self.journal.entry(DIRECTORY, path=str(path)):
-            try:
-                yield path
-            finally:
-                for left in path.iterdir():
-                    if left.is_dir():
-                        left.rmdir()
-                    else:
-                        left.unlink()
-                path.rmdir()
 
 
 def _close(undo: ExitStack) -> Exception | None:

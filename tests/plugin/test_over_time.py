@@ -290,6 +290,15 @@ def test_every_run_is_added_whether_it_passed_or_not(project: Project, machines_
     assert saved.dumps(found.runs[1]) == (project.pytester.path / "run.json").read_text()
 
 
+def test_the_directory_of_a_history_is_made(project: Project) -> None:
+    project.write(TEST)
+    directory = project.pytester.path / "deep/runs"
+    project.run("--fsstack-history=deep/runs", "--collect-only")
+    assert not directory.exists()
+    project.run("--fsstack-rounds=2", "--fsstack-history=deep/runs")
+    assert len(read(file_of(directory, MACHINE)).runs) == 1
+
+
 def test_an_interrupted_run_is_added_and_marked(project: Project, machines_file: Path) -> None:
     project.write(TEST + "\ndef test_later():\n    raise KeyboardInterrupt\n")
     result = project.run("--fsstack-rounds=2", "--fsstack-history=runs")
@@ -320,7 +329,7 @@ def test_what_measured_nothing_is_not_added_and_fails(project: Project, machines
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--fsstack-history=absent"], "--fsstack-history: there is no directory absent"),
+        (["--fsstack-history=test_it.py"], "--fsstack-history: test_it.py is no directory"),
         (
             ["--fsstack-history=runs", "--benchmark-disable"],
             "--fsstack-history: --benchmark-disable measures nothing *",

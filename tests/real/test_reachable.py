@@ -57,7 +57,7 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: 
         "import os, sys\nfrom pathlib import Path\n"
         "from pytest_fsstack.machine import directories\nfrom pytest_fsstack.machine.journal import Journal\n"
         "with directories.lasting(Path(sys.argv[1]), Journal(Path(sys.argv[1], 'journals'))) as path:\n"
-        "    (path / 'data').write_text('much')\n    os.kill(os.getpid(), 9)\n"
+        "    (path.path / 'data').write_text('much')\n    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
     for journal in (tmp_path / "journals").iterdir():
@@ -68,7 +68,7 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: 
     with directories.lasting(tmp_path, book) as living:
         (line,) = directories.remove_stale(tmp_path)
         assert line.endswith("of a session that was killed")
-        assert living.is_dir()
-        assert sorted(tmp_path.glob("fsstack-*")) == sorted([mine, living.parent])
+        assert living.path.is_dir()
+        assert sorted(tmp_path.glob("fsstack-*")) == sorted([mine, living.path.parent])
     book.close()
     assert list(tmp_path.glob("fsstack-*")) == [mine]

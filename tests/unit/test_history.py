@@ -144,3 +144,40 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(
     assert path.read_bytes() == before
     assert append(path, LINES[1]) == 0
     assert names(path) == ["first", "second"]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("first\nsecond\nlast line without an end")
+    path = tmp_path / "x.jsonl"
+    path.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        append(path, LINES[0])
+    path.unlink()
+    append(path, LINES[0])
+    aside_of(path).symlink_to(secret)
+    with path.open("a") as file:
+        file.write('{"torn')
+    with pytest.raises(OSError, match="symbolic links"):
+        append(path, LINES[0])
+    assert secret.read_text() == "first\nsecond\nlast line without an end"
+
+
+@pytest.mark.parametrize("content", ["root:x:0:0\nlast", "one line", "key\n", '{"token": 1}\n', "\n\nx"])
+def test_a_file_that_holds_no_run_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(content)
+    with pytest.raises(OSError, match="holds no run"):
+        append(path, LINES[0])
+    assert path.read_text() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_cut_off_is_as_readable_as_the_history(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    append(path, LINES[0])
+    path.chmod(0o640)
+    with path.open("a") as file:
+        file.write('{"torn')
+    assert append(path, LINES[1]) == len('{"torn')
+    assert aside_of(path).stat().st_mode & 0o777 == 0o640
