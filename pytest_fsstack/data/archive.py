@@ -229,28 +229,18 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def path_of(out: IO[bytes]) -> str:
-    """What any process can open it by, name or none."""
-    return f"/proc/{os.getpid()}/fd/{out.fileno()}"
-
-
 def pack(top: Path, out: IO[bytes]) -> None:
-    """Write a directory as an uncompressed archive. Raises `CorpusError`."""
-    argv = [
-        "tar",
-        "--create",
-        "--file",
-        path_of(out),
-        "--format=gnu",
-        "--sort=name",
-        "--directory",
-        os.fspath(top),
-        ".",
-    ]
+    """Write a directory as an uncompressed archive, without set-user-ID and set-group-ID. Raises `CorpusError`."""
+    # As tar's own descriptor: this process lets no other look into its own while a stack stands.
+    descriptor = os.dup(out.fileno())
+    os.set_inheritable(descriptor, True)
+    options = ["--create", "--file", f"/proc/self/fd/{descriptor}", "--format=gnu", "--sort=name", "--mode=ug-s"]
     try:
-        commands.run(*argv, timeout=86_400.0)
+        commands.run("tar", *options, "--directory", top, ".", fds=[descriptor], timeout=86_400.0)
     except commands.CommandError as error:
         raise CorpusError(f"corpus {top}: cannot pack it: {error.stderr or error}") from error
+    finally:
+        os.close(descriptor)
 
 
 def write_zip(corpus: Corpus, out: IO[bytes]) -> None:

@@ -13,13 +13,15 @@ import fcntl
 import hashlib
 import json
 import os
+import pwd
+import re
 import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pytest_fsstack.data.archive import (
     COMPRESSORS,
@@ -29,33 +31,60 @@ from pytest_fsstack.data.archive import (
     compress,
     compressor,
     pack,
-    path_of,
     scan,
     write_zip,
 )
 from pytest_fsstack.data.backup import Backup, write_tar
 from pytest_fsstack.data.noise import FORMAT, noise
 from pytest_fsstack.data.source_tree import write_tree
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.machine.directories import HeldDirectory
 
 SEED = 1
 FILES = 5_000
 SIZE = 80_000_000
 
 
+class Cache(NamedTuple):
+    """Where the cache is, and why it is not where it usually would be."""
+
+    place: Path
+    reason: str
+
+
 def cache_directory() -> Path:
     """``$XDG_CACHE_HOME/pytest-fsstack``, or the same below ``~/.cache``; not created.
 
-    For a user without a home, as a number without an entry in passwd is in a container, a place below ``/tmp``.
+    For a user without a home, as a number without an entry in passwd is in a container, a place below ``/tmp``. A place
+    in which another user could change something is not used (`chosen_cache` says why). Raises `CorpusError` if there is
+    no other.
     """
+    return chosen_cache().place
+
+
+def chosen_cache() -> Cache:
+    """The first of the places for a cache in which no other user can change anything. Raises `CorpusError`."""
+    first = ""
+    for place in _places():
+        existing = next(path for path in (place, *place.parents) if os.path.lexists(path))
+        reason = directories.untrusted(existing)
+        if not reason:
+            return Cache(place, first)
+        first = first or f"{place} is not used as the cache, because {reason}"
+    raise CorpusError(f"{first}; name a directory of your own in XDG_CACHE_HOME")
+
+
+def _places() -> Iterator[Path]:
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG specification has relative paths ignored.
     if named.is_absolute():
-        return named / "pytest-fsstack"
-    try:
-        return Path.home() / ".cache/pytest-fsstack"
-    except RuntimeError:
-        return Path(tempfile.gettempdir(), f"pytest-fsstack-cache-{os.geteuid()}")
+        yield named / "pytest-fsstack"
+    # HOME may be that of the user who has started sudo.
+    with contextlib.suppress(RuntimeError):
+        yield Path.home() / ".cache/pytest-fsstack"
+    with contextlib.suppress(KeyError):
+        yield Path(pwd.getpwuid(os.geteuid()).pw_dir, ".cache/pytest-fsstack")
+    yield Path(tempfile.gettempdir(), f"pytest-fsstack-cache-{os.geteuid()}")
 
 
 def generated(
@@ -215,7 +244,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(path.parent)
-    name = path.parent / f".{path.name}.{os.urandom(4).hex()}"
+    name = path.parent / f".fsstack-{os.urandom(8).hex()}.part"
     with _nameless(name) as out:
         try:
             yield out
@@ -224,7 +253,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(out.fileno())
             if not os.fstat(out.fileno()).st_nlink:
                 # Only with a directory's descriptor does Python follow the link to the file.
-                os.link(path_of(out), name, src_dir_fd=out.fileno(), follow_symlinks=True)
+                os.link(f"/proc/self/fd/{out.fileno()}", name, src_dir_fd=out.fileno(), follow_symlinks=True)
             name.replace(path)
         except BaseException:
             name.unlink(missing_ok=True)
@@ -248,13 +277,18 @@ def _nameless(name: Path) -> IO[bytes]:
 _STALE = 3600.0
 
 
+#: The names of unfinished files. The cache may be somebody's checkout, with dotfiles of its own.
+_UNFINISHED = re.compile(r"\.fsstack-[0-9a-f]{16}\.part")
+
+
 def _remove_stale(cache: Path) -> None:
-    for path in cache.glob(".*"):
-        with contextlib.suppress(OSError):  # somebody has it, or has removed it
-            if path.is_file() and time.time() - path.lstat().st_mtime > _STALE:
-                with path.open("rb") as file:
-                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
+    with HeldDirectory.open(cache) as held:
+        for name in filter(_UNFINISHED.fullmatch, os.listdir(held.fileno())):
+            with contextlib.suppress(OSError):  # somebody has it, or has removed it
+                if time.time() - held.status_of(name).st_mtime > _STALE:
+                    with open(held.open_file(name, os.O_RDONLY), "rb") as file:
+                        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        held.unlink(name)
 
 
 @contextlib.contextmanager

@@ -195,6 +195,15 @@ class Session:
         return {name: value for name, value in found.items() if value is not None}
 
     @cached_property
+    def _cache(self) -> Path:
+        """The place of the cache; a line tells where it is if that is not the usual one. Raises `CorpusError`."""
+        from pytest_fsstack.data.corpus import chosen_cache
+
+        cache = chosen_cache()
+        self.interject(f"{cache.reason}: {cache.place} is" if cache.reason else "")
+        return cache.place
+
+    @cached_property
     def corpus(self) -> Corpus:
         from pytest_fsstack.data import corpus as data
         from pytest_fsstack.data.archive import CorpusError
@@ -202,9 +211,9 @@ class Session:
 
         try:
             if self.settings.corpus:
-                return data.users_corpus(self.settings.corpus, data.cache_directory())
+                return data.users_corpus(self.settings.corpus, self._cache)
             files, size = CORPUS[self.settings.scale]
-            return data.generated(data.cache_directory(), files=files, size=size)
+            return data.generated(self._cache, files=files, size=size)
         except CorpusError as error:
             fail(error)
 
@@ -214,7 +223,7 @@ class Session:
         from pytest_fsstack.data.archive import CorpusError
 
         try:
-            return corpus.payload(corpus.cache_directory(), size, seed)
+            return corpus.payload(self._cache, size, seed)
         except CorpusError as error:
             fail(error)
 

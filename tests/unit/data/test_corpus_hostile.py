@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -75,16 +76,17 @@ def test_nothing_of_an_unfinished_file_stays_after_a_kill(tmp_path: Path) -> Non
 
 
 def test_where_files_have_names_the_stale_ones_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stale, young, open_ = (tmp_path / f".x.{name}" for name in ("stale", "young", "open"))
-    for path in stale, young, open_:
+    stale, young, open_ = (tmp_path / f".fsstack-{digit * 16}.part" for digit in "012")
+    foreign = [tmp_path / name for name in (".gitignore", ".env", ".fsstack-notes", ".x.00000000")]
+    for path in stale, young, open_, *foreign:
         path.touch()
-    for path in stale, open_:
+    for path in stale, open_, *foreign:
         os.utime(path, (time.time() - 7200,) * 2)
     with open_.open("rb") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         with corpus._replacing(tmp_path / "new") as out:
             out.write(b"data")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.open", ".x.young", "new"]
+    assert sorted(tmp_path.iterdir()) == sorted([young, open_, *foreign, tmp_path / "new"])
     assert (tmp_path / "new").read_bytes() == b"data"
 
 
@@ -94,7 +96,42 @@ def test_a_user_without_an_entry_in_passwd_has_a_cache(monkeypatch: pytest.Monke
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", classmethod(nobody))
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__, raising=False)
     assert corpus.cache_directory().name == f"pytest-fsstack-cache-{os.geteuid()}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives directories to another user")
+@pytest.mark.parametrize("spoil", ["parent", "cache", "mode"])
+def test_a_cache_that_others_may_change_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    usual = tmp_path / "cache/pytest-fsstack"
+    assert corpus.chosen_cache() == (usual, "")
+    usual.mkdir(parents=True)
+    assert corpus.chosen_cache() == (usual, "")
+    if spoil == "mode":
+        usual.chmod(0o777)
+    else:
+        os.chown(usual if spoil == "cache" else usual.parent, 65534, 65534)
+    place, reason = corpus.chosen_cache()
+    assert place == tmp_path / "home/.cache/pytest-fsstack"
+    assert str(usual) in reason
+    # As after `sudo -E`: another user owns that home as well.
+    (tmp_path / "home").mkdir()
+    os.chown(tmp_path / "home", 65534, 65534)
+    assert corpus.cache_directory() == Path(pwd.getpwuid(0).pw_dir, ".cache/pytest-fsstack")
+
+
+def test_what_runs_as_root_is_not_packed_as_such(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    for name, mode in ("user", 0o4755), ("group", 0o2755), ("plain", 0o755):
+        (tmp_path / "tree" / name).write_text("text")
+        (tmp_path / "tree" / name).chmod(mode)
+    packed = corpus.users_corpus(tmp_path / "tree", tmp_path / "cache")
+    with tarfile.open(packed.tar) as archive:
+        assert {member.mode for member in archive if member.isreg()} == {0o755}
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "1" * 5000 + "G"])
