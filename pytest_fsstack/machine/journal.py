@@ -112,6 +112,8 @@ class Journal:
         self._directory = directory
         self._path: Path | None = None
         self._fd = -1
+        #: The process whose journal it is: a child that it forks has a copy.
+        self._process = os.getpid()
         self._entries = 0
         self._open: dict[int, Note] = {}
 
@@ -140,7 +142,7 @@ class Journal:
 
     def close(self) -> list[str]:
         """Delete the journal, if all that it holds was undone; else, what was not."""
-        if self._path is None:
+        if self._path is None or os.getpid() != self._process:
             return []
         os.close(self._fd)
         left = [str(note) for note in self._open.values()]
@@ -156,7 +158,10 @@ class Journal:
 
     def _write(self, line: Mapping[str, object]) -> None:
         if self._path is None:
+            self._process = os.getpid()
             self._path, self._fd = _create(self._directory)
+        if os.getpid() != self._process:
+            raise OSError(errno.EPERM, f"a forked child cannot change the stacks of process {self._process}")
         # One write is there whole or not at all after SIGKILL. A power cut undoes all that matters here by itself.
         _append(self._fd, line)
 

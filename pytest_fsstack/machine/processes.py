@@ -149,6 +149,24 @@ def undumpable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def without_returning_children() -> Iterator[None]:
+    """End a child that was forked in the block and leaves it: it would go on with its parent's session and stack."""
+    owner = os.getpid()
+    try:
+        yield
+    finally:
+        end_if_forked(owner)
+
+
+def end_if_forked(owner: int) -> None:
+    """End this process at once, unless it is the one that owns what would be undone now."""
+    if os.getpid() != owner:
+        text = f"fsstack: process {os.getpid()}, which a test forked, returned from the test; it was ended here\n"
+        os.write(2, text.encode())
+        os._exit(1)
+
+
+@contextlib.contextmanager
 def watched(variable: str) -> Iterator[None]:
     """Have all processes killed that carry this process's value of an environment variable, if this process dies.
 

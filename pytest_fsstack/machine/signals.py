@@ -75,6 +75,7 @@ class _Caught:
 
     def __init__(self, ended: Callable[[signal.Signals], BaseException]) -> None:
         self.ended = ended
+        self.process = os.getpid()
         self.received: list[signal.Signals] = []
         self.handlers: dict[int, Any] = {}
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -82,6 +83,11 @@ class _Caught:
         self.over = threading.Event()
 
     def note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self.process:
+            # A child that was forked in a test has no session that could end.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self.received.append(signal.Signals(number))
         os.eventfd_write(self.wake, 1)
         if len(self.received) == 1 and _in_a_debugger(frame):

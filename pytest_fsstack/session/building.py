@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
@@ -28,7 +29,7 @@ class Builder:
 
     def __init__(self, config: pytest.Config, settings: Settings, tell: Callable[[str], None]) -> None:
         self._config, self._settings, self._tell = config, settings, tell
-        self._machine = ExitStack()
+        self._machine, self._process = ExitStack(), os.getpid()
         #: The devices that were looked at, and why they are refused.
         self._held: dict[Device, Refused | None] = {}
         #: Where the stack that stands is mounted, and the commands that built it.
@@ -125,14 +126,15 @@ class Builder:
         """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
         from pytest_fsstack.machine import commands, directories, signals
         from pytest_fsstack.machine.guard import Refused
-        from pytest_fsstack.machine.processes import undumpable
+        from pytest_fsstack.machine.processes import end_if_forked, undumpable
         from pytest_fsstack.machine.signals import State
         from pytest_fsstack.stack.build import BuildError, build
         from pytest_fsstack.stack.model import Site
 
-        undo = ExitStack()
+        undo, owner = ExitStack(), os.getpid()
         try:
             with signals.during(State.BUILDING):
+                start = undo.enter_context(_working_directory())
                 self._hold(parameter.device)
                 undo.enter_context(undumpable())
                 place = undo.enter_context(directories.workplace(parent, self.journal))
@@ -155,13 +157,34 @@ class Builder:
         try:
             yield built
         finally:
+            end_if_forked(owner)
+            _leave([place.files, place.mountpoints, built.bottom.path], start)
             if problem := _close(undo):
                 fail(problem)
 
     def close(self) -> list[str]:
         """Undo what is for the whole session. Returns what could not be undone in it."""
+        if os.getpid() != self._process:
+            return []  # a forked child, which ends by itself
         self._machine.close()
         return self.journal.close() if "journal" in self.__dict__ else []
+
+
+@contextlib.contextmanager
+def _working_directory() -> Iterator[int]:
+    """The working directory, held by a descriptor."""
+    descriptor = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _leave(places: Iterable[Path], start: int) -> None:
+    """Go back where the test began, if its working directory is in the stack: that would keep it in use."""
+    directory = Path(os.readlink("/proc/self/cwd"))
+    if any(directory.is_relative_to(place.resolve()) for place in places):
+        os.fchdir(start)
 
 
 def _close(undo: ExitStack) -> Exception | None:

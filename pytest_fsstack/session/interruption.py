@@ -67,9 +67,9 @@ class Interruption:
 
 
 def _as_a_test() -> Generator[None, Any, Any]:
-    from pytest_fsstack.machine import signals
+    from pytest_fsstack.machine import processes, signals
 
-    with signals.during(signals.State.TEST):
+    with processes.without_returning_children(), signals.during(signals.State.TEST):
         return (yield)
 
 

@@ -25,8 +25,9 @@ TEST = """
 import pytest
 
 @pytest.mark.fsstack("directory")
-def test_it(fsstack, corpus):
-    assert corpus.files == 2
+def test_it(fsstack, request):
+    # While the stack stands, no other process may look into this one.
+    assert request.getfixturevalue("corpus").files == 2
 """
 
 

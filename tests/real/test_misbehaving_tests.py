@@ -1,0 +1,87 @@
+"""What a test may do to the process that it runs in, and the stack is taken down all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+HEAD = """
+import os, resource, signal, sys, time
+from pathlib import Path
+import pytest
+
+"""
+
+
+def session(project: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (project / "test_it.py").write_text(HEAD + test)
+    (project / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fsstack-size=300M", *arguments]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=100)
+    journals = Path("/run/pytest-fsstack")
+    assert not [path for path in journals.glob("*.jsonl") if str(project) in path.read_text()]
+    return done
+
+
+@pytest.mark.parametrize("end", ["return", "raise ValueError('of the child')", "sys.exit(3)", "pytest.skip('no')"])
+def test_a_forked_child_that_returns_takes_nothing_down(tmp_path: Path, end: str) -> None:
+    done = session(
+        tmp_path,
+        "@pytest.mark.fsstack('ext4')\n"
+        "def test_it(fsstack):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        f"        {end}\n"
+        "    _, status = os.waitpid(child, 0)\n"
+        "    assert os.waitstatus_to_exitcode(status) == 1\n"
+        "    assert os.path.ismount(fsstack.path)\n"
+        "    (fsstack.path / 'file').write_text('text')\n"
+        "def test_later():\n"
+        "    with open('ran', 'a') as file:\n"
+        "        file.write('once ')\n",
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert (tmp_path / "ran").read_text() == "once "
+
+
+def test_a_forked_child_ends_by_a_signal_as_any_other(tmp_path: Path) -> None:
+    done = session(
+        tmp_path,
+        "@pytest.mark.fsstack('ext4')\n"
+        "def test_it(fsstack):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "    time.sleep(0.1)\n"
+        "    os.kill(child, signal.SIGTERM)\n"
+        "    _, status = os.waitpid(child, 0)\n"
+        "    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM\n"
+        "    assert os.path.ismount(fsstack.path)\n",
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("where", ["fsstack.path", "fsstack.path / 'below'", "fsstack.bottom.path"])
+def test_a_working_directory_in_the_stack_is_left(tmp_path: Path, where: str) -> None:
+    device = tmp_path / "device"
+    device.mkdir()
+    begin = time.monotonic()
+    done = session(
+        tmp_path,
+        "@pytest.mark.fsstack('bind')\n"
+        "def test_it(fsstack):\n"
+        "    (fsstack.path / 'below').mkdir()\n"
+        f"    os.chdir({where})\n"
+        f"def test_later():\n    assert os.getcwd() == {str(tmp_path)!r}\n",
+        f"--fsstack-device=dir:{device}",
+    )
+    assert "2 passed" in done.stdout, done.stdout
+    # An unmount in use is tried for ten seconds.
+    assert time.monotonic() - begin < 10
