@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,10 @@ from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.command import COMMANDS, USAGE_ERROR
 from pytest_fsstack.explain import explained
 from pytest_fsstack.judging import bisect, saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import Judgement, StackInfo
+from pytest_fsstack.judging.sample import Metric, Sample
+from pytest_fsstack.judging.verdict import Estimate, Verdict
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Crate, Need, Tool, in_words
@@ -282,9 +287,8 @@ def members(name: str, given: type) -> str:
     source = inspect.getsource(given).splitlines()
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            above = source[node.lineno - 2].strip()
-            doc = above.removeprefix("#: ") if above.startswith("#: ") else ""
-            lines.append(f"| `{name}.{node.target.id}` | {in_cell(doc)} |")
+            kind = f"`{in_cell(ast.unparse(node.annotation))}`"
+            lines.append(f"| `{name}.{node.target.id}` | {': '.join([kind, *comment_above(source, node.lineno)])} |")
         elif isinstance(node, ast.FunctionDef) and (node.name == "__call__" or not node.name.startswith("_")):
             doc = " ".join((ast.get_docstring(node) or "").split())
             plain = any(ast.unparse(each) in ("property", "staticmethod") for each in node.decorator_list)
@@ -293,6 +297,13 @@ def members(name: str, given: type) -> str:
             method = "" if node.name == "__call__" else f".{node.name}"
             lines.append(f"| `{before}{name}{method}{in_cell(call)}` | {in_cell(doc)} |")
     return "\n".join([*lines, ""])
+
+
+def comment_above(source: list[str], number: int) -> list[str]:
+    """The comment above an attribute in that line, from 1, if it has any."""
+    lines = itertools.takewhile(lambda line: line.strip().startswith("#: "), reversed(source[: number - 1]))
+    text = " ".join(line.strip().removeprefix("#: ") for line in reversed([*lines]))
+    return [in_cell(text)] if text else []
 
 
 def arguments(given: ast.arguments) -> str:
@@ -402,11 +413,42 @@ not marked as optional is always there. `[]` stands for each item of an array, a
 """
 
 
+RECORDS_HEAD = """\
+## In Python
+
+The function of a report gets `Results`, that of a table a `View` ([own-layers.md](own-layers.md#helpers)). Both read
+these objects. `step`, `stack` and `metric` are names as in the tables:
+`chain.median("du", "luks+ext4", "written_bytes")`.
+"""
+#: The classes whose objects reports and tables read, by the name that stands for an object.
+RECORDS: Mapping[str, type] = {
+    "results": pytest_fsstack.Results,
+    "chain": pytest_fsstack.ChainResults,
+    "stack": StackInfo,
+    "sample": Sample,
+    "metric": Metric,
+    "judgement": Judgement,
+    "budget": Budget,
+    "verdict": Verdict,
+    "estimate": Estimate,
+    "view": pytest_fsstack.View,
+    "grid": pytest_fsstack.Grid,
+    "cell": pytest_fsstack.Cell,
+}
+
+
 def schema_page() -> str:
     """docs/results-types.md: the type of every field, an object a section."""
     schema = saved.schema()
     parts = [("the file", schema), *schema["$defs"].items()]
-    return "\n".join([SCHEMA_HEAD, *(schema_section(name, part) for name, part in parts)])
+    sections = [schema_section(name, part) for name, part in parts]
+    return "\n".join([SCHEMA_HEAD, *sections, RECORDS_HEAD, *map(record_section, RECORDS.items())])
+
+
+def record_section(record: tuple[str, type]) -> str:
+    """One class of which a report gets objects: what it is, and its attributes and methods."""
+    name, kind = record
+    return f"### {kind.__name__}\n\n{inspect.getdoc(kind)}\n\n{members(name, kind)}"
 
 
 def schema_section(name: str, part: Mapping[str, Any]) -> str:

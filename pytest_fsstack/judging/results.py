@@ -108,14 +108,21 @@ class Confirmation:
 class ChainResults:
     """The results of one chain on one device. `samples` are kept by (step, stack id), then by round from 0."""
 
+    #: The node id of the class, or of a test outside of one.
     id: str
+    #: As in ``--fsstack-device``.
     device: str
+    #: The id of the stack that the others are compared with.
     baseline: str
+    #: After how many rounds the budgets were judged, and the error rate.
     looks: Looks
     seed: int
+    #: The tests of the chain, in their order.
     steps: list[str] = field(default_factory=list)
+    #: By id, the baseline included.
     stacks: dict[str, StackInfo] = field(default_factory=dict)
     samples: dict[tuple[str, str], dict[int, Sample]] = field(default_factory=dict)
+    #: Of each budget, by (step, stack id).
     judgements: dict[tuple[str, str], list[Judgement]] = field(default_factory=dict)
     #: Why a step has no samples on a stack, or not all: one line.
     notes: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -155,6 +162,7 @@ class ChainResults:
 
     @property
     def rounds(self) -> int:
+        """How many rounds count."""
         return len(self.orders)
 
     @property

@@ -45,6 +45,7 @@ METRICS = {
 class Sample:
     """What one timed block measured in one round: a figure per metric, and what the metrics are."""
 
+    #: A figure by the name of its metric, in the unit of the metric.
     values: Mapping[str, float]
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
     #: What the workload keeps beside its figures, by name, as JSON takes it: a tool's output, a curve.
