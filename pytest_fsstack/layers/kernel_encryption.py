@@ -259,8 +259,8 @@ class Fscrypt(Layer):
         if "Absent" in commands.run("xfs_io", "-c", f"enckey_status {key}", below.path):
             return
         if "busy" in commands.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
-            holders = ", ".join(processes.users(self._directory(below))) or "nobody that shows"
-            raise OSError(f"{self._directory(below)} can still be read, since it is in use by: {holders}")
+            directory = self._directory(below)
+            raise OSError(f"{directory} can still be read, since it is {mounts.in_use(directory)}")
 
     @property
     def _names(self) -> str:

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_fsstack.machine import blockdev, commands, processes
+from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.stack.model import Block
 
 _LOOP_CTL_GET_FREE = 0x4C82
@@ -50,8 +50,7 @@ def attached(image: int, direct_io: bool = True, sector: int = 0) -> Iterator[Bl
         os.close(loop)
         # Somebody else may get the number at once.
         if not commands.wait_until(lambda: _backing_file(path) != ours, 10.0):
-            holders = ", ".join(processes.users(path)) or "nobody that shows"
-            raise OSError(errno.EBUSY, f"{path} is still in use by: {holders}")
+            raise OSError(errno.EBUSY, f"{path} is still {mounts.in_use(path)}")
 
 
 def _backing_file(path: Path) -> str | None:

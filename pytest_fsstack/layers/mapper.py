@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.machine import blockdev, commands, journal, processes
+from pytest_fsstack.machine import blockdev, commands, journal, mounts
 from pytest_fsstack.machine.journal import Facts, Kind
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
 from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
@@ -75,8 +75,7 @@ def _wait_for_the_end(mappings: Mapping[str, Path]) -> None:
 
     if not commands.wait_until(lambda: not left(), 15.0):
         for name, device in left().items():
-            holders = ", ".join(processes.users(device)) or "nobody that shows"
-            raise OSError(f"{device} ({name}) is still in use by: {holders}")
+            raise OSError(f"{device} ({name}) is still {mounts.in_use(device)}")
 
 
 _ENDING = ""

@@ -7,6 +7,7 @@ bytes, and names become text as Python's file names do (`os.fsdecode`): every na
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
 import re
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.machine import commands, journal, processes, signals
+from pytest_fsstack.machine import blockdev, commands, journal, processes, signals
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _CLONE_NEWNS = 0x20000
 _MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_FITHAW = 0xC0045878  # linux/fs.h
 
 PROC = Path("/proc")
 
@@ -156,7 +158,41 @@ def mounted(
     try:
         yield target
     finally:
+        frozen = _thawed(source, target)
         unmount(target)
+        if frozen:
+            what_to_do = f"`fsfreeze -u {target}` before the test ends; the teardown has done so"
+            raise commands.CommandError(
+                ["umount", os.fspath(target)], None, what_to_do, "its filesystem was left frozen"
+            )
+
+
+def _thawed(source: str | os.PathLike[str], target: Path) -> bool:
+    """Whether a filesystem was frozen, and is not any more.
+
+    A frozen one can be unmounted, and keeps its device for ever. What is not mounted from a device is not touched: the
+    filesystem below a bind mount is somebody else's.
+    """
+    mount = at(target)
+    try:
+        if mount is None or (number := blockdev.number(source)) is None:
+            return False
+        if blockdev.number_of_name(mount.source) != number:
+            return False
+        with _opened(target) as directory:
+            fcntl.ioctl(directory, _FITHAW, bytes(4))
+    except OSError:  # EINVAL if it is not frozen
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def unmount(target: Path, patience: float = 10.0) -> None:
@@ -175,24 +211,63 @@ def unmount(target: Path, patience: float = 10.0) -> None:
 def _unmount(target: Path, patience: float) -> None:
     deadline = time.monotonic() + patience
     tries = 0
+    swap: list[str] = []
     while True:
         tries += 1
         try:
             commands.run("umount", target)
-            return
+            break
         except commands.CommandError as error:
             if at(target) is None:
                 if tries == 1:
                     raise unmounted_by_others(error.argv) from None
-                return
+                break
+            # Once its mount is detached, a swap file has no name by which it could be turned off.
+            if not swap and (swap := swap_space(target)):
+                with contextlib.suppress(commands.CommandError):  # it is named as what uses it then
+                    commands.run("swapoff", *swap)
+                continue
             # Without an exit code it had no answer, and would have none again.
             if error.returncode is None or time.monotonic() > deadline:
-                holders = ", ".join(processes.users(target)) or "nobody that shows"
+                users = in_use(target)
                 commands.run("umount", "-l", target)
-                in_use = f"in use by: {holders}; detached: it is unmounted once they have ended"
-                text = "; ".join(filter(None, (error.stderr, in_use)))
+                in_use_by = f"{users}; detached: it is unmounted once they have ended"
+                text = "; ".join(filter(None, (error.stderr, in_use_by)))
                 raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
         time.sleep(0.05)
+    if swap:
+        what_to_do = f"`swapoff {' '.join(swap)}` before the test ends; the teardown has done so"
+        raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "swap space was left on it")
+
+
+def in_use(place: Path) -> str:
+    """Return in words who uses a mount or a block device."""
+    swap = [f"swap space ({name}), which `swapoff` ends" for name in swap_space(place)]
+    if users := [*processes.users(place), *swap]:
+        return f"in use by: {', '.join(users)}"
+    if _lives_without_mount(place):
+        return (
+            f"in use by a filesystem that is not mounted any more, as a frozen one is: mount {place} again and thaw it "
+            "(fsfreeze -u)"
+        )
+    return "in use, but no process that uses it was found"
+
+
+def swap_space(place: Path) -> list[str]:
+    """Return the swap space at or below a path."""
+    try:
+        lines = (PROC / "swaps").read_bytes().split(b"\n")[1:]
+    except FileNotFoundError:  # a kernel without swap
+        return []
+    names = [unescape(line.split(maxsplit=1)[0]) for line in lines if line]
+    return [name for name in names if name == os.fspath(place) or name.startswith(f"{place}/")]
+
+
+def _lives_without_mount(device: Path) -> bool:
+    """Whether a filesystem on a device is alive though it is not mounted; ext4, XFS and f2fs show that in sysfs."""
+    number = blockdev.number(device)
+    shown = any((blockdev.SYS / "fs").glob(f"*/{device.name}"))
+    return number is not None and shown and all(mount.device != number for mount in table())
 
 
 def unmounted_by_others(argv: Sequence[str]) -> commands.CommandError:
@@ -222,8 +297,7 @@ def _unmounted(facts: Facts) -> str:
             else:
                 commands.run("umount", target)
     except commands.CommandError as error:
-        holders = ", ".join(processes.users(target))
-        raise Unproved(f"{error.stderr}{f'; in use by: {holders}' if holders else ''}") from error
+        raise Unproved(f"{error.stderr}; {in_use(target)}") from error
     return f"unmounted {target}"
 
 

@@ -313,7 +313,7 @@ def _exclusive(disk: Disk, areas: Areas) -> str | None:
                 raise
             return (
                 f"{area.subject} is in use by the kernel (a filesystem on several devices, an external journal, a "
-                "mount out of sight); end that first"
+                "mount out of sight, a frozen filesystem that was unmounted); end that first"
             )
     return None
 
