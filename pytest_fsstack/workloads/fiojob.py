@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_fsstack.judging.sample import Metric
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.workloads import jobfile
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.direct import DirectIO, device_size, spoil
 
@@ -113,7 +116,10 @@ def fio(
 
 @workload(Tool("fio", "fio"))
 def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> None:
-    """Run the job file `job`, in the directory of the stack; ``$FSSTACK`` in it is that path, or the block device.
+    """Run the job file `job`, in the directory of the stack; ``${FSSTACK}`` in it is that path, or the block device.
+
+    The file is read before it runs. `jobfile.JobFileError` says with line and column what leads out of the stack: other
+    files or devices, commands, engines that use the network.
 
     The metrics are those of `parse_fio` for all its jobs together; the whole JSON is kept under the name ``fio``.
     Afterwards: no errors, and something was transferred. What else must hold, such as checksums, is for the job file to
@@ -122,8 +128,11 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> No
     device = fsstack.path.is_block_device()
     if device:
         fsstack.check()
-    with timed(cold=cold):
-        directory, env = None if device else fsstack.path, {"FSSTACK": _escaped(fsstack.path)}
+    env = {"FSSTACK": _escaped(fsstack.path)}
+    jobfile.check(job, fsstack.path, {**os.environ, **env})
+    # What fio writes beside the device, such as the state of a verification, is of no use.
+    with tempfile.TemporaryDirectory() as scratch, timed(cold=cold):
+        directory = scratch if device else fsstack.path
         done = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     _report(timed, done.stdout, None)
     fsstack.remount()

@@ -228,5 +228,13 @@ class TestJobFile:
         for direction in "read", "write":
             idle["jobs"][0][direction] = {"total_ios": 0, "io_bytes": 0}
         clock.instead = lambda: json.dumps(idle)
+        (tmp_path / "job.fio").touch()
         with pytest.raises(AssertionError, match=r"transferred 0 bytes instead of more$"):
             workloads.fio_job(clock, stack, tmp_path / "job.fio")
+
+    def test_that_leads_out_is_not_run(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
+        job = tmp_path / "job.fio"
+        job.write_text("[here]\nfilename=x\nsize=1M\nrw=write\nexec_prerun=touch ran\n")
+        with pytest.raises(ValueError, match=r"job\.fio:5:13: exec_prerun "):
+            workloads.fio_job(clock, stack, job)
+        assert list(stack.path.iterdir()) == []

@@ -1,0 +1,146 @@
+"""What a job file of fio may say: it is checked before it runs, as the options of a stack are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fsstack.machine import outside
+
+#: Engines that open the files of the job and nothing else. Others use the network, run code or commands of their own,
+#: or send a disk commands that do not end at its partition (sg, io_uring_cmd).
+ENGINES = frozenset(
+    (
+        *(
+            "sync",
+            "psync",
+            "vsync",
+            "pvsync",
+            "pvsync2",
+            "libaio",
+            "linuxaio",
+            "io_uring",
+            "posixaio",
+            "mmap",
+            "splice",
+        ),
+        *("null", "cpuio", "ftruncate", "filecreate", "filestat", "filedelete", "dircreate", "dirstat", "dirdelete"),
+        *("falloc", "fallocate", "e4defrag"),
+    )
+)
+#: Those that need no file.
+_WITHOUT_FILE = ("null", "cpuio")
+#: Options that run something, read other files, or change the machine, whatever their value is.
+_OUTSIDE = frozenset(
+    (
+        *("exec_prerun", "exec_postrun", "include", "read_iolog", "merge_blktrace_file", "replay_redirect", "aux_path"),
+        *("profile", "ioscheduler", "cgroup", "cgroup_weight", "cgroup_nodelete", "trigger_file", "trigger_remote"),
+    )
+)
+_PATHS = re.compile(r"filename|directory|filename_format|opendir|write_\w+_log|write_iolog")
+#: fio takes the rest of a longer line for a line of its own: after 8191 bytes, older ones after 4095.
+_LONGEST = 4000
+
+
+class JobFileError(ValueError):
+    """A job file may not run; the message begins with its name, the line and the column."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """One line of a job: a section's name in brackets has no key."""
+
+    key: str
+    value: str
+    line: int
+    column: int
+
+
+def check(job: Path, place: Path, environment: Mapping[str, str]) -> None:
+    """Raise `JobFileError` if the job file leads out of a stack.
+
+    `place` is the directory in which fio runs, or the block device that is ``${FSSTACK}``; `environment` is fio's.
+    Raises OSError if the file cannot be read.
+    """
+    text = os.fsdecode(job.read_bytes())
+
+    def refuse(line: int, column: int, message: str) -> None:
+        raise JobFileError(f"{job}:{line}:{column}: {message}")
+
+    settings = list(_settings(text, environment, refuse))
+    is_device = place.is_block_device()
+    for setting in settings:
+        problem = _problem(setting, place, is_device)
+        if problem:
+            refuse(setting.line, setting.column, problem)
+    if is_device:
+        for section in _without_file(settings):
+            refuse(section.line, section.column, "the stack is a block device: this job needs filename=${FSSTACK}")
+
+
+def _settings(text: str, environment: Mapping[str, str], refuse: Callable[[int, int, str], None]) -> Iterator[_Setting]:
+    """Yield the lines as fio reads them (parse_jobs_ini in its init.c)."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if "\0" in line or len(os.fsencode(line)) > _LONGEST:
+            refuse(number, 1, f"a line with a zero byte, or of more than {_LONGEST} bytes")
+        start = len(line) - len(line.lstrip())
+        content = re.split("[;#]", line, maxsplit=1)[0].strip()
+        if content.startswith("["):
+            # A comment may be a part of the name, by which the job's file is called.
+            yield _Setting("", line.strip()[1:].removesuffix("]"), number, start + 2)
+        elif content.startswith("include"):
+            yield _Setting("include", "", number, start + 1)
+        elif content:
+            key, _, value = _expanded(content, environment).partition("=")
+            column = start + content.find("=") + 2 if "=" in content else start + 1
+            yield _Setting(key.strip(), value.strip(), number, column)
+
+
+def _expanded(text: str, environment: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{([^}]*)\}", lambda match: environment.get(match[1], ""), text)
+
+
+def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
+    """Return what is wrong with one line, in words."""
+    key, value = setting.key, setting.value
+    if key in _OUTSIDE:
+        return f"{key} would make fio run, read or change something outside of the stack"
+    if key == "ioengine":
+        engine = re.split("[,:]", value)[0]
+        known = value == engine and engine in ENGINES
+        return None if known else f"the engine {value!r} is not known to stay within the files of the job"
+    if key in ("", "name"):
+        return _leads_out(value, place.parent / "job" if is_device else place)
+    if _PATHS.fullmatch(key):
+        names = [name.replace("\\:", ":") for name in re.split(r"(?<!\\):", value) if name]
+        if is_device:
+            others = [name for name in names if name != str(place)]
+            return f"the stack is the block device {place}, and {others[0]} is not" if others else None
+        return next(filter(None, (_leads_out(name, place) for name in names)), None)
+    if "/" in value and (escape := outside.find_escape(value)):
+        return f"{key} reaches {escape}"
+    return None
+
+
+def _leads_out(name: str, place: Path) -> str | None:
+    """Return that a name leads out of the directory `place`, as it is or by a link."""
+    path = os.path.realpath(place / name)
+    is_within = Path(path).is_relative_to(os.path.realpath(place))
+    return None if is_within and not outside.goes_up(name) else f"{name} leads out of the stack, to {path}"
+
+
+def _without_file(settings: list[_Setting]) -> Iterator[_Setting]:
+    """Yield the sections that say neither themselves nor by [global] on which file they work."""
+    common: dict[str, str] = {}
+    section, own = None, common
+    for setting in [*settings, _Setting("", "global", 0, 0)]:
+        if setting.key:
+            own[setting.key] = setting.value
+            continue
+        if section and "filename" not in own and own.get("ioengine") not in _WITHOUT_FILE:
+            yield section
+        is_global = setting.value.partition("]")[0].strip() == "global"
+        section, own = (None, common) if is_global else (setting, dict(common))
