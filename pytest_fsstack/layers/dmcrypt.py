@@ -26,7 +26,7 @@ _OPTIONS = CommandLine(
         "--integrity-no-wipe --iv-large-sectors --perf-no_read_workqueue --perf-no_write_workqueue": FLAG,
         "--perf-same_cpu_crypt --perf-submit_from_crypt_cpus --persistent --progress-json -r --readonly": FLAG,
         "--serialize-memory-hard-pbkdf --shared --test-args --use-random --use-urandom -v --verbose": FLAG,
-        "--verify-passphrase -y --tcrypt-backup --tcrypt-hidden --tcrypt-system --veracrypt --hw-opal": FLAG,
+        "--verify-passphrase -y --tcrypt-backup --tcrypt-hidden --tcrypt-system --veracrypt": FLAG,
         "--align-payload --device-size -i --iter-time -s --key-size -S --key-slot --keyslot-key-size": SIZE,
         "--luks2-keyslots-size --luks2-metadata-size -o --offset --pbkdf-force-iterations --pbkdf-memory": SIZE,
         "--pbkdf-parallel --progress-frequency --sector-size -b --size -p --skip -t --timeout -T --tries": SIZE,
@@ -35,6 +35,8 @@ _OPTIONS = CommandLine(
         "-d --key-file --header --header-backup-file --volume-key-file --master-key-file --new-keyfile": OUTSIDE,
         "--json-file --external-tokens-path --link-vk-to-keyring --volume-key-keyring --token-id": OUTSIDE,
         "--token-only --token-type --key-description --new-key-description --active-name --refresh": OUTSIDE,
+        # They change a self-encrypting disk, and not only the partition.
+        "--hw-opal --hw-opal-only --hw-opal-factory-reset": OUTSIDE,
     }
 )
 #: Ciphers as dm-crypt has them, which may hold commas: xchacha12,aes-adiantum-plain64.

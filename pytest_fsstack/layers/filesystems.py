@@ -117,7 +117,13 @@ class _Ext(Filesystem):
                 "-L -M": TEXT,
                 "-O -R": KEYWORDS,
                 "-J": Items({"device": OUTSIDE, "size fast_commit_size location": SIZE}),
-                "-E": Items({"encoding encoding_flags hash_seed quotatype root_owner root_perms": KEYWORD, "*": SIZE}),
+                "-E": Items(
+                    {
+                        "mount_opts": OUTSIDE,
+                        "encoding encoding_flags hash_seed quotatype root_owner root_perms": KEYWORD,
+                        "*": SIZE,
+                    }
+                ),
                 "-d -l -z": OUTSIDE,
             }
         ),

@@ -84,6 +84,7 @@ REFUSED = [
     "ext4(mkfs='-qz nothing')",
     "ext4(mkfs='-d nothing')",
     "ext4(mkfs='-J size=4,device=nothing')",
+    "ext4(mkfs='-E stride=4,mount_opts=journal_path=nothing')",
     "ext4(mkfs='--new -L disk')",
     "ext4(mkfs='-Y disk')",
     "ext4(mkfs='-Yqcdisk')",
@@ -103,6 +104,7 @@ REFUSED = [
     "zfs(daemon='--pid nothing')",
     "luks(open='--header nothing')",
     "luks(format='nothing')",
+    "luks(format='--hw-opal-only')",
     "luks(format='--key-file=nothing')",
     "integrity(format='--data-device nothing')",
     "lvm(vgcreate='--con-fig x=1')",
@@ -169,6 +171,10 @@ ALLOWED = [
 @pytest.mark.parametrize("text", ALLOWED)
 def test_declared_words_are_allowed_where_files_have_the_same_names(text: str) -> None:
     Stack.parse(text, LAYERS)
+
+
+def test_a_mistake_of_any_layer_names_its_option() -> None:
+    assert str(OptionError("depth", "must be positive (got -1)")) == "depth: must be positive (got -1)"
 
 
 def test_each_declaration_is_one_of_an_option() -> None:
