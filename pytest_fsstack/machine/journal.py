@@ -138,14 +138,16 @@ class Journal:
             if not _still_there(kind, note.facts) or _undone(kind, note.facts):
                 self._done(number)
             raise
-        self._done(number)
+        # What is left of other entries may be in use by what must be undone first.
+        if not kind.first or len(self._open) == 1:
+            self._done(number)
 
     def close(self) -> list[str]:
         """Delete the journal, if all that it holds was undone; else, what was not."""
         if self._path is None or os.getpid() != self._process:
             return []
         os.close(self._fd)
-        left = [str(note) for note in self._open.values()]
+        left = [str(note) for note in self._open.values() if not note._kind.first]
         if not left:
             self._path.unlink()
         self._path = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -169,6 +170,23 @@ def test_an_undo_that_failed_keeps_the_entry_and_the_journal(
         killed_once_it_was_made(made)
     assert book.close() == [f"file {made}"]
     assert len(lines(journals)) == 2
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_comes_first_stays_in_the_journal_for_what_else_is_left(
+    journals: Path, tmp_path: Path, fails: bool
+) -> None:
+    processes = dataclasses.replace(kind(removed), first=True)
+    book = Journal(journals)
+    made = tmp_path / "made"
+    with book.entry(processes, path=str(tmp_path / "mark")):
+        if fails:
+            with pytest.raises(KeyboardInterrupt), book.entry(kind(refused), path=str(made)):
+                killed_once_it_was_made(made)
+    assert book.close() == ([f"file {made}"] if fails else [])
+    kept = [line["entry"] for line in lines(journals)[1:]] if fails else []
+    assert kept == ([1, 2] if fails else [])
+    assert bool(list(journals.iterdir())) is fails
 
 
 def test_an_error_after_which_nothing_is_left_strikes_the_entry_out(journals: Path, tmp_path: Path) -> None:
