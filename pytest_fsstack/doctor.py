@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.kernels.controller import Plan
     from pytest_fsstack.kernels.images import Kernel
     from pytest_fsstack.session.state import Session
+    from pytest_fsstack.stack.model import Device
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
     """
     from pytest_fsstack.kernels import probe
 
-    parts, selected = _parts(config, session), _selected(config, session, items)
+    devices = [_device(device) for device in session.settings.devices]
+    parts, selected = _parts(config, session, devices), _selected(config, session, items, devices)
     if probe.probed():
         asked = {(part.kind, part.name): part for part in [*parts, *selected]}.values()
         print(probe.answer_text((part.kind, part.name, needs.lacking(part.needs)) for part in asked))
@@ -161,9 +163,32 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
     return Column(kernel.name, lacks)
 
 
-def _parts(config: pytest.Config, session: Session) -> list[Part]:
+@dataclass(frozen=True)
+class _Accepted:
+    """The need for a device that the session does not refuse."""
+
+    lack: Lack | None
+
+    def missing(self) -> Lack | None:
+        return self.lack
+
+
+def _device(device: Device) -> Part:
+    from pytest_fsstack.kernels import probe
+    from pytest_fsstack.layers.devices import DiskDevice
+
+    requirements = device.needs()
+    # The disk of a guest is blank; without root or a tool, the session does not come to look at a device.
+    looked_at = not probe.probed() and not needs.lacking(requirements)
+    if looked_at and isinstance(device, DiskDevice) and (refused := device.refusal()):
+        what, _, remedy = refused.reason.partition("; ")
+        requirements.append(_Accepted(Lack(LackKind.OTHER, f"is refused: {what}", remedy or "name another device")))
+    return Part("device", device.spec, requirements)
+
+
+def _parts(config: pytest.Config, session: Session, devices: Iterable[Part]) -> list[Part]:
     return [
-        *(Part("device", device.spec, device.needs()) for device in session.settings.devices),
+        *devices,
         *(Part("layer", name, layer().needs()) for name, layer in session.settings.known.items()),
         *_workloads(config),
     ]
@@ -239,7 +264,9 @@ def _run(command: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
-def _selected(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> list[Part]:
+def _selected(
+    config: pytest.Config, session: Session, items: Sequence[pytest.Item], devices: Iterable[Part]
+) -> list[Part]:
     """The stacks of the selected tests, or else those of the options; their devices; the workloads of the tests."""
     from pytest_fsstack.chains import parameter_of
 
@@ -247,7 +274,6 @@ def _selected(config: pytest.Config, session: Session, items: Sequence[pytest.It
     stacks = [parameter.stack for parameter in parameters] or list(session.settings.stacks)
     if not stacks:
         return []
-    devices = [Part("device", device.spec, device.needs()) for device in session.settings.devices]
     # A stack's own options may need more, or less, than its layers do by default.
     chosen = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
     words = {word for item in items if parameter_of(item) for word in _words(item)}

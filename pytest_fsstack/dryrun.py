@@ -15,7 +15,7 @@ from pytest_fsstack.explain import explained
 from pytest_fsstack.judging.duration import seconds_of_run
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
-from pytest_fsstack.machine import guard, identity
+from pytest_fsstack.machine import identity
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.past import earlier_runs
 from pytest_fsstack.session.ending import runs_once
@@ -170,11 +170,7 @@ def _device(device: Device) -> str:
         return f"{device.spec}, {format_size(device.size)}, made anew for each stack"
     if not isinstance(device, DiskDevice):
         return device.spec
-    try:
-        guard.check_idle(device.path)
-        if not device.overwrite:
-            guard.check_contents(device.path)
-    except guard.Refused as refused:
+    if refused := device.refusal():
         return f"refused as it is now: {refused}"
     return f"{device.spec}, WHICH WOULD BE OVERWRITTEN"
 

@@ -149,6 +149,14 @@ class DiskDevice:
     def advice(self, space: int) -> str:
         return "give a larger --fsstack-device"
 
+    def refusal(self) -> guard.Refused | None:
+        """Return why a session would refuse it now; None if it would not. Nothing is written to it."""
+        try:
+            with self.held():
+                return None
+        except guard.Refused as refused:
+            return refused
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         with guard.held(self.disk(), overwrite=self.overwrite) as device:

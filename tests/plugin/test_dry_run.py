@@ -97,7 +97,7 @@ def test_a_device_that_would_be_refused_is_shown_and_ends_nothing(project: Proje
     import subprocess
 
     image = project.pytester.path / "image"
-    image.write_bytes(b"somebody's data" * 100_000)
+    image.write_bytes(b"somebody's data" * 1_200_000)
     project.write(TEST)
     loop = subprocess.run(["losetup", "--show", "-f", image], check=True, capture_output=True, text=True).stdout.strip()
     try:
@@ -107,7 +107,7 @@ def test_a_device_that_would_be_refused_is_shown_and_ends_nothing(project: Proje
     finally:
         subprocess.run(["losetup", "-d", loop], check=True)
     assert result.ret == 0
-    assert image.read_bytes() == b"somebody's data" * 100_000
+    assert image.read_bytes() == b"somebody's data" * 1_200_000
     result.stdout.fnmatch_lines(
         [
             f"fsstack: {loop}; 1 round; --fsstack-seed=*",
