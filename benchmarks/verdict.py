@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from math import exp
 
-from benchmarks import budgets, repeats, rules, turns
+from benchmarks import boots, budgets, carry_over, repeats, rules, turns
 from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, session, share, sigma_of
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
@@ -91,7 +91,10 @@ SECTIONS: dict[str, Callable[[int, int], Table]] = {
     "noise": noise,
     "others": others,
     "kernels": turns.table,
+    "boots": boots.table,
     "repetitions": repeats.table,
+    "carry-over": carry_over.table_of_notices,
+    "carry-over-verdicts": carry_over.table_of_verdicts,
 }
 
 

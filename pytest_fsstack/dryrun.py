@@ -59,6 +59,8 @@ def described(
         yield f"  steps: {', '.join(chain.steps)}"
         yield f"  stacks: {', '.join(_name(chain, stack) for stack in plan.most)}"
         yield f"  rounds: {plan.rounds}"
+        if settle := session.settings.settle.describe():
+            yield f"  between two stacks: {settle}"
         yield from (f"  {line}" for line in kernels.lines(plan))
         yield from (f"  missing here: {line}" for line in _missing(chain, plan.most))
         yield f"  time: {_time(session, chain, plan, earlier, kernels)}"

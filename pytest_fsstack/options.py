@@ -110,6 +110,12 @@ def _percentage(text: str) -> float:
     return percentage(text)
 
 
+def _settling(text: str) -> Any:
+    from pytest_fsstack.machine.settling import Settle
+
+    return Settle.parse(text)
+
+
 def _discarding(text: str) -> Any:
     from pytest_fsstack.judging.conditions import parse
 
@@ -235,6 +241,16 @@ OPTIONS = (
         flag=True,
     ),
     Option(
+        "settle",
+        "what happens between two stacks: a pause of so many seconds, a discard of all of a block device, or a wait "
+        "until it is idle, at most for a minute",
+        "SECONDS|discard|idle",
+        _settling,
+        doc="It is for devices that are still busy with what the last stack has left, and is never a part of what is "
+        "timed. `idle` waits until the device has nothing in flight, and until reads, writes, discards and unwritten "
+        "memory stay as they are for a second.",
+    ),
+    Option(
         "scheduler", "the I/O scheduler of the device, such as none or mq-deadline, while a stack stands on it", "NAME"
     ),
     Option(
@@ -305,7 +321,12 @@ OPTIONS = (
         "(default: session with --fsstack-strict, else budget)",
         choices=("budget", "session"),
     ),
-    Option("strict", "fail what is inconclusive, instead of skipping it", flag=True),
+    Option(
+        "strict",
+        "fail what is inconclusive, instead of skipping it, and verdicts that the run before could change",
+        flag=True,
+        doc="[statistics.md](statistics.md#carry-over) says when a verdict is doubtful.",
+    ),
     Option(
         "exit",
         "the exit code: pytest's, or for `git bisect run` 0 if all budgets are kept, 1 if one is broken and 125 if "

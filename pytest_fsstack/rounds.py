@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack.chains import Absence, Chain, ItemOutcome, StackParameter, parameter_of, step_of
-from pytest_fsstack.judging import saved
+from pytest_fsstack.judging import carry_over, saved
 from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, given_up, summary
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.notices import notices
@@ -117,6 +117,9 @@ class Rounds:
 
     def _end(self, chain: Chain) -> None:
         chain.done = True
+        chain.results.carry_over = carry_over.of_chain(chain.results)
+        if remark := carry_over.remark(chain.results.carry_over):
+            chain.results.remarks.append(remark)
         self.budgets.waive(chain, [item for item in chain.selected if self._only_prepares(item, chain)])
 
     def _only_prepares(self, item: pytest.Item, chain: Chain) -> bool:
@@ -494,6 +497,8 @@ class Rounds:
             if self.strict:
                 pytest.fail(f"{step} on {stack}: {text} (--fsstack-strict)", pytrace=False)
             pytest.skip(text)
+        if self.strict and (doubt := results.doubt(step, stack)):
+            pytest.fail(f"{step} on {stack}: {worst}, but {doubt} (--fsstack-strict)", pytrace=False)
 
     def _again(self, item: pytest.Item, seed: int) -> str:
         """Return the command that runs one test alone."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.verdict import Looks
     from pytest_fsstack.layers.devices import DiskDevice
     from pytest_fsstack.machine.guard import Disk, Refused
+    from pytest_fsstack.machine.settling import Settle
     from pytest_fsstack.machine.tuning import Governor, Queue
     from pytest_fsstack.stack.model import Device, Layer, Stack
 
@@ -31,6 +32,7 @@ class Settings:
     known: MutableMapping[str, type[Layer]]
     devices: tuple[Device, ...]
     queue: Queue
+    settle: Settle
     governor: Governor | None
     directory: Path | None
     stacks: tuple[Stack, ...]
@@ -82,6 +84,7 @@ def read_settings(
     """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
     from pytest_fsstack.data.scale import DEFAULT
     from pytest_fsstack.judging import budget
+    from pytest_fsstack.machine.settling import Settle
     from pytest_fsstack.stack.model import Stack
 
     values = {option.name: options.value(config, option.name) for option in options.OPTIONS}
@@ -98,6 +101,7 @@ def read_settings(
         known=known,
         devices=devices,
         queue=_queue(config, values, devices),
+        settle=values["settle"] or Settle(),
         governor=_governor(config, values["governor"]),
         directory=values["dir"],
         stacks=stacks,
@@ -126,7 +130,8 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
     from pytest_fsstack.machine.blockdev import GUEST_DISK
     from pytest_fsstack.machine.guard import Disk
 
-    size, discard = values["size"], values["discard"]
+    settle = values["settle"]
+    size, discard = values["size"], values["discard"] or bool(settle and settle.discard)
     texts = list(dict.fromkeys(values["device"]))
     if options.worker_input(config).get("in_vm"):
         # The guest's disk is its own, and blank; a file on the guest's root would be one in memory.
@@ -137,6 +142,11 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
     identities = {disk.identity for disk in given_up.values() if isinstance(disk, Disk)}
     with options.blaming_option(config, "device"):
         devices = told_apart(parse_device(text, size=size, overwrite=identities, discard=discard) for text in texts)
+    if settle and settle.discard and (others := [each for each in devices if not isinstance(each, DiskDevice)]):
+        with options.blaming_option(config, "settle"):
+            raise ValueError(
+                f"only a block device can be discarded, and {others[0].spec} is none: wait until it is idle"
+            )
     for text, disk in given_up.items():
         if not any(_is_named_by(device, text, disk) for device in devices if isinstance(device, DiskDevice)):
             raise pytest.UsageError(

@@ -38,13 +38,7 @@ def _compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estima
     """The control's overhead by step and metric: what budgets over the baseline are about, or else the time."""
     found = {}
     for step in chain.steps:
-        judged = [
-            each.budget.metric
-            for (of, _), judgements in chain.judgements.items()
-            for each in judgements
-            if of == step and each.budget.overhead is not None
-        ]
-        for metric in dict.fromkeys(judged or ["seconds"]):
+        for metric in chain.compared_metrics(step):
             if estimate := chain.estimate(step, control, metric):
                 found[step, metric] = estimate
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.carry_over import CarryOver
 from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
 from pytest_fsstack.judging.sample import Metric, Sample
@@ -143,6 +144,8 @@ class ChainResults:
     repeated: dict[str, Repetition] = field(default_factory=dict)
     #: The stacks that are the baseline a second time: one, or one on each kernel.
     controls: list[str] = field(default_factory=list)
+    #: What the run before a run adds to its figures, as far as chance does not explain it.
+    carry_over: list[CarryOver] = field(default_factory=list)
     #: The kernel it ran on, where kernels are compared.
     kernel: str = ""
     #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
@@ -266,32 +269,32 @@ class ChainResults:
         return dict(enumerate(statistics.median(found) for found in boots.values()))
 
     def _boots(self, step: str, stack: str, name: str) -> tuple[list[float], list[float]] | None:
-        """A figure of each boot of a stack, and of what it is compared with; None if nothing compares.
+        """Return a figure of each boot of a stack, and of what it is compared with; None if nothing compares.
 
-        It is the median of the logarithms, oriented so that more is worse, of the rounds that all of these boots have:
-        so a drift of the machine is the same in each.
+        A round's log-ratio is to the median of all of these boots in the same round, which takes a drift of the machine
+        out. The figure is the pseudo-median of the rounds that all boots have (Hodges & Lehmann).
         """
         metric, sides = self.metric(step, stack, name), (stack, self.reference(stack))
         boots: tuple[dict[int, dict[int, float]], ...] = ({}, {})
-        for side, found in zip(sides, boots):
+        for side, rounds_of in zip(sides, boots):
             for number, sample in sorted(self.of(step, side).items()):
                 if name in _comparable(sample):
                     boot, index = divmod(number, ROUNDS_OF_A_BOOT)
-                    found.setdefault(boot, {})[index] = sample.values[name]
-        every = [rounds for found in boots for rounds in found.values()]
+                    rounds_of.setdefault(boot, {})[index] = sample.values[name]
+        every = [rounds for rounds_of in boots for rounds in rounds_of.values()]
         if metric is None or not all(boots) or not (shared := set(every[0]).intersection(*every)):
             return None
         if not metric.resolution and min(rounds[index] for rounds in every for index in shared) <= 0:
             return None
+        typical = [statistics.median(rounds[index] for rounds in every) for index in shared]
 
         def figure(rounds: dict[int, float]) -> float:
             values = [rounds[index] for index in shared]
-            ones = [1.0] * len(values)
-            return statistics.median(
-                verdict.log_ratios(values, ones, better=metric.better, resolution=metric.resolution)
+            return runs.pseudo_median(
+                verdict.log_ratios(values, typical, better=metric.better, resolution=metric.resolution)
             )
 
-        ours, theirs = ([figure(rounds) for rounds in found.values()] for found in boots)
+        ours, theirs = ([figure(rounds) for rounds in rounds_of.values()] for rounds_of in boots)
         return ours, theirs
 
     def estimate(self, step: str, stack: str, metric: str = "seconds") -> Estimate | None:
@@ -394,6 +397,31 @@ class ChainResults:
             )
             return Judgement(budget, None, text, Unjudged.FEW_BOOTS)
         return Judgement(budget, judged, f"{budget.metric}: {verdict.describe(judged)}")
+
+    def compared_metrics(self, step: str) -> list[str]:
+        """Return the metrics of a step that are judged over a reference on some stack, or else the time."""
+        judged = [
+            judgement.budget.metric
+            for (of, _), judgements in self.judgements.items()
+            for judgement in judgements
+            if of == step and judgement.budget.overhead is not None
+        ]
+        return list(dict.fromkeys(judged or ["seconds"]))
+
+    def doubts(self, step: str, stack: str, judgement: Judgement) -> list[CarryOver]:
+        """Return the carry-over that could change a verdict; none for a limit, which is about these rounds only."""
+        verdict = judgement.confirmed or judgement.verdict
+        if verdict is None or verdict.outcome == "inconclusive" or judgement.budget.overhead is None:
+            return []
+        info = self.stacks[stack]
+        place = (step, judgement.budget.metric, info.name, info.kernel)
+        return [carry for carry in self.carry_over if carry.concerns(*place) and carry.could_change(verdict)]
+
+    def doubt(self, step: str, stack: str) -> str:
+        """Return why the verdicts on a step are doubtful, in a few words; empty if they are not."""
+        judgements = self.judgements.get((step, stack), [])
+        reasons = [str(carry) for judgement in judgements for carry in self.doubts(step, stack, judgement)]
+        return f"the run before matters: {', '.join(dict.fromkeys(reasons))}" if reasons else ""
 
     def expected(self, step: str, stack: str) -> str:
         """Why the outcome of a step was expected to be a failure; empty if it was not, or if more is broken."""
@@ -510,7 +538,7 @@ def describe_failure(chain: ChainResults, step: str, stack: str, again: str = ""
     lines += [f"  {each.outcome + ':':<8} {each.text}" for each in judgements]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
         lines += ["", *_sample_lines(chain, step, stack, name)]
-    lines += ["", _promise(chain, judgements)]
+    lines += ["", _promise(chain, judgements), *filter(None, [chain.doubt(step, stack)])]
     return "\n".join(lines)
 
 

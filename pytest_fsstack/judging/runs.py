@@ -14,6 +14,7 @@ Methods*, 3rd ed., Wiley 2014, sections 4.1 to 4.3).
 
 from __future__ import annotations
 
+import statistics
 from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
@@ -55,6 +56,11 @@ def fewest(alpha: float) -> int:
     while boundary(runs, runs, alpha) < 0:
         runs += 1
     return runs
+
+
+def pseudo_median(values: Sequence[float]) -> float:
+    """Return the median of the means of all pairs of values, each value with itself included (Hodges & Lehmann)."""
+    return statistics.median((one + other) / 2 for index, one in enumerate(values) for other in values[index:])
 
 
 def estimate(ours: Sequence[float], theirs: Sequence[float], alpha: float, *, around: float = 0.0) -> Estimate:

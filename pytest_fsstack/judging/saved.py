@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_fsstack.judging import shape
 from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.carry_over import CarryOver
 from pytest_fsstack.judging.conditions import Discarded
 from pytest_fsstack.judging.repetition import Repetition
 from pytest_fsstack.judging.results import ChainResults, Confirmation, Results, StackInfo, TestOutcome
@@ -131,7 +132,7 @@ def flat(known: Mapping[str, Any], *, full: bool = True) -> list[tuple[str, obje
 
     If not `full`, they are the verdict, the rounds, the seconds, and the overheads that have a budget.
     """
-    pairs = [(name, known[name]) for name in (_OF_TEST if full else _OF_TEST[-2:])]
+    pairs = [(name, known[name]) for name in (_OF_TEST if full else _OF_TEST[-3:])]
     pairs.append(("rounds", len(known["rounds"])))
     judged = {budget["metric"] for budget in known["budgets"]} or {"seconds"}
     for name, metric in known["metrics"].items():
@@ -147,7 +148,7 @@ def flat(known: Mapping[str, Any], *, full: bool = True) -> list[tuple[str, obje
     return [(name, value) for name, value in pairs if value is not None]
 
 
-_OF_TEST = ("stack", "device", "baseline", "seed", "verdict", "incomplete")
+_OF_TEST = ("stack", "device", "baseline", "seed", "doubt", "verdict", "incomplete")
 _OF_OVERHEAD = ("estimate", "low", "high", "confidence")
 _BUDGET_KINDS = (("budget", "overhead"), ("limit", "limit"))
 
@@ -170,6 +171,7 @@ def _chain(chain: ChainResults) -> dict[str, Any]:
         "conditions": [dict(each) for each in chain.conditions],
         "discarded": [_discarded(each) for each in chain.discarded],
         "remarks": chain.remarks,
+        "carry_over": [vars(carry) for carry in chain.carry_over],
         "tables": [{"name": name, "options": options} for name, options in chain.tables],
         "stacks": {
             stack.id: {
@@ -238,6 +240,7 @@ def _step(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
     return {
         "note": chain.notes.get((step, stack)),
         "verdict": chain.worst(step, stack),
+        "doubt": chain.doubt(step, stack) or None,
         "incomplete": chain.incomplete(step, stack) or None,
         "incomplete_rounds": {str(at + 1): sample.incomplete for at, sample in samples.items() if sample.incomplete},
         "budgets": [
@@ -300,6 +303,7 @@ def _read_chain(content: dict[str, Any], kernels: Iterable[str]) -> ChainResults
         conditions=content["conditions"],
         discarded=[_read_discarded(each) for each in content["discarded"]],
         remarks=content["remarks"],
+        carry_over=[_read(CarryOver, carry) for carry in content.get("carry_over", [])],
         kernel=content["kernel"] or "",
         against=content["against"],
         controls=content.get("controls", []),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_fsstack.judging import carry_over
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.conditions import Conditions, Discarded, Rule, first_broken, given_up
 from pytest_fsstack.judging.control import doubts
@@ -52,6 +53,8 @@ class Course:
         self.number = 0
         self.discarding: tuple[Rule, Conditions] | None = None
         self.discarded: list[Discarded] = []
+        #: The order in which kernels had their turns, with the number of each round from 0; None if it does not count.
+        self._turns: list[tuple[int | None, list[Boot]]] = []
         #: Which stacks must run on for the verdicts between kernels; with several boots, rounds do not decide them.
         self._planner: Planner | None = None
         #: The fresh rounds of those verdicts, once the planned rounds are over.
@@ -80,6 +83,8 @@ class Course:
         self._states[boot] = message["states"]
         self._left[boot] = {stack: Left(*left) for stack, left in message["left"].items()}
         if not message["over"]:
+            if self._turns:
+                self._turns[-1][1].append(boot)
             if self.discarding:
                 self._discard(boot[0], part.discarded[-1])
             else:
@@ -157,6 +162,7 @@ class Course:
         self.number = self.rounds + 1
         rule = first_broken(rules, conditions)
         self.discarding = (rule, conditions) if rule else None
+        self._turns.append((None if rule else self.rounds, []))
         if rule:
             self.discarded.append(Discarded(self.rounds, str(rule), [], conditions))
 
@@ -248,10 +254,36 @@ class Course:
         for step, stack, judged in self._judge(chain):
             chain.judgements[step, stack] = [judged]
         if len(self._kernels) > 1:
-            chain.remarks = [*self._remarks(), *(notices if self._boots == 1 else of_the_machine)(chain)]
+            chain.carry_over = carry_over.carry_overs(self._rounds_of_turns(chain), f"{chain.seed} {chain.id}")
+            noted = filter(None, [carry_over.remark(chain.carry_over)])
+            chain.remarks = [*self._remarks(), *noted, *(notices if self._boots == 1 else of_the_machine)(chain)]
         else:
+            chain.carry_over = self._carry_over_within()
             chain.remarks = [*doubts(chain), *self._remarks()]
         return chain
+
+    def _rounds_of_turns(self, chain: ChainResults) -> list[carry_over.Round]:
+        """Return which kernel ran after which, and the times of each of its stacks."""
+        rounds = []
+        for number, turns in self._turns:
+            figures: dict[carry_over.Place, dict[str, float]] = {}
+            for boot in turns if number is not None else ():
+                for (step, stack), samples in self.found[boot].samples.items():
+                    if number in samples and not samples[number].incomplete:
+                        for metric in chain.compared_metrics(step):
+                            place = figures.setdefault((step, metric, stack), {})
+                            place[self._name(boot)] = carry_over.cost(samples[number], metric)
+            rounds.append(carry_over.Round([self._name(boot) for boot in turns], figures))
+        return rounds
+
+    def _name(self, boot: Boot) -> str:
+        return boot[0] if self._boots == 1 else f"{boot[0]} (boot {boot[1] + 1})"
+
+    def _carry_over_within(self) -> list[carry_over.CarryOver]:
+        """Return what runs of stacks on one kernel add to the next ones there, as its worker says."""
+        if self._boots > 1:
+            return []
+        return [replace(each, kernel=boot[0]) for boot, part in self.found.items() for each in part.carry_over]
 
     def _remarks(self) -> list[str]:
         """Those of the scenario, which all kernels have in common, and why there are no more rounds."""
@@ -286,6 +318,7 @@ class Course:
         if level is not None:
             chain.confirmation = Confirmation(chain.rounds, level, starts)
         own = self._remarks()
+        chain.carry_over = self._carry_over_within()
         chain.discarded = self.discarded
         chain.remarks = [*own, *doubts(chain)] + [
             f"{kernel}: {remark}"

@@ -328,6 +328,8 @@ class Controller:
             report_verdict(self.config, nodeid, "failed", results.describe_failure(chain, step, stack))
         elif worst == "inconclusive":
             report_verdict(self.config, nodeid, "skipped", results.describe_undecided(chain, step, stack))
+        elif self.strict and (doubt := chain.doubt(step, stack)):
+            report_verdict(self.config, nodeid, "failed", f"{nodeid}: {worst}, but {doubt} (--fsstack-strict)")
         else:
             report_verdict(self.config, nodeid, "passed", "")
 

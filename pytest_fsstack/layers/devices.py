@@ -369,7 +369,10 @@ def parse_device(text: str, *, size: int, overwrite: Container[Identity], discar
         if not path.is_block_device():
             raise ValueError(f"{text} is not a block device; `lsblk` lists them")
         if discard and not _discards(path):
-            raise ValueError(f"{text} cannot discard (its discard_max_bytes is 0); leave --fsstack-discard out")
+            raise ValueError(
+                f"{text} cannot discard (its discard_max_bytes is 0); leave --fsstack-discard and "
+                "--fsstack-settle=discard out"
+            )
         disk = look_up(text)
         given_up = isinstance(disk, guard.Disk) and disk.identity in overwrite
         return DiskDevice(path, given_up, discard, meant=disk)

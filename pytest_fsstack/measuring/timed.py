@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.machine import blockdev, commands, resident, signals
+from pytest_fsstack.machine.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block, Directory
@@ -248,19 +249,15 @@ def drop_caches(patience: float = 30.0) -> None:
     _sync()
     if not commands.wait_until(_is_clean, patience):
         raise MeasureError(
-            f"{_unwritten() // 1024} KiB on this machine were still not written after {patience:g} s: something else "
+            f"{unwritten() // 1024} KiB on this machine were still not written after {patience:g} s: something else "
             "is writing; stop it and run again"
         )
     if can_drop_caches():
         Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
-#: Some kernel threads dirty a few pages at any time; this much cannot be seen in a measurement.
-_ABOUT_ZERO = 4 * 2**20
-
-
 def _is_clean() -> bool:
-    if _unwritten() <= _ABOUT_ZERO:
+    if unwritten() <= ABOUT_ZERO:
         return True
     _sync()
     return False
@@ -292,12 +289,6 @@ def _sync(patience: float = 300.0) -> None:
             "or is very slow (`dmesg` may tell which); without it run again, or measure with timed(cold=False)"
         )
     os.waitpid(process, 0)
-
-
-def _unwritten() -> int:
-    """Bytes that /proc/meminfo calls Dirty or Writeback."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Dirty:", "Writeback:")))
 
 
 def _read(path: str | os.PathLike[str]) -> None:

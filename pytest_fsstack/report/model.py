@@ -201,7 +201,11 @@ class View:
         overhead = "baseline" if stack == chain.reference(stack) else unit.signed(estimate.overhead) if estimate else ""
         if self._apart(step, stack, metric) is not None:
             overhead += f" {CONTRADICTS}"
-        verdicts = [f"{SIGNS[each.outcome]} ({_bound(each, found, unit)})" for each in judged]
+        verdicts = [
+            f"{SIGNS[each.outcome]}{', doubtful' if chain.doubts(step, stack, each) else ''} "
+            f"({_bound(each, found, unit)})"
+            for each in judged
+        ]
         # Beside the time, only where somebody asked: these tables are for a glance.
         interval = unit.interval(estimate.low, estimate.high) if estimate and (metric == "seconds" or judged) else ""
         beside = [" ".join(filter(None, (overhead, mark))), *filter(None, [interval]), *verdicts]
@@ -256,6 +260,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
         "machine": _machine(machine),
         "stacks": _names(chain),
         "corpus": _corpus(machine.get("corpus")),
+        "settle": _settle(machine.get("settings", {})),
         "figures": _figures(chain),
         "overhead": _overhead(chain) if len(chain.stacks) > 1 and not (counted(chain) and not chain.judged) else None,
         "ended": f"early: {results.interrupted}" if results.interrupted else None,
@@ -323,6 +328,12 @@ def _machine(machine: Mapping[str, Any]) -> str:
         f"{format_size(machine['memory'])} of memory" if machine.get("memory") else None,
     ]
     return ", ".join(word for word in words if word)
+
+
+def _settle(settings: Mapping[str, Any]) -> str | None:
+    """Return what happened between two stacks, and how often that was in vain."""
+    in_vain = settings.get("not_settled")
+    return f"{settings['settle']}, in vain before {in_vain} runs" if in_vain else settings.get("settle")
 
 
 def _corpus(corpus: dict[str, Any] | None) -> str | None:

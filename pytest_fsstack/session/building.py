@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """`tell` shows a line among the progress of the tests."""
+    """`notify` shows a line among the progress of the tests."""
 
     def __init__(self, config: pytest.Config, settings: Settings, tell: Callable[[str], None]) -> None:
-        self._config, self._settings, self._tell = config, settings, tell
+        self._config, self._settings, self.notify = config, settings, tell
         self._machine, self._process = ExitStack(), os.getpid()
         #: The devices that were looked at, and why they are refused.
         self._held: dict[Device, Refused | None] = {}
@@ -96,7 +96,7 @@ class Builder:
 
         if not self._cleaned_up:
             self._cleaned_up = True
-            self._tell(cleanup.at_the_start(self._config, self._settings.devices))
+            self.notify(cleanup.at_the_start(self._config, self._settings.devices))
 
     def require(self, parameter: StackParameter) -> None:
         """Skip or fail the test if something is missing that its stack needs."""
@@ -143,7 +143,7 @@ class Builder:
                     self.journal,
                     queue=self._settings.queue,
                     mountpoints=place.mountpoints,
-                    tell=self._tell,
+                    tell=self.notify,
                 )
                 with commands.noted() as self.commands:
                     built = undo.enter_context(build(parameter.stack, parameter.device, site))

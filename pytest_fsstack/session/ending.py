@@ -145,6 +145,8 @@ def header(session: Session) -> list[str]:
     rounds = most if settings.fixed_rounds else f"at most {most}"
     devices = ", ".join(device.spec for device in settings.devices)
     lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
+    if settle := settings.settle.describe():
+        lines.append(f"fsstack: between two stacks: {settle}")
     if session.only_looks:
         return lines
     from pytest_fsstack.measuring.timed import can_drop_caches

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.rounds import Rounds
     from pytest_fsstack.stack.build import Built
-    from pytest_fsstack.stack.model import Layer
+    from pytest_fsstack.stack.model import Device, Layer
 
 
 class Session:
@@ -50,6 +50,8 @@ class Session:
         self.timed_chains = 0
         self._signals = ExitStack()
         self._prepared = False
+        #: Whether a stack has stood already.
+        self._has_built = False
         self._started = _now()
 
     @classmethod
@@ -165,8 +167,23 @@ class Session:
             self._prepare(parent)
         except OSError as error:
             fail(error)
+        self._rest(parameter.device, parent)
         with self.builder.built(parameter, parent) as built:
             yield built
+
+    def _rest(self, device: Device, directory: Path) -> None:
+        """Let the machine rest between two stacks."""
+        from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+
+        if not self._has_built:
+            self._has_built = True
+            return
+        place = device.path if isinstance(device, DiskDevice | DirectoryDevice) else directory
+        if problem := self.settings.settle.rest(place):
+            settings = self.results.environment.setdefault("settings", {})
+            settings["not_settled"] = settings.get("not_settled", 0) + 1
+            if settings["not_settled"] == 1:
+                self.builder.notify(f"--fsstack-settle={self.settings.settle}: {problem}")
 
     def _prepare(self, directory: Path) -> None:
         """Before the first stack, note what the machine is."""
@@ -191,6 +208,7 @@ class Session:
             "scheduler": settings.queue.scheduler,
             "read_ahead": settings.queue.read_ahead,
             "governor": settings.governor.name if settings.governor else None,
+            "settle": str(settings.settle) or None,
         }
         return {name: value for name, value in found.items() if value is not None}
 

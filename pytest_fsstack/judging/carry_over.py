@@ -1,0 +1,286 @@
+"""Carry-over: does a run take longer because of the run before it?
+
+Each round draws the order of its runs, so the run before a run is drawn too. If it does not matter, another draw of
+all orders leaves every time where it is, except for the factor of the stack that ran there. So drawing the orders again
+gives the distribution of any statistic of times and runs before: a randomisation test.
+
+- A time becomes its logarithm less the median of its stack, and less the mean of its neighbours in time, which is the
+  speed of the machine. It counts twice: as its rank, and with less weight the farther it is from the others (Tukey's
+  biweight), which finds more where there are outliers.
+- For each run before (a stack, or a kernel), what follows it is compared with the others of the same stack.
+- The largest of these differences, over all steps and all runs before, is compared with the largest of each draw. So
+  the error rate is that of the chain, however many comparisons it has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import expm1, log, log1p, sqrt
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.units import OverheadUnit
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import ChainResults
+    from pytest_fsstack.judging.sample import Sample
+    from pytest_fsstack.judging.verdict import Verdict
+
+#: At most this share of chains without carry-over is doubted.
+LEVEL = 0.01
+#: Draws of all orders; with the order that was run itself they are a round number.
+_DRAWS = 999
+#: Neighbours on either side of a run, whose mean is the machine's speed at that time.
+_NEAR = 15
+#: At so many times the ninth decile of all distances from 0, a time has no weight: at 6 standard deviations.
+_FAR = 3.65
+#: Differences of sums that are closer than this are the same.
+_ROUNDING = 1e-9
+
+#: A step, a metric, and the stack whose figures are meant; "" for those of all stacks.
+Place = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """What a step takes more (0.05 is 5 %) if a certain run was before it, with the p value for the whole chain.
+
+    It is about the figures of one stack, or of all stacks on one kernel, unless these are empty.
+    """
+
+    step: str
+    after: str
+    overhead: float
+    p: float
+    metric: str = "seconds"
+    stack: str = ""
+    kernel: str = ""
+
+    def concerns(self, step: str, metric: str, stack: str, kernel: str) -> bool:
+        """Return whether figures of a step are concerned, on a stack and a kernel."""
+        return (self.step, self.metric) == (step, metric) and self.stack in ("", stack) and self.kernel in ("", kernel)
+
+    def could_change(self, verdict: Verdict) -> bool:
+        """Return whether a verdict could be another one without it, if its whole effect were in the overhead."""
+        size, limit = abs(log1p(self.overhead)), log1p(verdict.budget)
+        low, high = verdict.estimate.low, verdict.estimate.high
+        return (low <= -1 or log1p(low) - size <= limit) and log1p(high) + size >= limit
+
+    def __str__(self) -> str:
+        return f"{OverheadUnit.fitting([self.overhead]).signed(self.overhead)} after {self.after}"
+
+
+@dataclass(frozen=True)
+class Round:
+    """What ran in a round, in that order, and the figures of each by place; no figures if the round does not count."""
+
+    order: Sequence[str]
+    figures: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
+
+
+def of_chain(chain: ChainResults) -> list[CarryOver]:
+    """Return what the run before adds to the figures that a chain judges, or else to its times, the surest first."""
+    rounds, metrics = [], {step: chain.compared_metrics(step) for step in chain.steps}
+    for number in range(chain.rounds + 1):
+        rounds += [Round(each.order) for each in chain.discarded if each.place == number]
+        if number < chain.rounds:
+            rounds.append(Round(chain.orders[number], _figures(chain, number, metrics)))
+    return carry_overs(rounds, f"{chain.seed} {chain.id}")
+
+
+def _figures(chain: ChainResults, number: int, metrics: Mapping[str, list[str]]) -> dict[Place, dict[str, float]]:
+    """Return the figures of one round, by step and metric, then by stack."""
+    figures: dict[Place, dict[str, float]] = {}
+    for (step, stack), samples in chain.samples.items():
+        if number in samples and not samples[number].incomplete:
+            for metric in metrics[step]:
+                figures.setdefault((step, metric, ""), {})[stack] = cost(samples[number], metric)
+    return figures
+
+
+def cost(sample: Sample, metric: str) -> float:
+    """Return a figure of which more is worse; 0 if there is none."""
+    value = sample.values.get(metric, 0.0)
+    return 1 / value if value > 0 and sample.metrics[metric].better == "higher" else value
+
+
+def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
+    """Return what the run before adds to the figures, the surest first; nothing if chance explains it.
+
+    `rounds` are in the order in which they ran, those included that do not count. `seed` makes the result repeatable.
+    """
+    runs = _Runs(rounds)
+    observed = runs.differences(runs.order)
+    largest = max(map(abs, observed.values()), default=0.0)
+    if not largest:
+        return []
+    rng, maxima = random.Random(f"{seed} carry-over"), list[float]()
+    may_exceed = round(LEVEL * (_DRAWS + 1)) - 1
+    while len(maxima) < _DRAWS:
+        maxima.append(max(map(abs, runs.differences(runs.drawn(rng)).values()), default=0.0))
+        may_exceed -= maxima[-1] >= largest - _ROUNDING
+        if may_exceed < 0:
+            return []
+    maxima.sort()
+    carry = []
+    for place, (after, difference) in _strongest(observed).items():
+        p = (1 + _DRAWS - bisect_left(maxima, abs(difference) - _ROUNDING)) / (_DRAWS + 1)
+        if p <= LEVEL:
+            carry.append(_described(place, after, runs.overhead(place, after), p))
+    return sorted(carry, key=lambda each: (each.p, -abs(each.overhead)))
+
+
+def _described(place: Place, after: str, overhead: float, p: float) -> CarryOver:
+    step, metric, stack = place
+    return CarryOver(step, after, overhead, p, metric, stack)
+
+
+def _strongest(differences: Mapping[tuple[Place, str], float]) -> dict[Place, tuple[str, float]]:
+    """Return the run before with the largest difference, by place.
+
+    Of two stacks, the times after one are longer if those after the other are shorter: the longer ones are taken.
+    """
+    strongest: dict[Place, tuple[str, float]] = {}
+    # To nine decimals, as the order of additions makes a difference.
+    for (place, after), difference in sorted(
+        differences.items(), key=lambda item: (round(abs(item[1]), 9), item[1]), reverse=True
+    ):
+        strongest.setdefault(place, (after, difference))
+    return strongest
+
+
+class _Runs:
+    """All runs of a chain in a row: what ran in each, and how its times differ from the usual ones."""
+
+    def __init__(self, rounds: Sequence[Round]) -> None:
+        self.names = list(dict.fromkeys(name for each in rounds for name in each.order))
+        self.rounds = [[self.names.index(name) for name in each.order] for each in rounds]
+        self.order = [stack for order in self.rounds for stack in order]
+        places = dict.fromkeys(place for each in rounds for place in each.figures)
+        self.residuals = {place: self._residuals(rounds, place) for place in places}
+        self.present = {place: [value is not None for value in values] for place, values in self.residuals.items()}
+        #: They are 0 where there is no time.
+        self.scores = {place: _scores(_levelled(values)) for place, values in self.residuals.items()}
+
+    def _residuals(self, rounds: Sequence[Round], place: Place) -> list[float | None]:
+        """Return the logarithm of each figure less the median of its stack; None where there is none."""
+        figures = [each.figures.get(place, {}).get(name, 0.0) for each in rounds for name in each.order]
+        logs = [log(value) if value > 0 else None for value in figures]
+        # The first run of all has none before it.
+        logs[:1] = [None]
+        series: dict[int, list[float]] = {}
+        for stack, value in zip(self.order, logs):
+            if value is not None:
+                series.setdefault(stack, []).append(value)
+        medians = {stack: statistics.median(values) for stack, values in series.items()}
+        return [None if value is None else value - medians[stack] for stack, value in zip(self.order, logs)]
+
+    def drawn(self, rng: random.Random) -> list[int]:
+        """Draw the order of each round again."""
+        return [stack for stacks in self.rounds for _, stack in sorted((rng.random(), stack) for stack in stacks)]
+
+    def differences(self, order: Sequence[int]) -> dict[tuple[Place, str], float]:
+        """Return how far the times after each run are from the others of the same stacks, in standard deviations."""
+        count = len(self.names)
+        pairs = [stack * count + before for before, stack in zip((0, *order), order)]
+        differences = {}
+        for place, kinds in self.scores.items():
+            numbers = Counter(itertools.compress(pairs, self.present[place]))
+            sums = [_sums(pairs, scores, count) for scores in kinds]
+            for before, name in enumerate(self.names):
+                differences[place, name] = max((_difference(each, numbers, before, count) for each in sums), key=abs)
+        return differences
+
+    def overhead(self, place: Place, after: str) -> float:
+        """Return the typical excess of a time after that run over one after another run, of the same stack."""
+        before = self.names.index(after)
+        sides: dict[int, tuple[list[float], list[float]]] = {}
+        for index, residual in enumerate(self.residuals[place]):
+            if residual is not None:
+                side = self.order[index - 1] == before
+                sides.setdefault(self.order[index], ([], []))[side].append(residual)
+        excesses = (one - other for others, ones in sides.values() for one in ones for other in others)
+        return expm1(statistics.median(excesses))
+
+
+def _sums(pairs: Sequence[int], scores: Sequence[float], count: int) -> list[float]:
+    """Return the sums of scores by stack and run before."""
+    sums = [0.0] * count**2
+    for pair, score in zip(pairs, scores):
+        sums[pair] += score
+    return sums
+
+
+def _difference(sums: Sequence[float], numbers: Mapping[int, int], before: int, count: int) -> float:
+    """Return the difference after one run, from sums and numbers of scores by stack and run before."""
+    difference = variance = 0.0
+    for start in range(0, count**2, count):
+        number = numbers[start + before]
+        runs = sum([numbers[pair] for pair in range(start, start + count)])
+        if 0 < number < runs:
+            difference += sums[start + before] - number * sum(sums[start : start + count]) / runs
+            variance += number * (1 - number / runs)
+    return difference / sqrt(variance) if variance else 0.0
+
+
+def _levelled(residuals: Sequence[float | None]) -> list[float | None]:
+    """Return the residuals less the mean of their neighbours in time, which takes a drift of the machine out."""
+    far = _FAR * _distance(residuals)
+    bounded = [0.0 if value is None else max(-far, min(far, value)) for value in residuals]
+    present = [value is not None for value in residuals]
+    levelled: list[float | None] = []
+    for index, value in enumerate(residuals):
+        near = slice(max(0, index - _NEAR), index + _NEAR + 1)
+        others = sum(present[near]) - present[index]
+        level = (sum(bounded[near]) - bounded[index]) / others if others else 0.0
+        levelled.append(None if value is None else value - level)
+    return levelled
+
+
+def _scores(values: Sequence[float | None]) -> list[list[float]]:
+    """Return the ranks of the values, and the values with less weight the farther they are from 0."""
+    ordered = sorted(value for value in values if value is not None)
+    ranks = [None if value is None else bisect_left(ordered, value) + bisect_right(ordered, value) for value in values]
+    far = _FAR * _distance(values)
+    weighted = [None if value is None else _weighted(value, far) for value in values]
+    return [_standardised(ranks), _standardised(weighted)]
+
+
+def _standardised(values: Sequence[float | None]) -> list[float]:
+    """Return the values with the mean 0 and the variance 1, and 0 where there is none."""
+    present = [value for value in values if value is not None]
+    size = statistics.pstdev(present) if present else 0.0
+    mean = statistics.fmean(present) if present else 0.0
+    return [(value - mean) / size if size and value is not None else 0.0 for value in values]
+
+
+def _weighted(value: float, far: float) -> float:
+    return value * (1 - (value / far) ** 2) ** 2 if abs(value) < far else 0.0
+
+
+def _distance(values: Sequence[float | None]) -> float:
+    """Return how far nine of ten values are from 0 at most; 0 if there are none."""
+    sizes = sorted(abs(value) for value in values if value is not None)
+    return sizes[9 * (len(sizes) - 1) // 10] if sizes else 0.0
+
+
+def remark(carry: Sequence[CarryOver]) -> str:
+    """Return what people must know of the verdicts on such figures, in a line; empty if there is nothing."""
+    if not carry:
+        return ""
+    few = "; ".join(f"{_what(each)}: {each}" for each in carry[:3])
+    more = f"; and {len(carry) - 3} more" if len(carry) > 3 else ""
+    return (
+        f"the run before matters: {few}{more} (p {max(each.p for each in carry):.1%} for the chain). A verdict that "
+        "this could change is doubtful; --fsstack-settle lets the machine rest between stacks"
+    )
+
+
+def _what(carry: CarryOver) -> str:
+    metric = "" if carry.metric == "seconds" else f" ({carry.metric})"
+    return f"{carry.step}{metric}{f' on {carry.stack}' if carry.stack else ''}"
