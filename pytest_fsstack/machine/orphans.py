@@ -7,9 +7,11 @@ keeps the session's mounts and disk in use.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -72,22 +74,44 @@ DAEMON = Kind("daemon", _running, _end, _started)
 
 
 def _descendants(facts: Facts) -> dict[int, int]:
-    """The processes that carry a session's mark, and those that see the mounts of one that does, with their start."""
-    marked = f"{VARIABLE}={journal.text(facts, 'mark')}".encode()
-    namespaces: dict[int, str] = {}
-    found: set[int] = set()
+    """Return the processes that carry a session's mark or see its private mounts, with their start."""
+    mark = f"{VARIABLE}={journal.text(facts, 'mark')}".encode()
+    private = facts.get("namespace")
+    # What the machine or this process is in is private to no session.
+    shared = {_inode(PROC / "self")}
+    with contextlib.suppress(OSError):
+        shared.add(_inode(PROC / "1"))
+    descendants: dict[int, int] = {}
     for process in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # processes end while one looks, and others' are not ours to see
-            pid = int(process.name)
-            namespaces[pid] = os.readlink(process / "ns/mnt")
-            if marked in (process / "environ").read_bytes().split(b"\0"):
-                found.add(pid)
-    outside = {namespaces.get(1), namespaces.get(os.getpid()), os.readlink(PROC / "self/ns/mnt")}
-    # Numbers of namespaces are used again; that one of the session's processes is in it proves whose it is.
-    theirs = {namespaces[pid] for pid in found} - outside
-    found |= {pid for pid, namespace in namespaces.items() if namespace in theirs}
-    starts = ((pid, start_time(pid)) for pid in found)
-    return {pid: start for pid, start in starts if start is not None}
+            start = start_time(int(process.name))
+            inside = private is not None and private not in shared and _inode(process) == private
+            inside = inside and _number(process) == facts.get("namespace_id")
+            if start is not None and (inside or mark in (process / "environ").read_bytes().split(b"\0")):
+                descendants[int(process.name)] = start
+    return descendants
+
+
+def _inode(process: Path) -> int:
+    """Return the inode of a process's mount namespace, which another may get once that is gone."""
+    return int(os.readlink(process / "ns/mnt").removeprefix("mnt:[").removesuffix("]"))
+
+
+#: ioctl_nsfs(2)
+_NS_GET_MNTNS_ID = 0x8008B705
+
+
+def _number(process: Path) -> int | None:
+    """Return a number that no other mount namespace gets until the next boot; None before Linux 6.11."""
+    fd = os.open(process / "ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    number = bytearray(8)
+    try:
+        fcntl.ioctl(fd, _NS_GET_MNTNS_ID, number)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return int.from_bytes(number, sys.byteorder)
 
 
 def _ancestry() -> Iterable[int]:
@@ -121,12 +145,16 @@ PROCESSES = Kind("processes", _any, _end_all, first=True)
 
 
 @contextlib.contextmanager
-def marked(book: Journal) -> Iterator[None]:
-    """Mark what this process starts meanwhile as its own, so that it can be found after a kill."""
+def marked(book: Journal, *, private: bool) -> Iterator[None]:
+    """Mark what this process starts meanwhile as its own, so that it can be found after a kill.
+
+    `private` says that this process has made its mount namespace itself. Then all who are in it are found as well.
+    """
     before = os.environ.get(VARIABLE)
     mark = os.environ[VARIABLE] = os.urandom(16).hex()
+    facts = {"namespace": _inode(PROC / "self"), "namespace_id": _number(PROC / "self")} if private else {}
     try:
-        with book.entry(PROCESSES, mark=mark):
+        with book.entry(PROCESSES, mark=mark, **facts):
             yield
     finally:
         if before is None:

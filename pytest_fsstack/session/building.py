@@ -113,10 +113,10 @@ class Builder:
         """Before the first stack: mounts of our own, nothing left of killed sessions, and a mark to find ours by."""
         from pytest_fsstack.machine import mounts, orphans, processes
 
-        mounts.private_namespace()
+        private = mounts.private_namespace()
         self._clean_up()
         try:
-            self._machine.enter_context(orphans.marked(self.journal))
+            self._machine.enter_context(orphans.marked(self.journal, private=private))
         except OSError as error:
             pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
         self._machine.enter_context(processes.watched(orphans.VARIABLE))

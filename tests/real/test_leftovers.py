@@ -85,8 +85,7 @@ import os, signal, subprocess, sys
 from pathlib import Path
 from pytest_fsstack.machine import mounts, orphans
 from pytest_fsstack.machine.journal import Journal
-mounts.private_namespace()
-with orphans.marked(Journal(Path(sys.argv[1]))):
+with orphans.marked(Journal(Path(sys.argv[1])), private=mounts.private_namespace()):
     marked = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
     cleared = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
     print(marked.pid, cleared.pid, flush=True)
@@ -107,6 +106,42 @@ def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: P
         assert other.poll() is None
         other.kill()
     assert list(journals.iterdir()) == []
+
+
+KILLED_IN_A_CONTAINER = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from pytest_fsstack.machine import mounts, orphans
+from pytest_fsstack.machine.journal import Journal
+with orphans.marked(Journal(Path(sys.argv[1])), private=mounts.private_namespace()):
+    words = ["nsenter", "-t", sys.argv[2], "-m", "sh", "-c", "echo $$; exec sleep 1000"]
+    entered = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE)
+    print(int(entered.stdout.readline()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_session_had_started_in_a_container_is_ended_and_the_container_is_not(tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    container = ["unshare", "-m", "--propagation", "private", "sh", "-c", "echo ready; sleep 1000 & wait"]
+    with subprocess.Popen(container, stdout=subprocess.PIPE, text=True, start_new_session=True) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "ready\n"
+            words = [sys.executable, "-c", KILLED_IN_A_CONTAINER, journals, str(other.pid)]
+            done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+            assert done.returncode == -signal.SIGKILL
+            entered = int(done.stdout)
+            namespaces = {os.stat(f"/proc/{pid}/ns/mnt").st_ino for pid in (entered, other.pid)}
+            assert len(namespaces) == 1
+            said = journal.cleanup(journals, {"processes": orphans.PROCESSES})
+            assert said.undone
+            assert f"ended process {entered}" in said.undone[0]
+            assert other.poll() is None
+            children = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
+            assert len(children) == 1
+        finally:
+            os.killpg(other.pid, signal.SIGKILL)
 
 
 KILLED_IN_A_TEST = """

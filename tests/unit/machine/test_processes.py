@@ -30,7 +30,7 @@ elif how == "start":
     time.sleep(60)
 else:
     book = Journal(here / "journal")
-    with orphans.marked(book), processes.watched(orphans.VARIABLE):
+    with orphans.marked(book, private=False), processes.watched(orphans.VARIABLE):
         with build(Stack(()), DirectoryDevice(here), Site(here, book)) as built:
             Timed(built).run("sh", "-c", "sleep 98765; true")
 """
