@@ -5,7 +5,7 @@ The exit code is 1 if a target is missed. ``python -m benchmarks NAME`` runs one
 - ``verdict`` simulates how often a verdict is wrong, ``turns`` does so for two kernels only;
 - ``over-time`` simulates how often a comparison with earlier runs is wrong, ``nights`` four months of such a gate;
 - ``changes`` simulates which change points `fsstack trend` shows;
-- ``gate`` counts wrong verdicts in real sessions.
+- ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import importlib
 import sys
 
 #: What is run by name only, by its module.
-OTHERS = {name: name.replace("-", "_") for name in ("verdict", "turns", "over-time", "changes", "nights", "gate")}
+OTHERS = {
+    name: name.replace("-", "_") for name in ("verdict", "turns", "over-time", "changes", "nights", "recipe", "gate")
+}
 
 
 def main(words: list[str]) -> int:

@@ -5,20 +5,20 @@
 Runs of 30 rounds with a stack whose true overhead is known, compared by the plugin's own `past.compare` with a limit of
 5 %. What differs from run to run is log-normal, 2 %, for all rounds of a run alike; run times have a CV of 5 %, with
 outliers and drift. Beside it, two runs are compared by the same exact test on their rounds, as if those were
-independent.
+independent. The second table is of histories of runs, one figure each, that differ in other ways.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
-from math import exp, log, log1p
+from collections.abc import Callable, Iterator
+from math import exp, log, log1p, sqrt
 
 from tabulate import tabulate
 
 from benchmarks.machines import BUDGET, MACHINES, above
-from pytest_fsstack.judging import runs
+from pytest_fsstack.judging import runs, spread
 from pytest_fsstack.judging.past import compare
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
@@ -88,6 +88,56 @@ def rows(sessions: int, seed: int) -> Iterator[list[str]]:
         yield [f"the rounds of two runs, {number} each", *shares]
 
 
+# -- histories, one figure a run ---------------------------------------------------------------------------------------
+
+#: How runs differ, and how closely a run follows the one before; the standard deviation is `_RUN_EFFECT`.
+NOISES: dict[str, tuple[Callable[[random.Random], float], float]] = {
+    "normal": (lambda rng: rng.gauss(0, 1), 0.0),
+    "heavy tails (t3)": (lambda rng: rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3))), 0.0),
+    "skewed": (lambda rng: rng.expovariate(1) - 1, 0.0),
+    "AR(1) 0.2": (lambda rng: rng.gauss(0, 1), 0.2),
+    "AR(1) 0.5": (lambda rng: rng.gauss(0, 1), 0.5),
+}
+#: How many earlier runs there are, and how many of them came after an improvement.
+EARLIER = (6, 10, 20, 40)
+IMPROVED = ((20, 5), (40, 20))
+
+
+def figures(rng: random.Random, name: str, number: int) -> list[float]:
+    """Return logarithms of runs that do not change."""
+    noise, closely = NOISES[name]
+    values = [noise(rng)]
+    for _ in range(number - 1):
+        values.append(closely * values[-1] + sqrt(1 - closely**2) * noise(rng))
+    return [_RUN_EFFECT * value for value in values]
+
+
+def history_fails(rng: random.Random, name: str, earlier: int, more: float, improved: int = 0) -> bool:
+    """Whether a run that costs `more` fails; so many earlier runs, after an improvement of 10 %, are the level."""
+    *then, now = figures(rng, name, earlier + 1)
+    start = earlier - improved if improved else 0
+    level = log1p(0.10) if improved else 0.0
+    judged = spread.judge(
+        [now + log1p(more)],
+        [value + level * (place < start) for place, value in enumerate(then)],
+        BUDGET,
+        Looks().alpha,
+    )
+    return judged is not None and judged.verdict is not None and judged.verdict.outcome == "fail"
+
+
+def history_rows(sessions: int, seed: int) -> Iterator[list[str]]:
+    """A row for each kind of noise: false fails at the limit and what is found, by the number of earlier runs."""
+    for name in NOISES:
+        rng = random.Random(f"{seed} {name}")
+        at = [_share(history_fails(rng, name, n, BUDGET) for _ in range(sessions)) for n in EARLIER]
+        finds = [_share(history_fails(rng, name, n, above(0.10)) for _ in range(sessions)) for n in EARLIER]
+        lost = [
+            _share(history_fails(rng, name, n, above(0.10), since) for _ in range(sessions)) for n, since in IMPROVED
+        ]
+        yield [name, *at, *finds, *lost]
+
+
 def _share(found: Iterator[bool]) -> str:
     outcomes = list(found)
     return f"{100 * sum(outcomes) / len(outcomes):.1f} %"
@@ -96,6 +146,14 @@ def _share(found: Iterator[bool]) -> str:
 def main(arguments: list[str]) -> None:
     """Print the table as Markdown, for so many sessions a cell and from a seed."""
     sessions, seed = (*map(int, arguments), *(1000, 1)[len(arguments) :])
+    headers = [
+        "runs",
+        *(f"false fails, {number} runs" for number in EARLIER),
+        *(f"finds 10 %, {number} runs" for number in EARLIER),
+        *(f"finds 10 %, {since} of {number} runs after an improvement" for number, since in IMPROVED),
+    ]
+    print(tabulate(history_rows(sessions, seed), headers, tablefmt="github", disable_numparse=True), flush=True)
+    print()
     print(tabulate(rows(sessions, seed), HEADERS, tablefmt="github", disable_numparse=True), flush=True)
 
 

@@ -160,7 +160,7 @@ def compare(
     measures = budgeted(now)
     sides = _sides(now, then, measures)
     shared = [place for place in sides[0] if place in sides[1]]
-    judged = sum(any(known.entry.ratio is not None for known in sides[0][place].values()) for place in shared)
+    judged = sum(any(known.is_judged for known in sides[0][place].values()) for place in shared)
     level = alpha / max(1, judged) if session else alpha
     judge = _Judge(
         [[results.environment.get("machine_id") for results in side] for side in (now, then)],
@@ -204,6 +204,11 @@ class _Known(NamedTuple):
     #: The deviation of a round's log ratio, and the number of rounds.
     within: float = 0.0
     rounds: int = 0
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a limit judges it: overheads, and the bytes of a reference."""
+        return self.entry.ratio is not None or (self.is_reference and self.unit == "B")
 
 
 def budgeted(runs: Iterable[Results]) -> set[Measure]:
@@ -371,10 +376,10 @@ class _Judge:
 
     def _reference(self, change: Change, earlier: Sequence[_Known]) -> Change:
         """Judge what hits every stack: the bytes of the reference by the limit; its time is only warned of."""
-        counted = change.unit == "B"
+        counted = change.unit == "B"  # its own cost in bytes does not depend on the speed of the machine
         floor = _FEW_BYTES if counted else 0.0
         sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
-        if len(sides[0]) >= runs.FEWEST or len(earlier) < spread.FEWEST_EARLIER or min(map(min, sides)) <= 0:
+        if len(earlier) < spread.FEWEST_EARLIER or min(map(min, sides)) <= 0:
             return change
         ours, theirs = ([log(figure) for figure in side] for side in sides)
         judged = spread.judge(ours, theirs, self.limit, self.alpha if counted else self.warns)
@@ -390,7 +395,7 @@ class _Judge:
         # A reference that got faster makes every stack look worse.
         for sign in (1, -1):
             signed = [[sign * value for value in side] for side in (ours, theirs)]
-            judged = spread.judge(signed[0], signed[1], _MOVED, self.warns)
+            judged = spread.judge(signed[0], signed[1], _MOVED, self.warns / 2)
             if judged and judged.verdict and judged.verdict.outcome == "fail":
                 return True
         return False
