@@ -80,7 +80,8 @@ class Parameters:
             )
         devices = self._settings.devices
         on = {device: [self._fitted(stack, text, device, mark) for stack, text in texts] for device in devices}
-        names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec, stack.id)}
+        # An id wins: several stacks of different names may have the same text.
+        names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec)} | {name: name for name in ids}
         if baseline is not None and baseline not in names:
             raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
         chosen = names[baseline] if baseline is not None else ids[0]

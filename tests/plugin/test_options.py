@@ -59,6 +59,14 @@ def test_a_marker_puts_a_layer_below_and_keeps_its_controls(
     assert [line.partition("built ")[2] for line in result.outlines if "built " in line] == built
 
 
+def test_the_name_of_a_baseline_wins_over_the_text_of_another_stack(project: Project) -> None:
+    project.write(ONE.replace('"plain", "crypt"', '"plain", "same = plain", baseline="plain"'))
+    result = project.run("--fsstack-rounds=1", "--fsstack-json=all.json")
+    result.assert_outcomes(passed=2)
+    (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
+    assert chain["baseline"] == "plain"
+
+
 @pytest.mark.parametrize("keep", [("absent",), "must-lose", (1,)])
 def test_what_a_marker_keeps_must_be_names_of_its_stacks(project: Project, keep: object) -> None:
     project.write(ON.format(keep=repr(keep)))
