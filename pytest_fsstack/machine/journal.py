@@ -111,7 +111,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._path: Path | None = None
-        self._fd = -1
+        self._fd = self._place = -1
         #: The process whose journal it is: a child that it forks has a copy.
         self._process = os.getpid()
         self._entries = 0
@@ -149,7 +149,10 @@ class Journal:
         os.close(self._fd)
         left = [str(note) for note in self._open.values() if not note._kind.first]
         if not left:
-            self._path.unlink()
+            # By its descriptor: a test may have mounted something else there.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path.name, dir_fd=self._place)
+        os.close(self._place)
         self._path = None
         self._open.clear()
         return left
@@ -162,6 +165,7 @@ class Journal:
         if self._path is None:
             self._process = os.getpid()
             self._path, self._fd = _create(self._directory)
+            self._place = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if os.getpid() != self._process:
             raise OSError(errno.EPERM, f"a forked child cannot change the stacks of process {self._process}")
         # One write is there whole or not at all after SIGKILL. A power cut undoes all that matters here by itself.

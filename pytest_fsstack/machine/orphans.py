@@ -158,6 +158,7 @@ def marked(book: Journal, *, private: bool) -> Iterator[None]:
             yield
     finally:
         if before is None:
-            del os.environ[VARIABLE]
+            # A test may have emptied the environment.
+            os.environ.pop(VARIABLE, None)
         else:
             os.environ[VARIABLE] = before

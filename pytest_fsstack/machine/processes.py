@@ -158,6 +158,17 @@ def without_returning_children() -> Iterator[None]:
         end_if_forked(owner)
 
 
+@contextlib.contextmanager
+def keeping_depth() -> Iterator[None]:
+    """Give back the depth of recursion that the block took, without which nothing can be taken down after it."""
+    depth = sys.getrecursionlimit()
+    try:
+        yield
+    finally:
+        if sys.getrecursionlimit() < depth:
+            sys.setrecursionlimit(depth)
+
+
 def end_if_forked(owner: int) -> None:
     """End this process at once, unless it is the one that owns what would be undone now."""
     if os.getpid() != owner:

@@ -69,7 +69,11 @@ class Interruption:
 def _as_a_test() -> Generator[None, Any, Any]:
     from pytest_fsstack.machine import processes, signals
 
-    with processes.without_returning_children(), signals.during(signals.State.TEST):
+    with (
+        processes.without_returning_children(),
+        processes.keeping_depth(),
+        signals.during(signals.State.TEST),
+    ):
         return (yield)
 
 

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.root
 
 HEAD = """
-import os, resource, signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
 import pytest
 
@@ -85,3 +85,26 @@ def test_a_working_directory_in_the_stack_is_left(tmp_path: Path, where: str) ->
     assert "2 passed" in done.stdout, done.stdout
     # An unmount in use is tried for ten seconds.
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "os.environ.clear()",
+        "ctypes.CDLL(None).mount(b'none', b'/run', b'tmpfs', 0, None)",
+        "sys.setrecursionlimit(len(inspect.stack()) + 12)",
+    ],
+)
+def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path, act: str) -> None:
+    (tmp_path / "device").mkdir()
+    done = session(
+        tmp_path,
+        "import ctypes, inspect\n"
+        "@pytest.mark.fsstack('bind')\n"
+        f"def test_it(fsstack):\n    (fsstack.path / 'file').touch()\n    {act}\n",
+        f"--fsstack-device=dir:{tmp_path / 'device'}",
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "left behind" not in done.stdout
+    assert list((tmp_path / "device").iterdir()) == []
