@@ -136,7 +136,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_4(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "filesystem"], "--fsstack-study: there is no study 'filesystem'; did you mean filesystems?"),
+        (["run", "filesistems"], "--fsstack-study: there is no study 'filesistems'; did you mean filesystems?"),
         (["stacks", "explain", "exr4"], "unknown layer 'exr4'; did you mean ext4?"),
         (["stacks", "explain", "encfs"], "encfs needs a directory below it; the device loop gives a block device"),
         (["stacks", "explain", "ext4", "--fsstack-size=many"], "--fsstack-size: 'many' is not a size"),
