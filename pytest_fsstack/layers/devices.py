@@ -253,22 +253,38 @@ def _which_disk(facts: Facts) -> dict[str, Fact]:
     return guard.identify(Path(journal.text(facts, "path"))).facts()
 
 
+def _same_disk(facts: Facts) -> guard.Disk:
+    """Return the disk that a journal names. Raises `Gone` if another one has its name by now."""
+    disk = guard.identify(Path(journal.text(facts, "path")))
+    now = disk.facts() | {"path": journal.text(facts, "path")}
+    if now != {name: facts.get(name) for name in now}:
+        raise Gone("it is another disk now, or was plugged in again")
+    return disk
+
+
 def _unlabelled(facts: Facts) -> bool:
     path = Path(journal.text(facts, "path"))
     if facts.get("diskseq") is None:
         raise Gone("this kernel does not number disks, so nothing proves that this is the one")
     if not path.exists():
         raise Gone("it is not plugged in, and if it comes back, nothing proves that it is the one")
-    now = _which_disk(facts)
-    if now != {name: facts.get(name) for name in now}:
-        raise Gone("it is another disk now, or was plugged in again")
+    _same_disk(facts)
     return not guard.labelled(path)
 
 
 def _relabelled(facts: Facts) -> str:
-    path = Path(journal.text(facts, "path"))
+    # Held from before the proof until it is empty, so both are about the same disk.
+    with guard.held(_same_disk(facts), overwrite=True) as device:
+        _prove_left_by_session(device.path, facts)
+        with device.claimed():
+            pass
+    return f"emptied {device.path} but for its scratch label"
+
+
+def _prove_left_by_session(path: Path, facts: Facts) -> None:
+    """Raise `Gone` if somebody may have put something on a device since a session left it."""
     if "digest" in facts and guard.half_emptied(path, facts):
-        return _emptied(path)
+        return
     signature = facts.get("signature")
     if not signature or guard.signature(path) != signature:
         # A device without the very signature that we wrote may be in somebody's use, as one with plain dm-crypt on it.
@@ -281,13 +297,6 @@ def _relabelled(facts: Facts) -> str:
             "it holds what the session left, and maybe files that were put there since: its filesystem was mounted "
             f"again, or does not record that; `--fsstack-overwrite={path}` gives it over to testing if nobody needs it"
         )
-    return _emptied(path)
-
-
-def _emptied(path: Path) -> str:
-    with guard.claimed(path, overwrite=True):
-        pass
-    return f"emptied {path} but for its scratch label"
 
 
 def _out_of_reach(signature: Fact) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.layers import devices
 from pytest_fsstack.machine import guard
 from tests.real.conftest import Loop, LoopDevice, run
 
@@ -209,3 +210,22 @@ def test_a_worker_does_not_take_another_device_than_the_session_that_started_it(
     assert done.returncode == 1, done.stdout
     assert f"{link} will not be overwritten" in done.stdout
     assert not (tmp_path / "stacks").exists()
+
+
+def test_a_clean_up_empties_no_other_disk_than_the_one_it_has_looked_at(
+    disk: Loop, link: Path, loop_device: LoopDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = loop_device()
+    run("mkfs.ext4", "-q", "-L", "photos", other.path)
+    run("cryptsetup", "-q", "luksFormat", "--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000", disk.path, stdin="secret")
+    signature = guard.signature(disk.path)
+    facts = {**guard.identify(disk.path).facts(), "path": str(link), "signature": signature}
+
+    def exchange(path: Path) -> str:
+        link.unlink()
+        link.symlink_to(other.path)
+        return signature
+
+    monkeypatch.setattr(guard, "signature", exchange)
+    with other.untouched(), pytest.raises(guard.Refused, match=str(link)):
+        devices._relabelled(facts)
