@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,6 @@ def test_a_forked_child_ends_by_a_signal_as_any_other(tmp_path: Path) -> None:
 def test_a_working_directory_in_the_stack_is_left(tmp_path: Path, where: str) -> None:
     device = tmp_path / "device"
     device.mkdir()
-    begin = time.monotonic()
     done = session(
         tmp_path,
         "@pytest.mark.fsstack('bind')\n"
@@ -83,8 +81,6 @@ def test_a_working_directory_in_the_stack_is_left(tmp_path: Path, where: str) ->
         f"--fsstack-device=dir:{device}",
     )
     assert "2 passed" in done.stdout, done.stdout
-    # An unmount in use is tried for ten seconds.
-    assert time.monotonic() - begin < 10
 
 
 @pytest.mark.parametrize(
