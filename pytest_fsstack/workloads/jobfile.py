@@ -41,6 +41,8 @@ _OUTSIDE = frozenset(
     )
 )
 _PATHS = re.compile(r"filename|directory|filename_format|opendir|write_\w+_log|write_iolog")
+#: Options that take several paths with colons between.
+_LISTS = ("filename", "directory")
 #: fio takes the rest of a longer line for a line of its own: after 8191 bytes, older ones after 4095.
 _LONGEST = 4000
 
@@ -115,7 +117,7 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
     if key in ("", "name"):
         return _leads_out(value, place.parent / "job" if is_device else place)
     if _PATHS.fullmatch(key):
-        names = [name.replace("\\:", ":") for name in re.split(r"(?<!\\):", value) if name]
+        names = _split(value) if key in _LISTS else [value]
         if is_device:
             others = [name for name in names if name != str(place)]
             return f"the stack is the block device {place}, and {others[0]} is not" if others else None
@@ -123,6 +125,11 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
     if "/" in value and (escape := outside.find_escape(value)):
         return f"{key} reaches {escape}"
     return None
+
+
+def _split(value: str) -> list[str]:
+    """Return the names between colons; one with a backslash before it is a part of its name."""
+    return [name.replace("\\:", ":") for name in re.split(r"(?<!\\):", value) if name]
 
 
 def _leads_out(name: str, place: Path) -> str | None:
