@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,27 @@ def test_the_one_that_tests_use_takes_and_refuses_the_same(tmp_path: Path) -> No
         clock.record("seconds", 1.0)
     with clock.another()():
         assert clock.inside == [("true",)]
+
+
+def test_a_command_that_sigkill_does_not_end_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    killed: list[int] = []
+    monkeypatch.setattr(timed, "_DEATH", 0.1)
+    monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append(pid))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Timed(NotedStack(tmp_path)).run("sleep", "60")
+        assert time.monotonic() - start < 30
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        monkeypatch.undo()
+        process = timed._left_behind.pop()
+        process.kill()
+        process.wait()
+    assert killed == [process.pid]
