@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -64,7 +65,8 @@ def fsx(timed: Timed, fsstack: Built, *, seed: int, operations: int = 1000, spoi
             str(directory),
         ]
         with timed(cold=False), altering(path) if spoiled else contextlib.nullcontext():
-            done = timed.run(*words, path, check=False)
+            # Its panic's message is what counts, and a backtrace would come after it.
+            done = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
     wrong = difference(done)
     timed.record("contents_calls", operations if not wrong else done_before(done), better="higher")
     timed.record("contents_differences", int(bool(wrong)))
@@ -92,8 +94,15 @@ def difference(done: Completed) -> str:
     lines = [line.strip() for line in _COLOUR.sub("", done.stderr + done.stdout).splitlines() if line.strip()]
     said = next((line for line in lines if re.search(r"miscompare|file size|Size error|corrupt", line, re.I)), "")
     if not said:
-        raise FsxError(f"fsx: it ended with exit code {done.returncode}: {' / '.join(lines[-3:]) or 'nothing said'}")
+        raise FsxError(f"fsx: {_ended(done.returncode)}: {' / '.join(lines[-3:]) or 'nothing said'}")
     return re.sub(r"^\[[^\]]*\] *", "", said)
+
+
+def _ended(code: int) -> str:
+    """Return how a command ended."""
+    if code != -signal.SIGBUS:
+        return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
+    return "it was killed by SIGBUS: a mapped page of the file could not be read or written"
 
 
 def done_before(done: Completed) -> int:

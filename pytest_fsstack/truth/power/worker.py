@@ -35,8 +35,9 @@ def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
     descriptor = os.open(path, flags.get(kind, os.O_RDWR) | os.O_CLOEXEC, 0o644)
     try:
         if kind == "write":
-            if os.pwrite(descriptor, data, offset) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            count = os.pwrite(descriptor, data, offset)
+            if count != len(data):
+                raise OSError(errno.EIO, f"a short write, {count} of {len(data)} bytes", path)
         elif kind == "write back":
             # The kernel begins to write what is dirty of the file, and nobody waits for it.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

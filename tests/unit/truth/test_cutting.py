@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -15,7 +17,7 @@ from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.truth.power import Damage, cutting, power_cuts
 from pytest_fsstack.truth.power.plan import Operation
 from pytest_fsstack.truth.power.promises import Found, History, Unreadable
-from pytest_fsstack.truth.power.worker import content
+from pytest_fsstack.truth.power.worker import act, content
 from pytest_fsstack.truth.power.writelog import Image, LogReader
 from scenarios.test_power_cut import MUST_LOSE, MUST_SURVIVE, wrong
 from tests.toolkit import NotedStack, NotedTimed
@@ -103,3 +105,10 @@ def test_a_loss_is_wrong_where_a_filesystem_must_survive_and_none_where_a_contro
         assert wrong(name, damaged) == ""
     for name in ("gocryptfs", ""):
         assert wrong(name, whole) == wrong(name, damaged) == ""
+
+
+def test_a_short_write_is_not_called_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: len(data) - 1)
+    with pytest.raises(OSError, match="a short write, 3 of 4 bytes") as error:
+        act("write", str(tmp_path / "file"), "", 0, b"data")
+    assert error.value.errno == errno.EIO

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+
 import pytest
 
 from pytest_fsstack.measuring.timed import Completed
 from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.truth import fsxfile
 from pytest_fsstack.truth.fsxfile import FsxError, difference, done_before, settings_for
+from tests.toolkit import NotedStack, NotedTimed
 
 WRONG = """\
 [\x1b[31mERROR\x1b[0m fsx] miscompare: offset= 0x5087, size = 0x13ea
@@ -44,3 +49,20 @@ def test_what_a_stack_lacks_is_left_out() -> None:
     assert "punch_hole = 0.0\n" in limited
     assert "posix_fallocate = 0.0\n" in limited
     assert "mapwrite = 10.0\n" in limited
+
+
+def test_a_signal_that_ended_it_is_named() -> None:
+    for number in signal.SIGBUS, signal.SIGSEGV:
+        with pytest.raises(FsxError, match=f"fsx: it was killed by {number.name}"):
+            difference(done(-number, ""))
+
+
+def test_its_panic_is_not_lost_behind_a_backtrace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fsx"
+    script.write_text('#!/bin/sh\necho "the message" >&2\n[ "$RUST_BACKTRACE" = 0 ] || seq 9 >&2\nexit 101\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stack = NotedStack(tmp_path)
+    with pytest.raises(FsxError, match=r"exit code 101: the message$"):
+        fsxfile.fsx(NotedTimed(stack), stack, seed=1)
