@@ -50,7 +50,7 @@ def described(
     """The lines for a selection. The commands of a stack are shown where it is met first."""
     chains = list(dict.fromkeys(session.chains.values()))
     yield "fsstack: dry run: nothing is built, measured or written"
-    kernels = _Kernels(tuple(options.value(config, "kernel")), int(options.value(config, "boots")))
+    kernels = _Kernels(tuple(options.value(config, "kernel")), options.boots(config))
     shown: dict[tuple[Device, str], str] = {}
     for chain in chains:
         plan = _Plan.of(config, session, chain)

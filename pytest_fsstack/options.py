@@ -452,7 +452,14 @@ OPTIONS = (
         "KERNEL",
         many=True,
     ),
-    Option("boots", "boot each kernel N times", "N", _count, "1"),
+    Option(
+        "boots",
+        "boot each kernel N times (default: 3 if --fsstack-max-regression judges kernels, else 1)",
+        "N",
+        _count,
+        doc="Boots are the unit of a verdict between kernels, and three of each are the fewest. With one, a verdict is "
+        "about these boots only: [kernels.md](kernels.md#how-many-boots) has its error rate.",
+    ),
     Option(
         "max-regression",
         "what a test may cost on a kernel more than on the first one, and a stack more than in the runs of "
@@ -665,6 +672,12 @@ def value(config: pytest.Config, name: str) -> Any:
     if option.many:
         return values
     return values[0] if values else None
+
+
+def boots(config: pytest.Config) -> int:
+    """Return how often each kernel is booted. Raises `pytest.UsageError`."""
+    between = len(value(config, "kernel")) > 1 and value(config, "max-regression") is not None
+    return int(value(config, "boots") or (3 if between else 1))
 
 
 def any_given(config: pytest.Config) -> bool:

@@ -405,7 +405,7 @@ def plan_of(config: pytest.Config) -> Plan:
         raise pytest.UsageError(f"{where}: two kernels are called {twice}; give one another local version")
     return Plan(
         kernels=kernels,
-        boots=options.value(config, "boots"),
+        boots=options.boots(config),
         memory=f"{options.value(config, 'vm-memory') >> 20}M",
         cpus=options.value(config, "vm-cpus") or min(4, len(os.sched_getaffinity(0))),
         accelerator=options.value(config, "vm-accel"),

@@ -123,9 +123,9 @@ class Budgets:
             return 0
         if not options.worker_input(self._config):
             return self._overheads
-        kernels, boots = len(options.value(self._config, "kernel")), options.value(self._config, "boots")
+        kernels, boots = len(options.value(self._config, "kernel")), options.boots(self._config)
         between = kernels - 1 if options.value(self._config, "max-regression") is not None else 0
-        return self._overheads * kernels * int(boots) + self._measured_tests * between
+        return self._overheads * kernels * boots + self._measured_tests * between
 
 
 def _rules_of(mark: pytest.Mark) -> list[Rule]:

@@ -82,6 +82,19 @@ def test_what_is_deselected_is_not_shown_and_kernels_are_not_booted(project: Pro
     result.stdout.no_fnmatch_line("*dear*")
 
 
+@pytest.mark.parametrize(
+    ("words", "boots"),
+    [([], "1 boot"), (["--fsstack-max-regression=5%"], "3 boots"), (["--fsstack-max-regression=5%", "ONE"], "1 boot")],
+)
+def test_kernels_that_are_judged_boot_three_times_unless_told_otherwise(
+    project: Project, words: list[str], boots: str
+) -> None:
+    project.write(TEST)
+    words = [word.replace("ONE", "--fsstack-boots=1") for word in words]
+    result = project.run("--fsstack-dry-run", "--fsstack-kernel=host", "--fsstack-kernel=./no-such-bzImage", *words)
+    result.stdout.fnmatch_lines([f"  kernels: *; {boots} each"])
+
+
 def test_the_time_is_that_of_an_earlier_run(project: Project) -> None:
     project.write(TEST.replace(', "dear = absent"', ""))
     options = ["-k", "TestChain", "--fsstack-rounds=8"]

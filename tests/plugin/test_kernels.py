@@ -209,6 +209,7 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
         "--fsstack-kernel=new",
         "--fsstack-control",
         "--fsstack-budget=*: cost 10%",
+        "--fsstack-boots=1",
         "--fsstack-max-regression=900000%",
         "--fsstack-rounds=8",
         "--fsstack-json=out.json",
@@ -366,7 +367,14 @@ load.watch = watch
 def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernels: Project) -> None:
     conftest = kernels.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "1, 4"))
-    words = ("--fsstack-max-regression=900%", "--fsstack-budget=900%", "--fsstack-discard-rounds=load>2", "-k", "First")
+    words = (
+        "--fsstack-boots=1",
+        "--fsstack-max-regression=900%",
+        "--fsstack-budget=900%",
+        "--fsstack-discard-rounds=load>2",
+        "-k",
+        "First",
+    )
     result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json", *words)
     result.assert_outcomes(passed=6)
     result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)), run in *"])
@@ -385,7 +393,14 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
 def test_kernels_on_a_machine_that_is_always_busy_end_after_as_many_rounds_as_planned(kernels: Project) -> None:
     conftest = kernels.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "*range(1000), 0"))
-    words = ("--fsstack-max-regression=900%", "--fsstack-budget=900%", "--fsstack-discard-rounds=load>2", "-k", "First")
+    words = (
+        "--fsstack-boots=1",
+        "--fsstack-max-regression=900%",
+        "--fsstack-budget=900%",
+        "--fsstack-discard-rounds=load>2",
+        "-k",
+        "First",
+    )
     result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", *words)
     result.stdout.fnmatch_lines(["[*] 6 discarded: load>2 (6); no more were run in their place, *"])
     # Of each kernel's own, and between them.
@@ -398,6 +413,7 @@ def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
         kernels,
         "--fsstack-kernel=old",
         "--fsstack-kernel=slow",
+        "--fsstack-boots=1",
         "--fsstack-max-regression=150%",
         "--junitxml=j.xml",
         "-k",
@@ -460,7 +476,14 @@ def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(ke
 
 
 def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) -> None:
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-max-regression=150%", "-k", "First")
+    words = (
+        "--fsstack-kernel=old",
+        "--fsstack-kernel=slow",
+        "--fsstack-boots=1",
+        "--fsstack-max-regression=150%",
+        "-k",
+        "First",
+    )
     result = run(kernels, *words, "--fsstack-errors=session")
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(
@@ -480,11 +503,23 @@ def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) ->
 
 def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
     kernels.pytester.makeini("[pytest]\nconsole_output_style = count")
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=dying", "--fsstack-max-regression=150%", "-v")
+    words = (
+        "--fsstack-kernel=old",
+        "--fsstack-kernel=dying",
+        "--fsstack-boots=1",
+        "--fsstack-max-regression=150%",
+        "-v",
+    )
     shown = re.findall(r"\[ *(\d+)/(\d+)\]", run(kernels, *words).stdout.str())
     assert len(shown) >= 8
     assert all(int(done) <= int(total) for done, total in shown)
     assert len(set(shown[-1])) == 1
+
+
+def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Project) -> None:
+    words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-rounds=2", "--fsstack-max-regression=150%")
+    result = run(kernels, *words, "-k", "First")
+    result.stdout.fnmatch_lines(["*old (baseline), slow, 3 boots each*", "*3 against 3 boots*"])
 
 
 def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:

@@ -60,7 +60,7 @@ def test_a_stack_runs_on_both_kernels_until_its_verdict_between_them_is_reached(
     chain = course.conclude()
     assert chain.worst("write", "ext4:new") == "pass"
     assert chain.worst("write", "luks+ext4:new") == "inconclusive"
-    assert chain.judgements["write", "ext4:new"][0].text.endswith("of these boots")
+    assert "of these boots" in chain.judgements["write", "ext4:new"][0].text
 
 
 def test_what_failed_or_went_down_on_one_kernel_is_compared_with_nothing() -> None:
