@@ -115,9 +115,11 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
         known = value == engine and engine in ENGINES
         return None if known else f"the engine {value!r} is not known to stay within the files of the job"
     if key in ("", "name"):
-        return _leads_out(value, place.parent / "job" if is_device else place)
+        directory = place.parent / "job" if is_device else place
+        return _leads_out(value, directory) or _leads_out(f"{value}_", directory)
     if _PATHS.fullmatch(key):
-        names = _split(value) if key in _LISTS else [value]
+        # fio adds an ending to those that are no list.
+        names = _split(value) if key in _LISTS else [value, f"{value}_"]
         if is_device:
             others = [name for name in names if name != str(place)]
             return f"the stack is the block device {place}, and {others[0]} is not" if others else None

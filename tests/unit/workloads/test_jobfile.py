@@ -52,6 +52,7 @@ def check(text: str, place: Path, **environment: str) -> None:
         ("filename_format=../$jobname", 17),
         ("filename_format=${FSSTACK}:", 17),
         ("write_bw_log=${FSSTACK}:x", 14),
+        ("write_bw_log=${FSSTACK}", 14),
         ("opendir=/etc", 9),
         ("read_iolog=x", 12),
         ("write_iolog=/x", 13),
@@ -171,6 +172,7 @@ _lines = st.one_of(st.builds("{}={}".format, _keys, _paths), st.builds("[{}]\nsi
 @example(text="filename=../x")
 @example(text="${KEY}=x:${UP}/x")
 @example(text="filename_format=${FSSTACK}:")
+@example(text="write_bw_log=${FSSTACK}")
 @example(text="[../x]\nsize=4k\nrw=write")
 @example(text="[x#/../../x]\nsize=4k\nrw=write")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
