@@ -94,11 +94,15 @@ def pjdfstest(
         settings.write_text(settings_for(two_users(), nap))
         suite = [*_WITH_UMASK, "timeout", f"{patience:g}", PJDFSTEST.path or PJDFSTEST.name, "-c", str(settings), "-p"]
 
+        server_killed = threading.Event()
+
         def run(place: Path, *chosen: str) -> Completed:
             with letting_go(place, patience + _GRACE) as let_go:
                 # It fails where a test case fails.
                 done = timed.run(*suite, place, *chosen, check=False)
+            server_killed.clear()
             if let_go.is_set():
+                server_killed.set()
                 with fsstack.taken_down():
                     pass
             return done
@@ -107,7 +111,9 @@ def pjdfstest(
             below = ALL_PASS
             if fsstack.stored != fsstack.path:
                 below = cases_of(run(fsstack.stored, *cases))
-            here = all_of(lambda *chosen: run(fsstack.path, *chosen), cases, [*below.order], patience)
+            here = all_of(
+                lambda *chosen: run(fsstack.path, *chosen), cases, [*below.order], patience, server_killed.is_set
+            )
     different = here.differ_from(below)
     timed.record("posix_run", len(here.passed) + len(here.failed), better="higher")
     timed.record("posix_passed", len(here.passed), better="higher")
@@ -144,9 +150,16 @@ def _kill_server(place: Path, killed: threading.Event) -> None:
                 killed.set()
 
 
-def all_of(run: Callable[..., Completed], cases: Sequence[str], order: Sequence[str], patience: float) -> Cases:
+def all_of(
+    run: Callable[..., Completed],
+    cases: Sequence[str],
+    order: Sequence[str],
+    patience: float,
+    server_killed: Callable[[], bool] = lambda: False,
+) -> Cases:
     """Run test cases, again without the one that hangs where one does; `order` is that of another place.
 
+    `server_killed` tells whether the last run ended because the stack's FUSE server was killed.
     Raises `SuiteError` where one hangs and `order` does not tell which.
     """
     passed: frozenset[str] = frozenset()
@@ -161,7 +174,7 @@ def all_of(run: Callable[..., Completed], cases: Sequence[str], order: Sequence[
             last = f", the last of which was {part.order[-1]}" if part.order else ""
             raise SuiteError(f"pjdfstest: it had run {len(part.order)} test cases after {patience:g} s{last}")
         hung, *left = left
-        failed[hung] = f"it did not end within {patience:g} s"
+        failed[hung] = f"it did not end within {patience:g} s{', and the FUSE server was killed' * server_killed()}"
         if not left:
             return Cases(passed, failed, skipped)
         chosen = ["--exact", *(_FULL_NAME + name for name in left)]

@@ -97,6 +97,12 @@ def test_the_last_one_may_hang_too() -> None:
     assert set(cases.failed) == {"link::exists::fifo", "rmdir::eexist"}
 
 
+def test_the_case_in_which_the_server_was_killed_is_named() -> None:
+    runs = [said(*RUN[:1], summary=False, code=124), said(*RUN[2:])]
+    cases = all_of(lambda *chosen: runs.pop(0), (), ORDER, 60, lambda: True)
+    assert cases.failed == {"link::exists::fifo": "it did not end within 60 s, and the FUSE server was killed"}
+
+
 @pytest.mark.parametrize(("ended", "where"), [(RUN[:1], ", the last of which was link::eperm$"), ((), "60 s$")])
 def test_where_nobody_knows_which_one_hangs_it_is_an_error(ended: tuple[tuple[str, str], ...], where: str) -> None:
     with pytest.raises(SuiteError, match=f"it had run {len(ended)} test cases after .*{where}"):
