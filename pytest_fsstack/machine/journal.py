@@ -158,8 +158,10 @@ class Journal:
         return left
 
     def _done(self, number: int) -> None:
-        self._write({"done": number})
-        del self._open[number]
+        # A generator may end after `close`, which has reported its entry as left.
+        if number in self._open:
+            self._write({"done": number})
+            del self._open[number]
 
     def _write(self, line: Mapping[str, object]) -> None:
         if self._path is None:

@@ -128,7 +128,7 @@ def test_what_a_killed_session_had_started_in_a_container_is_ended_and_the_conta
         try:
             assert other.stdout is not None
             assert other.stdout.readline() == "ready\n"
-            words = [sys.executable, "-c", KILLED_IN_A_CONTAINER, str(journals), str(other.pid)]
+            words: list[str] = [sys.executable, "-c", KILLED_IN_A_CONTAINER, str(journals), str(other.pid)]
             done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
             assert done.returncode == -signal.SIGKILL
             entered = int(done.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -187,6 +188,13 @@ def test_what_comes_first_stays_in_the_journal_for_what_else_is_left(
     kept = [line["entry"] for line in lines(journals)[1:]] if fails else []
     assert kept == ([1, 2] if fails else [])
     assert bool(list(journals.iterdir())) is fails
+
+
+def test_an_entry_that_ends_after_the_journal_makes_no_other_one(journals: Path, tmp_path: Path) -> None:
+    book = Journal(journals)
+    with book.entry(kind(removed), path=str(tmp_path / "made")):
+        assert book.close() == [f"file {tmp_path / 'made'}"]
+    assert len(list(journals.iterdir())) == 1
 
 
 def test_an_error_after_which_nothing_is_left_strikes_the_entry_out(journals: Path, tmp_path: Path) -> None:
@@ -568,13 +576,16 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         def facts(self) -> object:
             return says["facts"]
 
-    def claimed(path: Path, overwrite: bool) -> object:
-        pytest.fail("it was overwritten")
+    class Held:
+        path = Path("/dev/null")
+
+        def claimed(self) -> object:
+            pytest.fail("it was overwritten")
 
     monkeypatch.setattr(guard, "identify", lambda path: Fake())
     monkeypatch.setattr(guard, "labelled", lambda path: says["labelled"])
     monkeypatch.setattr(guard, "signature", lambda path: says["signature"])
-    monkeypatch.setattr(guard, "claimed", claimed)
+    monkeypatch.setattr(guard, "held", lambda disk, overwrite: contextlib.nullcontext(Held()))
     return says
 
 
@@ -623,10 +634,10 @@ def test_a_disk_that_cannot_be_checked_is_left_alone(
     path = dead(journals, ("disk", {"path": "/dev/null", "signature": "ext4 1234", "mounted": "1 times, at 1"}))
     monkeypatch.setattr(blockdev, "last_mount", lambda path: "1 times, at 1")
 
-    def refuse(path: Path, overwrite: bool) -> object:
-        raise guard.Refused(path, "it is mounted on /mnt; unmount it first")
+    def refuse(disk: object, overwrite: bool) -> object:
+        raise guard.Refused(Path("/dev/null"), "it is mounted on /mnt; unmount it first")
 
-    monkeypatch.setattr(guard, "claimed", refuse)
+    monkeypatch.setattr(guard, "held", refuse)
     (line,) = cleanup(journals)
     assert "it is mounted on /mnt" in line
     assert path.exists()
