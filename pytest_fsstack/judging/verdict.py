@@ -3,7 +3,7 @@
 Numbers in, verdict out. The unit of evidence is the round: in each one every stack ran once, in random order, so
 the log-ratio of a sample to the baseline of the same round is free of whatever drifted between rounds. Exchanging the
 two runs of a pair flips the sign of its excess over the budget and nothing else: at the budget, the signs are fair and
-independent coins, whatever the machine does (Fisher's randomisation test; docs/statistics.md).
+independent coins, if no run leaves anything behind for the next one (Fisher's randomisation test; docs/statistics.md).
 
 Rounds are judged in blocks. The Walsh averages (d_i + d_j) / 2, i <= j, of the log-ratios d are formed only between
 rounds of the same block, and of all blocks together

@@ -333,7 +333,7 @@ def _machine(machine: Mapping[str, Any]) -> str:
 def _settle(settings: Mapping[str, Any]) -> str | None:
     """Return what happened between two stacks, and how often that was in vain."""
     in_vain = settings.get("not_settled")
-    return f"{settings['settle']}, in vain before {in_vain} runs" if in_vain else settings.get("settle")
+    return f"{settings['settle']}, in vain {in_vain} times" if in_vain else settings.get("settle")
 
 
 def _corpus(corpus: dict[str, Any] | None) -> str | None:

@@ -46,7 +46,7 @@ def test_a_device_that_never_rests_is_said_once_and_counted(project: Project) ->
     result = project.run("--fsstack-rounds=2", "--fsstack-settle=idle", "--fsstack-json=all.json")
     result.assert_outcomes(passed=2)
     assert result.stdout.str().count("sdx writes") == 1
-    result.stdout.fnmatch_lines(["settle *idle*3 runs"])
+    result.stdout.fnmatch_lines(["settle *idle*3 times"])
     saved = json.loads((project.pytester.path / "all.json").read_text())
     assert saved["environment"]["settings"] == {"settle": "idle", "not_settled": 3}
 
