@@ -82,3 +82,10 @@ def test_the_readmes_first_commands_overwrite_no_disk() -> None:
 )
 def test_a_page_has_what_was_looked_for(page: str, what: str) -> None:
     assert re.search(what, (ROOT / page).read_text())
+
+
+def test_every_test_that_the_promises_name_is_there() -> None:
+    page = (ROOT / "docs/safety.md").read_text()
+    names = set(re.findall(r"`((?:unit|plugin|real|kernel)/[\w/]+\.py)`", page))
+    assert len(names) > 30
+    assert [name for name in sorted(names) if not (ROOT / "tests" / name).exists()] == []

@@ -179,6 +179,6 @@ def test_the_page_says_of_each_state_what_a_signal_does() -> None:
     }
     assert set(rows) == set(State)
     text = (Path(__file__).parents[3] / "docs/safety.md").read_text()
-    page = text.partition("\n## Signals")[2].partition("\n## Afterwards")[0]
+    page = text.partition("\n## Signals")[2].partition("\n## Torture")[0]
     told = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
     assert sorted(filter(None, told)) == sorted(name for names in rows.values() for name in names)
