@@ -55,7 +55,7 @@ def test_command_lines_are_right(checker: Checker) -> None:
         ("pytest --fsstack-stacks='ext4 | xfz'", "unknown layer 'xfz'"),
         ("pytest --fsstack-report=htm=page.html", "no report htm"),
         ("pytest scenarios/test_nothing.py", "no scenarios/test_nothing.py"),
-        ("fsstack run filesystem", "no study"),
+        ("fsstack run filesistem", "no study"),
         ("fsstack compare a.json b.json --limits 5%", "fsstack compare"),
         ("pip install 'pytest-fsstack[picture]'", "no extra picture"),
         ("tox -e doc  # a comment", "no environment doc"),
