@@ -61,7 +61,8 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "OLD.json NEW.json [--limit 5%] [--strict] [--anyway] | OLD.json ... --now NEW.json ... | --plan OLD.json ...",
+        "OLD.json NEW.json [--max-regression 5%] [--strict] [--anyway] | OLD.json ... --now NEW.json ... "
+        "| --plan OLD.json ... [--rounds N]",
         "show what each stack costs over its reference now and then, from saved results; exit code 1 if that is "
         "more than the limit; with --plan, what that limit can tell of one more run (--rounds=N), as an exit code too",
         "comparing:compare",
