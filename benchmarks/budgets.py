@@ -20,8 +20,9 @@ def outcomes_of(rng: random.Random, cv: float, truths: list[float], *, confirms:
     outcomes, runs = _planned(rng, cv, dict(zip(names, truths, strict=True)), Looks())
     suspects = {name: truths[int(name)] for name in names if outcomes[name] == "fail"}
     if confirms and suspects and len(names) > 1:
-        level = confirmation_level(Looks().alpha, len(names))
-        fresh, more = _planned(rng, cv, suspects, Looks(alpha=level))
+        level, looks = confirmation_level(len(names)), Looks()
+        looks = Looks(looks.rounds, min(looks.alpha, level), level)
+        fresh, more = _planned(rng, cv, suspects, looks)
         outcomes, runs = {**outcomes, **fresh}, runs + more
     return list(outcomes.values()), runs
 

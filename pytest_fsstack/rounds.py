@@ -151,6 +151,7 @@ class Rounds:
         results = chain.results = ChainResults(
             chain.id, chain.device.spec, chain.baseline, looks, self.seed, kernel=kernel
         )
+        results.budgets_sharing = self.budgets.confirmed
         self.results.chains.append(results)
         self._moment, self._states, self._pace = Moment(chain.id, chain.device.spec, 1, looks.most), {}, Pace()
         stacks = [name for name in chain.stacks if chain.needed(name)]
@@ -181,7 +182,7 @@ class Rounds:
         elif self.budgets.confirmed > 1 and not self._ends_the_session(chain):
             yield from self._confirm(chain, planner, rng)
         # Of kernels' controls, the controller sees all rounds.
-        results.remarks += [*([] if self.worker else doubts(results)), *notices(results)][:3]
+        results.remarks += [*([] if self.worker else doubts(results)), *notices(results, self._comparisons)][:3]
 
     def _run_rounds(self, chain: Chain, planner: Planner, rng: random.Random) -> Rounding:
         """Run rounds until the planner has no stack left, then judge what there is."""
@@ -256,7 +257,7 @@ class Rounds:
         }
         if not suspects or planner.states[chain.baseline] == "ended":
             return
-        level = confirmation_level(results.looks.alpha, self.budgets.confirmed)
+        level = confirmation_level(self.budgets.confirmed)
         results.confirmation = Confirmation(results.rounds, level)
         names = [name for name in chain.stacks if name in suspects or name == chain.baseline]
         again = Planner(Looks(results.looks.rounds, level), dict.fromkeys(names, chain.baseline))
@@ -379,6 +380,12 @@ class Rounds:
             )
         return found
 
+    @property
+    def _comparisons(self) -> int:
+        """How many timed steps are compared with a baseline in this session."""
+        compared = ((parameter_of(item), chain) for item, chain in self.chains.items() if chain.timed)
+        return sum(parameter is not None and parameter.id != chain.baseline for parameter, chain in compared)
+
     def _ends_the_session(self, chain: Chain) -> bool:
         """Whether there are as many failures as end a session (-x)."""
         limit = self.config.getoption("maxfail", 0)
@@ -427,7 +434,7 @@ class Rounds:
             assert isinstance(item, pytest.Function)
             step, stack = step_of(item, parameter), parameter.id
             record = self._describe(item, chain.results, step, parameter)
-            if expected := chain.results.expected(step, stack):
+            if expected := chain.results.expected(step, stack, strict=self.strict):
                 # pytest decides what the verdict means then, with its ini option for the strict ones.
                 item.add_marker(pytest.mark.xfail(reason=expected))
             judge = functools.partial(self._verdict, item, chain.results, step, stack)
@@ -494,7 +501,8 @@ class Rounds:
             pytest.fail("\n".join([describe_failure(results, step, stack, again), *doubted]), pytrace=False)
         if worst == "inconclusive":
             text = describe_undecided(results, step, stack)
-            if self.strict:
+            if self.strict or results.expected(step, stack):
+                # One that is expected to be broken counts as expected.
                 pytest.fail(f"{step} on {stack}: {text} (--fsstack-strict)", pytrace=False)
             pytest.skip(text)
         if self.strict and (doubt := results.doubt(step, stack)):

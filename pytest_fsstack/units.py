@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, floor, isfinite, nan
 
 _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -59,32 +59,49 @@ class OverheadUnit:
         """Ratios if one of them is 300 % or more: nobody pictures 1240 % more."""
         return cls(any(overhead >= 3 for overhead in overheads if isfinite(overhead)))
 
-    def signed(self, overhead: float) -> str:
-        """``+12.3 %``, ``-3.0 %`` or ``x13.4``."""
+    def signed(self, overhead: float, budgets: Iterable[float] = ()) -> str:
+        """``+12.3 %``, ``-3.0 %`` or ``x13.4``. It is not rounded to one of the budgets that it is beside."""
+        number = self._number(overhead, budgets)
         if self.ratios:
-            return self._ratio(overhead)
-        number = self._percent(overhead)
+            return number
         return f"{number} %" if number.startswith("-") or number == "0.0" else f"+{number} %"
 
-    def interval(self, low: float, high: float) -> str:
-        """``(10.1 to 14.0 %)``, or that there is none."""
+    def interval(self, low: float, high: float, budgets: Iterable[float] = ()) -> str:
+        """``(10.1 to 14.0 %)``, or that there is none. No end is rounded to a budget that it is beside."""
         if not isfinite(high):
             return "(too few rounds)"
-        if self.ratios:
-            return f"({self._ratio(low)} to {self._ratio(high)})"
-        return f"({self._percent(low)} to {self._percent(high)} %)"
+        ends = " to ".join(self._number(end, budgets) for end in (low, high))
+        return f"({ends})" if self.ratios else f"({ends} %)"
 
     def limit(self, overhead: float) -> str:
         """A budget, as exactly as somebody wrote it."""
         return f"x{1 + overhead:g}" if self.ratios else f"{overhead * 100:g} %"
 
-    def _ratio(self, overhead: float) -> str:
+    def _number(self, overhead: float, budgets: Iterable[float]) -> str:
         ratio = 1 + overhead
-        return f"x{ratio:.{2 if ratio < 9.995 else 1 if ratio < 99.95 else 0}f}"
-
-    def _percent(self, overhead: float) -> str:
+        decimals = 2 if ratio < 9.995 else 1 if ratio < 99.95 else 0
+        if not self.ratios:
+            decimals = 0 if abs(overhead) >= 1 else 1
+        value = ratio if self.ratios else overhead * 100
+        limits = [1 + budget if self.ratios else budget * 100 for budget in budgets]
+        nearest = min(limits, key=lambda limit: abs(limit - value), default=nan)
+        shown = rounded(value, decimals, nearest)
         # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
-        return f"{overhead * 100:.0f}" if abs(overhead) >= 1 else f"{round(overhead * 100, 1) + 0.0:.1f}"
+        return f"{'x' if self.ratios else ''}{shown + 0.0:.{decimals}f}"
+
+
+def rounded(value: float, decimals: int, limit: float = nan) -> float:
+    """Round a value, but not to a limit that it is beside, nor to the other side of it.
+
+    >>> rounded(130.4, 0), rounded(130.4, 0, 130), rounded(129.6, 0, 130), rounded(130, 0, 130)
+    (130.0, 131.0, 129.0, 130.0)
+    """
+    scale, shown = 10.0**decimals, round(value, decimals)
+    if value > limit >= shown:
+        return (floor(limit * scale) + 1) / scale
+    if value < limit <= shown:
+        return (ceil(limit * scale) - 1) / scale
+    return float(shown)
 
 
 def first_names(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from math import expm1, log, sqrt
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.judging.conditions import unrest
@@ -17,26 +18,31 @@ if TYPE_CHECKING:
 
 #: Fewest rounds from which anything is said.
 _LEAST = 8
-# One-sided and two-sided 1 % points of the normal distribution.
-_ONE_SIDED, _TWO_SIDED = 2.326, 2.576
+#: In at most this share of sessions, something is called changed that is not: a trend, or a correlation.
+_ALARMS = 0.01
 #: Of z: the last look's boundary of the default plan (2.17), and what leaves one miss in ten.
 _FINDS = 2.17 + 1.28
 #: Of these many robust standard deviations (1.4826 times the median deviation) an outlier is away from the median.
 _FAR = 5.0
 
 
-def notices(chain: ChainResults) -> list[str]:
-    """What the machine and the stacks did during a chain, for people, the worst first; of wall times only."""
+def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
+    """What the machine and the stacks did during a chain, for people, the worst first; of wall times only.
+
+    `comparisons` is how many stacks and steps the session compares, if these are more than those of the chain.
+    """
     found = []
-    changed = [
-        f"{step} on {stack}"
+    ratios = {
+        f"{step} on {stack}": list(chain.log_ratios(step, stack, "seconds").values())
         for step in chain.steps
         for stack in chain.stacks
-        if stack != chain.reference(stack) and changes(list(chain.log_ratios(step, stack, "seconds").values()))
-    ]
+        if stack != chain.reference(stack)
+    }
+    comparisons = max(comparisons, len(ratios))
+    changed = [place for place, d in ratios.items() if changes(d, comparisons)]
     if changed:
         found.append(
-            f"the overhead changed during the session ({first_names(changed)}): its rounds are not independent, so its "
+            f"the overhead may have changed during the session ({first_names(changed)}): if it has, its "
             "verdict is less certain than stated"
         )
     found += of_the_machine(chain)
@@ -66,8 +72,10 @@ def of_the_machine(chain: ChainResults) -> list[str]:
     return [f"the machine was not at rest: {busy}; --fsstack-discard-rounds leaves such rounds out"] if busy else []
 
 
-def changes(d: Sequence[float]) -> bool:
-    """Whether log-ratios, in the order of their rounds, show a trend or follow each other, in ranks (p < 1 % each).
+def changes(d: Sequence[float], comparisons: int = 1) -> bool:
+    """Whether log-ratios, in the order of their rounds, show a trend or follow each other, in ranks.
+
+    Each of the two is called so with a p of 1 %, divided by the number of `comparisons` that are made.
 
     The trend is Spearman's rank correlation with the round, the correlation of successive rounds is Bartels' rank
     version of von Neumann's ratio (Journal of the American Statistical Association 77 (1982) 40), both by their normal
@@ -85,7 +93,8 @@ def changes(d: Sequence[float]) -> bool:
     middle = (n - 1) / 2
     ratio = sum((one - other) ** 2 for one, other in pairwise(ranks)) / sum((r - middle) ** 2 for r in ranks)
     variance = 4 * (n - 2) * (5 * n * n - 2 * n - 9) / (5 * n * (n + 1) * (n - 1) ** 2)
-    return abs(trend) > _TWO_SIDED or (2 - ratio) / sqrt(variance) > _ONE_SIDED
+    one_sided, two_sided = (NormalDist().inv_cdf(1 - _ALARMS / comparisons / sides) for sides in (1, 2))
+    return abs(trend) > two_sided or (2 - ratio) / sqrt(variance) > one_sided
 
 
 def outliers(series: Sequence[float]) -> int:

@@ -8,15 +8,18 @@ from typing import Any, Literal, NamedTuple
 
 from pytest_fsstack.judging.verdict import Looks, Verdict, expected_rounds
 
+#: The largest level at which fresh rounds confirm a failure: two budgets at 1 / 2 would be a coin.
+_LARGEST_LEVEL = 0.25
 
-def confirmation_level(alpha: float, budgets: int) -> float:
-    """The level at which fresh rounds must confirm a failure.
 
-    With it, any of so many budgets fails falsely in at most alpha of sessions.
-    Each fails falsely in at most alpha of sessions, and is confirmed falsely in at most the level of those, by rounds
-    that are independent of the first: budgets * alpha * level, which is at most alpha at a level of 1 / budgets.
+def confirmation_level(budgets: int) -> float:
+    """Return the level at which fresh rounds must confirm a failure.
+
+    With it, any of so many budgets fails falsely in at most alpha of sessions. Each fails falsely in at most alpha of
+    sessions, and is confirmed falsely in at most the level of those, by rounds that are independent of the first:
+    budgets * alpha * level, which is at most alpha at a level of 1 / budgets.
     """
-    return min(alpha, 1 / budgets)
+    return min(_LARGEST_LEVEL, 1 / budgets)
 
 
 #: `measured`: it has no budget and ran as long as such a stack runs; `ended`: it failed or was skipped.

@@ -19,6 +19,10 @@ from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
 
 #: Rounds are numbered from a multiple of this on in each boot of a kernel.
 ROUNDS_OF_A_BOOT = 10_000
+#: The difference of log-ratios from which the resolution of the figures is worth a mark.
+_COARSE = 0.01
+#: The least and the largest log-ratio that each round can have, by its number.
+Bounds = dict[int, tuple[float, float]]
 #: What the id of a chain ends with whose stacks are compared with the baseline on their own kernel, and not with
 #: themselves on the first one.
 IN_EACH_KERNEL = " (in each kernel)"
@@ -81,12 +85,22 @@ class Judgement:
     confirmed: Verdict | None = None
 
     @property
+    def final(self) -> Verdict | None:
+        """The verdict of the fresh rounds, if there are any."""
+        return self.confirmed or self.verdict
+
+    @property
     def outcome(self) -> Outcome:
-        if self.verdict is None:
-            return "inconclusive"
-        if self.verdict.outcome == "fail" and self.confirmed is not None:
-            return self.confirmed.outcome
-        return self.verdict.outcome
+        return self.final.outcome if self.final else "inconclusive"
+
+    @property
+    def advice(self) -> str:
+        """What would settle it, if it is not decided."""
+        if self.final is None:
+            return self.text
+        if self.budget.limit is not None:
+            return "it is too close to the limit to tell in so many rounds"
+        return verdict.advice(self.final)
 
 
 @dataclass(frozen=True)
@@ -154,6 +168,8 @@ class ChainResults:
     boots: int = 1
     #: Whether a stack and what it is compared with ran in the same boot; else boots of both sides are no pairs.
     paired: bool = True
+    #: How many budgets of the session share the error rate, because failures are confirmed; 0 if each has its own.
+    budgets_sharing: int = 0
     #: Where failures have to be confirmed, and there were any.
     confirmation: Confirmation | None = None
     #: The environment that it was measured in, if it stands beside chains of other machines.
@@ -189,14 +205,18 @@ class ChainResults:
             return ratios
         return {number: ratio for number, ratio in ratios.items() if number < self.confirmation.start_of(stack)}
 
-    def _confirm(self, ratios: dict[int, float], stack: str, overhead: float) -> Verdict | None:
+    def _confirm(self, ratios: dict[int, float], bounds: Bounds, stack: str, overhead: float) -> Verdict | None:
         """What the fresh rounds say; None if there are none."""
         if self.confirmation is None:
             return None
-        start, looks = self.confirmation.start_of(stack), Looks(self.looks.rounds, self.confirmation.level)
+        start, level = self.confirmation.start_of(stack), self.confirmation.level
+        looks = Looks(self.looks.rounds, min(self.looks.alpha, level), level)
         # Rounds that others needed after these are none of the plan.
         fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.most}
-        return verdict.judge(fresh, overhead, looks, min(self.rounds - start, looks.most)) if fresh else None
+        if not fresh:
+            return None
+        bounds = {number - start: pair for number, pair in bounds.items()}
+        return verdict.judge(fresh, overhead, looks, min(self.rounds - start, looks.most), bounds)
 
     def of(self, step: str, stack: str) -> dict[int, Sample]:
         """The samples of a step on a stack by round; empty where there are none."""
@@ -250,6 +270,24 @@ class ChainResults:
 
         With several boots it is the median of each boot's rounds, and the boots are numbered.
         """
+        rounds, pairs, of_metric = self._pairs(step, stack, name)
+        return self._by_boot(rounds, verdict.log_ratios(*zip(*pairs), **of_metric)) if pairs else {}
+
+    def _bounds(self, step: str, stack: str, name: str) -> Bounds:
+        """The least and the largest log-ratio that each round can have; empty if the figures are exact enough."""
+        rounds, pairs, of_metric = self._pairs(step, stack, name)
+        bounds = verdict.bounds(*zip(*pairs), **of_metric) if pairs else []
+        lows, highs = (self._by_boot(rounds, [pair[side] for pair in bounds]) for side in (0, 1))
+        return {number: (low, highs[number]) for number, low in lows.items()}
+
+    def coarse(self, step: str, stack: str, name: str) -> bool:
+        """Whether the overhead is known only to the resolution of the figures."""
+        return stack != self.reference(stack) and any(
+            high - low > _COARSE for low, high in self._bounds(step, stack, name).values()
+        )
+
+    def _pairs(self, step: str, stack: str, name: str) -> tuple[list[int], list[tuple[float, float]], dict[str, Any]]:
+        """The rounds in which both sides were measured, their figures, and what these are; empty if none compares."""
         metric = self.metric(step, stack, name)
         ours, base = self.of(step, stack), self.of(step, self.reference(stack))
         rounds = [
@@ -258,15 +296,17 @@ class ChainResults:
         pairs = [(ours[index].values[name], base[index].values[name]) for index in rounds]
         # A ratio needs two figures above zero, or a resolution that stands for zero.
         if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
-            return {}
-        found = verdict.log_ratios(*zip(*pairs), better=metric.better, resolution=metric.resolution)
-        ratios = dict(zip(rounds, found))
+            return [], [], {}
+        return rounds, pairs, {"better": metric.better, "resolution": metric.resolution}
+
+    def _by_boot(self, rounds: list[int], ratios: list[float]) -> dict[int, float]:
+        """The log-ratios by round, or the median of each boot."""
         if self.boots == 1:
-            return ratios
+            return dict(zip(rounds, ratios))
         boots: dict[int, list[float]] = {}
-        for index, ratio in ratios.items():
+        for index, ratio in zip(rounds, ratios):
             boots.setdefault(index // ROUNDS_OF_A_BOOT, []).append(ratio)
-        return dict(enumerate(statistics.median(found) for found in boots.values()))
+        return dict(enumerate(statistics.median(ratios) for ratios in boots.values()))
 
     def _boots(self, step: str, stack: str, name: str) -> tuple[list[float], list[float]] | None:
         """Return a figure of each boot of a stack, and of what it is compared with; None if nothing compares.
@@ -307,12 +347,17 @@ class ChainResults:
         ratios = self.log_ratios(step, stack, metric)
         if not ratios:
             return None
-        for judged in self.judgements.get((step, stack), []):
-            if judged.verdict and judged.budget.metric == metric and judged.budget.overhead is not None:
-                # What the verdict says: later rounds, which other budgets needed, do not change it.
-                return judged.verdict.estimate
+        judged = [
+            judgement
+            for judgement in self.judgements.get((step, stack), [])
+            if judgement.budget.metric == metric and judgement.budget.overhead is not None
+        ]
+        verdicts = [*(judgement.confirmed for judgement in judged), *(judgement.verdict for judgement in judged)]
+        if final := next(filter(None, verdicts), None):
+            return final.estimate
         planned = self._planned(ratios, stack)
-        return verdict.estimate(planned, self._looks_of(stack)) if planned else None
+        bounds = self._bounds(step, stack, metric)
+        return verdict.estimate(planned, self._looks_of(stack), bounds=bounds) if planned else None
 
     def _looks_of(self, stack: str) -> Looks:
         """The plan of a stack: one without a budget runs a single block, whatever the figures are.
@@ -373,14 +418,17 @@ class ChainResults:
             note = self.notes.get((step, base), "it was not measured")
             text = f"{budget.metric}: nothing to compare with: baseline {base}: {note}"
             return Judgement(budget, None, text, Unjudged.NO_BASELINE)
-        judged = verdict.judge(planned, budget.overhead, self.looks, self._run(stack))
-        text = f"{budget.metric}: {verdict.describe(judged)}"
-        confirmed = self._confirm(ratios, stack, budget.overhead) if judged.outcome == "fail" else None
+        bounds = self._bounds(step, stack, budget.metric)
+        judged = verdict.judge(planned, budget.overhead, self.looks, self._run(stack), bounds)
+        confirmed = self._confirm(ratios, bounds, stack, budget.overhead) if judged.outcome == "fail" else None
         if confirmed is None:
-            return Judgement(budget, judged, text)
-        said = {"fail": "confirmed", "pass": "refuted", "inconclusive": "not confirmed"}[confirmed.outcome]
-        again = f"{said} by {confirmed.estimate.rounds} fresh rounds: {verdict.percent(confirmed.estimate.overhead)}"
-        return Judgement(budget, judged, f"{text}; {again}", confirmed=confirmed)
+            return Judgement(budget, judged, f"{budget.metric}: {verdict.describe(judged)}")
+        verb = {"fail": "confirm", "pass": "refute", "inconclusive": "do not confirm"}[confirmed.outcome]
+        text = (
+            f"{budget.metric}: {verdict.describe(confirmed)}; these fresh rounds {verb} what the first "
+            f"{judged.estimate.rounds} say: {verdict.percent(judged.estimate.overhead, budget.overhead)}"
+        )
+        return Judgement(budget, judged, text, confirmed=confirmed)
 
     def _judge_boots(self, step: str, stack: str, budget: Budget) -> Judgement:
         """The verdict on an overhead over a stack in other boots."""
@@ -410,7 +458,7 @@ class ChainResults:
 
     def doubts(self, step: str, stack: str, judgement: Judgement) -> list[CarryOver]:
         """Return the carry-over that could change a verdict; none for a limit, which is about these rounds only."""
-        verdict = judgement.confirmed or judgement.verdict
+        verdict = judgement.final
         if verdict is None or verdict.outcome == "inconclusive" or judgement.budget.overhead is None:
             return []
         info = self.stacks[stack]
@@ -423,13 +471,20 @@ class ChainResults:
         reasons = [str(carry) for judgement in judgements for carry in self.doubts(step, stack, judgement)]
         return f"the run before matters: {', '.join(dict.fromkeys(reasons))}" if reasons else ""
 
-    def expected(self, step: str, stack: str) -> str:
-        """Why the outcome of a step was expected to be a failure; empty if it was not, or if more is broken."""
+    def expected(self, step: str, stack: str, *, strict: bool = False) -> str:
+        """Why a step was expected not to keep its budgets; empty if it was not, or if more is broken.
+
+        Where it is `strict`, what is not decided and was expected to be is no excuse for what is broken.
+        """
         outcome, judgements = self.worst(step, stack), self.judgements.get((step, stack), [])
-        reasons = [each.budget.xfail or "" for each in judgements if each.outcome == outcome]
+        failing = ("fail", "inconclusive") if strict else (outcome,)
+        worst_ones = [judgement for judgement in judgements if judgement.outcome in (outcome, *failing)]
+        reasons = [judgement.budget.xfail or "" for judgement in worst_ones]
         # One that is not broken, although it should be, is worth a word; one that is, and should not be, is a failure.
-        found = any(reasons) if outcome == "pass" else outcome == "fail" and all(reasons)
-        return "; ".join(dict.fromkeys(filter(None, reasons))) if found and not self.incomplete(step, stack) else ""
+        is_expected = any(reasons) if outcome == "pass" else all(reasons)
+        return (
+            "; ".join(dict.fromkeys(filter(None, reasons))) if is_expected and not self.incomplete(step, stack) else ""
+        )
 
     def worst(self, step: str, stack: str) -> Outcome | None:
         """The outcome of a step on a stack over all its budgets; None where it has no budget."""
@@ -544,7 +599,7 @@ def describe_failure(chain: ChainResults, step: str, stack: str, again: str = ""
 
 def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
     rate = f"in at most {chain.looks.alpha * 100:g} % of sessions."
-    if chain.confirmation:
+    if chain.budgets_sharing > 1:
         return f"Budgets that are kept: any of this session's is called broken {rate}"
     if all(each.budget.overhead is None for each in judgements if each.outcome == "fail"):
         return "A limit is compared with these rounds only: it has no error rate, because the machine is in it."
@@ -587,11 +642,12 @@ def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, 
         median, limit = chain.median(step, stack, budget.metric), format_quantity(budget.limit, metric.unit)
         bound = "at most" if metric.better == "lower" else "at least"
         return f"{budget.metric} {format_quantity(median or 0.0, metric.unit)}, budget {bound} {limit}"
-    found, overhead = judgement.verdict.estimate, budget.overhead or 0.0
-    unit = OverheadUnit.fitting([found.overhead])
+    final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
+    numbers = final.estimate
+    unit = OverheadUnit.fitting([numbers.overhead])
     return (
-        f"{budget.metric} {unit.signed(found.overhead)} {unit.interval(found.low, found.high)} "
-        f"over {reference}, budget {unit.limit(overhead)}"
+        f"{budget.metric} {unit.signed(numbers.overhead, limits)} {unit.interval(numbers.low, numbers.high, limits)} "
+        f"over {reference}, budget {unit.limit(limits[0])}"
     )
 
 
@@ -600,16 +656,8 @@ def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
     parts = []
     for judgement in chain.judgements[step, stack]:
         if judgement.outcome == "inconclusive":
-            parts.append(judgement.text + _hint(judgement))
+            parts.append(f"{judgement.text}; {judgement.advice}" if judgement.final else judgement.text)
     return f"inconclusive: {' | '.join(parts)}"
-
-
-def _hint(judgement: Judgement) -> str:
-    if judgement.verdict is None:
-        return ""
-    if judgement.budget.limit is not None:
-        return "; it is too close to the limit to tell in so many rounds"
-    return f"; {verdict.advice(judgement.confirmed or judgement.verdict)}"
 
 
 def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list[str]:

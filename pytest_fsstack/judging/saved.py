@@ -165,7 +165,12 @@ def _chain(chain: ChainResults) -> dict[str, Any]:
         "against": chain.against,
         "controls": chain.controls,
         "seed": chain.seed,
-        "looks": {**dataclasses.asdict(chain.looks), "confidence": chain.looks.confidence},
+        "looks": {
+            "rounds": chain.looks.rounds,
+            "alpha": chain.looks.alpha,
+            "confidence": chain.looks.confidence,
+        },
+        "budgets_sharing": chain.budgets_sharing,
         "rounds": chain.rounds,
         "orders": chain.orders,
         "conditions": [dict(each) for each in chain.conditions],
@@ -226,7 +231,7 @@ def _kind(metric: Metric) -> list[str | float]:
 def _read_discarded(content: dict[str, Any]) -> Discarded:
     samples = {}
     for each in content["samples"]:
-        values = {name: found[0] for name, found in each["metrics"].items()}
+        values = {name: _read_figure(name, found[0]) for name, found in each["metrics"].items()}
         metrics = {**METRICS, **{name: Metric(name, *found[1:]) for name, found in each["metrics"].items()}}
         sample = Sample(values, metrics, each["kept"], each["incomplete"], each["repetitions"])
         samples[each["step"], each["stack"]] = sample
@@ -244,7 +249,12 @@ def _step(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
         "incomplete": chain.incomplete(step, stack) or None,
         "incomplete_rounds": {str(at + 1): sample.incomplete for at, sample in samples.items() if sample.incomplete},
         "budgets": [
-            {**_budget(each.budget), "verdict": each.outcome, "text": each.text}
+            {
+                **_budget(each.budget),
+                "verdict": each.outcome,
+                "decided_after": each.final.decided_after if each.final else None,
+                "text": each.text,
+            }
             for each in chain.judgements.get((step, stack), [])
         ],
         "rounds": [at + 1 for at in samples],
@@ -309,6 +319,7 @@ def _read_chain(content: dict[str, Any], kernels: Iterable[str]) -> ChainResults
         controls=content.get("controls", []),
         boots=content["boots"],
         paired=content["paired"],
+        budgets_sharing=content.get("budgets_sharing", 0),
         confirmation=_read(Confirmation, content["confirmation"]) if content.get("confirmation") else None,
         tables=[(table["name"], table["options"]) for table in content["tables"]],
         stacks={name: _read_stack(name, stack, kernels) for name, stack in content["stacks"].items()},
@@ -356,11 +367,17 @@ def _read_samples(known: dict[str, Any]) -> dict[int, Sample]:
     repetitions = known.get("repetitions") or [1] * len(known["rounds"])
     for index, (number, kept) in enumerate(zip(known["rounds"], known["kept"], strict=True)):
         figures = ((name, metric["samples"][index]) for name, metric in known["metrics"].items())
-        values = {name: figure for name, figure in figures if figure is not None}
+        values = {name: _read_figure(name, figure) for name, figure in figures if figure is not None}
         defined = {**METRICS, **{name: metrics[name] for name in values}}
         incomplete = known["incomplete_rounds"].get(str(number), "")
         found[number - 1] = Sample(values, defined, kept, incomplete, repetitions[index])
     return found
+
+
+def _read_figure(name: str, figure: float) -> float:
+    if figure < 0:
+        raise ValueError(f"a figure must be 0 or more (got {figure} as {name})")
+    return figure
 
 
 def _read(kind: type[Any], content: Mapping[str, Any]) -> Any:

@@ -10,12 +10,19 @@ rounds of the same block, and of all blocks together
 
 - the estimate is their median (the Hodges-Lehmann estimator, grouped);
 - *fail* is reached if at most c of them are at or below the limit log(1 + budget), *pass* if at most c are above it;
-- the interval reaches from the (c + 1)-th lowest to the (c + 1)-th highest, so that it says what the verdict says.
+- the interval reaches from the (c + 1)-th lowest to the (c + 1)-th highest.
 
 The formulas for one block are those of Hollander, Wolfe & Chicken, *Nonparametric Statistical Methods*, 3rd ed. (Wiley
-2014), sections 3.1 (test), 3.2 (estimate) and 3.3 (interval). There is a look after each block; the boundary c of each
-is computed exactly (`boundaries`), so that all looks together are wrong in at most alpha of sessions, on either side.
-All counting is on integers, and one count is behind the estimate, the interval and the verdict.
+2014), sections 3.1 (test), 3.2 (estimate) and 3.3 (interval). There is a look after each block. The boundary c of each
+is computed exactly (`boundaries`): all looks together are wrong in at most alpha of sessions, on either side.
+
+The first decision stands. Other budgets may need rounds after it, and the estimate is that of all rounds. The interval
+is what the intervals of all looks have in common, so it says what the verdict says. A look is left out if its interval
+has nothing in common with those before. An estimate beyond an end of the interval is moved to that end. All counting is
+on integers, and one count is behind the estimate, the interval and the verdict.
+
+Figures may be known only to a resolution, such as the tick of a clock. *fail* then takes the least ratios that the true
+figures can have, *pass* the largest ones, and the interval reaches from the one to the other.
 
 An *overhead* is a ratio minus 1, as a plain number (0.3 is 30 %), oriented so that more is worse.
 """
@@ -28,9 +35,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, pairwise
-from math import ceil, e, expm1, inf, isfinite, log, log1p, nextafter, sqrt
+from math import ceil, e, expm1, inf, isfinite, log, log1p, nan, nextafter, sqrt
 from operator import add
-from typing import Literal
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+from pytest_fsstack.units import rounded
 
 Better = Literal["lower", "higher"]
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -44,10 +54,18 @@ GRID = 1e-9
 BLOCK = 8
 LARGEST_BLOCK = 64
 
+#: The share of a figure below which its resolution is of no account.
+_EXACT = 1e-4
+#: An overhead is shown as at most this one, and its reciprocal as at least that of this one.
+_LARGEST = 1e15
+
 # Ten times the default plan. Who would need more rounds than this is better served by another budget.
 _REASONABLE_ROUNDS = 800
 
-# Followed, the number of rounds at which the interval would just reach the budget settles half of the cases.
+#: How often advice should settle a verdict that is followed, and by how much z² is larger than it seems.
+_SETTLED = 0.8
+_BAD_LUCK = 1.5
+# Followed, the number of boots at which the interval would just reach the budget settles half of the cases.
 _MARGIN = 1.5
 
 _RATIO_FROM = 3.0
@@ -69,7 +87,7 @@ def log_ratios(
     zero, such as bytes written; two values below it are equal. Choose the smallest difference that the metric can show:
     the sector for bytes written, the clock tick for CPU time.
 
-    Raises ValueError if the lengths differ, if a value is not finite, or if it is not positive while ``resolution``
+    Raises ValueError if the lengths differ, if a value is not finite or is negative, or if it is 0 while ``resolution``
     is 0.
     """
     if len(samples) != len(baseline):
@@ -78,16 +96,32 @@ def log_ratios(
         )
     if not (isfinite(resolution) and resolution >= 0):
         raise ValueError(f"resolution must be 0 or more: {resolution}")
-
-    def logarithm(value: float) -> float:
-        if not isfinite(value):
+    for value in (*samples, *baseline):
+        if not 0 <= value < inf:
             raise ValueError(f"not a measured value: {value}")
-        if max(value, resolution) <= 0:
+        if max(value, resolution) == 0:
             raise ValueError(f"{value} has no logarithm: give the metric a resolution above 0")
-        return log(max(value, resolution))
-
     sign = 1 if better == "lower" else -1
-    return [sign * (logarithm(ours) - logarithm(theirs)) for ours, theirs in zip(samples, baseline, strict=True)]
+    return [
+        sign * (log(max(sample, resolution)) - log(max(base, resolution)))
+        for sample, base in zip(samples, baseline, strict=True)
+    ]
+
+
+def bounds(
+    samples: Sequence[float], baseline: Sequence[float], *, better: Better = "lower", resolution: float = 0.0
+) -> list[tuple[float, float]]:
+    """Return the least and the largest log-ratio that each round can have, if a figure may be a resolution too small.
+
+    The list is empty if the resolution makes no difference (`_EXACT`). The arguments are those of `log_ratios`.
+    """
+    least = min((max(value, resolution) for value in (*samples, *baseline)), default=0.0)
+    if not resolution or resolution <= least * _EXACT:
+        return []
+    widened = [[max(value, resolution) + resolution for value in values] for values in (samples, baseline)]
+    one = log_ratios(samples, widened[1], better=better, resolution=resolution)
+    other = log_ratios(widened[0], baseline, better=better, resolution=resolution)
+    return [(min(pair), max(pair)) for pair in zip(one, other, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -97,24 +131,30 @@ class Looks:
     ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block.
     ``alpha`` bounds the probability, over all looks, of a *fail* if the overhead is not above its budget, and that of a
     *pass* if it is. A plan with several looks spends alpha as they come (`spent`), and gives up on what it will hardly
-    decide; a plan with one look spends it there.
+    decide; a plan with one look spends it there. ``alpha_of_fail`` bounds that of a *fail* instead, if it is given.
 
     Raises ValueError if ``rounds`` is empty, not ascending or not positive, or if ``alpha`` is not between 0 and 0.5.
     """
 
     rounds: tuple[int, ...] = tuple(range(BLOCK, 10 * BLOCK + 1, BLOCK))
     alpha: float = 0.05
+    alpha_of_fail: float | None = None
 
     def __post_init__(self) -> None:
         if not self.rounds or self.rounds[0] < 1 or list(self.rounds) != sorted(set(self.rounds)):
             raise ValueError(f"looks must be at ascending numbers of rounds (got {self.rounds})")
-        if not 0 < self.alpha < 0.5:
-            raise ValueError(f"alpha must be between 0 and 0.5 (got {self.alpha})")
+        if not all(0 < alpha < 0.5 for alpha in (self.alpha, self.failing)):
+            raise ValueError(f"alpha must be between 0 and 0.5 (got {self.alpha} and {self.failing})")
 
     @classmethod
     def fixed(cls, rounds: int, alpha: float = 0.05) -> Looks:
         """Return a plan of one look after ``rounds`` rounds, which may spend the whole ``alpha``."""
         return cls((rounds,), alpha)
+
+    @property
+    def failing(self) -> float:
+        """The share of sessions in which a budget that is kept may fail."""
+        return self.alpha if self.alpha_of_fail is None else self.alpha_of_fail
 
     @property
     def most(self) -> int:
@@ -127,7 +167,7 @@ class Looks:
 
         It holds whenever the rounds stop (Jennison & Turnbull's repeated confidence interval).
         """
-        return 1 - 2 * self.alpha
+        return 1 - self.alpha - self.failing
 
     @property
     def minimum_rounds(self) -> int:
@@ -144,14 +184,18 @@ class Looks:
         return next((n for n in self.rounds if 0.5**n <= self.spent(n)), self.most)
 
     def spent(self, rounds: int) -> float:
-        """Most of alpha that looks up to that many rounds may spend.
+        """Return how much of alpha looks up to that many rounds may spend."""
+        return self.alpha * self.share_spent(rounds)
 
-        alpha ln(1 + (e - 1) t) at the share t of the planned rounds: the spending function of Pocock type of Lan &
-        DeMets, Biometrika 70 (1983) 659.
+    def share_spent(self, rounds: int) -> float:
+        """Return the largest share of an alpha that looks up to that many rounds may spend.
+
+        ln(1 + (e - 1) t) at the share t of the planned rounds: the spending function of Pocock type of Lan & DeMets,
+        Biometrika 70 (1983) 659.
         """
         share = min(1.0, rounds / self.most)
-        # At the end exactly alpha, which the logarithm of e misses in the last bit.
-        return self.alpha if share == 1 else self.alpha * log1p((e - 1) * share)
+        # At the end exactly 1, which the logarithm of e misses in the last bit.
+        return 1.0 if share == 1 else log1p((e - 1) * share)
 
     def block_of(self, number: int) -> int:
         """Index of the block that a round belongs to, both from 0. What exceeds the plan counts to the last block."""
@@ -177,10 +221,12 @@ class Estimate:
 class Verdict:
     """What the samples of one step and metric say about its budget.
 
-    ``look`` is the number of the look that decided, from 1, or that of the last one so far. ``given_up`` says of an
-    inconclusive verdict that further rounds of the plan would hardly have decided it. ``z`` is how many standard
-    deviations more averages are above the limit than would be if the overhead were at it. ``runs`` are the numbers of
-    boots of both sides, if these were compared and not rounds (`judging.runs`).
+    ``look`` is the number of the look that decided or gave up, from 1, or that of the last one so far.
+    ``decided_after`` is the number of rounds that decided; the estimate has later rounds too. ``given_up`` says of an
+    inconclusive verdict that further rounds of the plan would hardly have decided it, ``coarse`` that the rounds do but
+    the resolution of the figures does not. ``z`` is how many standard deviations more averages are above the limit than
+    would be if the overhead were at it. ``runs`` are the numbers of boots of both sides, if these were compared and not
+    rounds (`judging.runs`).
     """
 
     outcome: Outcome
@@ -191,16 +237,18 @@ class Verdict:
     given_up: bool = False
     z: float = 0.0
     runs: tuple[int, int] | None = None
+    decided_after: int | None = None
+    coarse: bool = False
 
     @property
     def settled(self) -> bool:
         """Whether further rounds of the plan are of no use to it."""
-        return self.outcome != "inconclusive" or self.given_up
+        return self.outcome != "inconclusive" or self.given_up or self.coarse
 
     @property
     def stopped_early(self) -> bool:
         """Whether it was decided before the plan's last look. Such an estimate tends to exaggerate."""
-        return self.outcome != "inconclusive" and self.look < len(self.looks.rounds)
+        return self.decided_after is not None and self.look < len(self.looks.rounds)
 
 
 @cache
@@ -231,30 +279,39 @@ def boundaries(blocks: tuple[tuple[int, ...], ...], spent: tuple[float, ...]) ->
     return tuple(found)
 
 
-def estimate(ratios: Mapping[int, float], looks: Looks, *, around: float = 0.0) -> Estimate:
+def estimate(
+    ratios: Mapping[int, float],
+    looks: Looks,
+    *,
+    around: float = 0.0,
+    bounds: Mapping[int, tuple[float, float]] | None = None,
+) -> Estimate:
     """Estimate the overhead from one log-ratio a round, by the number of the round from 0, with its interval.
 
     ``around`` is the overhead to which equality is exact, which is the budget if there is one. With ties the interval
-    is wider than it need be, never narrower.
+    is wider than it need be, never narrower. ``bounds`` are those of the log-ratios, if they are known only to these.
 
     Raises ValueError if there is no log-ratio, or if one is not finite.
     """
-    _check(ratios)
-    run = max(ratios) + 1
-    last, seen = looks.block_of(run - 1), _Blocks(looks, around)
-    for look, block in enumerate(_blocks(ratios, looks, last)):
-        seen.add(block, run if look == last else looks.rounds[look])
-    return seen.estimate()
+    return _looked_at(ratios, looks, around, bounds or {}, max(ratios, default=0) + 1)[-1].estimate
 
 
-def judge(ratios: Mapping[int, float], budget: float, looks: Looks, run: int | None = None) -> Verdict:
+def judge(
+    ratios: Mapping[int, float],
+    budget: float,
+    looks: Looks,
+    run: int | None = None,
+    bounds: Mapping[int, tuple[float, float]] | None = None,
+) -> Verdict:
     """Judge one log-ratio a round, by the number of the round from 0, against ``budget`` (0.3 is 30 %).
 
     The looks are taken in their order, and the first one that decides stands: *fail* if the overhead is shown to be
     above the budget, *pass* if it is shown not to be, else *inconclusive*. ``run`` is how many rounds have been run,
     which is more than there are log-ratios if pairs were lost; if it is between two looks (an interrupted session), the
     last block is the rounds since the last look. A plan with several looks gives up from its half on if twice its
-    statistic, were its trend to hold to the end, would still not reach the last boundary.
+    statistic, were its trend to hold to the end, would still not reach the last boundary. What was given up is decided
+    nevertheless if there are further rounds that decide it. ``bounds`` are those of log-ratios that are known only to
+    these.
 
     At the budget is not above it, so a metric that is equal to its budget in every round passes. Equality is to nine
     decimals of the log-ratio. A Walsh average at the limit counts as not above it, which makes *fail* conservative; a
@@ -265,17 +322,53 @@ def judge(ratios: Mapping[int, float], budget: float, looks: Looks, run: int | N
     """
     if not -1 < budget < inf:
         raise ValueError(f"a budget must be an overhead above -1, which is -100 % (got {budget})")
+    views = _looked_at(ratios, looks, budget, bounds or {}, max(max(ratios, default=0) + 1, run or 0))
+    last = views[-1]
+    deciding = next((view for view in views if view.outcome != "inconclusive"), None)
+    hopeless = None if deciding else next((view for view in views if view.hopeless), None)
+    ending = deciding or hopeless or last
+    return Verdict(
+        ending.outcome,
+        last.estimate,
+        budget,
+        looks,
+        ending.number,
+        given_up=hopeless is not None,
+        z=last.z,
+        decided_after=deciding.estimate.rounds if deciding else None,
+        coarse=deciding is None and last.coarse,
+    )
+
+
+class _View(NamedTuple):
+    """What the rounds up to one look say; `number` is that of the look, from 1."""
+
+    number: int
+    outcome: Outcome
+    estimate: Estimate
+    z: float
+    hopeless: bool
+    coarse: bool
+
+    @classmethod
+    def of(cls, number: int, evidence: _Evidence) -> _View:
+        """Look at the evidence so far."""
+        outcome, estimate = evidence.outcome(), evidence.estimate()
+        return cls(number, outcome, estimate, evidence.middle.z, evidence.hopeless(), evidence.coarse())
+
+
+def _looked_at(
+    ratios: Mapping[int, float], looks: Looks, around: float, bounds: Mapping[int, tuple[float, float]], run: int
+) -> list[_View]:
+    """Look at the rounds in the order of the plan."""
     _check(ratios)
-    run = max(max(ratios) + 1, run or 0)
-    last = looks.block_of(run - 1)
-    seen = _Blocks(looks, budget)
-    for look, block in enumerate(_blocks(ratios, looks, last)):
-        seen.add(block, run if look == last else looks.rounds[look])
-        outcome = seen.outcome()
-        given_up = outcome == "inconclusive" and seen.hopeless()
-        if outcome != "inconclusive" or given_up:
-            break
-    return Verdict(outcome, seen.estimate(), budget, looks, look + 1, given_up, seen.z())
+    last, views = looks.block_of(run - 1), []
+    evidence = _Evidence(ratios, bounds, looks, around)
+    for number, block in enumerate(_blocks(ratios, looks, last), 1):
+        evidence.add(block, run if number > last else looks.rounds[number - 1])
+        if evidence.rounds:
+            views.append(_View.of(number, evidence))
+    return views
 
 
 def expected_rounds(verdict: Verdict) -> int:
@@ -306,84 +399,137 @@ def _whole(looks: Looks) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _blocks(ratios: Mapping[int, float], looks: Looks, last: int) -> list[list[float]]:
-    blocks: list[list[float]] = [[] for _ in range(last + 1)]
+def _blocks(ratios: Mapping[int, float], looks: Looks, last: int) -> list[list[int]]:
+    """Return the numbers of the rounds in each block."""
+    blocks: list[list[int]] = [[] for _ in range(last + 1)]
     for number in sorted(ratios):
-        blocks[looks.block_of(number)].append(ratios[number])
+        blocks[looks.block_of(number)].append(number)
     return blocks
 
 
-class _Blocks:
-    """The Walsh averages of the rounds up to a look, as their excess over a limit in whole half steps of the grid."""
+class _Averages:
+    """Walsh averages of the rounds up to a look, as their excess over a limit in whole half steps of the grid."""
 
-    def __init__(self, looks: Looks, around: float) -> None:
-        self.looks, self.around, self.centre = looks, around, log1p(around)
+    def __init__(self, ratios: Mapping[int, float], limit: float) -> None:
+        self._excesses = {number: round((ratio - log1p(limit)) / GRID) for number, ratio in ratios.items()}
         #: Of each look, the sizes of its blocks: one, or several if it would be too large to count.
         self.sizes: tuple[tuple[int, ...], ...] = ()
-        self.spent: tuple[float, ...] = ()
-        self.sums: list[int] = []
-        self.above = self.rounds = 0
+        self.ordered: list[int] = []
 
-    def add(self, block: Sequence[float], end: int) -> None:
-        """Add the log-ratios up to the next look, which is after `end` rounds."""
-        parts = _split([round((ratio - self.centre) / GRID) for ratio in block])
-        sums = [one + other for part in parts for index, one in enumerate(part) for other in part[index:]]
-        self.sums += sums
-        self.above += sum(value > 0 for value in sums)
-        self.rounds += len(block)
+    def add(self, numbers: Sequence[int]) -> None:
+        """Add the rounds up to the next look."""
+        parts = _split([self._excesses[number] for number in numbers])
+        self.ordered += [one + other for part in parts for index, one in enumerate(part) for other in part[index:]]
+        self.ordered.sort()
         self.sizes += (tuple(map(len, parts)),)
-        self.spent += (self.looks.spent(end),)
 
     @property
-    def boundary(self) -> int:
-        return boundaries(self.sizes, self.spent)[-1]
+    def above(self) -> int:
+        """How many are above the limit."""
+        return len(self.ordered) - self.below
 
-    def outcome(self) -> Outcome:
-        if len(self.sums) - self.above <= self.boundary:
-            return "fail"
-        return "pass" if self.above <= self.boundary else "inconclusive"
+    @property
+    def below(self) -> int:
+        """How many are at the limit or below it."""
+        return bisect_right(self.ordered, 0)
 
-    def hopeless(self) -> bool:
-        looks, done = self.looks, len(self.sizes)
-        share = looks.rounds[done - 1] / looks.most
-        if share < 0.5 or share == 1 or not self.sums:
-            return False
-        # As the plan has it: the remaining blocks are whole.
-        rest = tuple((after - before,) for before, after in zip(looks.rounds[done - 1 :], looks.rounds[done:]))
-        sizes = (*self.sizes, *rest)
-        spent = (*self.spent, *map(looks.spent, looks.rounds[done:]))
-        total, variance = _moments(sizes)
-        at_end = (total / 2 - boundaries(sizes, spent)[-1]) / sqrt(variance)
-        return abs(self.z()) / sqrt(share) < at_end / 2
-
+    @property
     def z(self) -> float:
-        """How far the averages above the limit are from half of all, in standard deviations; 0 if there are none."""
+        """How far those above the limit are from half of all, in standard deviations; 0 if there are none."""
         total, variance = _moments(self.sizes)
         return (self.above - total / 2) / sqrt(variance) if total else 0.0
 
+    @property
+    def median(self) -> int:
+        """Twice their median, which is a whole number also in the middle of two."""
+        middle, odd = divmod(len(self.ordered), 2)
+        return 2 * self.ordered[middle] if odd else self.ordered[middle - 1] + self.ordered[middle]
+
+
+class _Evidence:
+    """The rounds up to a look, and the interval that all looks so far have in common."""
+
+    def __init__(
+        self, ratios: Mapping[int, float], bounds: Mapping[int, tuple[float, float]], looks: Looks, around: float
+    ) -> None:
+        self.looks, self.around = looks, around
+        self.middle = self.least = self.largest = _Averages(ratios, around)
+        if bounds:
+            self.least, self.largest = (
+                _Averages({number: bounds[number][side] for number in ratios}, around) for side in (0, 1)
+            )
+        self.rounds = 0
+        self._shares: tuple[float, ...] = ()
+        self._low, self._high = -inf, inf
+
+    def add(self, numbers: Sequence[int], end: int) -> None:
+        """Add the rounds up to the next look, which is after `end` rounds."""
+        for averages in {self.middle, self.least, self.largest}:
+            averages.add(numbers)
+        self.rounds += len(numbers)
+        self._shares += (self.looks.share_spent(end),)
+        low, high = self._ends()
+        if max(low, self._low) <= min(high, self._high):
+            self._low, self._high = max(low, self._low), min(high, self._high)
+
+    def _ends(self) -> tuple[float, float]:
+        """Return the interval of this look alone."""
+        low, high = self._boundary(self.looks.failing), self._boundary(self.looks.alpha)
+        least, largest = self.least.ordered, self.largest.ordered
+        return least[low] if low >= 0 else -inf, largest[-high - 1] if high >= 0 else inf
+
+    def _boundary(self, alpha: float) -> int:
+        return boundaries(self.middle.sizes, tuple(alpha * share for share in self._shares))[-1]
+
+    def outcome(self) -> Outcome:
+        """Return what this look says."""
+        if self.least.below <= self._boundary(self.looks.failing):
+            return "fail"
+        return "pass" if self.largest.above <= self._boundary(self.looks.alpha) else "inconclusive"
+
+    def coarse(self) -> bool:
+        """Whether the figures decide, but would not if they were known exactly."""
+        half = len(self.middle.ordered) / 2
+        fails = self.middle.below <= self._boundary(self.looks.failing) and self.least.below >= half
+        return fails or (self.middle.above <= self._boundary(self.looks.alpha) and self.largest.above >= half)
+
+    def hopeless(self) -> bool:
+        """Whether the rest of the plan would hardly decide it."""
+        looks, number = self.looks, len(self.middle.sizes)
+        share = looks.rounds[number - 1] / looks.most
+        if share < 0.5 or share == 1 or not self.rounds:
+            return False
+        # As the plan has it: the remaining blocks are whole.
+        rest = tuple((after - before,) for before, after in zip(looks.rounds[number - 1 :], looks.rounds[number:]))
+        sizes = (*self.middle.sizes, *rest)
+        shares = (*self._shares, *map(looks.share_spent, looks.rounds[number:]))
+        total, variance = _moments(sizes)
+        boundary = boundaries(sizes, tuple(looks.alpha * share for share in shares))[-1]
+        return abs(self.middle.z) / sqrt(share) < (total / 2 - boundary) / sqrt(variance) / 2
+
     def estimate(self) -> Estimate:
-        ordered, cut = sorted(self.sums), self.boundary + 1
-        middle, odd = divmod(len(ordered), 2)
-        # Twice the sum, so that the middle of two is a whole number too.
-        median = 2 * ordered[middle] if odd else ordered[middle - 1] + ordered[middle]
+        """Return the estimate of all rounds so far."""
+        median = min(max(self.middle.median, 2 * self._low), 2 * self._high)
         return Estimate(
-            overhead=self._overhead(median, 4),
-            low=self._overhead(ordered[cut - 1], 2) if cut else -1.0,
-            high=self._overhead(ordered[-cut], 2) if cut else inf,
+            overhead=overhead_beside(self.around, median, 4),
+            low=overhead_beside(self.around, self._low, 2) if isfinite(self._low) else -1.0,
+            high=overhead_beside(self.around, self._high, 2) if isfinite(self._high) else inf,
             confidence=self.looks.confidence,
             rounds=self.rounds,
         )
 
-    def _overhead(self, excess: int, parts: int) -> float:
-        return overhead_beside(self.around, excess, parts)
 
+def overhead_beside(limit: float, excess: float, parts: int) -> float:
+    """Return the overhead at an excess of that many parts of a step of the grid over a limit.
 
-def overhead_beside(limit: float, excess: int, parts: int) -> float:
-    """The overhead at an excess of that many parts of a step of the grid, on the same side of a limit as the excess."""
+    It is on the same side of the limit as the excess, and not too large to be written.
+    """
     if excess == 0:
         return limit
-    found = expm1(log1p(limit) + excess * GRID / parts)
-    return max(found, nextafter(limit, inf)) if excess > 0 else min(found, nextafter(limit, -inf))
+    largest = log(_LARGEST)
+    ratio = min(max(log1p(limit) + excess * GRID / parts, -largest), largest)
+    overhead = expm1(ratio)
+    return max(overhead, nextafter(limit, inf)) if excess > 0 else min(overhead, nextafter(limit, -inf))
 
 
 def _split(block: list[int]) -> list[list[int]]:
@@ -407,74 +553,101 @@ def _check(ratios: Mapping[int, float]) -> None:
 def advice(verdict: Verdict) -> str:
     """Return what would settle an inconclusive verdict, as a sentence for people; "" for one that is settled.
 
-    An interval's half-width shrinks with the square root of the number of rounds, and the noise of a sample with that
-    of the workload's length; so either has to grow by (half-width / distance from the budget) squared, if the estimate
-    stays where it is. Because it does not quite, the number of rounds is half as many again: so followed, it settles
-    three of four cases (docs/statistics.md).
+    It is the number of rounds in one look (`_factor`), or a workload that is as many times as long: both shrink the
+    noise by the same.
     """
     if verdict.outcome != "inconclusive":
         return ""
-    found, looks = verdict.estimate, verdict.looks
-    if not verdict.runs and (found.rounds < looks.minimum_rounds or not isfinite(found.high)):
+    numbers, looks = verdict.estimate, verdict.looks
+    if verdict.coarse:
+        return "more rounds do not settle it, a workload that takes longer or a figure with a finer resolution may"
+    if not verdict.runs and (numbers.rounds < looks.minimum_rounds or not isfinite(numbers.high)):
         return (
-            f"{_rounds(found.rounds)} cannot decide at alpha {looks.alpha:g}: "
-            f"at least {_rounds(max(looks.minimum_rounds, found.rounds + 1))} are needed"
+            f"{_rounds(numbers.rounds)} cannot decide at alpha {looks.alpha:g}: "
+            f"at least {_rounds(max(looks.minimum_rounds, numbers.rounds + 1))} are needed"
         )
     what = "boots" if verdict.runs else "rounds"
-    limit = log1p(verdict.budget)
-    low, centre, high = (_log_ratio(overhead) for overhead in (found.low, found.overhead, found.high))
-    distance = abs(centre - limit)
-    half_width = max(GRID, centre - low if centre > limit else high - centre)
-    if half_width**2 * found.rounds * _MARGIN >= distance**2 * _REASONABLE_ROUNDS:
+    factor = _factor(verdict)
+    if numbers.rounds * factor >= _REASONABLE_ROUNDS:
+        low, high = percent(numbers.low), percent(numbers.high)
         return (
             f"the estimate is so close to the budget that no reasonable number of {what} will settle it: move the "
-            f"budget (above {percent(found.high)} these {what} would pass, below {percent(found.low)} they would fail)"
+            f"budget (above {high} these {what} would pass, below {low} they would fail)"
         )
-    factor = (half_width / distance) ** 2 * _MARGIN
-    needed = max(ceil(found.rounds * factor), found.rounds + 1)
+    needed = max(ceil(numbers.rounds * factor), numbers.rounds + 1)
     if verdict.runs:
         return f"if the estimate holds, about {needed} boots (--fsstack-boots={needed}) would settle it"
     return (
-        f"if the estimate holds, about {_rounds(needed)} (--fsstack-rounds={needed}) would settle it, "
+        f"about {_rounds(needed)} (--fsstack-rounds={needed}) would probably settle it, "
         f"or a workload about {max(factor, 1.1):.1f} times as long"
     )
+
+
+def _factor(verdict: Verdict) -> float:
+    """Return how many times as many rounds, or boots, would probably settle an inconclusive verdict in one look.
+
+    The statistic z grows with the square root of the number of rounds. One look decides at the quantile of alpha, and
+    four times of five if z is expected to be 0.84 beyond it. What is inconclusive is often so by bad luck, so z² is
+    taken as larger by `_BAD_LUCK` (docs/statistics.md has the table).
+
+    Boots have no z. The width of their interval shrinks with the square root of their number.
+    """
+    if not verdict.runs:
+        needed = NormalDist().inv_cdf(1 - verdict.looks.alpha) + NormalDist().inv_cdf(_SETTLED)
+        return needed**2 / (verdict.z**2 + _BAD_LUCK)
+    numbers, limit = verdict.estimate, log1p(verdict.budget)
+    low, centre, high = (_log_ratio(overhead) for overhead in (numbers.low, numbers.overhead, numbers.high))
+    half_width = max(GRID, centre - low if centre > limit else high - centre)
+    return half_width**2 * _MARGIN / max(abs(centre - limit), GRID) ** 2
 
 
 def describe(verdict: Verdict) -> str:
     """Return the verdict's numbers in one line.
 
-    >>> found = Estimate(overhead=0.412, low=0.36, high=0.459, confidence=0.9, rounds=16)
-    >>> describe(Verdict("fail", found, 0.30, Looks(), 2))
-    'overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 16 rounds, stopped early'
+    >>> numbers = Estimate(overhead=0.412, low=0.36, high=0.459, confidence=0.9, rounds=16)
+    >>> describe(Verdict("fail", numbers, 0.30, Looks(), 1, decided_after=8))
+    'overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 16 rounds, decided after 8'
     """
-    found = verdict.estimate
-    if isfinite(found.high):
-        low, high = percent(found.low), percent(found.high)
+    numbers = verdict.estimate
+    if isfinite(numbers.high):
+        low, high = (percent(end, verdict.budget) for end in (numbers.low, numbers.high))
         if low.endswith(" %") and high.endswith(" %"):
             low = low.removesuffix(" %")
-        interval = f"{percent(found.confidence)} interval {low} to {high}"
+        interval = f"{percent(numbers.confidence)} interval {low} to {high}"
     else:
-        interval = f"too few rounds for a {percent(found.confidence)} interval"
+        interval = f"too few rounds for a {percent(numbers.confidence)} interval"
     budget = f"{verdict.budget * 100:g} %"
     if verdict.budget >= _RATIO_FROM:
         budget += f" = {percent(verdict.budget)}"
-    how = ", stopped early" if verdict.stopped_early else ", given up: not decidable here" if verdict.given_up else ""
-    number = "{} against {} boots".format(*verdict.runs) if verdict.runs else _rounds(found.rounds)
-    return f"overhead {percent(found.overhead)} ({interval}), budget {budget}, {number}{how}"
+    number = "{} against {} boots".format(*verdict.runs) if verdict.runs else _rounds(numbers.rounds)
+    overhead = percent(numbers.overhead, verdict.budget)
+    return f"overhead {overhead} ({interval}), budget {budget}, {number}{_ending(verdict)}"
 
 
-def percent(overhead: float) -> str:
+def _ending(verdict: Verdict) -> str:
+    if verdict.stopped_early:
+        return f", decided after {verdict.decided_after}"
+    if verdict.coarse:
+        return ", known only to the resolution of the figures"
+    return ", given up: not decidable here" if verdict.given_up else ""
+
+
+def percent(overhead: float, budget: float = nan) -> str:
     """Return an overhead for people: in percent below 300 %, from there on as ratio to the baseline.
 
     >>> percent(0.412), percent(-0.03), percent(12.4)
     ('41.2 %', '-3.0 %', 'x13.4')
 
-    ``x13.4`` reads "13.4 times the baseline": nobody pictures 1240 % more.
+    ``x13.4`` reads "13.4 times the baseline": nobody pictures 1240 % more. What is beside the `budget` is not rounded
+    to it:
+
+    >>> percent(0.30004, 0.3), percent(0.3, 0.3)
+    ('30.1 %', '30.0 %')
     """
     if overhead >= _RATIO_FROM:
-        return f"x{1 + overhead:.1f}"
+        return f"x{rounded(1 + overhead, 1, 1 + budget):.1f}"
     # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
-    return f"{round(overhead * 100, 1) + 0.0:.1f} %"
+    return f"{rounded(overhead * 100, 1, budget * 100) + 0.0:.1f} %"
 
 
 def _log_ratio(overhead: float) -> float:

@@ -212,7 +212,7 @@ class Course:
             for _, stack, judged in self._judge(chain)
             if judged.outcome == "fail" and "ended" not in (states[stack], states[chain.reference(stack)])
         }
-        level = confirmation_level(chain.looks.alpha, self._budgets)
+        level = confirmation_level(self._budgets)
         self._confirmation = Confirmation(self.rounds, level)
         references = {stack: chain.reference(stack) for stack in chain.stacks}
         looked_at: dict[str, State] = {stack: "running" if stack in suspects else states[stack] for stack in references}
@@ -366,7 +366,7 @@ def merge(found: Mapping[Boot, ChainResults], kernels: Sequence[str], boots: int
     some = next(iter(found.values()))
     merged = ChainResults(some.id, some.device, stack_on(some.baseline, kernels[0]), some.looks, some.seed, boots=boots)
     merged.groups, merged.tables, merged.remarks = dict(some.groups), list(some.tables), list(some.remarks)
-    merged.work = dict(some.work)
+    merged.work, merged.budgets_sharing = dict(some.work), some.budgets_sharing
     # The shares are those of each kernel.
     merged.repeated = {step: replace(each, variance=None, cost=None) for step, each in some.repeated.items()}
     devices = dict.fromkeys(chain.device for chain in found.values())

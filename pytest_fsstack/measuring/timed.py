@@ -203,12 +203,12 @@ class Timed:
         """Add a figure of the workload's own to the sample, as a metric that budgets can name.
 
         `resolution` is the size below which figures count as equal; a metric that may be zero needs one to be compared.
-        Raises `MeasureError` unless `value` is a finite number.
+        Raises `MeasureError` unless `value` is a finite number, 0 or more: others have no ratio.
         """
         if name in METRICS:
             raise MeasureError(f"{name!r} is measured anyway; record your figure under another name")
-        if not isinstance(value, numbers.Real) or not math.isfinite(value):
-            raise MeasureError(f"timed.record({name!r}, ...) takes a finite number (got {value!r})")
+        if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:
+            raise MeasureError(f"timed.record({name!r}, ...) takes a finite number of 0 or more (got {value!r})")
         if not isinstance(unit, str) or better not in ("lower", "higher"):
             raise MeasureError(
                 f"timed.record({name!r}, ...) takes unit='...' and better='lower' or 'higher' "

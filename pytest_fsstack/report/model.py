@@ -12,7 +12,7 @@ from typing import Any
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, worst
 from pytest_fsstack.judging.sample import METRICS, Metric
-from pytest_fsstack.judging.verdict import Estimate, Outcome, advice, percent
+from pytest_fsstack.judging.verdict import Estimate, Outcome, percent
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size
 
 #: How a verdict shows where there is no colour.
@@ -24,7 +24,12 @@ COLOURS = (
     "rounds, and by more than 1 %."
 )
 
-LEGEND = "pass: within its budget (in brackets); FAIL: above it; ?: not decided, see below"
+LEGEND = (
+    "pass: within its budget (in brackets); FAIL: above it; ?: not decided, see below; @N: decided after N rounds "
+    "(the figures are those of all rounds)"
+)
+#: Marks an overhead that is known only to the resolution of its figures.
+COARSE = "~"
 
 #: Marks an overhead that the medians beside it seem to contradict.
 CONTRADICTS = "\N{NOT EQUAL TO}"
@@ -146,7 +151,11 @@ class View:
     @property
     def remarks(self) -> list[str]:
         """All that stands below the footnotes, what belongs to a sign in the table with that in front."""
-        signed = [*(("?", text) for text in self.undecided), *((CONTRADICTS, text) for text in self.contradictions)]
+        signed = [
+            *(("?", text) for text in self.undecided),
+            *((CONTRADICTS, text) for text in self.contradictions),
+            *((COARSE, text) for text in self.coarse),
+        ]
         return [*(f"{sign} {text}" for sign, text in signed), *self.chain.remarks]
 
     @property
@@ -156,12 +165,24 @@ class View:
         for step, stack in _places(self.chain):
             for each in self.chain.judgements.get((step, stack), []):
                 if each.outcome == "inconclusive":
-                    text = advice(each.verdict) if each.verdict else each.text
-                    budgets.setdefault(text, []).append(f"{step} on {stack}, {_budget(self.chain, step, stack, each)}")
+                    budgets.setdefault(each.advice, []).append(
+                        f"{step} on {stack}, {_budget(self.chain, step, stack, each)}"
+                    )
         return [
             f"{places[0]}{f' (and {len(places) - 1} more)' if len(places) > 1 else ''}: {text}"
             for text, places in budgets.items()
         ]
+
+    @property
+    def coarse(self) -> list[str]:
+        """Which overheads are known only to the resolution of their figures; one line, if any."""
+        names = [
+            f"{step} on {stack} ({metric}: {format_quantity(of_metric.resolution, of_metric.unit)})"
+            for metric in self.metrics()
+            for step, stack in _places(self.chain)
+            if self.chain.coarse(step, stack, metric) and (of_metric := self.chain.metric(step, stack, metric))
+        ]
+        return [f"known only to the resolution of the figures: {first_names(names)}"] if names else []
 
     @property
     def contradictions(self) -> list[str]:
@@ -198,16 +219,22 @@ class View:
         estimate = chain.estimate(step, stack, metric)
         judged = [each for each in chain.judgements.get((step, stack), []) if each.budget.metric == metric]
         rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
-        overhead = "baseline" if stack == chain.reference(stack) else unit.signed(estimate.overhead) if estimate else ""
+        budgets = [each.budget.overhead for each in judged if each.budget.overhead is not None]
+        overhead = unit.signed(estimate.overhead, budgets) if estimate else ""
+        if stack == chain.reference(stack):
+            overhead = "baseline"
+        elif estimate and metric in self.metrics() and chain.coarse(step, stack, metric):
+            overhead = f"{COARSE}{overhead}"
         if self._apart(step, stack, metric) is not None:
             overhead += f" {CONTRADICTS}"
         verdicts = [
-            f"{SIGNS[each.outcome]}{', doubtful' if chain.doubts(step, stack, each) else ''} "
+            f"{SIGNS[each.outcome]}{_after(each)}{', doubtful' if chain.doubts(step, stack, each) else ''} "
             f"({_bound(each, found, unit)})"
             for each in judged
         ]
         # Beside the time, only where somebody asked: these tables are for a glance.
-        interval = unit.interval(estimate.low, estimate.high) if estimate and (metric == "seconds" or judged) else ""
+        shows_interval = estimate and (metric == "seconds" or judged)
+        interval = unit.interval(estimate.low, estimate.high, budgets) if estimate and shows_interval else ""
         beside = [" ".join(filter(None, (overhead, mark))), *filter(None, [interval]), *verdicts]
         return Cell(
             "\n".join(filter(None, (format_quantity(median, found.unit), _rate(rate)))),
@@ -289,6 +316,12 @@ def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:
     return f"{'max' if metric.better == 'lower' else 'min'} {format_quantity(budget.limit, metric.unit)}"
 
 
+def _after(judgement: Judgement) -> str:
+    """After how many rounds a verdict stood, if there could have been more."""
+    final = judgement.final
+    return f"@{final.decided_after}" if final and final.stopped_early else ""
+
+
 def _budget_numbers(judged: list[Judgement]) -> dict[str, float | str]:
     """The budgets of a cell, overheads as fractions, and the worst verdict on them."""
     numbers: dict[str, float | str] = {}
@@ -297,6 +330,8 @@ def _budget_numbers(judged: list[Judgement]) -> dict[str, float | str]:
             numbers["budget"] = each.budget.overhead
         if each.budget.limit is not None:
             numbers["limit"] = each.budget.limit
+        if each.final and each.final.decided_after:
+            numbers["decided after"] = each.final.decided_after
     outcome = worst(each.outcome for each in judged)
     return {**numbers, "verdict": outcome} if outcome else numbers
 
@@ -376,8 +411,18 @@ def _overhead(chain: ChainResults) -> str:
         text += "; from one boot of each kernel, so what differs from boot to boot is not in it"
     if not chain.paired:
         text += f"; each of {chain.boots} boots of a kernel counts as one figure"
-    judged = any(chain.judgements.values())
-    return f"{text}; verdicts are wrong in at most {looks.alpha * 100:g} % of sessions" if judged else text
+    return "; ".join(filter(None, (text, _promise(chain))))
+
+
+def _promise(chain: ChainResults) -> str:
+    """How often a budget that is kept is called broken; empty if there is none over a baseline."""
+    judged = [each for judgements in chain.judgements.values() for each in judgements]
+    if all(each.budget.overhead is None for each in judged):
+        return ""
+    rate = f"in at most {chain.looks.alpha * 100:.3g} % of sessions"
+    if chain.budgets_sharing > 1:
+        return f"any of the session's {chain.budgets_sharing} budgets that is kept is called broken {rate}"
+    return f"each budget that is kept is called broken {rate}"
 
 
 def _kernel(stack: str) -> str:

@@ -82,8 +82,8 @@ class TestTerminal:
     def test_a_cell_has_the_median_the_overhead_its_interval_and_the_verdict(self) -> None:
         shown = text(made(steps=["extract"]))
         assert row(shown, "ext4 ").split() == ["ext4", "1.01", "s", "baseline"]
-        assert re.search(r"luks\+ext4 +1\.52 s +x1\.50\n +\S+ MiB/s +\(x1\.50 to x1\.50\)\n +pass \(max x3\)\n", shown)
-        assert re.search(r"ext4\+gocryptfs +4\.54 s +x4\.50\n.*\n +FAIL \(max x1\.3\)\n", shown)
+        assert re.search(r"luks\+ext4 +1\.52 s +x1\.50\n +\S+ MiB/s +\(x1\.50 to x1\.50\)\n +pass@8 \(max x3\)\n", shown)
+        assert re.search(r"ext4\+gocryptfs +4\.54 s +x4\.50\n.*\n +FAIL@8 \(max x1\.3\)\n", shown)
         assert re.search(r"same +1\.01 s .*\n.*\n +\? \(max x1\.0001\)\n", shown)
 
     def test_one_unit_a_table_and_percent_if_nothing_is_large(self) -> None:
@@ -91,7 +91,7 @@ class TestTerminal:
         del results.chains[0].stacks["ext4+gocryptfs"]
         shown = text(results)
         assert re.search(
-            r"luks\+ext4 +1\.52 s +\+50\.0 %\n +\S+ MiB/s +\(50\.0 to 50\.0 %\)\n +pass \(max 200 %\)\n", shown
+            r"luks\+ext4 +1\.52 s +\+50\.0 %\n +\S+ MiB/s +\(50\.0 to 50\.0 %\)\n +pass@8 \(max 200 %\)\n", shown
         )
         assert not re.search(r"\bx\d", shown)
 
@@ -103,7 +103,7 @@ class TestTerminal:
             chain.judge("extract", "luks+ext4", Budget(overhead=0.7)),
         ]
         shown = text(results)
-        assert re.search(r"\n +FAIL \(max 1\.2 s\)\n +pass \(max x1\.7\)\n", shown)
+        assert re.search(r"\n +FAIL@8 \(max 1\.2 s\)\n +pass@8 \(max x1\.7\)\n", shown)
 
     def test_a_step_that_nobody_measured_has_no_column(self) -> None:
         results = made(steps=["extract"])
@@ -136,7 +136,7 @@ class TestTerminal:
 
     def test_colours_say_nothing_that_the_words_do_not(self) -> None:
         plain, coloured = text(made()), text(made(), coloured=True)
-        assert "\x1b[31mFAIL (max x1.3)\x1b[0m" in coloured
+        assert "\x1b[31mFAIL@8 (max x1.3)\x1b[0m" in coloured
         assert "\x1b" not in plain
         assert [line.rstrip() for line in ANSI.sub("", coloured).splitlines()] == plain.splitlines()
 
@@ -167,7 +167,7 @@ class TestTerminal:
         headers = [line.split() for line in shown.splitlines()]
         assert ["written_bytes", "write", "du"] in headers
         assert ["du_bytes", "du"] in headers
-        assert re.search(r"luks\+ext4 +6\.1 KiB +x1\.50.*\n +\(x1\.50 to x1\.50\).*\n +FAIL \(max 1 B\)", shown)
+        assert re.search(r"luks\+ext4 +6\.1 KiB +~x1\.50.*\n +\(x0.* to x2.*\).*\n +FAIL@8 \(max 1 B\)", shown)
 
     def test_writes_a_section_for_each_chain(self) -> None:
         reporter = Reporter()
@@ -221,7 +221,7 @@ class TestMarkdown:
         assert f"- [1] absent: {MISSING}" in shown
         assert "- stack luks+ext4: `luks | ext4`" in shown
         assert "| absent         | - [1] " in shown
-        assert "**x4.50 (x4.50 to x4.50) FAIL (max x1.3)**" in shown
+        assert "**x4.50 (x4.50 to x4.50) FAIL@8 (max x1.3)**" in shown
 
     def test_names_do_not_break_the_table(self) -> None:
         results = made(steps=["write[a|b*c]", "rsync_dry_run"])

@@ -102,7 +102,7 @@ def test_the_github_action_gets_entries_of_which_less_is_better() -> None:
     assert entries[f"{NAME}::overhead"]["unit"] == "ratio"
     assert entries[f"{NAME}::overhead"]["value"] == pytest.approx(1.25)
     assert re.fullmatch(r"1\.\d+ to 1\.\d+", entries[f"{NAME}::overhead"]["range"])
-    assert entries[f"{NAME}::overhead"]["extra"].startswith("pass, over ext4, 8 rounds, kernel 6.1.0, device loop")
+    assert entries[f"{NAME}::overhead"]["extra"].startswith("pass, over ext4, 10 rounds, kernel 6.1.0, device loop")
     # A rate is better if it is higher; its ratio is better if it is lower.
     rate = f"{TEST}::deliver::luks+ext4::odd rate%"
     assert rate not in entries
