@@ -46,8 +46,17 @@ def above(part: float) -> float:
 
 
 def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Verdict:
-    """Judge one session, look by look: rounds of a baseline and a stack in random order."""
-    return judge(log_ratios(rng, trouble, cv, truth, looks.most), BUDGET, looks)
+    """Judge one session: rounds of a baseline and a stack in random order."""
+    return stopped(log_ratios(rng, trouble, cv, truth, looks.most), looks)
+
+
+def stopped(ratios: dict[int, float], looks: Looks) -> Verdict:
+    """Judge look by look, as a session does that ends with its verdict."""
+    for end in looks.rounds:
+        verdict = judge({number: ratios[number] for number in range(end)}, BUDGET, looks)
+        if verdict.settled:
+            break
+    return verdict
 
 
 def log_ratios(rng: random.Random, trouble: Trouble, cv: float, truth: float, rounds: int) -> dict[int, float]:

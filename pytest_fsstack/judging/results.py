@@ -205,12 +205,17 @@ class ChainResults:
             return ratios
         return {number: ratio for number, ratio in ratios.items() if number < self.confirmation.start_of(stack)}
 
+    @property
+    def confirming(self) -> Looks:
+        """The plan of fresh rounds, which confirm a failure at a level of their own and refute it as any pass."""
+        level = self.confirmation.level if self.confirmation else self.looks.alpha
+        return Looks(self.looks.rounds, min(self.looks.alpha, level), level)
+
     def _confirm(self, ratios: dict[int, float], bounds: Bounds, stack: str, overhead: float) -> Verdict | None:
         """What the fresh rounds say; None if there are none."""
         if self.confirmation is None:
             return None
-        start, level = self.confirmation.start_of(stack), self.confirmation.level
-        looks = Looks(self.looks.rounds, min(self.looks.alpha, level), level)
+        start, looks = self.confirmation.start_of(stack), self.confirming
         # Rounds that others needed after these are none of the plan.
         fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.most}
         if not fresh:

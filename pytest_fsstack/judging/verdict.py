@@ -566,21 +566,26 @@ def advice(verdict: Verdict) -> str:
             f"{_rounds(numbers.rounds)} cannot decide at alpha {looks.alpha:g}: "
             f"at least {_rounds(max(looks.minimum_rounds, numbers.rounds + 1))} are needed"
         )
-    what = "boots" if verdict.runs else "rounds"
-    factor = _factor(verdict)
-    if numbers.rounds * factor >= _REASONABLE_ROUNDS:
+    what, needed = "boots" if verdict.runs else "rounds", rounds_advised(verdict)
+    if needed is None:
         low, high = percent(numbers.low), percent(numbers.high)
         return (
             f"the estimate is so close to the budget that no reasonable number of {what} will settle it: move the "
             f"budget (above {high} these {what} would pass, below {low} they would fail)"
         )
-    needed = max(ceil(numbers.rounds * factor), numbers.rounds + 1)
     if verdict.runs:
         return f"if the estimate holds, about {needed} boots (--fsstack-boots={needed}) would settle it"
     return (
         f"about {_rounds(needed)} (--fsstack-rounds={needed}) would probably settle it, "
-        f"or a workload about {max(factor, 1.1):.1f} times as long"
+        f"or a workload about {max(needed / numbers.rounds, 1.1):.1f} times as long"
     )
+
+
+def rounds_advised(verdict: Verdict) -> int | None:
+    """Return how many rounds, or boots, would probably settle an inconclusive verdict; None if no reasonable number."""
+    rounds = verdict.estimate.rounds
+    needed = rounds * _factor(verdict)
+    return None if needed >= _REASONABLE_ROUNDS else max(ceil(needed), rounds + 1)
 
 
 def _factor(verdict: Verdict) -> float:

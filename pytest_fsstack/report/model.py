@@ -407,6 +407,8 @@ def _overhead(chain: ChainResults) -> str:
     looks, paired = chain.looks, not chain.against or _within_kernels(chain)
     text = f"over {reference(chain)}{' in the same round' if paired else ''}, "
     text += f"with its {percent(looks.confidence)} interval"
+    if chain.confirmation and (confidence := chain.confirming.confidence) != looks.confidence:
+        text += f" ({percent(confidence)} where fresh rounds were run to confirm a failure)"
     if chain.against and chain.boots == 1:
         text += "; from one boot of each kernel, so what differs from boot to boot is not in it"
     if not chain.paired:

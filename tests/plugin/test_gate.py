@@ -199,7 +199,7 @@ def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(pr
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
         [
-            "*fail:*cost: overhead * confirmed by 8 fresh rounds: *",
+            "*fail:*cost: overhead * fresh rounds confirm what the first 8 say: *",
             "*any of this session's is called broken in at most 5 %*",
         ]
     )

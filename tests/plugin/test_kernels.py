@@ -491,7 +491,7 @@ def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) ->
             "TestFirst on dir:*: round 1 of at most 6 done",
             "TestFirst on dir:*: round 6 of at most 6 done; 1 pass, 1 fail",
             "TestFirst on dir:*: fresh round 6 of at most 6 (to confirm) done; 1 pass, 1 fail",
-            "*fail:*seconds: overhead *; confirmed by 6 fresh rounds: *",
+            "*fail:*seconds: overhead *; these fresh rounds confirm what the first 6 say: *",
         ]
     )
     # Only the suspect runs again, on both kernels.

@@ -82,7 +82,7 @@ class TestTerminal:
     def test_a_cell_has_the_median_the_overhead_its_interval_and_the_verdict(self) -> None:
         shown = text(made(steps=["extract"]))
         assert row(shown, "ext4 ").split() == ["ext4", "1.01", "s", "baseline"]
-        assert re.search(r"luks\+ext4 +1\.52 s +x1\.50\n +\S+ MiB/s +\(x1\.50 to x1\.50\)\n +pass@8 \(max x3\)\n", shown)
+        assert re.search(r"luks\+ext4 +1\.52 s +x1\.50\n +\S+ \S+ +\(x1\.50 to x1\.50\)\n +pass@8 \(max x3\)\n", shown)
         assert re.search(r"ext4\+gocryptfs +4\.54 s +x4\.50\n.*\n +FAIL@8 \(max x1\.3\)\n", shown)
         assert re.search(r"same +1\.01 s .*\n.*\n +\? \(max x1\.0001\)\n", shown)
 

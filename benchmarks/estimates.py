@@ -1,0 +1,127 @@
+"""Estimates, coarse clocks and advice: how far off are they, and what comes of following them?"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from math import exp, floor, log1p
+
+from benchmarks.machines import BUDGET, CVS, MACHINES, Table, above, log_ratios, share, sigma_of, stopped
+from pytest_fsstack.judging.verdict import Looks, Verdict, bounds, judge, rounds_advised
+from pytest_fsstack.judging.verdict import log_ratios as log_ratios_of
+
+_TROUBLE = MACHINES["outliers x3, 5 %"]
+
+
+def coverage(sessions: int, seed: int) -> Table:
+    """Compare the estimate at the decision with that of all rounds, which other budgets needed."""
+    rows = []
+    sessions = max(2, sessions // 4)
+    for cv in CVS:
+        for truth in (0.0, BUDGET, above(0.10)):
+            rng, early, late = random.Random(f"{seed} coverage {cv} {truth}"), list[Verdict](), list[Verdict]()
+            for _ in range(sessions):
+                ratios = log_ratios(rng, _TROUBLE, cv, truth, Looks().most)
+                early.append(stopped(ratios, Looks()))
+                late.append(judge(ratios, BUDGET, Looks()))
+            rows.append(
+                [f"{cv:.0%}", f"{truth:.1%}", *_quality(early, truth), *_quality(late, truth), _contradictions(late)]
+            )
+    headers = [
+        *("CV", "truth", "error at the decision", "90 % interval covers", "error of 80 rounds", "interval covers"),
+        "contradictions",
+    ]
+    return Table(f"Estimates: {sessions} sessions a cell, outliers, budget 5 %.", headers, rows)
+
+
+def _quality(verdicts: list[Verdict], truth: float) -> list[str]:
+    """The root of the mean squared error of the ratio, and how often the interval has the truth in it."""
+    errors = [log1p(verdict.estimate.overhead) - log1p(truth) for verdict in verdicts]
+    covered = [verdict.estimate.low <= truth <= verdict.estimate.high for verdict in verdicts]
+    return [f"{100 * statistics.fmean(error**2 for error in errors) ** 0.5:.1f} %", share(covered)]
+
+
+def _contradictions(verdicts: list[Verdict]) -> str:
+    count = 0
+    for verdict in verdicts:
+        numbers = verdict.estimate
+        says = "fail" if numbers.low > BUDGET else "pass" if numbers.high <= BUDGET else "inconclusive"
+        count += says != verdict.outcome
+    return str(count)
+
+
+def ticks(sessions: int, seed: int) -> Table:
+    """Judge times that a clock counts in ticks, a few of them for each run."""
+    rows = []
+    sessions = max(1, sessions // 4)
+    for count in (5, 10, 20, 50, 200):
+        for cv in (0.005, 0.05):
+            for budget in (BUDGET, 0.50):
+                rng = random.Random(f"{seed} ticks {count} {cv} {budget}")
+                at = [_of_ticks(rng, count, cv, budget, budget) for _ in range(sessions)]
+                within, twice = (
+                    [_of_ticks(rng, count, cv, budget, truth) for _ in range(sessions)] for truth in (0.0, 1.0)
+                )
+                rows.append(
+                    [
+                        *(str(count), f"{cv:.1%}", f"{budget:.0%}"),
+                        share([outcome == "fail" for outcome in at]),
+                        share([outcome == "pass" for outcome in at]),
+                        share([outcome == "pass" for outcome in within]),
+                        share([outcome == "fail" for outcome in twice]),
+                    ]
+                )
+    headers = ["ticks", "CV", "budget", "false fails", "false passes", "passes at 0 %", "fails at 100 %"]
+    return Table(f"Coarse clocks: {sessions} sessions a cell.", headers, rows)
+
+
+def _of_ticks(rng: random.Random, count: int, cv: float, budget: float, truth: float) -> str:
+    """The outcome of a session whose runs take about so many ticks, of which the clock counts the whole ones."""
+    looks, sigma = Looks(), sigma_of(cv)
+    # Somewhere between two ticks, and so in every round.
+    start = count + rng.random()
+    pairs = [
+        (float(floor(start * (1 + truth) * exp(rng.gauss(0, sigma)))), float(floor(start * exp(rng.gauss(0, sigma)))))
+        for _ in range(looks.most)
+    ]
+    ratios = dict(enumerate(log_ratios_of(*zip(*pairs), resolution=1.0)))
+    known_to = dict(enumerate(bounds(*zip(*pairs), resolution=1.0)))
+    for end in looks.rounds:
+        verdict = judge({number: ratios[number] for number in range(end)}, budget, looks, bounds=known_to)
+        if verdict.settled:
+            break
+    return verdict.outcome
+
+
+def advice(sessions: int, seed: int) -> Table:
+    """Follow the advice of inconclusive sessions: run as many rounds as it says, and look once."""
+    rows = []
+    sessions = max(1, sessions // 4)
+    for name, looks in (("default", Looks()), ("8 rounds", Looks.fixed(8)), ("16 rounds", Looks.fixed(16))):
+        for cv in (0.10, 0.20):
+            for part in (0.05, 0.10, 0.20):
+                rng = random.Random(f"{seed} advice {name} {cv} {part}")
+                open_ones = []
+                for _ in range(sessions):
+                    verdict = stopped(log_ratios(rng, _TROUBLE, cv, above(part), looks.most), looks)
+                    if verdict.outcome == "inconclusive":
+                        open_ones.append(verdict)
+                rows.append([name, f"{cv:.0%}", f"{part:.0%}", *_followed(rng, open_ones[:200], cv, part, sessions)])
+    headers = ["plan", "CV", "above", "inconclusive", "no number", "median advice", "settled if followed"]
+    return Table(f"Advice: {sessions} sessions a row, up to 200 of them followed.", headers, rows)
+
+
+def _followed(rng: random.Random, verdicts: list[Verdict], cv: float, part: float, sessions: int) -> list[str]:
+    numbers = [needed for verdict in verdicts if (needed := rounds_advised(verdict))]
+    settled = [
+        judge(log_ratios(rng, _TROUBLE, cv, above(part), needed), BUDGET, Looks.fixed(needed)).outcome != "inconclusive"
+        for needed in numbers
+    ]
+    if not numbers:
+        return [str(len(verdicts)), "-", "-", "-"]
+    return [
+        str(len(verdicts)),
+        share([rounds_advised(verdict) is None for verdict in verdicts]),
+        f"{statistics.median(numbers):.0f}",
+        share(settled),
+    ]
