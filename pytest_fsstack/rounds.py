@@ -260,7 +260,7 @@ class Rounds:
         level = confirmation_level(self.budgets.confirmed)
         results.confirmation = Confirmation(results.rounds, level)
         names = [name for name in chain.stacks if name in suspects or name == chain.baseline]
-        again = Planner(Looks(results.looks.rounds, level), dict.fromkeys(names, chain.baseline))
+        again = Planner(results.confirming, dict.fromkeys(names, chain.baseline))
         again.states[chain.baseline] = "measured"
         yield from self._run_rounds(chain, again, rng)
 

@@ -9,6 +9,15 @@ from typing import Any, Literal
 Better = Literal["lower", "higher"]
 
 
+#: No figure is larger, nor smaller than its reciprocal unless it is 0: their squares and sums are still numbers.
+LARGEST = 1e100
+
+
+def saturated(figure: float) -> float:
+    """Return the figure, or the nearest one that can be reckoned with."""
+    return figure if figure <= 0 else min(max(figure, 1 / LARGEST), LARGEST)
+
+
 @dataclass(frozen=True)
 class Metric:
     """What a figure is: its unit, which direction is better, and the size below which it is only noise of the clock."""
@@ -17,6 +26,9 @@ class Metric:
     unit: str = ""
     better: Better = "lower"
     resolution: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resolution", saturated(self.resolution))
 
 
 #: What every timed block measures; throughput, amplification and file_rate only if `bytes=` and `files=` say of how
@@ -56,6 +68,9 @@ class Sample:
     repetitions: int = 1
     #: What the block was asked to do: the same in every round, so a chain keeps it once.
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", {name: saturated(figure) for name, figure in self.values.items()})
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]

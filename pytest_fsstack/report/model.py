@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from math import isfinite, log
+from math import isfinite, log, log1p
 from typing import Any
 
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, worst
 from pytest_fsstack.judging.sample import METRICS, Metric
-from pytest_fsstack.judging.verdict import Estimate, Outcome, percent
+from pytest_fsstack.judging.verdict import GRID, Estimate, Outcome, log_ratios, overhead_beside, percent
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size
 
 #: How a verdict shows where there is no colour.
@@ -207,8 +207,9 @@ class View:
         ours, base = chain.median(step, stack, metric), chain.median(step, chain.reference(stack), metric)
         if not (found and estimate and ours and base) or not isfinite(estimate.high):
             return None
-        apart = (ours / base if found.better == "lower" else base / ours) - 1
-        much = abs(log((1 + apart) / (1 + estimate.overhead))) > log(_MUCH)
+        (ratio,) = log_ratios([ours], [base], better=found.better)
+        apart = overhead_beside(0.0, ratio / GRID, 1)
+        much = abs(log1p(apart) - log1p(estimate.overhead)) > log(_MUCH)
         return apart if much and not estimate.low <= apart <= estimate.high else None
 
     def _cell(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> Cell:

@@ -1,0 +1,77 @@
+"""Whatever finite figures a workload records, they are judged, and every report shows them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.control import doubts
+from pytest_fsstack.judging.notices import notices
+from pytest_fsstack.judging.results import (
+    ChainResults,
+    Results,
+    StackInfo,
+    describe_failure,
+    describe_shortly,
+    describe_undecided,
+)
+from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import BUILT_IN as REPORTS
+from pytest_fsstack.report import terminal
+from pytest_fsstack.report.shapes import BUILT_IN as TABLES
+
+LARGEST = 1.7976931348623157e308
+figures = st.floats(0, LARGEST)
+
+
+def chain_of(pairs: list[tuple[float, float]], better: Better, resolution: float) -> ChainResults:
+    chain = ChainResults("t.py::T", "loop", "a", Looks(), 1, steps=["s"], controls=["c"])
+    chain.stacks = {name: StackInfo(name, "ext4") for name in "abc"}
+    chain.tables = [(name, {}) for name in TABLES]
+    metrics = {**METRICS, "m": Metric("m", "B", better, resolution)}
+    for base, other in pairs:
+        chain.orders.append(["a", "b", "c"])
+        for name, figure in (("a", base), ("b", other), ("c", base)):
+            chain.add("s", name, Sample({"seconds": figure, "throughput": figure, "m": figure}, metrics))
+    budgets = [Budget("m", overhead=0.3), Budget(overhead=0.05), Budget("throughput", overhead=0.1), Budget(limit=2.0)]
+    chain.judgements["s", "b"] = [chain.judge("s", "b", budget) for budget in budgets]
+    return chain
+
+
+EXTREMES = [
+    ([(1e200, 1e-200)] * 8, 0.0),
+    ([(1e-200, 1e200)] * 8, 0.0),
+    ([(5e-324, LARGEST)] * 9, 5e-324),
+    ([(LARGEST, LARGEST)] * 9, LARGEST),
+]
+
+
+@given(
+    st.lists(st.tuples(figures, figures), min_size=1, max_size=10),
+    st.sampled_from(["lower", "higher"]),
+    st.sampled_from([0.0, 5e-324, 1.0, 1e300]),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_finite_figures_are_judged_saved_and_shown(
+    pairs: list[tuple[float, float]], better: Better, resolution: float
+) -> None:
+    chain = chain_of(pairs, better, resolution)
+    results = Results({}, [chain], shapes=TABLES)
+    text = saved.dumps(results)
+    assert saved.dumps(saved.loads(text)) == text
+    chain.remarks = [*notices(chain), *doubts(chain)]
+    assert "nan" not in "".join(terminal.lines(results, chain, verbosity=1))
+    for describe in (describe_failure, describe_shortly, describe_undecided):
+        assert describe(chain, "s", "b")
+
+
+@pytest.mark.parametrize(("pairs", "resolution"), EXTREMES)
+@pytest.mark.parametrize("name", REPORTS)
+def test_figures_that_are_worlds_apart_are_in_every_report(
+    name: str, pairs: list[tuple[float, float]], resolution: float
+) -> None:
+    assert REPORTS[name](Results({}, [chain_of(pairs, "lower", resolution)], shapes=TABLES))
