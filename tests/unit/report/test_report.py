@@ -285,6 +285,7 @@ class TestJson:
         assert steps["write"]["absent"] == {
             "note": MISSING,
             "verdict": None,
+            "doubt": None,
             "incomplete": None,
             "incomplete_rounds": {},
             "budgets": [],
