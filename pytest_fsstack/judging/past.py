@@ -273,14 +273,7 @@ def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: S
         # Boots of both sides are no pairs, so there are no ratios of rounds.
         estimate = chain.estimate(step, stack, metric.name)
         return log1p(estimate.overhead) if estimate and estimate.overhead > -1 else None
-    return typical(ratios) if ratios else None
-
-
-def typical(ratios: Sequence[float]) -> float:
-    """The median of the averages of all pairs of figures (Hodges & Lehmann). Raises ValueError if there are none."""
-    if not ratios:
-        raise ValueError("there are no figures")
-    return median((one + other) / 2 for index, one in enumerate(ratios) for other in ratios[index:])
+    return runs.pseudo_median(ratios) if ratios else None
 
 
 def _places(found: Iterable[Mapping[Place, _Known]]) -> Callable[[Place], Place]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from math import exp, log
-from statistics import median
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_fsstack.judging import past, saved
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.past import ONE_EACH, Comparison, compare, differences, refusals, typical
+from pytest_fsstack.judging.past import ONE_EACH, Comparison, compare, differences, refusals
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
@@ -123,14 +122,6 @@ def test_a_side_without_runs_is_refused() -> None:
 
 
 # -- what is compared --------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=12))
-def test_a_run_is_the_pseudo_median_of_its_log_ratios(ratios: list[float]) -> None:
-    averages = sorted((a + b) / 2 for i, a in enumerate(ratios) for b in ratios[i:])
-    assert typical(ratios) == median(averages)
-    assert typical([-each for each in ratios]) == pytest.approx(-typical(ratios))
-    assert typical([each + 7 for each in ratios]) == pytest.approx(typical(ratios) + 7)
 
 
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(-0.5, 3), st.floats(-0.5, 3))

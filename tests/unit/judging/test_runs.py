@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb, inf, log1p
+from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from pytest_fsstack.judging.runs import FEWEST, arrangements, boundary, estimate, fewest, judge
+from pytest_fsstack.judging.runs import FEWEST, arrangements, boundary, estimate, fewest, judge, pseudo_median
 from pytest_fsstack.judging.verdict import Verdict, advice, describe
 
 sizes = st.integers(1, 6)
@@ -100,3 +101,11 @@ def test_words_are_those_of_boots() -> None:
 def test_what_is_no_run_is_refused(ours: list[float], theirs: list[float]) -> None:
     with pytest.raises(ValueError, match="one run or more"):
         estimate(ours, theirs, 0.05)
+
+
+@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=12))
+def test_the_pseudo_median_is_the_median_of_all_averages_and_moves_with_its_values(ratios: list[float]) -> None:
+    averages = sorted((a + b) / 2 for i, a in enumerate(ratios) for b in ratios[i:])
+    assert pseudo_median(ratios) == median(averages)
+    assert pseudo_median([-ratio for ratio in ratios]) == pytest.approx(-pseudo_median(ratios))
+    assert pseudo_median([ratio + 7 for ratio in ratios]) == pytest.approx(pseudo_median(ratios) + 7)
