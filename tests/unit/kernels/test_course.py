@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from math import exp
+
 import pytest
 
 from pytest_fsstack.judging import saved
@@ -17,15 +20,21 @@ OLD, NEW = ("old", 0), ("new", 0)
 
 
 def told(
-    boot: Boot, number: int, cost: float, wanted: list[str], alive: list[str] = STACKS, looks: Looks | None = None
+    boot: Boot,
+    number: int,
+    cost: float,
+    wanted: list[str],
+    alive: list[str] = STACKS,
+    looks: Looks | None = None,
+    base: float = 1.0,
 ) -> dict[str, object]:
-    """What a worker says after a round in which the second stack took `cost` seconds, and all others one."""
+    """What a worker says after a round in which the second stack took `cost` seconds, and all others `base`."""
     chain = ChainResults("test_it.py::test_write", "loop", "ext4", looks or Looks(), 1, kernel=boot[0], steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in STACKS}
     chain.orders = [STACKS] * number
     for name in alive:
         # Never twice the same: rounds that are equal have no sign.
-        seconds = (cost if name == "luks+ext4" else 1.0) + number * (1e-5 if boot == OLD else 2e-5)
+        seconds = (cost if name == "luks+ext4" else base) + number * (1e-5 if boot == OLD else 2e-5)
         chain.add("write", name, Sample({"seconds": seconds}))
     results = saved.dump(Results({"machine": boot[0]}, [chain]))
     plan = {"states": dict.fromkeys(wanted, "running"), "left": {name: [None, 80 - number] for name in wanted}}
@@ -192,3 +201,32 @@ def test_each_stack_on_each_kernel_stands_with_what_it_costs_more_than_on_the_fi
     # Its kernel's own budget keeps it running.
     assert found["luks+ext4:old"].state == "running"
     assert found["luks+ext4:old"].estimate is None
+
+
+def chain_with_carry_over(effect: float, after: Boot, boots: int = 1, seed: int = 1) -> ChainResults:
+    """Return forty rounds of two kernels, in which luks+ext4 takes more in the turn after one boot's."""
+    rng, before = random.Random(seed), OLD
+    course = Course(["old", "new"], boots, None)
+    for number in range(1, 41):
+        course.begin_round({}, ())
+        for boot in rng.sample([(kernel, boot) for boot in range(boots) for kernel in ("old", "new")], 2 * boots):
+            base, cost = exp(rng.gauss(0, 0.03)), exp(rng.gauss(0, 0.03) + (effect if before == after else 0.0))
+            course.hear(boot, told(boot, number, cost, STACKS, base=base))
+            before = boot
+        course.end_round({})
+    return course.conclude()
+
+
+@pytest.mark.parametrize(("boots", "name"), [(1, "new"), (3, "new (boot 1)")])
+def test_what_a_kernels_turn_adds_to_the_next_one_is_noticed(boots: int, name: str) -> None:
+    chain = chain_with_carry_over(0.10, NEW, boots)
+    (carry,) = chain.carry_over
+    assert (carry.step, carry.stack, carry.after) == ("write", "luks+ext4", name)
+    assert carry.overhead == pytest.approx(exp(0.10) - 1, abs=0.03)
+    assert any(f"after {name}" in remark for remark in chain.remarks)
+
+
+@pytest.mark.parametrize("boots", [1, 3])
+def test_chance_explains_the_turns_of_kernels_that_add_nothing(boots: int) -> None:
+    alarms = [seed for seed in range(5) if chain_with_carry_over(0.0, NEW, boots, seed).carry_over]
+    assert alarms == []
