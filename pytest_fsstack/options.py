@@ -735,6 +735,8 @@ PROBED = "FSSTACK_PROBED"
 
 #: In the input of a worker of pytest-xdist: which devices the session that started it means by their names.
 DEVICES = "fsstack_devices"
+#: Under which a worker of pytest-xdist finds the execnet channel that closes when its controller is gone.
+CONTROLLER = "fsstack_controller"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:

@@ -167,7 +167,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist which devices this session means by their names."""
+    """Tell a worker of pytest-xdist which devices this session means by their names, and when the session is gone."""
+    node.workerinput[options.CONTROLLER] = node.gateway.newchannel()
     if KEY in node.config.stash:
         node.workerinput[options.DEVICES] = node.config.stash[KEY].settings.identities()
 

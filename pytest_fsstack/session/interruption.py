@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+
+from pytest_fsstack import options
 
 _NAME = "fsstack-signals"
 
@@ -23,6 +27,9 @@ def caught(config: pytest.Config) -> Iterator[None]:
 
     with signals.caught(_ended_by):
         config.pluginmanager.register(Interruption(), _NAME)
+        # Its own plugin: only a worker of pytest-xdist has a controller.
+        if controller := getattr(config, "workerinput", {}).get(options.CONTROLLER):
+            config.pluginmanager.register(LostController(config, controller), f"{_NAME}-of-controller")
         yield
 
 
@@ -64,6 +71,40 @@ class Interruption:
     def pytest_exception_interact(self) -> Generator[None, Any, Any]:
         """The debugger of --pdb."""
         return (yield from _as_a_test())
+
+
+class LostController:
+    """The pytest plugin of a worker that ends it as by SIGTERM when its controller was killed.
+
+    Once execnet's connection is lost, execnet ends the process within 15 seconds, in the middle of a teardown. It does
+    that in the thread that closes the channels first: that thread waits here until the session has ended.
+    """
+
+    def __init__(self, config: pytest.Config, channel: Any) -> None:
+        self._lost = False
+        self._ends, self._over = threading.Event(), threading.Event()
+        config.add_cleanup(self._over.set)
+        # pytest-xdist's own channel is older, so it is closed before: a worker without a test to run awakes by that.
+        channel.setcallback(lambda item: self._end(), endmarker=None)
+
+    def _end(self) -> None:
+        from pytest_fsstack.machine import commands
+
+        self._lost = True
+        if not self._ends.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+        # A test that ignores the signal is left to execnet.
+        self._over.wait(commands.limit)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, None, None]:
+        """Let the session close though pytest-xdist cannot report its end."""
+        self._ends.set()
+        try:
+            yield
+        except OSError:
+            if not self._lost:
+                raise
 
 
 def _as_a_test() -> Generator[None, Any, Any]:
