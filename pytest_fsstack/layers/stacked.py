@@ -38,9 +38,9 @@ def served(
     with it every sync of the machine (seen on Linux 6.18).
 
     Raises `CommandError`, also where it was unmounted while the block ran. A daemon that ended meanwhile is told of.
-    One that does not let go of its mount is killed, which ends all that waits for it.
+    One that does not let go of its mount is killed, and all that waits for it ends with an error.
     """
-    with site.journal.entry(mounts.MOUNT, target=str(target)):
+    with site.journal.entry(mounts.MOUNT, target=str(target)), mounts.FuseWatch(target) as watch:
         daemon = processes.start(*argv, stdin=stdin, fds=fds, env=env)
         with site.journal.entry(DAEMON, pid=daemon.pid, target=str(target)):
             last = processes.outlive(daemon.pid) if on_block else None
@@ -59,18 +59,29 @@ def served(
                         undo.callback(last.stop, patience=0)
                     undo.callback(daemon.stop, patience=10.0 if stood else 0)
                     if not gone:
-                        _unmount(target, daemon)
+                        _unmount(target, daemon, watch)
+                if watch.aborted:
+                    # Said at once as well: pytest shows no errors of a session that a signal has ended.
+                    site.tell(str(error := _aborted(daemon)))
+                    raise error
                 if gone and stood:
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
                     site.tell(str(daemon.error("while its filesystem was in use")))
 
 
-def _unmount(target: Path, daemon: processes.Daemon) -> None:
+def _aborted(daemon: processes.Daemon) -> commands.CommandError:
+    text = "all that waited for it has ended with an error"
+    return commands.CommandError(daemon.argv, None, text, "it did not answer, so its connection was aborted")
+
+
+def _unmount(target: Path, daemon: processes.Daemon, watch: mounts.FuseWatch) -> None:
     try:
-        mounts.unmount(target)
+        mounts.unmount(target, served=True)
     except commands.CommandError as error:
         daemon.kill()
+        if watch.aborted:
+            return
         if mounts.at(target):
             mounts.unmount(target)
         text = f"{error.stderr}; its server, {os.path.basename(daemon.argv[0])}, was killed"

@@ -124,6 +124,7 @@ class Zfs(Layer):
             site.journal.entry(POOL, name=pool),
             self._driver(site),
             site.journal.entry(mounts.MOUNT, target=str(target)),
+            mounts.FuseWatch(target),
             _only(below.path, site) as directory,
         ):
             commands.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
@@ -136,7 +137,7 @@ class Zfs(Layer):
                 try:
                     yield Directory(target)
                 finally:
-                    mounts.unmount(target)
+                    mounts.unmount(target, served=True)
                     # zfs-fuse mounts at the next import what has a mount point, whatever `canmount` says.
                     commands.run("zfs", "set", "mountpoint=none", pool)
             except BaseException:

@@ -11,6 +11,8 @@ import fcntl
 import functools
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
 
 _CLONE_NEWNS = 0x20000
 _MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
-_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
 _FITHAW = 0xC0045878  # linux/fs.h
 
 PROC = Path("/proc")
+#: Where the kernel shows the connections to FUSE servers, if fusectl is mounted (Documentation/filesystems/fuse.rst).
+FUSE_CONNECTIONS = Path("/sys/fs/fuse/connections")
+#: Seconds that a FUSE server may take to answer once the session has to end.
+_GRACE = 3
 
 
 @dataclass(frozen=True)
@@ -195,20 +201,22 @@ def _opened(directory: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def unmount(target: Path, patience: float = 10.0) -> None:
+def unmount(target: Path, patience: float = 10.0, *, served: bool = False) -> None:
     """Unmount; if it is in use, say by whom and raise `CommandError`.
 
     It is tried again for `patience` seconds, also if somebody uses it: whoever looks at all files of the machine holds
     one for a moment, and FUSE lets go of a file some time after its last close. Then it is detached, so that it
     vanishes with its last user, and the error says so. It is an error as well if somebody else has unmounted it: what
     was written or read there since went elsewhere.
+
+    `served` says that a FUSE server of this very mount ends with it: before it is detached, its connection is aborted.
     """
     # Also while it is built: what an error ends there has to be undone, however often somebody hurries.
     with signals.during(signals.State.UNDOING):
-        _unmount(target, patience)
+        _unmount(target, patience, served)
 
 
-def _unmount(target: Path, patience: float) -> None:
+def _unmount(target: Path, patience: float, served: bool) -> None:
     deadline = time.monotonic() + patience
     tries = 0
     swap: list[str] = []
@@ -229,15 +237,84 @@ def _unmount(target: Path, patience: float) -> None:
                 continue
             # Without an exit code it had no answer, and would have none again.
             if error.returncode is None or time.monotonic() > deadline:
-                users = in_use(target)
-                commands.run("umount", "-l", target)
-                in_use_by = f"{users}; detached: it is unmounted once they have ended"
-                text = "; ".join(filter(None, (error.stderr, in_use_by)))
+                # Looking for users may ask the filesystem.
+                users = "" if error.returncode is None else in_use(target)
+                if served:
+                    abort_fuse(target)
+                if at(target):
+                    commands.run("umount", "-l", target)
+                detached = "detached: it is unmounted once all who use it have ended"
+                text = "; ".join(filter(None, (error.stderr, users, detached)))
                 raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
         time.sleep(0.05)
     if swap:
         what_to_do = f"`swapoff {' '.join(swap)}` before the test ends; the teardown has done so"
         raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "swap space was left on it")
+
+
+def abort_fuse(target: Path) -> bool:
+    """End all calls that wait for the FUSE server of a mount, with an error; whether one is mounted there.
+
+    Such a call hangs in the kernel, also one of the server itself, and SIGKILL ends neither. Without fusectl, a forced
+    unmount does the same. Raises OSError.
+    """
+    mount = at(target)
+    if mount is None or not mount.kind.startswith("fuse"):
+        return False
+    major, minor = map(int, mount.device.split(":"))
+    # Its name is the kernel's own number of the filesystem.
+    control = FUSE_CONNECTIONS / str(major << 20 | minor) / "abort"
+    if control.exists():
+        control.write_text("1")
+    else:
+        # It aborts, and then fails if the mount is still in use.
+        _libc().umount2(os.fsencode(target), _MNT_FORCE | _UMOUNT_NOFOLLOW)
+    return True
+
+
+class FuseWatch(threading.Thread):
+    """Aborts the connection to a FUSE server that does not answer when the session, or a step of it, has to end.
+
+    A thread, because the main one may hang in a call that waits for this server.
+    """
+
+    def __init__(self, target: Path) -> None:
+        super().__init__(daemon=True, name=f"fsstack: {target}")
+        self.target, self.aborted = target, False
+        self._over = threading.Event()
+
+    def __enter__(self) -> FuseWatch:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self.join(2.0 * _GRACE)
+
+    def run(self) -> None:
+        # What is pending for the whole process shows where it is blocked.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING)
+        seconds = 0
+        while not self._over.wait(1.0):
+            seconds = seconds + 1 if signals.must_end() else 0
+            if seconds >= _GRACE and not self._answers():
+                self.aborted = abort_fuse(self.target)
+                return
+
+    def _answers(self) -> bool:
+        """Whether there is no FUSE server, or it tells how much space it has (statfs(2))."""
+        mount = at(self.target)
+        if mount is None or not mount.kind.startswith("fuse"):
+            return True
+        question = threading.Thread(target=_ask_for_space, args=(self.target,), daemon=True)
+        question.start()
+        question.join(_GRACE)
+        return not question.is_alive()
+
+
+def _ask_for_space(target: Path) -> None:
+    with contextlib.suppress(OSError):  # an error is an answer as well
+        os.statvfs(target)
 
 
 def in_use(place: Path) -> str:

@@ -147,6 +147,16 @@ def received() -> signal.Signals | None:
     return _caught.received[0] if _caught and _caught.received else None
 
 
+def must_end() -> bool:
+    """Whether a signal ends the session, or a step has taken its time. Call it in a thread that blocks `ENDING`.
+
+    A signal that the main thread does not take, because it hangs in the kernel, is only pending.
+    """
+    if _watch is not None and _watch.overdue:
+        return True
+    return _caught is not None and bool(_caught.received or _caught.handlers.keys() & signal.sigpending())
+
+
 def safe_point() -> None:
     """Raise what a signal ends the session with, if one came. Call it if nothing is half done."""
     if _caught and _caught.received:

@@ -51,6 +51,8 @@ class Interruption:
             with signals.during(signals.State.UNDOING):
                 call = pytest.CallInfo.from_call(lambda: runner.pytest_runtest_teardown(item, None), when="teardown")
                 if call.excinfo:
+                    # pytest has taken them away, and plugins look into them.
+                    item.funcargs = {}  # type: ignore[attr-defined]
                     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
                     item.ihook.pytest_runtest_logreport(report=report)
             raise

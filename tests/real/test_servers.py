@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal as signals
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,125 @@ def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(tmp_path: Path) -
     said = session(tmp_path, "ext4 | gocryptfs", "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=2")
     assert "(no answer within 2 s, killed" in said
     assert "; its server, gocryptfs, was killed" in said
+
+
+SERVER = """
+import ctypes, errno, os, struct, sys
+
+LOOKUP, GETATTR, STATFS, INIT = 1, 3, 17, 26
+ANSWERS = {
+    INIT: struct.pack("<4I2H2I2H8I", 7, 31, 0, 0, 12, 9, 4096, 1, 1, 0, *[0] * 8),
+    GETATTR: struct.pack("<QII6Q10I", 60, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40755, 2, 0, 0, 0, 4096, 0),
+    STATFS: bytes(80),
+}
+target = sys.argv[1]
+fuse = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
+assert ctypes.CDLL(None).mount(b"hanging", target.encode(), b"fuse", 0, options) == 0
+while True:
+    try:
+        request = os.read(fuse, 65536)
+    except OSError:
+        sys.exit()  # unmounted or aborted
+    _, call, number = struct.unpack_from("<IIQ", request)
+    answer = ANSWERS.get(call, b"")
+    try:
+        if call == LOOKUP:
+            os.stat(os.path.join(target, os.fsdecode(request[40:-1])))  # of itself
+        os.write(fuse, struct.pack("<IiQ", 16 + len(answer), 0 if answer else -errno.ENOSYS, number) + answer)
+    except OSError:
+        continue
+"""
+
+LAYER = """
+import contextlib, sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_fsstack import FUSE, Directory, Layer, Root, served
+
+
+@dataclass(frozen=True)
+class Hanging(Layer):
+    name: ClassVar = "hanging"
+    takes: ClassVar = (Directory,)
+    gives: ClassVar = Directory
+
+    def needs(self):
+        return [Root("mounting"), FUSE]
+
+    @contextlib.contextmanager
+    def opened(self, below, site, depth):
+        target = site.mountpoint(self.name, depth)
+        with served(target, site, sys.executable, str(Path(__file__).with_name("server.py")), str(target)) as directory:
+            yield directory
+
+
+def pytest_fsstack_layers():
+    return [Hanging]
+"""
+
+ASKING = """
+import os, subprocess
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.fsstack("ext4 | hanging")
+def test_it(fsstack{}):
+    Path(__file__).with_name("asked").touch()
+    {}
+"""
+
+
+def deadlocked(directory: Path, call: str, *arguments: str, fixture: str = "") -> subprocess.Popen[str]:
+    """Start a session whose test asks, by a call, a FUSE server that then asks itself."""
+    directory.mkdir()
+    for name, text in ("server.py", SERVER), ("conftest.py", LAYER), ("test_it.py", ASKING.format(fixture, call)):
+        (directory / name).write_text(text)
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    words = [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "--fsstack-size=64M",
+        "--fsstack-rounds=1",
+        "--basetemp=tmp",
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words, *arguments],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
+    if reasons := needs.missing([*Stack.parse("ext4", BUILT_IN).needs(), needs.FUSE]):
+        pytest.skip("; ".join(reasons))
+    file = 'fsstack.path / "file"'
+    sessions = {
+        "call": deadlocked(tmp_path / "call", f"os.stat({file})"),
+        "command": deadlocked(tmp_path / "command", f'timed.run("stat", {file})', fixture=", timed"),
+        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}])', "--fsstack-timeout=2"),
+    }
+    assert commands.wait_until(lambda: all((tmp_path / name / "asked").exists() for name in sessions), 60.0)
+    time.sleep(0.5)
+    for name in "call", "command":
+        sessions[name].send_signal(signals.SIGTERM)
+    for name, session in sessions.items():
+        try:
+            stdout = session.communicate(timeout=30.0)[0]
+        finally:
+            session.kill()
+        assert session.returncode == (1 if name == "left" else 143), stdout
+        assert ("its server, python" if name == "left" else "did not answer") in stdout
+        assert "INTERNALERROR" not in stdout
+        assert ("test_it.py::test_it on loop" in stdout) == (name == "command")
+        assert list((tmp_path / name / "tmp").rglob("fsstack-*")) == []
+    mine = os.fsencode(tmp_path)
+    assert not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline"))

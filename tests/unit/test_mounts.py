@@ -110,3 +110,24 @@ def test_what_a_killed_session_left_mounted_is_unmounted_by_who_may(
     assert mounts.MOUNT.undo(facts) == f"unmounted {tmp_path}"
     assert ran == [f"{tool} {tmp_path}"] * 2
     assert not mounts.MOUNT.present(facts)
+
+
+def mount_of(device: str, kind: str) -> mounts.Mount:
+    return mounts.Mount(device, "/", "/place", "rw", kind, "server", "rw")
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "number"), [("0:57", "fuse.gocryptfs", 57), ("7:3", "fuseblk", 7 << 20 | 3), ("0:57", "ext4", 0)]
+)
+def test_the_connection_of_a_fuse_mount_is_aborted_and_no_other(
+    device: str, kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in 57, 7 << 20 | 3, 3:
+        (tmp_path / str(name)).mkdir()
+        (tmp_path / str(name) / "abort").touch()
+    monkeypatch.setattr(mounts, "FUSE_CONNECTIONS", tmp_path)
+    monkeypatch.setattr(mounts, "at", lambda target: mount_of(device, kind))
+    assert mounts.abort_fuse(Path("/place")) == bool(number)
+    assert [int(abort.parent.name) for abort in tmp_path.glob("*/abort") if abort.read_text()] == [number][
+        : bool(number)
+    ]
