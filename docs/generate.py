@@ -20,7 +20,6 @@ import pytest
 import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.command import COMMANDS, USAGE_ERROR
-from pytest_fsstack.explain import explained
 from pytest_fsstack.judging import bisect, saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import Judgement, StackInfo
@@ -29,6 +28,7 @@ from pytest_fsstack.judging.verdict import Estimate, Verdict
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Crate, Need, Tool, in_words
+from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Layer, Stack
 
 HEAD = """\

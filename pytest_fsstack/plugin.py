@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     if options.any_given(config):
         if studies := options.value(config, "study"):
-            from pytest_fsstack.studies import Studies
+            from pytest_fsstack.options.studies import Studies
 
             config.pluginmanager.register(Studies(config, studies), "fsstack-studies")
         # A mistake on the command line is told before anything is collected.
@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if any(
             options.value(config, name) for name in ("compare", "compare-anyway", "accept", "history", "max-regression")
         ):
-            from pytest_fsstack import past
+            from pytest_fsstack.over_time import plugin as past
 
             past.start(config, session)
 
@@ -78,9 +78,9 @@ def pytest_plugin_registered(plugin: object, manager: pytest.PytestPluginManager
 
 
 def pytest_fsstack_workloads() -> dict[str, Any]:
-    from pytest_fsstack.truth.exploring import explore
-    from pytest_fsstack.truth.fsxfile import fsx
-    from pytest_fsstack.truth.posix import pjdfstest
+    from pytest_fsstack.correctness.exploring import explore
+    from pytest_fsstack.correctness.fsxfile import fsx
+    from pytest_fsstack.correctness.posix import pjdfstest
     from pytest_fsstack.workloads import BUILT_IN
 
     return {**BUILT_IN, "explore": explore, "fsx": fsx, "pjdfstest": pjdfstest}
@@ -108,10 +108,10 @@ def session_of(config: pytest.Config) -> Session:
         session = Session.of(config)
         config.stash[ENDING], config.stash[KEY] = Ending(session), session
         config.pluginmanager.register(Outcomes(session), "fsstack-outcomes")
-        from pytest_fsstack import labels
+        from pytest_fsstack.options import labels
 
         if labels.of_ci(os.environ):
-            from pytest_fsstack import ci
+            from pytest_fsstack.ci import reporting as ci
 
             ci.start(config, config.stash[KEY])
     return config.stash[KEY]
@@ -120,13 +120,13 @@ def session_of(config: pytest.Config) -> Session:
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
     if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
-        from pytest_fsstack.settings import GIVEN_UP, look_up
+        from pytest_fsstack.options.settings import GIVEN_UP, look_up
 
         # Before any conftest runs: the flag is about these very devices, and not about what their names mean later.
         early_config.stash[GIVEN_UP] = {word: look_up(word) for word in words}
     if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
         return (yield)
-    from pytest_fsstack.bisecting import Bisecting, skipping_broken_conftests
+    from pytest_fsstack.ci.bisecting import Bisecting, skipping_broken_conftests
 
     early_config.pluginmanager.register(Bisecting(lambda config: config.stash.get(KEY, None)), "fsstack-bisecting")
     with skipping_broken_conftests():
@@ -140,15 +140,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
         leave_out_plugins(config)
     if options.value(config, "cleanup"):
-        from pytest_fsstack.cleanup import cleanup
+        from pytest_fsstack.session.cleanup import cleanup
 
         return cleanup(config)
     if options.value(config, "doctor"):
-        from pytest_fsstack.doctor import Doctor
+        from pytest_fsstack.preflight.doctor import Doctor
 
         config.pluginmanager.register(Doctor(config, session_of(config)), "fsstack-doctor")
     elif options.value(config, "dry-run"):
-        from pytest_fsstack.dryrun import DryRun
+        from pytest_fsstack.preflight.dry_run import DryRun
 
         config.pluginmanager.register(DryRun(config, session_of(config)), "fsstack-dry-run")
     elif options.value(config, "kernel") and not (hasattr(config, "workerinput") or config.getoption("collectonly")):
@@ -213,7 +213,7 @@ def _take_over(config: pytest.Config, collected: list[pytest.Item], items: list[
 
         config.stash[KEY].plan(collected, items, TurnsOfWorker)
     else:
-        from pytest_fsstack.rounds import Rounds
+        from pytest_fsstack.rounds.loop import Rounds
 
         config.stash[KEY].plan(collected, items, Rounds)
 
@@ -242,7 +242,7 @@ def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
     """The timed section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
     from pytest_fsstack.measuring.timed import Timed
-    from pytest_fsstack.rounds import REPEATED, SAMPLE
+    from pytest_fsstack.rounds.loop import REPEATED, SAMPLE
 
     block = Timed(fsstack, request.node.stash.get(REPEATED, ""))
     yield block
@@ -253,7 +253,7 @@ def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
 @pytest.fixture
 def fsstack_seed(request: pytest.FixtureRequest) -> int:
     """For what a test draws: another one in each round, the same for all stacks, and replayed by --fsstack-seed."""
-    from pytest_fsstack.rounds import ROUND, seed_of_round
+    from pytest_fsstack.rounds.loop import ROUND, seed_of_round
 
     return seed_of_round(session_of(request.config).settings.seed, request.node.stash.get(ROUND, 0))
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.truth import rot
+from pytest_fsstack.correctness import rot
 
 MiB = 1 << 20
 EXT4 = "ext4(mount='noatime,errors=remount-ro')"

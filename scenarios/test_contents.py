@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.truth import exploring, fsxfile
+from pytest_fsstack.correctness import exploring, fsxfile
 
 MiB = 1 << 20
 CONTROL = "control"

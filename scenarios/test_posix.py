@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.truth import posix
+from pytest_fsstack.correctness import posix
 
 MiB = 1 << 20
 

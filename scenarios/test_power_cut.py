@@ -8,7 +8,8 @@ read; and the filesystem's own checker has its say.
 
 What must be there is what POSIX and the practice of Linux let programs rely on, and no more: the bytes and the size of
 a file as of its last fsync, or what was written to it since; each name as of the last fsync of its directory, or as
-changed since; a renamed file by its old name or its new one. pytest_fsstack/truth/power/promises.py is exact about it.
+changed since; a renamed file by its old name or its new one. The exact
+rules are in pytest_fsstack/correctness/power/promises.py.
 
 On filesystems with a journal or with copy on write, all cuts must be survived, or the test fails. Two controls must
 lose something, or it fails as well: ext4 without barriers, and ext4 under a program whose fsync does nothing
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.truth.power import Damage, power_cuts
+from pytest_fsstack.correctness.power import Damage, power_cuts
 
 MiB = 1 << 20
 

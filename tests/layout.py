@@ -1,4 +1,7 @@
-"""Which module imports which, read from the syntax tree, and whether that keeps to the order of the rooms."""
+"""Which module imports which, read from the syntax tree, and whether that keeps to the order of the rooms.
+
+Imports for the type checker count too: who reads the code follows them as well.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,16 @@ FLOORS = (
     ("stack",),
     ("layers", "data"),
     ("judging",),
-    ("measuring", "explain"),
+    ("measuring",),
     ("workloads",),
-    ("truth",),
+    ("correctness",),
     ("report",),
-    ("hooks", "environment", "labels", "history", "protocol", "chains", "options", "studies", "rounds"),
-    ("settings",),
-    ("cleanup",),
+    ("hooks", "options"),
+    ("rounds",),
     ("session",),
-    ("past",),
+    ("over_time",),
     ("kernels",),
-    ("doctor", "dryrun", "bisecting", "ci"),
+    ("preflight", "ci"),
     ("plugin",),
     ("command",),
     ("",),
@@ -61,20 +63,22 @@ def read(package: Path) -> Imports:
     foreign: dict[str, frozenset[str]] = {}
     for module, path in paths.items():
         here = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        named = set(imported(path.read_text(), here))
-        modules = {_longest(name, paths) for name in named} - {"", module}
-        own[module] = frozenset(modules)
-        foreign[module] = frozenset(name.partition(".")[0] for name in named) - {package.name}
+        source = path.read_text()
+        own[module] = frozenset({_longest(name, paths) for name in imported(source, here, types=True)} - {"", module})
+        foreign[module] = frozenset(name.partition(".")[0] for name in imported(source, here)) - {package.name}
     return Imports(package.name, own, foreign)
 
 
-def imported(source: str, package: str) -> Iterator[str]:
-    """Full names of what a module in `package` imports at run time, wherever in it the import stands."""
+def imported(source: str, package: str, *, types: bool = False) -> Iterator[str]:
+    """Yield the full names of what a module in `package` imports, wherever in it the import stands.
+
+    With `types`, what it imports for the type checker only is included.
+    """
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            nodes += node.orelse
+        if isinstance(node, ast.If) and not types and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            nodes += node.body if isinstance(node.test, ast.UnaryOp) else node.orelse
             continue
         nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):

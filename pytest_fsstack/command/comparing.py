@@ -11,7 +11,7 @@ from pytest_fsstack.command import USAGE_ERROR, CommandLineError
 from pytest_fsstack.command.words import Parser, as_option
 from pytest_fsstack.judging import past
 from pytest_fsstack.judging.series import test_of
-from pytest_fsstack.past import earlier_runs, refusals
+from pytest_fsstack.over_time.plugin import earlier_runs, refusals
 from pytest_fsstack.report.past import describe, lines, plan_lines
 
 if TYPE_CHECKING:

@@ -58,8 +58,8 @@ def _explain(text: str, config: pytest.Config) -> int:
 
     import pytest
 
-    from pytest_fsstack.explain import explained
-    from pytest_fsstack.settings import read_settings
+    from pytest_fsstack.options.settings import read_settings
+    from pytest_fsstack.preflight.explain import explained
     from pytest_fsstack.stack.model import Stack
 
     known = _known_layers(config)

@@ -8,11 +8,11 @@ import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from pytest_fsstack import history
 from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.command.words import Parser, as_option
 from pytest_fsstack.judging.past import budgeted
 from pytest_fsstack.judging.trend import ALPHA, FIGURES, OVERHEADS, change_points, choose, trends
+from pytest_fsstack.over_time import history
 from pytest_fsstack.report.files import ReportError
 from pytest_fsstack.report.trend import ASCII, BLOCKS, lines
 

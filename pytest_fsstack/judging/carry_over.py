@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import ChainResults
     from pytest_fsstack.judging.sample import Sample
     from pytest_fsstack.judging.verdict import Verdict
 
@@ -81,26 +80,6 @@ class Round:
 
     order: Sequence[str]
     figures: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
-
-
-def of_chain(chain: ChainResults) -> list[CarryOver]:
-    """Return what the run before adds to the figures that a chain judges, or else to its times, the surest first."""
-    rounds, metrics = [], {step: chain.compared_metrics(step) for step in chain.steps}
-    for number in range(chain.rounds + 1):
-        rounds += [Round(each.order) for each in chain.discarded if each.place == number]
-        if number < chain.rounds:
-            rounds.append(Round(chain.orders[number], _figures(chain, number, metrics)))
-    return carry_overs(rounds, f"{chain.seed} {chain.id}")
-
-
-def _figures(chain: ChainResults, number: int, metrics: Mapping[str, list[str]]) -> dict[Place, dict[str, float]]:
-    """Return the figures of one round, by step and metric, then by stack."""
-    figures: dict[Place, dict[str, float]] = {}
-    for (step, stack), samples in chain.samples.items():
-        if number in samples and not samples[number].incomplete:
-            for metric in metrics[step]:
-                figures.setdefault((step, metric, ""), {})[stack] = cost(samples[number], metric)
-    return figures
 
 
 def cost(sample: Sample, metric: str) -> float:

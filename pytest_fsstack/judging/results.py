@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import CarryOver
+from pytest_fsstack.judging.carry_over import CarryOver, Place, Round, carry_overs, cost
 from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
 from pytest_fsstack.judging.sample import Metric, Sample
@@ -490,6 +490,24 @@ class ChainResults:
         return (
             "; ".join(dict.fromkeys(filter(None, reasons))) if is_expected and not self.incomplete(step, stack) else ""
         )
+
+    def find_carry_over(self) -> list[CarryOver]:
+        """Return what the run before adds to the judged figures, or else to the times, the surest first."""
+        rounds, metrics = [], {step: self.compared_metrics(step) for step in self.steps}
+        for number in range(self.rounds + 1):
+            rounds += [Round(discarded.order) for discarded in self.discarded if discarded.place == number]
+            if number < self.rounds:
+                rounds.append(Round(self.orders[number], self._figures_of_round(number, metrics)))
+        return carry_overs(rounds, f"{self.seed} {self.id}")
+
+    def _figures_of_round(self, number: int, metrics: Mapping[str, list[str]]) -> dict[Place, dict[str, float]]:
+        """Return the figures of one round, by step and metric, then by stack."""
+        figures: dict[Place, dict[str, float]] = {}
+        for (step, stack), samples in self.samples.items():
+            if number in samples and not samples[number].incomplete:
+                for metric in metrics[step]:
+                    figures.setdefault((step, metric, ""), {})[stack] = cost(samples[number], metric)
+        return figures
 
     def worst(self, step: str, stack: str) -> Outcome | None:
         """The outcome of a step on a stack over all its budgets; None where it has no budget."""

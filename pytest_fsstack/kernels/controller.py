@@ -26,9 +26,9 @@ from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import Description
 from pytest_fsstack.kernels.turns import Part, TurnScheduling, drawn
 from pytest_fsstack.machine import load, signals
-from pytest_fsstack.protocol import report_verdict
-from pytest_fsstack.report.moment import Moment
-from pytest_fsstack.report.progress import Pace, Progress
+from pytest_fsstack.rounds.moment import Moment
+from pytest_fsstack.rounds.progress import Pace, Progress
+from pytest_fsstack.rounds.protocol import report_verdict
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session

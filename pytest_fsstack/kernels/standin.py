@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.protocol import Phase, Protocol, nothing
+from pytest_fsstack.rounds.protocol import Phase, Protocol, nothing
 
 
 class StandIn:

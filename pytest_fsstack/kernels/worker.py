@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.chains import Chain
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.conditions import Conditions
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.rounds import Rounding, Rounds
+from pytest_fsstack.rounds.chains import Chain
+from pytest_fsstack.rounds.loop import Rounding, Rounds
 
 #: Plugins whose part in a worker connects to their part in the controller over the loopback interface: that of a guest
 #: is its own, and the worker would end before its first test.

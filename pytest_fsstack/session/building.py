@@ -16,10 +16,10 @@ from pytest_fsstack import options
 from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
-    from pytest_fsstack.chains import StackParameter
     from pytest_fsstack.machine.guard import Refused
     from pytest_fsstack.machine.journal import Journal
-    from pytest_fsstack.settings import Settings
+    from pytest_fsstack.options.settings import Settings
+    from pytest_fsstack.rounds.chains import StackParameter
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device
 
@@ -92,7 +92,7 @@ class Builder:
 
     def _clean_up(self) -> None:
         """Once a session."""
-        from pytest_fsstack import cleanup
+        from pytest_fsstack.session import cleanup
 
         if not self._cleaned_up:
             self._cleaned_up = True

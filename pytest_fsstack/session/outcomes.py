@@ -31,7 +31,7 @@ class Outcomes:
 
     def _place(self, item: pytest.Item) -> dict[str, str]:
         from pytest_fsstack import options
-        from pytest_fsstack.chains import parameter_of, step_of
+        from pytest_fsstack.rounds.chains import parameter_of, step_of
 
         parameter = parameter_of(item)
         if parameter is None or not isinstance(item, pytest.Function):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.session.marks import Mistakes, check_words
+from pytest_fsstack.rounds.marks import Mistakes, check_words
 
 if TYPE_CHECKING:
-    from pytest_fsstack.chains import StackParameter
-    from pytest_fsstack.settings import Settings
+    from pytest_fsstack.options.settings import Settings
+    from pytest_fsstack.rounds.chains import StackParameter
     from pytest_fsstack.stack.model import Device, Stack
 
 #: What the baseline is called when it runs a second time.
@@ -66,7 +66,7 @@ class Parameters:
         return NO_STACKS if running.partition("[")[0] in self._without_stacks else NOT_AN_ARGUMENT
 
     def _read(self, mark: pytest.Mark | None) -> list[StackParameter]:
-        from pytest_fsstack.chains import StackParameter
+        from pytest_fsstack.rounds.chains import StackParameter
         from pytest_fsstack.stack.model import Stack
 
         texts, baseline = self._stacks_of(mark)

@@ -13,10 +13,10 @@ from pytest_fsstack import options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_fsstack.chains import Chain
     from pytest_fsstack.data.scale import Sizes
-    from pytest_fsstack.session.marks import Mistakes
-    from pytest_fsstack.settings import Settings
+    from pytest_fsstack.options.settings import Settings
+    from pytest_fsstack.rounds.chains import Chain
+    from pytest_fsstack.rounds.marks import Mistakes
 
 IN_A_WORKER = (
     "stacks are measured one after the other, by the process that reports them: run without -n, or with -n 0 after an "
@@ -26,7 +26,7 @@ IN_A_WORKER = (
 
 def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Controls run with the chains of the others, and are no tests: they are reported below the tables only."""
-    from pytest_fsstack.chains import parameter_of
+    from pytest_fsstack.rounds.chains import parameter_of
 
     controls = [item for item in items if (parameter := parameter_of(item)) and parameter.control]
     if controls:
@@ -36,7 +36,7 @@ def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def obey_benchmark_options(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
-    from pytest_fsstack.chains import measures, parameter_of
+    from pytest_fsstack.rounds.chains import measures, parameter_of
 
     plugin: Any = config.pluginmanager.get_plugin("pytest-benchmark")
     for item in items if plugin and (plugin.only or plugin.skip) else ():

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.session import interruption, marks, selecting
-from pytest_fsstack.session.budgets import Budgets
+from pytest_fsstack.options.settings import Settings, read_settings
+from pytest_fsstack.rounds import marks
+from pytest_fsstack.rounds.budgets import Budgets
+from pytest_fsstack.rounds.marks import Mistakes
+from pytest_fsstack.session import interruption, selecting
 from pytest_fsstack.session.building import Builder, fail
-from pytest_fsstack.session.marks import Mistakes
 from pytest_fsstack.session.parameters import Parameters
-from pytest_fsstack.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from pytest_fsstack.chains import Chain, StackParameter
     from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.judging.results import Results
-    from pytest_fsstack.rounds import Rounds
+    from pytest_fsstack.rounds.chains import Chain, StackParameter
+    from pytest_fsstack.rounds.loop import Rounds
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device, Layer
 
@@ -105,7 +106,7 @@ class Session:
 
         Raises `pytest.UsageError` for wrong markers.
         """
-        from pytest_fsstack.chains import chains_of
+        from pytest_fsstack.rounds.chains import chains_of
 
         if self.settings.control:
             selecting.set_controls_aside(self.config, items)
@@ -130,7 +131,7 @@ class Session:
             self.catch_signals()
         worker = options.worker_input(self.config)
         if plugin and (chains or worker):
-            from pytest_fsstack.report.progress import Progress
+            from pytest_fsstack.rounds.progress import Progress
 
             self.config.pluginmanager.register(
                 plugin(
@@ -189,7 +190,7 @@ class Session:
         """Before the first stack, note what the machine is."""
         if self._prepared:
             return
-        from pytest_fsstack import environment
+        from pytest_fsstack.session import environment
 
         if not self.is_worker:
             self.note_labels()
@@ -251,7 +252,7 @@ class Session:
         """Add what is known of the run beside its chains, if there are any."""
         if not self.results.chains:
             return
-        from pytest_fsstack import environment
+        from pytest_fsstack.session import environment
 
         self.results.start, self.results.stop, self.results.scale = self._started, _now(), self.settings.scale
         self.note_labels()
@@ -263,7 +264,7 @@ class Session:
 
     def note_labels(self) -> None:
         """Note what the run is told apart by, once: a checkout may change while it is measured."""
-        from pytest_fsstack import labels
+        from pytest_fsstack.options import labels
 
         if not self.results.labels:
             kernel = "" if options.value(self.config, "kernel") else platform.release()

@@ -11,13 +11,13 @@ from collections import Counter
 
 import pytest
 
-from pytest_fsstack.history import read
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.series import series as saved_series
 from pytest_fsstack.judging.trend import choose, trends
 from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.over_time.history import read
 from tests.plugin.conftest import LAYERS, Project
 
 pytest.importorskip("xdist", reason="needs pytest-xdist: pip install pytest-fsstack[kernel]")

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_fsstack.session.marks import wrong_repeat
+from pytest_fsstack.rounds.marks import wrong_repeat
 from tests.plugin.conftest import Project
 
 CHAIN = """

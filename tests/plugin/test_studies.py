@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack import options, studies
+from pytest_fsstack import options
+from pytest_fsstack.options import studies
 
 
 def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, guard, journal, mounts
 from pytest_fsstack.machine.journal import leftovers
+from pytest_fsstack.session.cleanup import kinds
 from tests.real.conftest import Loop, LoopDevice, run
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack.explain import explained
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine import commands
+from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import Site, Stack
 from tests.real.layers.test_layers import SIZE

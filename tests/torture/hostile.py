@@ -24,7 +24,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pytest_fsstack import history, labels
 from pytest_fsstack.data.archive import CorpusError
 from pytest_fsstack.data.corpus import users_corpus
 from pytest_fsstack.judging import budget, conditions, past, saved
@@ -35,7 +34,8 @@ from pytest_fsstack.kernels.images import KernelError, resolve
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import parse_device
 from pytest_fsstack.machine import journal
-from pytest_fsstack.options import OPTIONS
+from pytest_fsstack.options import OPTIONS, labels
+from pytest_fsstack.over_time import history
 from pytest_fsstack.report import BUILT_IN as REPORTS
 from pytest_fsstack.report.past import lines as past_lines
 from pytest_fsstack.stack.model import Stack

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_fsstack import ci, options
+from pytest_fsstack import options
+from pytest_fsstack.ci import reporting as ci
 from pytest_fsstack.command import COMMANDS
 from pytest_fsstack.report import BUILT_IN
 

@@ -14,10 +14,10 @@ from typing import ClassVar
 import pytest
 
 import pytest_fsstack
-from pytest_fsstack.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.journal import Facts, Kind
+from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.model import Layer
 
 CONFTEST = """

@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import pytest
 
-from pytest_fsstack import explain
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands
+from pytest_fsstack.preflight import explain
 from pytest_fsstack.stack.model import Device, Directory, Layer, Place, Site, Stack
 from pytest_fsstack.stack.words import KEYWORD
 

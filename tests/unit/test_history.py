@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fsstack import history
-from pytest_fsstack.history import append, aside_of, file_of, read
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.over_time import history
+from pytest_fsstack.over_time.history import append, aside_of, file_of, read
 from tests.unit.judging.test_past import run
 
 

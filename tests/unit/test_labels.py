@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import labels
 from pytest_fsstack.machine import commands
+from pytest_fsstack.options import labels
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.past import earlier_runs
+from pytest_fsstack.over_time.plugin import earlier_runs
 
 
 def run(scale: str) -> Results:

@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = {
     "pytest_fsstack": set(pytest_fsstack.__all__) | {"workloads"},
     "pytest_fsstack.workloads": {*workloads.BUILT_IN, "LUA", "RemovalOrder", "Source", "linux", "needs_of", "workload"},
-    "pytest_fsstack.truth": {path.stem for path in (ROOT / "pytest_fsstack/truth").glob("[!_]*.py")},
+    "pytest_fsstack.correctness": {path.stem for path in (ROOT / "pytest_fsstack/correctness").glob("[!_]*.py")},
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PUBLIC["pytest_fsstack.truth.power"] = {"Damage", "power_cuts"}
+PUBLIC["pytest_fsstack.correctness.power"] = {"Damage", "power_cuts"}
 
 
 @pytest.mark.parametrize("name", pytest_fsstack.__all__)

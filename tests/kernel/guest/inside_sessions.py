@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, journal
+from pytest_fsstack.session.cleanup import kinds
 from tests.kernel.guest.common import (
     DISK,
     HERE,

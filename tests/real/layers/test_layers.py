@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Journal, Said, cleanup
+from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Site
 from tests.real.conftest import LoopDevice as LoopDeviceFixture

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.command import main
-from pytest_fsstack.history import append, aside_of, file_of, read
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.over_time.history import append, aside_of, file_of, read
 
 Said = Callable[..., str]
 FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)

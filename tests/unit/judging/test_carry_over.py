@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import LEVEL, CarryOver, Round, carry_overs, of_chain, remark
+from pytest_fsstack.judging.carry_over import LEVEL, CarryOver, Round, carry_overs, remark
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
@@ -46,7 +46,7 @@ def chain_of(rounds: list[Round], budget: float) -> ChainResults:
         for name, seconds in each.figures[PLACE].items():
             chain.add("write", name, Sample({"seconds": seconds}))
     chain.judgements["write", names[-1]] = [chain.judge("write", names[-1], Budget(overhead=budget))]
-    chain.carry_over = of_chain(chain)
+    chain.carry_over = chain.find_carry_over()
     return chain
 
 
@@ -90,7 +90,7 @@ def test_a_discarded_round_has_a_last_run_too() -> None:
             before = name
         if number % 2:
             chain.discard("load>2", {})
-    assert [(carry.after, round(carry.overhead, 1)) for carry in of_chain(chain)] == [("s1", 0.2)]
+    assert [(carry.after, round(carry.overhead, 1)) for carry in chain.find_carry_over()] == [("s1", 0.2)]
 
 
 def test_the_judged_metric_is_looked_at_and_more_is_worse() -> None:
@@ -101,7 +101,9 @@ def test_the_judged_metric_is_looked_at_and_more_is_worse() -> None:
             values = {"seconds": 1.0, "rate": 1 / sample.values["seconds"]}
             samples[number] = Sample(values, {**METRICS, "rate": rate})
     chain.judgements["write", "s1"] = [chain.judge("write", "s1", Budget(overhead=0.05, metric="rate"))]
-    assert [(carry.metric, carry.after, carry.overhead > 0.05) for carry in of_chain(chain)] == [("rate", "s1", True)]
+    assert [(carry.metric, carry.after, carry.overhead > 0.05) for carry in chain.find_carry_over()] == [
+        ("rate", "s1", True)
+    ]
 
 
 @settings(max_examples=20, deadline=None)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.explain import explained
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Program
+from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.program import ToolLayer
 

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_fsstack.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN, lvm
 from pytest_fsstack.layers import mapper as mappings
 from pytest_fsstack.machine import blockdev, commands, guard, journal, mounts
 from pytest_fsstack.machine.journal import Journal, leftovers
+from pytest_fsstack.session.cleanup import kinds
 
 KINDS = kinds(BUILT_IN.values())
 

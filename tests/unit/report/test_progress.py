@@ -13,9 +13,9 @@ from rich.console import Console
 from pytest_fsstack.judging.plan import Left
 from pytest_fsstack.judging.standing import Standing
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report.live import rendered
-from pytest_fsstack.report.moment import Moment, TimeLeft, line, time_left
-from pytest_fsstack.report.progress import Pace, Progress
+from pytest_fsstack.rounds.live import rendered
+from pytest_fsstack.rounds.moment import Moment, TimeLeft, line, time_left
+from pytest_fsstack.rounds.progress import Pace, Progress
 from tests.terminal import Reporter, screen
 
 
@@ -230,7 +230,7 @@ def test_without_a_reporter_it_is_silent() -> None:
 
 
 def test_only_a_view_imports_rich() -> None:
-    code = "import sys, pytest_fsstack.rounds, pytest_fsstack.report.progress; print('rich' in sys.modules)"
+    code = "import sys, pytest_fsstack.rounds.loop, pytest_fsstack.rounds.progress; print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

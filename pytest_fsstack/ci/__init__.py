@@ -1,0 +1,1 @@
+"""What a session gives to the CI that it runs in."""

@@ -1,0 +1,73 @@
+"""``--fsstack-exit=bisect``: the exit code of a session is what `git bisect run` wants to know.
+
+Whatever keeps a session from judging, a wrong option, a conftest that cannot be imported or an internal error, is no
+reason to call a commit bad.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack.judging import bisect
+from pytest_fsstack.judging.results import Results
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.verdict import Outcome
+    from pytest_fsstack.session.state import Session
+
+
+class Bisecting:
+    """The pytest plugin that turns the exit code into one for bisecting; `session` finds the plugin's state."""
+
+    def __init__(self, session: Callable[[pytest.Config], Session | None]) -> None:
+        self._session = session
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, int | None, int | None]:
+        """Return 0, 1 or 125; from 128 on, what pytest would."""
+        if any(config.getoption(f"fsstack_{name}") for name in ("doctor", "dry_run", "cleanup")):
+            return (yield)
+        try:
+            status = yield
+        except pytest.UsageError as error:
+            _tell(error)
+            status = pytest.ExitCode.USAGE_ERROR
+        session = self._session(config)
+        results = session.results if session else Results()
+        unjudged = session.budgets.unjudged(results) if session else 0
+        code = bisect.exit_code(results, unjudged, int(status or 0), _changes(config))
+        print(f"fsstack: {bisect.in_words(code)}")
+        return code
+
+
+@contextmanager
+def skipping_broken_conftests() -> Iterator[None]:
+    """End pytest with 125 if a conftest cannot be imported, which it would call wrong usage."""
+    try:
+        yield
+    except Exception as error:
+        _tell(error)
+        print(f"fsstack: {bisect.in_words(bisect.SKIP)}", file=sys.stderr)
+        raise SystemExit(bisect.SKIP) from None
+
+
+def _changes(config: pytest.Config) -> list[Outcome | None]:
+    """The verdicts on what changed since earlier runs, if there is a limit for that."""
+    from pytest_fsstack.over_time.plugin import Comparing
+
+    return [
+        change.outcome
+        for plugin in config.pluginmanager.get_plugins()
+        if isinstance(plugin, Comparing) and plugin.limit is not None and plugin.found
+        for change in plugin.found.compared
+    ]
+
+
+def _tell(error: Exception) -> None:
+    for line in error.args if isinstance(error, pytest.UsageError) else [str(error)]:
+        print(f"ERROR: {line}", file=sys.stderr)

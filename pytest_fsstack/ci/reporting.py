@@ -1,0 +1,108 @@
+"""What a session gives to the CI that it runs in: only if that is there, and if --fsstack-ci does not forbid it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.ci import findings
+from pytest_fsstack.options import labels
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import TestOutcome
+    from pytest_fsstack.session.state import Session
+
+#: In the directory of GitLab's project, named by `artifacts: reports:` of the job.
+GITLAB_CODE_QUALITY, GITLAB_METRICS = "fsstack-code-quality.json", "fsstack-metrics.txt"
+#: The plugin that annotates all failures on GitHub, if it is installed.
+_ANNOTATES = "pytest_github_actions_annotate_failures"
+
+Say = Callable[[str], object]
+
+
+def start(config: pytest.Config, session: Session, environ: Mapping[str, str] = os.environ) -> None:
+    """Register what this CI is given, if it is one that is known here. Raises `pytest.UsageError`."""
+    give = {"github": _github, "gitlab": _gitlab}.get(labels.of_ci(environ).get("ci", ""))
+    if give and options.value(config, "ci") == "auto" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reporting(config, session, give, environ), "fsstack-ci")
+
+
+class Reporting:
+    """The pytest plugin that gives the failed tests on stacks to CI at the end."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        session: Session,
+        give: Callable[[Reporting, Say], None],
+        environ: Mapping[str, str],
+    ) -> None:
+        self.config, self.session, self._give, self.environ = config, session, give, environ
+
+    @property
+    def failed(self) -> list[TestOutcome]:
+        """The failed tests, each with the path of its file in the repository; empty if it is not in there."""
+        tests = self.session.results.tests.values()
+        return [replace(test, path=self._in_repository(test.path)) for test in tests if test.outcome == "failed"]
+
+    def _in_repository(self, path: str) -> str:
+        top = self.environ.get("GITHUB_WORKSPACE") or self.environ.get("CI_PROJECT_DIR") or self.config.rootpath
+        full = (self.config.rootpath / path).resolve()
+        root = Path(top).resolve()
+        return str(full.relative_to(root)) if full.is_relative_to(root) and full.is_file() else ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Tell CI. What cannot be written is a line, and fails nothing: nobody asked for it."""
+        if self.session.results.chains or self.failed:
+            terminalreporter.ensure_newline()
+            self._give(self, terminalreporter.write_line)
+
+
+def _github(found: Reporting, say: Say) -> None:
+    plugins = found.config.pluginmanager
+    if not any(name == _ANNOTATES for name in map(_module_of, plugins.get_plugins())):
+        for line in findings.github(found.failed):
+            say(line)
+    if (file := found.environ.get("GITHUB_STEP_SUMMARY")) and found.session.results.chains:
+        path = Path(file)
+
+        def append() -> None:
+            there = path.stat().st_size if path.exists() else 0
+            text = findings.github_summary(found.session.results, findings.GITHUB_SUMMARY - there)
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as summary:
+                summary.write(text)
+
+        _try(append, "GITHUB_STEP_SUMMARY", say)
+
+
+def _gitlab(found: Reporting, say: Say) -> None:
+    from pytest_fsstack.report import openmetrics
+
+    directory = Path(found.environ.get("CI_PROJECT_DIR") or found.config.rootpath)
+    texts = {GITLAB_CODE_QUALITY: lambda: findings.gitlab(found.failed)}
+    if found.session.results.chains:
+        texts[GITLAB_METRICS] = lambda: openmetrics.report(found.session.results)
+    for name, text in texts.items():
+
+        def write(path: Path = directory / name, text: Callable[[], str] = text) -> None:
+            path.write_text(text(), encoding="utf-8", errors="backslashreplace")
+
+        _try(write, name, say)
+
+
+def _try(write: Callable[[], None], name: str, say: Say) -> None:
+    try:
+        write()
+    except OSError as error:
+        say(f"fsstack: {name}: not written: {error.strerror or error}")
+
+
+def _module_of(plugin: object) -> str:
+    return str(getattr(plugin, "__name__", "")).partition(".")[0]

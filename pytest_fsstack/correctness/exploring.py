@@ -1,0 +1,446 @@
+"""Draw calls, make them on a stack and on a model of it, and find the fewest after which they differ."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_fsstack.correctness.contents import FULL, Call, Comparison, DifferentError
+from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine.needs import Lack, LackKind
+from pytest_fsstack.stack.build import BuildError
+from pytest_fsstack.workloads.base import workload
+
+if TYPE_CHECKING:
+    from hypothesis.stateful import RuleBasedStateMachine
+
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
+
+
+#: What a difference shows itself by. A stack that cannot be remounted, or that is read and closed with errors, is one.
+DIFFERENT = (DifferentError, BuildError, OSError)
+
+
+@dataclass(frozen=True)
+class _Hypothesis:
+    """The Python package that draws and shrinks."""
+
+    def missing(self) -> Lack | None:
+        if importlib.util.find_spec("hypothesis"):
+            return None
+        what = "needs the Python package hypothesis"
+        return Lack(LackKind.OTHER, what, "pip install 'pytest-fsstack[truth]'")
+
+
+@dataclass
+class Difference:
+    """How a stack differs from its model, and the calls that lead there."""
+
+    words: str
+    calls: list[Call]
+    #: As of `DifferentError`.
+    kind: str = ""
+    #: Whether the same calls led to a difference once more.
+    again: bool = True
+
+    def __str__(self) -> str:
+        once = "" if self.again else ", which did not come again"
+        return f"{self.words}{once}; calls: {'; '.join(map(str, self.calls))}"
+
+
+@dataclass
+class Found:
+    """What came of a search: calls made, those refused for lack of space, and a difference if there is one."""
+
+    calls: int = 0
+    refused: int = 0
+    difference: Difference | None = None
+
+
+#: How many kinds of differences are looked for.
+_KINDS = 4
+
+
+@workload(_Hypothesis())
+def explore(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    seed: int,
+    examples: int = 10,
+    steps: int = 50,
+    leave: int | None = None,
+    patience: float = 30.0,
+    spoil: Callable[[Path], object] | None = None,
+) -> list[Difference]:
+    """Make calls on the stack and on a model: `examples` times, up to `steps` of them drawn from `seed`.
+
+    Each time in a new directory, with a remount at the end. With `leave`, the filesystem is first filled until so many
+    bytes are free, and calls may fail for lack of space. From the calls before a difference, those that it does not
+    take are left out, for `patience` seconds. Then the same is made again without regard to that kind of difference, if
+    the two can go on beside each other: not if contents or names differ. `spoil` is called with the directory before
+    each remount, for a control that must be found out.
+
+    Recorded are ``contents_calls`` and ``contents_differences``, which is how many kinds there are, up to 4, and how
+    often space was lacking as ``contents_refused``; the differences, with the calls that lead to them, are kept as
+    ``contents`` and returned.
+    """
+    stack = fsstack.stack
+    ballast = _fill(fsstack.stored, leave) if leave is not None else None
+    differences: list[Difference] = []
+    patient = Patience()
+
+    def compared() -> Comparison:
+        kinds = {each.kind for each in differences}
+        # What is damaged may still be there.
+        root = next(path for number in count() if not os.path.lexists(path := fsstack.path / f"contents-{number}"))
+
+        def remount() -> None:
+            if spoil:
+                spoil(root)
+            fsstack.remount()
+            patient.look(fsstack.path)
+
+        while True:
+            try:
+                patient.look(fsstack.path)
+                return Comparison(
+                    root, remount, stack.limits, stack.name_max, full=ballast is not None, passed_over=kinds
+                )
+            except OSError as error:
+                # Not even for a directory is there space: removing files may take some, and give none.
+                if error.errno not in FULL or ballast is None or not _gave_way(ballast):
+                    raise
+
+    umask = os.umask(0o022)
+    try:
+        with timed(cold=False):
+            found = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
+            while found.difference:
+                differences.append(found.difference)
+                if not found.difference.kind or len(differences) == _KINDS:
+                    break
+                found = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
+    finally:
+        os.umask(umask)
+    if ballast:
+        ballast.unlink()
+    timed.record("contents_calls", found.calls, better="higher")
+    timed.record("contents_differences", len(differences))
+    timed.record("contents_refused", found.refused)
+    timed.keep("contents", [str(each) for each in differences])
+    return differences
+
+
+#: Where the kernel shows the mounts of FUSE, by the minor number of their device.
+_CONNECTIONS = Path("/sys/fs/fuse/connections")
+#: Seconds after which a call hangs.
+_HANGING = 120.0
+
+
+class Patience:
+    """Ends calls that hang, if a FUSE daemon does not answer them: no signal does, not even SIGKILL."""
+
+    def __init__(self, seconds: float = _HANGING) -> None:
+        self.seconds = seconds
+        self.over = False
+        self._abort = Path()
+
+    def look(self, path: Path) -> None:
+        """See what is mounted there, which nobody can once it hangs."""
+        self._abort = _CONNECTIONS / str(os.minor(path.stat().st_dev)) / "abort"
+        mount = mounts.at(path)
+        if mount and mount.kind.startswith("fuse") and not self._abort.exists():
+            # As systemd does. Who may not will wait.
+            with contextlib.suppress(commands.CommandError):
+                commands.run("mount", "-t", "fusectl", "fusectl", _CONNECTIONS)
+
+    def make(self, comparison: Comparison, call: Call) -> None:
+        """Make a call, which ends with an error where it was ended."""
+        timer = threading.Timer(self.seconds, self._end)
+        timer.daemon = True
+        # Unmounting and mounting have limits of their own.
+        if call.name != "remount":
+            timer.start()
+        try:
+            comparison.make(call)
+        except DIFFERENT as error:
+            if self.over:
+                raise DifferentError(f"{call}: it had not ended after {self.seconds:g} s") from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._abort.write_text("1")
+            self.over = True
+
+
+class _EndError(BaseException):
+    """Ends the search, with a difference or for a `cause`: not an Exception, which hypothesis would try again."""
+
+    def __init__(self, cause: Exception | None = None) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+def search(
+    compared: Callable[[], Comparison], patient: Patience, *, seed: int, examples: int, steps: int, patience: float
+) -> Found:
+    """Draw calls for new comparisons until one differs, then leave out calls."""
+    from hypothesis import HealthCheck, Phase, Verbosity, settings
+    from hypothesis import seed as seeded
+    from hypothesis.stateful import run_state_machine_as_test
+
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        # Shrinking is ours: it knows nothing but calls, and so takes few attempts, each of which may cost a remount.
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+        print_blob=False,
+    )
+    found = Found()
+    try:
+        run_state_machine_as_test(seeded(seed)(machine(compared, found, patient)), settings=chosen)
+    except _EndError as end:
+        if end.cause:
+            raise end.cause from None
+        if found.difference and not patient.over:
+            shrink(compared, found.difference, time.monotonic() + patience)
+    return found
+
+
+def shrink(compared: Callable[[], Comparison], difference: Difference, until: float) -> None:
+    """Leave out calls before a difference as long as there is still one, and as the clock allows."""
+    try:
+        difference.again = replay(compared, difference.calls) is not None
+    except OSError:
+        # The stack is gone.
+        return
+    size = len(difference.calls) if difference.again else 0
+    while size:
+        at = 0
+        while at < len(difference.calls) and time.monotonic() < until:
+            fewer = difference.calls[:at] + difference.calls[at + size :]
+            if other := replay(compared, fewer):
+                difference.calls, difference.words, difference.kind = fewer, other.words, other.kind
+            else:
+                at += size
+        size //= 2
+
+
+def replay(compared: Callable[[], Comparison], calls: list[Call]) -> Difference | None:
+    """Make calls on a new comparison; the difference that they lead to, if there is one."""
+    comparison = compared()
+    try:
+        for call in calls:
+            comparison.make(call)
+    except DIFFERENT as error:
+        return difference_of(error, comparison.calls)
+    finally:
+        comparison.dispose()
+    return None
+
+
+def difference_of(error: Exception, calls: list[Call]) -> Difference:
+    """What an error says that a call ended with."""
+    return Difference(str(error), list(calls), error.kind if isinstance(error, DifferentError) else "")
+
+
+def machine(compared: Callable[[], Comparison], found: Found, patient: Patience) -> type[RuleBasedStateMachine]:
+    """The state machine of hypothesis: a rule for each call."""
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+    # Few names, so that calls meet; the long one is as long as names can be here.
+    probe = compared()
+    longest, full = probe.name_max, probe.full
+    probe.dispose()
+    files = st.sampled_from(["a", "b", "d/a", "d/b", "e/a", "s", "\u00fc \u4e2d", "n" * longest])
+    directories = st.sampled_from(["d", "e", "d/e"])
+    anything = st.one_of(files, directories)
+    # What lies at the edges of blocks and of pages is where mistakes are.
+    edges = st.sampled_from([0, 1, 511, 512, 4079, 4095, 4096, 4097, 8192, 12288, 32767, 65536, 131071])
+    offsets = st.one_of(edges, st.integers(0, 140_000))
+    lengths = st.one_of(st.sampled_from([1, 16, 4096, 4097, 65536]), st.integers(1, 20_000))
+    fills = st.integers(0, 250)
+    slots = st.integers(0, 1)
+
+    class Contents(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.comparison = compared()
+
+        def do(self, name: str, *arguments: Any) -> None:
+            found.calls += 1
+            try:
+                patient.make(self.comparison, Call(name, arguments))
+            except DIFFERENT as error:
+                found.difference = difference_of(error, self.comparison.calls)
+                raise _EndError from error
+            except Exception as error:
+                # Such as a signal that ends the session.
+                raise _EndError(error) from error
+
+        def teardown(self) -> None:
+            try:
+                if not found.difference:
+                    self.do("remount")
+            finally:
+                found.refused += self.comparison.refused
+                self.comparison.dispose()
+
+        @initialize()
+        def begin(self) -> None:
+            # So that calls meet something from the first one on.
+            self.do("mkdir", "d")
+            self.do("mkdir", "e")
+            self.do("write", "a", 0, 5000, 1)
+            self.do("write", "d/a", 0, 70_000, 2)
+
+        @rule(path=files)
+        def create(self, path: str) -> None:
+            self.do("create", path)
+
+        @rule(path=directories)
+        def mkdir(self, path: str) -> None:
+            self.do("mkdir", path)
+
+        @rule(path=anything)
+        def rmdir(self, path: str) -> None:
+            self.do("rmdir", path)
+
+        @rule(path=files, offset=offsets, length=lengths, fill=fills)
+        def write(self, path: str, offset: int, length: int, fill: int) -> None:
+            self.do("write", path, offset, length, fill)
+
+        @rule(path=files, length=lengths, fill=fills)
+        def append(self, path: str, length: int, fill: int) -> None:
+            self.do("append", path, length, fill)
+
+        @rule(path=anything, size=offsets)
+        def truncate(self, path: str, size: int) -> None:
+            self.do("truncate", path, size)
+
+        @rule(path=files, offset=offsets, length=lengths)
+        def read(self, path: str, offset: int, length: int) -> None:
+            self.do("read", path, offset, length)
+
+        @rule(old=anything, new=anything)
+        def rename(self, old: str, new: str) -> None:
+            self.do("rename", old, new)
+
+        @rule(old=files, new=files)
+        def link(self, old: str, new: str) -> None:
+            self.do("link", old, new)
+
+        @rule(to=st.sampled_from(["a", "b", "d", "d/a", "s", "nowhere"]), path=st.sampled_from(["s", "d/b"]))
+        def symlink(self, to: str, path: str) -> None:
+            self.do("symlink", to, path)
+
+        @rule(path=anything)
+        def unlink(self, path: str) -> None:
+            self.do("unlink", path)
+
+        @rule(path=files, mode=st.sampled_from([0o600, 0o644, 0o755, 0o444]))
+        def chmod(self, path: str, mode: int) -> None:
+            self.do("chmod", path, mode)
+
+        @rule(path=files, name=st.sampled_from(["x", "y"]), value=st.sampled_from([b"", b"1", bytes(range(100))]))
+        def set_attribute(self, path: str, name: str, value: bytes) -> None:
+            self.do("set_attribute", path, name, value)
+
+        @rule(path=files, name=st.sampled_from(["x", "y"]))
+        def remove_attribute(self, path: str, name: str) -> None:
+            self.do("remove_attribute", path, name)
+
+        # Where there is no space, the kernel ends whoever writes to a mapping.
+        @precondition(lambda self: not full)
+        @rule(path=files, offset=offsets, length=lengths, fill=fills)
+        def write_mapped(self, path: str, offset: int, length: int, fill: int) -> None:
+            self.do("write_mapped", path, offset, length, fill)
+
+        @rule(path=files, offset=offsets, length=lengths)
+        def allocate(self, path: str, offset: int, length: int) -> None:
+            self.do("allocate", path, offset, length)
+
+        @rule(path=files, offset=offsets, length=lengths)
+        def punch(self, path: str, offset: int, length: int) -> None:
+            self.do("punch", path, offset, length)
+
+        @rule(path=files)
+        def fsync(self, path: str) -> None:
+            self.do("fsync", path)
+
+        @rule(slot=slots, path=files)
+        def hold(self, slot: int, path: str) -> None:
+            self.do("hold", slot, path)
+
+        @rule(slot=slots, offset=offsets, length=lengths, fill=fills)
+        def write_held(self, slot: int, offset: int, length: int, fill: int) -> None:
+            self.do("write_held", slot, offset, length, fill)
+
+        @rule(slot=slots, size=offsets)
+        def truncate_held(self, slot: int, size: int) -> None:
+            self.do("truncate_held", slot, size)
+
+        @rule(slot=slots)
+        def read_held(self, slot: int) -> None:
+            self.do("read_held", slot)
+
+        @rule()
+        def check(self) -> None:
+            self.do("check")
+
+        @rule()
+        def remount(self) -> None:
+            self.do("remount")
+
+    return Contents
+
+
+#: By how much less is tried where a filesystem does not give all that it says is free.
+_STEP = 256 << 10
+#: By how much the file that fills a filesystem is cut where there is no space for anything.
+_WAY = 128 * 1024
+
+
+def _fill(directory: Path, leave: int) -> Path:
+    """A file that takes all space but so many bytes of the filesystem there, or as much as it gives to one file."""
+    path = directory / "ballast"
+    with path.open("xb") as file:
+        status = os.statvfs(directory)
+        # Root may have what ext4 keeps back for it, so all that is free must go.
+        taken = status.f_bfree * status.f_frsize - leave
+        while taken > 0:
+            try:
+                os.posix_fallocate(file.fileno(), 0, taken)
+                break
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                taken -= _STEP
+    return path
+
+
+def _gave_way(ballast: Path) -> bool:
+    size = ballast.stat().st_size
+    if size < _WAY:
+        return False
+    os.truncate(ballast, size - _WAY)
+    commands.syncfs(ballast.parent)
+    return True

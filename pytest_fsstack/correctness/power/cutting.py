@@ -1,0 +1,200 @@
+"""The step of a test: work on a recorded device, then what each power cut would have left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_fsstack.correctness.power import worker
+from pytest_fsstack.correctness.power.plan import plan
+from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, Found, History, Kind, Unreadable
+from pytest_fsstack.correctness.power.writelog import Cut, Entry, Image, LogReader, cuts_between, left_by
+from pytest_fsstack.correctness.power.writelog import Kind as EntryKind
+from pytest_fsstack.layers.recorded import RecordedBlock
+from pytest_fsstack.machine.needs import Tool, require
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import BuildError, Built
+from pytest_fsstack.workloads.base import workload
+
+#: Runs a program whose fsync does nothing.
+EATMYDATA = Tool("eatmydata", "eatmydata")
+_DIRECTORY = "power"
+#: How many broken promises are kept in words for each round.
+_SHOWN = 12
+
+
+@dataclass
+class _Left:
+    """What a cut has left, whatever was promised: what is wrong with the filesystems, and what is in the directory."""
+
+    wrong: list[str]
+    mounted: bool = True
+    found: Found = field(default_factory=dict)
+    #: Whether a checker has looked.
+    checked: bool = False
+
+
+@dataclass
+class Damage:
+    """How many cuts there were, and in how many of them what held; `said` has the first broken promises in words."""
+
+    cuts: int = 0
+    mounted: int = 0
+    checked: int = 0
+    clean: int = 0
+    synced_there: int = 0
+    nothing_invented: int = 0
+    all_readable: int = 0
+    survived: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def count(self, left: _Left, history: History, done: int) -> list[str]:
+        """Add a cut; what is wrong after it, in words."""
+        broken = history.broken(left.found, done) if left.mounted else []
+        kinds = Counter(each.kind for each in broken)
+        self.cuts += 1
+        self.mounted += left.mounted
+        self.checked += left.checked
+        self.clean += left.checked and not left.wrong
+        self.synced_there += left.mounted and not kinds[Kind.LOST]
+        self.nothing_invented += left.mounted and not kinds[Kind.INVENTED]
+        self.all_readable += left.mounted and not kinds[Kind.UNREADABLE]
+        self.survived += not broken and not left.wrong
+        return [*(each.text for each in broken), *left.wrong]
+
+
+@workload()
+def power_cuts(
+    timed: Timed, fsstack: Built, *, seed: int, operations: int, cuts: int, without_fsync: bool = False
+) -> Damage:
+    """Do as many operations on the stack as the seed says, then cut the power at as many places, and count the damage.
+
+    The stack must have a layer `recorded`. `without_fsync` is for a control: fsync does nothing then (eatmydata). The
+    block times the operations alone. Figures: `cuts`, and of these `mounted`, `synced_there`, `nothing_invented`,
+    `all_readable` and `survived` (all of it); `clean` of `checked`, the cuts after which a checker of the stack ran.
+    """
+    if without_fsync:
+        require(EATMYDATA)
+    above = _layer_above_the_recorded(fsstack)
+    # Everything that was written so far is on the device, and nothing in a cache.
+    with fsstack.taken_down(above) as place:
+        assert isinstance(place, RecordedBlock)
+        device = place
+    history = History(seed, steps := plan(seed, operations))
+    directory = fsstack.path / _DIRECTORY
+    directory.mkdir()
+    fsstack.sync()
+    words = [sys.executable, "-I", "-S", worker.__file__, str(directory), str(device.file), str(seed)]
+    with open(os.memfd_create("operations"), "w+b") as text:
+        text.write(json.dumps([step.words for step in steps]).encode())
+        text.seek(0)
+        with timed(cold=False):
+            timed.run(*([EATMYDATA.command] if without_fsync else []), *words, stdin=text.fileno())
+    log = LogReader(device.log)
+    entries = log.new()
+    marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
+    chosen = cuts_between(marks[0] + 1, marks[-1] + 1, cuts, f"cuts/{seed}")
+    device_now, damage = Image(), Damage()
+    device_now.apply(entries)
+    seen: list[tuple[Image, _Left]] = []
+    for cut, image in left_by(chosen, entries, log.sector):
+        # Where nothing was written between two cuts, what they leave differs in what was promised by then.
+        left = next((left for before, left in seen if before == image), None)
+        if left is None:
+            left = _left(fsstack, above, log, device_now, image)
+            seen.append((image, left))
+        begun = _begun(entries, cut)
+        broken = damage.count(left, history, begun)
+        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} (operation {begun})"
+        damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
+    for name, value in vars(damage).items():
+        if isinstance(value, int):
+            timed.record(name, value, better="higher")
+    timed.keep("broken promises", damage.said)
+    return damage
+
+
+def _layer_above_the_recorded(fsstack: Built) -> str:
+    names = [layer.name for layer in fsstack.stack.layers]
+    if "recorded" not in names[:-1]:
+        raise BuildError(f"no power can be cut: `{fsstack.spec}` has no layer recorded with others on it")
+    return names[names.index("recorded") + 1]
+
+
+def _begun(entries: list[Entry], cut: Cut) -> int:
+    """The number of the last operation that had begun."""
+    texts = (entry.mark for entry in reversed(entries[: cut.entries]) if entry.kind is EntryKind.MARK)
+    return int(next(texts))
+
+
+def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) -> _Left:
+    """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
+    if refusal := _stands_on(image, fsstack, above, log, now):
+        return _Left([f"it cannot be mounted: {refusal}"], mounted=False)
+    found = _found(fsstack)
+    try:
+        checked = fsstack.fsck()
+    except BuildError as error:
+        return _Left([f"it cannot be checked: {_first_line(error)}"], found=found, checked=True)
+    unclean = [
+        f"{name} is not clean: {' / '.join(filter(None, each.said.splitlines()[-3:]))}"
+        for name, each in checked.items()
+        if not each.clean
+    ]
+    return _Left(unclean, found=found, checked=bool(checked))
+
+
+def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:
+    """Why the stack does not open on this image; empty if it does. Raises `BuildError` if it cannot be taken down."""
+    written = False
+
+    def stand() -> None:
+        nonlocal written
+        with fsstack.taken_down(above) as device:
+            assert isinstance(device, RecordedBlock)
+            now.apply(log.new())
+            device.write(now.towards(image))
+            written = True
+
+    try:
+        try:
+            stand()
+        except BuildError:
+            if written:
+                raise
+            # The damage of the cut before may have ended a daemon. That is told when it is taken down, and then it is.
+            stand()
+    except BuildError as error:
+        if not written:
+            raise
+        return _first_line(error)
+    return ""
+
+
+def _found(fsstack: Built) -> Found:
+    """What is in the directory of the operations. One that is gone holds nothing."""
+    directory = fsstack.path / _DIRECTORY
+    found: dict[str, bytes | Unreadable] = {}
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return found
+    for name in names:
+        try:
+            found[name] = _content(directory / name)
+        except OSError as error:
+            found[name] = Unreadable(error.strerror or str(error))
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """Raises OSError."""
+    return ("/".join(os.listdir(path)).encode() or EMPTY_DIRECTORY) if path.is_dir() else path.read_bytes()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

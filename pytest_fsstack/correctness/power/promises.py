@@ -1,0 +1,195 @@
+"""What must be there after a power cut, and what must not: an oracle for the operations of a plan.
+
+Promised is what POSIX, the manual pages and the usual practice of Linux let a program rely on, and no more:
+
+- When fsync of a file has returned, the file's bytes and its size are as they were then, or as later writes made them.
+- When fsync of the directory has returned, each name leads to the file that it led to then, or to which a later
+  operation has let it lead; a file's own fsync does not promise its name.
+- rename replaces a name in one step: the name leads to the old file or to the new one, never to none, and the file that
+  was renamed is there by its old name or its new one.
+- A file holds only bytes that were written to it at that place, and zeros where no synced byte is: a write that no
+  fsync has followed may be there, or not, or in part, in whatever order. A file that was never synced may be empty.
+- An empty directory can be listed wherever its name is promised to be there.
+- No name is there that led to nothing at the directory's last fsync and ever since. One that was there before is an
+  older state of the directory, and so what was synced is lost; any other is invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pytest_fsstack.correctness.power.plan import Operation
+from pytest_fsstack.correctness.power.worker import content
+
+
+class Kind(Enum):
+    """How a promise was broken."""
+
+    LOST = "lost"  # it was synced, and is not there, or what it replaced is there again
+    INVENTED = "invented"  # it is there, and never was written
+    UNREADABLE = "unreadable"  # reading it is an error
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One broken promise, in words."""
+
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for the bytes of a file that cannot be read."""
+
+    why: str
+
+
+#: What was found by the name of a directory that can be read and holds nothing.
+EMPTY_DIRECTORY = b"an empty directory"
+
+#: By name.
+Found = Mapping[str, bytes | Unreadable]
+
+
+@dataclass
+class _File:
+    #: Number of the operation, offset, bytes.
+    writes: list[tuple[int, int, bytes]] = field(default_factory=list)
+    syncs: list[int] = field(default_factory=list)
+
+    def at(self, index: int) -> bytes:
+        """Its bytes before the operation of this number."""
+        found = bytearray()
+        for number, offset, data in self.writes:
+            if number < index:
+                found.extend(bytes(max(0, offset + len(data) - len(found))))
+                found[offset : offset + len(data)] = data
+        return bytes(found)
+
+    def synced(self, done: int) -> int:
+        """How many operations came before the end of its last fsync among the first `done`; 0 if there was none."""
+        return max((index + 1 for index in self.syncs if index < done), default=0)
+
+
+class History:
+    """What the operations of a plan do, one after another, to a directory that is empty and synced at first."""
+
+    def __init__(self, seed: int, operations: Sequence[Operation]) -> None:
+        self._operations = operations
+        self._files: list[_File] = []
+        #: The names before each operation, and after the last one, with the number of the file that each leads to.
+        self._names: list[dict[str, int]] = [{}]
+        self._directory_syncs: list[int] = []
+        for index, operation in enumerate(operations):
+            names = dict(self._names[-1])
+            if operation.kind == "write":
+                if operation.name not in names:
+                    names[operation.name] = len(self._files)
+                    self._files.append(_File())
+                data = content(seed, index, operation.length)
+                self._files[names[operation.name]].writes.append((index, operation.offset, data))
+            elif operation.kind == "make directory":
+                # That it can be listed goes with its name.
+                names[operation.name] = len(self._files)
+                self._files.append(_File([(index, 0, EMPTY_DIRECTORY)], [index]))
+            elif operation.kind == "sync":
+                self._files[names[operation.name]].syncs.append(index)
+            elif operation.kind == "sync directory":
+                self._directory_syncs.append(index)
+            elif operation.kind == "rename":
+                names[operation.to] = names.pop(operation.name)
+            elif operation.kind in ("unlink", "remove directory"):
+                del names[operation.name]
+            self._names.append(names)
+
+    def broken(self, found: Found, done: int) -> list[Broken]:
+        """The promises that are broken by what was found after a cut.
+
+        The first `done` operations had returned by then, and the next one may have begun.
+        """
+        begun = min(done + 1, len(self._operations))
+        synced = max((index for index in self._directory_syncs if index < done), default=-1)
+        states = self._names[synced + 1 : begun + 1]
+        broken: list[Broken] = []
+        #: By name, the files that what was found there may be.
+        fits: dict[str, set[int]] = {}
+        for name in sorted({*found, *(name for state in states for name in state)}):
+            allowed = [state.get(name) for state in states]
+            files = dict.fromkeys(file for file in allowed if file is not None)
+            if name not in found:
+                if None not in allowed:
+                    broken.append(Broken(Kind.LOST, f"{name} is gone, which was there since {self._when(synced)}"))
+                continue
+            troubles = {file: list(self._troubles(name, self._files[file], found[name], done, begun)) for file in files}
+            fits[name] = {file for file, trouble in troubles.items() if not trouble}
+            if not fits[name]:
+                misplaced = self._misplaced(name, found[name], synced, begun)
+                least = min(troubles.values(), key=len, default=[])
+                broken += misplaced or least
+        # A file that had a name all the time must be there by one of those that it had.
+        for file in set.intersection(*(set(state.values()) for state in states)):
+            names = sorted({name for state in states for name, other in state.items() if other == file})
+            # What is damaged, and so fits nothing, was told above.
+            there = any(name in found and (file in fits[name] or not fits[name]) for name in names)
+            if len(names) > 1 and not there:
+                broken.append(Broken(Kind.LOST, f"what was renamed is gone: it is neither of {', '.join(names)}"))
+        return broken
+
+    def _misplaced(self, name: str, found: bytes | Unreadable, synced: int, begun: int) -> list[Broken]:
+        """What is wrong with a name if that leads to nothing that it may; empty if its bytes are what is wrong."""
+        former = {state[name] for state in self._names[: synced + 1] if name in state}
+        now = {state[name] for state in self._names[synced + 1 : begun + 1] if name in state}
+        if any(not list(self._troubles(name, self._files[file], found, 0, begun)) for file in former - now):
+            return [Broken(Kind.LOST, f"{name} is again what it was before {self._when(synced)}")]
+        if now:
+            return []
+        if former:
+            return [Broken(Kind.LOST, f"{name} is there, which was gone since {self._when(synced)}")]
+        return [Broken(Kind.INVENTED, f"{name} is there, a name that never was")]
+
+    def _when(self, index: int) -> str:
+        return f"the sync of the directory (operation {index})" if index >= 0 else "the beginning"
+
+    def _troubles(self, name: str, file: _File, found: bytes | Unreadable, done: int, begun: int) -> Iterator[Broken]:
+        """What is wrong with the bytes if that is the file; of each kind the first."""
+        last = file.synced(done)
+        base = file.at(last)
+        when = f"its sync (operation {last - 1})"
+        if isinstance(found, Unreadable):
+            yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({found.why})")
+            if base:
+                yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read")
+            return
+        later = [(offset, data) for index, offset, data in file.writes if last <= index < begun]
+        earlier = [(offset, data) for index, offset, data in file.writes if index < last]
+        largest = max([len(base), *(offset + len(data) for offset, data in later)])
+        lost = invented = ""
+        if len(found) > largest:
+            invented = f"{name} has {len(found)} bytes, and never had more than {largest}"
+        if len(found) < len(base):
+            lost = f"{name} has {len(found)} of the {len(base)} bytes of {when}"
+        meant = base.ljust(len(found), b"\0")
+        for start in range(0, len(found), 512):
+            if found[start : start + 512] == meant[start : start + 512]:
+                continue
+            for place in range(start, min(start + 512, len(found), largest)):
+                value = found[place]
+                if value == meant[place] or _written(later, place, value):
+                    continue
+                if place < len(base):
+                    lost = lost or f"{name}: byte {place} is not as in {when}"
+                if not (place < len(base) and (value == 0 or _written(earlier, place, value))):
+                    invented = invented or f"{name}: byte {place} is one that was never written there"
+            if lost and invented:
+                break
+        if lost:
+            yield Broken(Kind.LOST, lost)
+        if invented:
+            yield Broken(Kind.INVENTED, invented)
+
+
+def _written(writes: Sequence[tuple[int, bytes]], place: int, value: int) -> bool:
+    return any(offset <= place < offset + len(data) and data[place - offset] == value for offset, data in writes)

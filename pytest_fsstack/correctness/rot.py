@@ -1,0 +1,390 @@
+"""Bit rot: one byte after another of what a stack has stored is altered, and each time it is seen who notices.
+
+    rotting = Rotting(fsstack, Shape(large=4, size=1 << 20, small=20))
+    rotting.begin(seed)                         files are written, and it is found out where they lie
+    tally = rotting.flips("contents", 20)       each flip alone: mount, read all, scrub, check, undo
+
+What is altered are the bytes of the device, or, if a layer `stores` what it is given as files of its own (`ext4 |
+gocryptfs`), of these files, and their names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from pytest_fsstack.correctness import medium, seen
+from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image, Unit
+from pytest_fsstack.correctness.seen import Outcome, Seen
+from pytest_fsstack.correctness.seen import Shape as Shape
+from pytest_fsstack.machine import signals
+from pytest_fsstack.measuring.timed import Timed
+from pytest_fsstack.stack.build import BuildError, Built
+from pytest_fsstack.stack.model import Block, Checked, Place
+
+#: What is flipped: bytes of files' contents, or of anything else that the stack has stored.
+Kind = Literal["contents", "metadata"]
+
+#: Units. What is encrypted cannot be found by its contents, but contents lie together as nothing else does.
+_RUN = 16
+#: Bytes at both ends of a device, where layers have what they never write again.
+_ENDS = 1 << 20
+#: Seconds that reading all may take, some small files as it is.
+_PATIENCE = 120.0
+#: What ciphertext's names are made of.
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Units that are much of a kind, in groups of which each is as likely to be drawn, and which of their bytes are."""
+
+    what: str
+    groups: Sequence[Sequence[Unit]]
+    among: Callable[[Unit], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A byte of a unit, and what it is combined with by exclusive or; or a file's name, and what becomes of it."""
+
+    what: str
+    unit: Unit
+    byte: int = 0
+    mask: int = 0
+    renamed: str = ""
+
+    def __str__(self) -> str:
+        if self.renamed:
+            return f"{self.what}: {self.unit.file} renamed to {self.renamed}"
+        return f"{self.what}: byte {self.byte} of {self.unit}, ^ {self.mask:#04x}"
+
+
+@dataclass
+class Tally:
+    """What became of flips."""
+
+    flips: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    #: How many a scrub or a checker reported, and how many bytes were right again after both.
+    checked: int = 0
+    corrected: int = 0
+    #: Whether there is a scrub or a checker.
+    can_check: bool = False
+    #: A line for each flip.
+    stories: list[str] = field(default_factory=list)
+
+    def add(self, flip: Flip, outcome: Outcome, why: str, checked: Iterable[str]) -> None:
+        """Count a flip; `checked` are the layers whose scrub or checker reported something."""
+        self.flips += 1
+        self.outcomes[outcome] += 1
+        layers = sorted(set(checked))
+        self.checked += bool(layers)
+        found = f"; found by a check of {', '.join(layers)}" if layers else ""
+        self.stories.append(f"{flip}: {outcome.value}: {why}{found}")
+
+    @property
+    def wrong(self) -> int:
+        return self.outcomes[Outcome.WRONG]
+
+    def told(self) -> str:
+        """What became of each flip, in lines."""
+        return "\n".join(self.stories)
+
+    def record(self, timed: Timed) -> None:
+        """Add the figures to the sample, and keep the lines."""
+        timed.record("flips", self.flips, better="higher")
+        timed.record("reported", self.outcomes[Outcome.REPORTED], better="higher")
+        timed.record("wrong", self.wrong)
+        timed.record("missing", self.outcomes[Outcome.MISSING])
+        timed.record("unnoticed", self.outcomes[Outcome.UNNOTICED])
+        if self.can_check:
+            timed.record("checked", self.checked, better="higher")
+        timed.record("corrected", self.corrected, better="higher")
+        timed.keep("flips", self.stories)
+
+
+class Rotting:
+    """A stack whose bytes are flipped."""
+
+    def __init__(self, stack: Built, shape: Shape) -> None:
+        self.stack, self.shape = stack, shape
+        #: The lowest layer that stores files of its own; None if all is stored by what the stack stands on.
+        storing = next((layer for layer in stack.stack.layers if layer.stores), None)
+        self._layer = storing.name if storing else None
+        self._stores = storing.stores if storing else ""
+        self._seed: int | None = None
+        self._strata: dict[Kind, list[Stratum]] = {}
+        self._image = Image()
+        self._written = Seen()
+        #: The layers whose checker, or scrub, finds nothing before the first flip.
+        self._checkers: set[str] = set()
+        self._scrubs: set[str] = set()
+        #: The last flip, until it is undone.
+        self._last: tuple[Flip, Tally] | None = None
+
+    # -- before the first flip -----------------------------------------------------------------------------------------
+
+    def begin(self, seed: int) -> None:
+        """Write files and find out where they lie, once. Raises what `Built.taken_down` does, `AssertionError`."""
+        if self._seed is not None:
+            return
+        stack, shape = self.stack, self.shape
+        if not stack.path.is_dir():
+            raise AssertionError(f"{stack.spec}: nothing of its files was found that could be flipped")
+        with stack.taken_down(self._layer) as place:
+            empty = medium.read(place)
+        # A device may hold what another stack was given: of the same files, it would be taken for this one's.
+        contents = f"{seed} {stack.spec}"
+        seen.plant(stack.path, shape, contents)
+        stack.sync()
+        with stack.taken_down(self._layer) as place:
+            before = medium.read(place)
+        if not find_sectors(before.since(empty), sectors(shape, contents).whole):
+            contents += " again"
+            seen.overwrite(stack.path, shape, contents)
+            stack.sync()
+        sound = stack.fsck()
+        self._checkers = {name for name, checked in sound.items() if checked.clean}
+        if self._layer is not None:
+            above = [layer.name for layer in stack.stack.layers]
+            self._checkers &= set(above[above.index(self._layer) :])
+        self._written = self._look()
+        self._check_written(contents)
+        self._scrubs = {name for name, checked in stack.scrub().items() if checked.clean}
+        with stack.taken_down(self._layer) as place:
+            self._image = medium.read(place)
+        known = sectors(shape, contents)
+        if isinstance(place, Block):
+            self._strata = strata_of_device(empty, before, self._image, known, _size(place))
+        else:
+            self._strata = strata_of_files(empty, before, self._image, self._stores)
+        for kind, strata in self._strata.items():
+            if not strata:
+                where = f" in {self._layer}'s directory {self._stores!r} (Layer.stores)" if self._layer else ""
+                raise AssertionError(f"{stack.spec}: nothing of its {kind} was found{where} that could be flipped")
+        self._seed = seed
+
+    def _check_written(self, seed: str) -> None:
+        for name, content in list(seen.files(self.shape, seed).items())[: self.shape.large]:
+            entry = self._written.entries.get(name)
+            if entry is None or entry.contents != seen.digest_of(content):
+                raise AssertionError(f"{self.stack.spec}: before any flip, {name} is not as it was written")
+
+    # -- flips ---------------------------------------------------------------------------------------------------------
+
+    def flips(self, kind: Kind, count: int) -> Tally:
+        """Flip so many bytes, each alone. Raises `BuildError` where the stack does not open even with all undone."""
+        draw, tally = random.Random(f"{self._seed} {kind}"), Tally(can_check=bool(self._scrubs | self._checkers))
+        strata = draw.sample(self._strata[kind], len(self._strata[kind]))
+        for number in range(count):
+            flip = drawn(draw, strata[number % len(strata)], self._image)
+            outcome, why = self._flip(flip, tally)
+            tally.add(flip, outcome, why, self._found())
+        with self.stack.taken_down(self._layer) as place:
+            self._undo(place)
+        outcome, why = seen.judge(self._written.entries, self._look())
+        if outcome is not Outcome.UNNOTICED:
+            raise AssertionError(f"{self.stack.spec}: with all flips undone, it is not as it was written: {why}")
+        return tally
+
+    def _flip(self, flip: Flip, tally: Tally) -> tuple[Outcome, str]:
+        flipped = False
+        try:
+            with self.stack.taken_down(self._layer) as place:
+                self._undo(place)
+                self._last = flip, tally
+                apply(place, flip, self._image)
+                flipped = True
+        except BuildError as error:
+            if not flipped:
+                raise
+            # Without the stack and the device.
+            return Outcome.REPORTED, f"layer {str(error).partition(': layer ')[2]}".partition("\n")[0]
+        try:
+            return seen.judge(self._written.entries, self._look())
+        except TimeoutError as error:
+            return Outcome.REPORTED, str(error)
+
+    def _found(self) -> list[str]:
+        """The layers whose scrub, of a stack that is open, or whose checker reports something."""
+        wrong: list[str] = []
+        found: dict[str, Checked] = {}
+        if self._scrubs and self.stack.is_open:
+            try:
+                found = self.stack.scrub()
+            except BuildError as error:
+                wrong.append(str(error))
+            wrong += [name for name, checked in found.items() if name in self._scrubs and not checked.clean]
+        if self._checkers:
+            try:
+                found = self.stack.fsck()
+            except BuildError as error:
+                found = error.checked
+            wrong += [name for name, checked in found.items() if name in self._checkers and not checked.clean]
+        return wrong
+
+    def _undo(self, place: Place) -> None:
+        """Put back what was flipped, and whatever came of it."""
+        flip, tally = self._last or (None, None)
+        if flip and flip.renamed and (place.path / flip.renamed).exists():
+            (place.path / flip.renamed).rename(place.path / flip.unit.file)
+        now = medium.restore(place, self._image)
+        if flip and tally and not flip.renamed:
+            healed = now.units.get(flip.unit, bytes(UNIT))[flip.byte : flip.byte + 1]
+            tally.corrected += healed == self._image.units[flip.unit][flip.byte : flip.byte + 1]
+        self._last = None
+
+    def _look(self) -> Seen:
+        most = 4 * (self.shape.large + self.shape.small) + 1000
+        with signals.limited("reading all files", _PATIENCE):
+            return seen.look(self.stack.path, most=most, longest=self.shape.size + 4096)
+
+
+def _size(place: Block) -> int:
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_END)
+    finally:
+        os.close(descriptor)
+
+
+# -- where to flip -----------------------------------------------------------------------------------------------------
+
+
+class Sectors(NamedTuple):
+    """The contents of files, sector by sector: those that they fill, and their last ones, filled up with zeros."""
+
+    whole: set[bytes]
+    last: set[bytes]
+
+
+def sectors(shape: Shape, seed: int | str) -> Sectors:
+    """Of all files of a shape."""
+    whole, last = set(), set()
+    for content in seen.files(shape, seed).values():
+        end = len(content) // SECTOR * SECTOR
+        whole |= {content[start : start + SECTOR] for start in range(0, end, SECTOR)}
+        last.add(content[end:].ljust(SECTOR, b"\0"))
+    return Sectors(whole, last - {bytes(SECTOR)})
+
+
+def find_sectors(units: Mapping[Unit, bytes], known: set[bytes]) -> dict[Unit, list[int]]:
+    """The units of a device that hold known sectors, and where in the unit these begin; every copy is found."""
+    found: dict[Unit, list[int]] = {}
+    for unit, content in units.items():
+        starts = [start for start in range(0, len(content), SECTOR) if content[start : start + SECTOR] in known]
+        if starts and not unit.file:
+            found[unit] = starts
+    return found
+
+
+def strata_of_device(empty: Image, before: Image, now: Image, known: Sectors, size: int) -> dict[Kind, list[Stratum]]:
+    """Where a device's bytes are flipped, given how it was without files, with them, and perhaps with others over them.
+
+    Contents are found by themselves; encrypted ones, as what lies together and was changed by writing others over them.
+    All else that writing the files has changed is metadata, as is what else is not zero at the two ends of the device.
+    """
+    written = now.since(empty)
+    found = find_sectors(written, known.whole)
+    together = medium.runs(now.since(before)) if not found else []
+    whole = [unit for run in together if len(run) >= _RUN for unit in run]
+    own = found.keys() | find_sectors(written, known.last).keys() | set(whole)
+    changed = sorted(written.keys() - own)
+    ends = [unit for unit in now.units if unit.offset < _ENDS or unit.offset >= size - _ENDS]
+    fixed = sorted(set(ends) - own - set(changed))
+
+    def in_sectors(unit: Unit) -> Sequence[int]:
+        return [start + byte for start in found[unit] for byte in range(SECTOR)]
+
+    return {
+        "contents": _filled(
+            Stratum("contents", [sorted(found)], in_sectors), Stratum("contents", [whole], lambda unit: range(UNIT))
+        ),
+        "metadata": _filled(
+            # A journal is much of it, and little of it is ever read.
+            Stratum("metadata", medium.runs(changed), _not_zero(now)),
+            Stratum("an end of the device", medium.runs(fixed), _not_zero(now)),
+        ),
+    }
+
+
+def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -> dict[Kind, list[Stratum]]:
+    """Return where bytes of files are flipped, of those in the directory `stores` or of all.
+
+    What writing other contents has changed is contents. Not so the first unit of each of these files, which may begin
+    with a header: up to what has changed, it is metadata. So are the files that were there before any, all other files,
+    and all names.
+    """
+    inside = {name for name in medium.names(now) if not stores or name.startswith(f"{stores}/")}
+    changed = {unit for unit in now.since(before) if unit.file in inside}
+    whole = sorted(unit for unit in changed if unit.offset)
+    files = {unit.file for unit in whole}
+    first = {unit.file for unit in empty.units}
+    headers = [unit for unit in now.units if unit.file in files and not unit.offset]
+    rest = sorted(unit for unit in now.units if unit.file in inside - files and now.units[unit])
+
+    def kept(unit: Unit) -> Sequence[int]:
+        content = now.units[unit]
+        return [byte for byte in range(head(before.units.get(unit, b""), content)) if content[byte]] or [0]
+
+    return {
+        "contents": _filled(Stratum("contents", [whole], lambda unit: range(len(now.units[unit])))),
+        "metadata": _filled(
+            Stratum("header", [[unit] for unit in sorted(headers)], kept),
+            Stratum("first file", medium.runs(unit for unit in rest if unit.file in first), _not_zero(now)),
+            Stratum("other file", medium.runs(unit for unit in rest if unit.file not in first), _not_zero(now)),
+            Stratum("name", [[Unit(name, -1)] for name in sorted(inside)], lambda unit: [-1]),
+        ),
+    }
+
+
+def head(before: bytes, now: bytes) -> int:
+    """Up to which byte two texts are the same; a single byte of other contents may be so by chance, two hardly are."""
+    differ = [one != other for one, other in zip(before, now)]
+    return next((byte for byte, pair in enumerate(itertools.pairwise(differ)) if all(pair)), len(differ))
+
+
+def _filled(*strata: Stratum) -> list[Stratum]:
+    return [stratum for stratum in strata if any(stratum.groups)]
+
+
+def _not_zero(image: Image) -> Callable[[Unit], Sequence[int]]:
+    """Bytes that hold something: much of a filesystem's structures is reserved."""
+    return lambda unit: [number for number, byte in enumerate(image.units[unit]) if byte] or [0]
+
+
+def drawn(draw: random.Random, stratum: Stratum, image: Image) -> Flip:
+    """A flip in a stratum: each group as likely as any other, each unit of it, and each byte that may be flipped."""
+    unit = draw.choice(draw.choice(stratum.groups))
+    if unit.offset < 0:
+        return Flip(stratum.what, unit, renamed=misnamed(draw, unit.file, image.times.keys()))
+    return Flip(stratum.what, unit, draw.choice(stratum.among(unit)), draw.randrange(1, 256))
+
+
+def misnamed(draw: random.Random, name: str, taken: Iterable[str]) -> str:
+    """A path that differs from `name` in one letter of its last part, and is not taken."""
+    parent, _, last = name.rpartition("/")
+    others = set(taken)
+    while True:
+        number = draw.randrange(len(last))
+        other = last[:number] + draw.choice(_LETTERS) + last[number + 1 :]
+        path = f"{parent}/{other}" if parent else other
+        if path not in others:
+            return path
+
+
+def apply(place: Place, flip: Flip, image: Image) -> None:
+    """Flip. Of files, the times stay as they were. Raises OSError."""
+    if flip.renamed:
+        (place.path / flip.unit.file).rename(place.path / flip.renamed)
+        medium.put(place, {}, image.times)
+        return
+    content = bytearray(image.units[flip.unit])
+    content[flip.byte] ^= flip.mask
+    medium.put(place, {flip.unit: bytes(content)}, image.times)

@@ -1,0 +1,1 @@
+"""Runs compared with earlier ones: history, gates, trends."""

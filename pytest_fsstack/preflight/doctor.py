@@ -1,0 +1,303 @@
+"""What `--fsstack-doctor` does: see what this machine can build.
+
+The doctor looks at what is selected, as pytest selects it: the stacks of the collected tests, and the workloads that
+their code names. Without a selection it looks at everything.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.machine import blockdev, needs
+from pytest_fsstack.machine.needs import Lack, LackKind, Need
+
+if TYPE_CHECKING:
+    from pytest_fsstack.kernels.controller import Plan
+    from pytest_fsstack.kernels.images import Kernel
+    from pytest_fsstack.session.state import Session
+    from pytest_fsstack.stack.model import Device
+
+
+@dataclass(frozen=True)
+class Part:
+    """A device, layer or workload, and what it needs."""
+
+    kind: str
+    name: str
+    needs: Sequence[Need]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A kernel, and what a part lacks on it. Where nobody could ask, `problem` says why."""
+
+    kernel: str
+    lacks: Callable[[Part], Sequence[Lack]]
+    problem: str = ""
+    here: bool = False
+
+    @property
+    def title(self) -> str:
+        return "runs here" if self.here else self.kernel
+
+    def cell(self, part: Part) -> str:
+        if part.kind == _GUESTS and not self.here:
+            return ""
+        return "?" if self.problem else "no" if self.lacks(part) else "yes"
+
+
+#: What booting a guest needs, which is nobody's question in a guest.
+_GUESTS = "kernels"
+
+
+class Doctor:
+    """Takes the place of running the tests, once they are collected."""
+
+    def __init__(self, config: pytest.Config, session: Session) -> None:
+        self.config, self.session = config, session
+        # What pytest says of a session without tests is of no use here.
+        config.option.verbose = -2
+        self._exit_code = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._exit_code = doctor(self.config, self.session, session.items)
+        return True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = self._exit_code
+
+
+def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> int:
+    """Print what of the selection runs here, what is missing, and how to get it; with ``=install``, get it.
+
+    ``=all`` and ``=install-all`` do so for everything that there is. The exit code is 0 if all that is selected can
+    run, or if nothing is selected. With kernels given, it must run on each of them, and each is asked in a guest.
+    Raises `pytest.UsageError` for mistakes in options.
+    """
+    from pytest_fsstack.kernels import probe
+
+    devices = [_device(device) for device in session.settings.devices]
+    parts, selected = _parts(config, session, devices), _selected(config, session, items, devices)
+    if probe.probed():
+        asked = {(part.kind, part.name): part for part in [*parts, *selected]}.values()
+        print(probe.answer_text((part.kind, part.name, needs.lacking(part.needs)) for part in asked))
+        return 0
+    wish = options.value(config, "doctor")
+    shown = parts if wish in ("all", "install-all") or not selected else selected
+    plan = _plan(config)
+    if plan and any(kernel.in_vm for kernel in plan.kernels):
+        from pytest_fsstack.kernels.vm import NEEDS
+
+        shown = [*shown, Part(_GUESTS, "in a VM", NEEDS)]
+    # A guest has the tools of this machine, and may have what its kernel lacks: all is for any kernel.
+    elsewhere = plan is not None or wish in ("all", "install-all")
+    packages = _packages(shown, elsewhere=elsewhere)
+    if wish in ("install", "install-all") and packages:
+        if not selected and wish == "install":
+            raise pytest.UsageError(
+                "--fsstack-doctor=install: no stacks are selected; name tests or --fsstack-stacks, or write install-all"
+            )
+        if os.geteuid() != 0:
+            print("installing needs root: run pytest with sudo")
+            return 1
+        _install(packages)
+        packages = _packages(shown, elsewhere=elsewhere)
+    here = Column("the running kernel", lambda part: needs.lacking(part.needs), here=True)
+    guests = [_ask(config, plan, kernel) for kernel in plan.kernels if kernel.in_vm] if plan else []
+    _show(shown, [here, *guests])
+    if packages:
+        print(f"\nto install what packages can give: {needs.install_command(packages)}")
+    # The kernel of this machine counts if it is one of those that were given.
+    given = [*([here] if plan is None or len(guests) < len(plan.kernels) else []), *guests]
+    if not selected:
+        studies = ", ".join(options.STUDIES)
+        print(f"\nno stacks are selected; name tests, --fsstack-stacks, or a study by --fsstack-study: {studies}")
+        return int(any(column.problem for column in given))
+    return _conclude(selected, given)
+
+
+def _plan(config: pytest.Config) -> Plan | None:
+    """What to boot, where kernels are given."""
+    if not options.value(config, "kernel"):
+        return None
+    from pytest_fsstack.kernels.controller import plan_of
+
+    return plan_of(config)
+
+
+def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
+    """Boot a guest and ask it."""
+    from pytest_fsstack.kernels import probe, vm
+
+    def unknown(problem: str) -> Column:
+        return Column(kernel.name, lambda part: [], problem)
+
+    here = Path.cwd()
+    if reason := vm.why_no_guest(here):
+        return unknown(reason)
+    print(f"asking a guest of {kernel.name} ...", flush=True)
+    machine = vm.Machine(kernel, here, plan.memory, plan.cpus, vm.accelerate(plan.accelerator, kernel))
+    arguments = [str(word) for word in config.invocation_params.args]
+    try:
+        answer = probe.ask(machine, arguments, disk_size=plan.disk_size, boot_seconds=plan.boot_seconds)
+    except probe.ProbeError as error:
+        return unknown(str(error))
+
+    def lacks(part: Part) -> Sequence[Lack]:
+        # A guest has a disk of its own, which takes the place of a loop device.
+        name = blockdev.GUEST_DISK if (part.kind, part.name) == ("device", "loop") else part.name
+        return answer.get((part.kind, name), [Lack(LackKind.OTHER, "is not known there", "see what pytest says there")])
+
+    return Column(kernel.name, lacks)
+
+
+@dataclass(frozen=True)
+class _Accepted:
+    """The need for a device that the session does not refuse."""
+
+    lack: Lack | None
+
+    def missing(self) -> Lack | None:
+        return self.lack
+
+
+def _device(device: Device) -> Part:
+    from pytest_fsstack.kernels import probe
+    from pytest_fsstack.layers.devices import DiskDevice
+
+    requirements = device.needs()
+    # The disk of a guest is blank; without root or a tool, the session does not come to look at a device.
+    looked_at = not probe.probed() and not needs.lacking(requirements)
+    if looked_at and isinstance(device, DiskDevice) and (refused := device.refusal()):
+        what, _, remedy = refused.reason.partition("; ")
+        requirements.append(_Accepted(Lack(LackKind.OTHER, f"is refused: {what}", remedy or "name another device")))
+    return Part("device", device.spec, requirements)
+
+
+def _parts(config: pytest.Config, session: Session, devices: Iterable[Part]) -> list[Part]:
+    return [
+        *devices,
+        *(Part("layer", name, layer().needs()) for name, layer in session.settings.known.items()),
+        *_workloads(config),
+    ]
+
+
+def _workloads(config: pytest.Config) -> list[Part]:
+    from pytest_fsstack.workloads import needs_of
+
+    known = {name: function for each in config.hook.pytest_fsstack_workloads() for name, function in each.items()}
+    return [Part("workload", name, needs_of(function)) for name, function in known.items()]
+
+
+def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:
+    from tabulate import tabulate
+
+    rows: list[list[str]] = []
+    for part in parts:
+        reasons = [
+            (f"{lack.what} (on {kernels})" if kernels else lack.what, lack.remedy)
+            for lack, kernels in _reasons(part, columns)
+        ]
+        rows.append([part.kind, part.name, *(column.cell(part) for column in columns), *(reasons or [("", "")])[0]])
+        rows += [["", "", *("" for _ in columns), *reason] for reason in reasons[1:]]
+    titles = ["", "name", *(column.title for column in columns), "missing", "how to get it"]
+    print(tabulate(rows, titles, disable_numparse=True), flush=True)
+    for column in columns:
+        if column.problem:
+            print(f"\nnobody knows what runs on {column.title}: {column.problem}", flush=True)
+
+
+def _reasons(part: Part, columns: Sequence[Column]) -> Iterator[tuple[Lack, str]]:
+    """What a part lacks, each once, with the kernels that it is about if it is not about all."""
+    asked = [column for column in columns if column.cell(part) in ("yes", "no")]
+    for lack in dict.fromkeys(lack for column in asked for lack in column.lacks(part)):
+        about = [column.kernel for column in asked if lack in column.lacks(part)]
+        # What a kernel lacks names the kernel.
+        known = len(about) == len(asked) or lack.kind is LackKind.KERNEL
+        yield lack, "" if known else ", ".join(about)
+
+
+def _packages(parts: Iterable[Part], *, elsewhere: bool) -> list[str]:
+    """The packages that would help: not those of a part that this kernel cannot run, unless another one is asked."""
+    found: set[str] = set()
+    for part in parts:
+        lacks = needs.lacking(part.needs)
+        if elsewhere or not any(lack.kind is LackKind.KERNEL for lack in lacks):
+            found.update(lack.package for lack in lacks if lack.package)
+    return sorted(found)
+
+
+def _install(packages: Sequence[str]) -> None:
+    """Run the package manager; its output is the user's. What it cannot get does not keep the rest from being got."""
+    manager = needs.package_manager()
+    if manager == "apt":
+        # Without its lists, as in a fresh container, apt knows no package.
+        _run(["apt-get", "update"])
+    install = needs.INSTALL[manager]
+    if not _run([*install, *packages]) and len(packages) > 1:
+        for package in packages:
+            _run([*install, package])
+    print(flush=True)
+
+
+def _run(command: Sequence[str]) -> bool:
+    print(f"\n$ {shlex.join(command)}", flush=True)
+    try:
+        done = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}")
+        return False
+    if done.returncode:
+        print(f"it failed with exit code {done.returncode}")
+    return done.returncode == 0
+
+
+def _selected(
+    config: pytest.Config, session: Session, items: Sequence[pytest.Item], devices: Iterable[Part]
+) -> list[Part]:
+    """The stacks of the selected tests, or else those of the options; their devices; the workloads of the tests."""
+    from pytest_fsstack.rounds.chains import parameter_of
+
+    parameters = [parameter for item in items if (parameter := parameter_of(item))]
+    stacks = [parameter.stack for parameter in parameters] or list(session.settings.stacks)
+    if not stacks:
+        return []
+    # A stack's own options may need more, or less, than its layers do by default.
+    chosen = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
+    words = {word for item in items if parameter_of(item) for word in _words(item)}
+    return [*devices, *chosen.values(), *(part for part in _workloads(config) if part.name in words)]
+
+
+def _words(item: pytest.Item) -> Iterable[str]:
+    """The names that the code of a test uses."""
+    return tuple(getattr(getattr(item, "function", None), "__code__", _words.__code__).co_names)
+
+
+def _conclude(selected: Sequence[Part], given: Sequence[Column]) -> int:
+    lacking = [
+        (part.name, list(dict.fromkeys(map(str, lacks))))
+        for part in selected
+        if (lacks := [lack for column in given if column.cell(part) == "no" for lack in column.lacks(part)])
+    ]
+    what = f"the selected stacks ({', '.join(part.name for part in selected if part.kind == 'stack')})"
+    where = "" if all(column.here for column in given) else f" on {', '.join(column.kernel for column in given)}"
+    if not lacking and not any(column.problem for column in given):
+        print(f"\nall requirements of {what} are met{where}")
+        return 0
+    if lacking:
+        print(f"\nnot all requirements of {what} are met{where}:")
+        for name, reasons in lacking:
+            print(f"  {name}: {'; '.join(reasons)}")
+    return 1

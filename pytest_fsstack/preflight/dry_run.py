@@ -1,0 +1,224 @@
+"""What `--fsstack-dry-run` does: show what the session would run, and how long that takes. It runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.judging.duration import seconds_of_run
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
+from pytest_fsstack.machine import identity
+from pytest_fsstack.machine.needs import missing
+from pytest_fsstack.over_time import history
+from pytest_fsstack.over_time.plugin import earlier_runs
+from pytest_fsstack.preflight.explain import explained
+from pytest_fsstack.rounds.chains import Chain, parameter_of
+from pytest_fsstack.session.ending import runs_once
+from pytest_fsstack.stack.model import Device
+from pytest_fsstack.units import first_names, format_size
+
+if TYPE_CHECKING:
+    from pytest_fsstack.session.state import Session
+
+
+class DryRun:
+    """Takes the place of running the tests, once they are collected. Raises `pytest.UsageError`."""
+
+    def __init__(self, config: pytest.Config, session: Session) -> None:
+        self._config, self._session = config, session
+        self._earlier = _earlier(config)
+        # pytest-xdist would collect in workers, which cannot show anything.
+        for name, value in ("numprocesses", None), ("dist", "no"), ("tx", []):
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for line in described(self._config, self._session, session.items, self._earlier):
+            print(line)
+        return True
+
+
+def described(
+    config: pytest.Config, session: Session, items: list[pytest.Item], earlier: list[Results]
+) -> Iterator[str]:
+    """The lines for a selection. The commands of a stack are shown where it is met first."""
+    chains = list(dict.fromkeys(session.chains.values()))
+    yield "fsstack: dry run: nothing is built, measured or written"
+    kernels = _Kernels(tuple(options.value(config, "kernel")), options.boots(config))
+    shown: dict[tuple[Device, str], str] = {}
+    for chain in chains:
+        plan = _Plan.of(config, session, chain)
+        yield f"\n{chain.id} on {chain.device.spec}"
+        yield f"  device: {_device(chain.device)}"
+        yield f"  steps: {', '.join(chain.steps)}"
+        yield f"  stacks: {', '.join(_name(chain, stack) for stack in plan.most)}"
+        yield f"  rounds: {plan.rounds}"
+        if settle := session.settings.settle.describe():
+            yield f"  between two stacks: {settle}"
+        yield from (f"  {line}" for line in kernels.lines(plan))
+        yield from (f"  missing here: {line}" for line in _missing(chain, plan.most))
+        yield f"  time: {_time(session, chain, plan, earlier, kernels)}"
+        for stack in plan.most:
+            parameter = chain.stacks[stack]
+            key = (chain.device, str(parameter.stack))
+            if key in shown:
+                yield f"\n  {_name(chain, stack)}: the commands are those of {shown[key]}"
+                continue
+            shown[key] = f"{stack} in {chain.id}"
+            found = explained(parameter.stack, chain.device)
+            yield f"\n  {_name(chain, stack)}:"
+            yield from (f"    {line}".rstrip() for line in found.lines)
+            if found.problem:
+                yield f"    the rest cannot be shown: {found.problem}"
+    others = len(items) - len(session.chains)
+    if others:
+        yield f"\n{others} other selected test{'' if others == 1 else 's'} would run as ever"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How often each stack of a chain runs at least and at most, in the order of the chain; and that in words."""
+
+    rounds: str
+    least: dict[str, int]
+    most: dict[str, int]
+    #: Rounds at least and at most, of all stacks.
+    shortest: int
+    longest: int
+
+    @classmethod
+    def of(cls, config: pytest.Config, session: Session, chain: Chain) -> _Plan:
+        settings, stacks = session.settings, [name for name in chain.stacks if chain.needed(name)]
+        if not chain.timed:
+            return cls._fixed(stacks, 1, "none: nothing is measured, and each stack is built as pytest runs the tests")
+        if runs_once(config):
+            return cls._fixed(stacks, 1, "1, because of --benchmark-disable")
+        first, last = settings.looks.rounds[0], settings.looks.most
+        again = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
+        again += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""
+        budgets = {
+            stack: [
+                budget
+                for item in chain.selected
+                if (parameter := parameter_of(item)) and parameter.id == stack
+                for budget in session.budgets.of(item, stack, stack == chain.baseline)
+            ]
+            for stack in stacks
+        }
+        # Verdicts between kernels are on all stacks.
+        between = options.value(config, "kernel") and options.value(config, "max-regression") is not None
+        judged = {stack: bool(between or budgets[stack]) for stack in stacks}
+        most = {stack: last if judged[stack] else first for stack in stacks}
+        if again:
+            confirmed = last if session.budgets.confirmed > 1 else 0
+            for stack in stacks:
+                if any(budget.overhead is not None for budget in budgets[stack]):
+                    most[stack] += confirmed
+        # These run for as long as any other stack does.
+        for stack in {chain.baseline, chain.control} & most.keys():
+            most[stack] = max(most.values())
+        if settings.discard_rounds:
+            most = {stack: rounds + last for stack, rounds in most.items()}
+        shown = str(first) if first == last else f"{first} to {last}, judged after every eighth"
+        if first != last and not any(judged.values()):
+            shown = f"{first}, because there are no budgets to decide"
+        return cls(shown + again, dict.fromkeys(stacks, first), most, first, max(most.values(), default=0))
+
+    @classmethod
+    def _fixed(cls, stacks: Iterable[str], rounds: int, text: str) -> _Plan:
+        runs = dict.fromkeys(stacks, rounds)
+        return cls(text, runs, runs, rounds, rounds)
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """The kernels that are named, as they are named: to look into a package would mean to unpack it."""
+
+    names: tuple[str, ...]
+    boots: int
+
+    @property
+    def turns(self) -> int:
+        """In each round."""
+        return max(1, len(self.names) * self.boots)
+
+    def lines(self, plan: _Plan) -> Iterator[str]:
+        if not self.names:
+            return
+        boots = f"{self.boots} boots each" if self.boots > 1 else "1 boot each"
+        first, *others = self.names
+        yield f"kernels: {', '.join([f'{first} (baseline)', *others])}; {boots}"
+        turns = _range(plan.shortest, plan.longest, self.turns)
+        yield f"turns: {self.turns} in each round, one at a time: {turns} in all"
+
+
+def _range(least: int, most: int, times: int = 1) -> str:
+    return str(least * times) if least == most else f"{least * times} to {most * times}"
+
+
+def _name(chain: Chain, stack: str) -> str:
+    roles = {chain.baseline: " (baseline)", chain.control: " (the baseline again)"}
+    return stack + roles.get(stack, "")
+
+
+def _device(device: Device) -> str:
+    if isinstance(device, LoopDevice | RamDevice):
+        return f"{device.spec}, {format_size(device.size)}, made anew for each stack"
+    if not isinstance(device, DiskDevice):
+        return device.spec
+    if refused := device.refusal():
+        return f"refused as it is now: {refused}"
+    return f"{device.spec}, WHICH WOULD BE OVERWRITTEN"
+
+
+def _missing(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
+    """Each reason once, with the stacks that it keeps from running."""
+    reasons: dict[str, list[str]] = {}
+    for stack in stacks:
+        for reason in missing([*chain.device.needs(), *chain.stacks[stack].stack.needs()]):
+            reasons.setdefault(reason, []).append(stack)
+    for reason, kept in reasons.items():
+        yield f"{reason} ({first_names(kept)})"
+
+
+def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], kernels: _Kernels) -> str:
+    runs = f"{_range(sum(plan.least.values()), sum(plan.most.values()), kernels.turns)} runs of stacks"
+    if kernels.names:
+        return f"not known, because each kernel has its own speed; {runs}, and the boots"
+    seconds = {
+        stack: seconds_of_run(earlier, chain.id, chain.device.spec, chain.steps, stack, scale=session.settings.scale)
+        for stack in plan.most
+    }
+    unknown = [stack for stack, found in seconds.items() if found is None]
+    if unknown:
+        hint = "" if earlier else "; --fsstack-history or --fsstack-compare names earlier runs"
+        return f"not known, because there is no earlier run of {first_names(unknown)}; {runs}{hint}"
+    least, most = (
+        timedelta(seconds=round(sum(each[stack] * (found or 0.0) for stack, found in seconds.items())))
+        for each in (plan.least, plan.most)
+    )
+    shown = f"about {least}" if least == most else f"about {least}, at most about {most}"
+    return f"{shown}, as in the last run of these stacks; {runs}"
+
+
+def _earlier(config: pytest.Config) -> list[Results]:
+    """The runs that the command line names, the latest last. Raises `pytest.UsageError`."""
+    found: list[Results] = []
+    if directory := options.value(config, "history"):
+        path = history.file_of(directory, identity.machine_id())
+        with options.blaming_option(config, "history"):
+            try:
+                found += history.read(path).runs if path.exists() else []
+            except OSError as error:
+                raise ValueError(f"{path}: {error.strerror}") from None
+    with options.blaming_option(config, "compare"):
+        for source in options.value(config, "compare"):
+            found += earlier_runs(source).values()
+    return sorted(found, key=lambda each: each.start)

@@ -1,0 +1,1 @@
+"""The round loop: chains, their protocol, budgets and progress."""

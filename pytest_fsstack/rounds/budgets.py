@@ -1,0 +1,148 @@
+"""The budgets of the tests that were collected: which hold for what, and whether each has something to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack import options
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.budget import Budget, Rule
+    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.options.settings import Settings
+    from pytest_fsstack.rounds.chains import Chain
+    from pytest_fsstack.rounds.marks import Mistakes
+
+
+class Budgets:
+    """Those of markers, the command line and the ini; `check` finds how many there are."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        self._doubted: set[str] = set()
+        #: How many the selected tests have that are to be judged; those of workers are told by `add`.
+        self.count = 0
+        self._told: int | None = None
+        self._overheads = self._measured_tests = 0
+
+    def of(self, item: pytest.Item, stack: str, is_baseline: bool) -> list[Budget]:
+        """The budgets of a test on a stack; the baseline has absolute limits only."""
+        from pytest_fsstack.judging.budget import applying
+
+        # pytest gives the closest one first, and here the last one wins.
+        marks = reversed(list(item.iter_markers("fsstack_budget")))
+        marked = [rule for mark in marks for rule in _rules_of(mark)]
+        found = applying(marked, self._settings.budgets, stack)
+        return [budget for budget in found if not is_baseline or budget.limit is not None]
+
+    def check_marks(self, item: pytest.Item, mistakes: Mistakes) -> None:
+        from pytest_fsstack.judging.budget import doubts
+
+        for mark in item.iter_markers("fsstack_budget"):
+            try:
+                _rules_of(mark)
+            except (ValueError, TypeError) as error:
+                mistakes.add(f"fsstack_budget: {error}", item)
+                continue
+            for doubt in doubts(*mark.args, **mark.kwargs):
+                if doubt not in self._doubted:
+                    self._doubted.add(doubt)
+                    item.warn(pytest.PytestWarning(f"fsstack_budget: {doubt}"))
+
+    def check(self, chains: Mapping[pytest.Item, Chain], mistakes: Mistakes) -> None:
+        """Refuse budgets for stacks that there are not; a gate would be open without anybody noticing.
+
+        Raises `pytest.UsageError` for what the command line says.
+        """
+        from pytest_fsstack.judging.budget import BudgetError, parse, unmatched
+        from pytest_fsstack.rounds.chains import parameter_of, step_of
+
+        different = list(dict.fromkeys(chains.values()))
+        try:
+            for chain in different:
+                for item in () if self._settings.stacks_replace else chain.examples():
+                    for mark in item.iter_markers("fsstack_budget"):
+                        if problem := unmatched(_rules_of(mark), _judged(chain)):
+                            mistakes.add(f"fsstack_budget: {problem}", item)
+        except (BudgetError, TypeError):
+            return  # said already, by `check_marks`
+        stacks = dict.fromkeys(stack for chain in different for stack in _judged(chain))
+        typed = [parse(text) for text in self._config.getoption("fsstack_budget") or []]
+        if chains and (problem := unmatched(typed, stacks)):
+            raise pytest.UsageError(f"--fsstack-budget: {problem}")
+        for item, chain in chains.items():
+            if chain.timed and (parameter := parameter_of(item)):
+                budgets = self.of(item, parameter.id, parameter.id == chain.baseline)
+                overheads = sum(budget.overhead is not None for budget in budgets)
+                self.count += len(budgets)
+                self._overheads += overheads
+                self._measured_tests += 1
+                assert isinstance(item, pytest.Function)
+                if overheads and chain.baseline not in chain.items[step_of(item, parameter)]:
+                    mistakes.add(f"it has a budget over the baseline {chain.baseline}, which was not collected", item)
+
+    def check_ini(self, stacks: Iterable[str]) -> None:
+        """Refuse a budget of the ini for a stack that no test of the project has. Raises `pytest.UsageError`.
+
+        An ini holds for other sessions too. So all `stacks` count that were collected, and every layer; and a session
+        that collects only a part of the project, or has other stacks, cannot tell.
+        """
+        from pytest_fsstack.judging.budget import parse, unmatched
+
+        source = options.in_ini(self._config, "budget")
+        if source is None or self._settings.stacks_replace or not _collected_all(self._config):
+            return
+        with options.blaming(source.where):
+            if problem := unmatched(map(parse, source.texts), list(stacks), possible=self._settings.known):
+                raise ValueError(problem)
+
+    def waive(self, chain: Chain, items: Iterable[pytest.Item]) -> None:
+        """Leave out those of tests that were not to be judged, as it turned out."""
+        from pytest_fsstack.rounds.chains import parameter_of
+
+        for item in items:
+            if parameter := parameter_of(item):
+                self.count -= len(self.of(item, parameter.id, parameter.id == chain.baseline))
+
+    def add(self, count: int, judged: int) -> None:
+        """Those of the workers of kernels, or between kernels."""
+        self.count += count
+        self._told = (self._told or 0) + judged
+
+    def unjudged(self, results: Results) -> int:
+        """How many nothing was found out about; those that are not decided were judged."""
+        return max(0, self.count - (results.judged if self._told is None else self._told))
+
+    @property
+    def confirmed(self) -> int:
+        """How many are judged together: of several kernels those of all, and between them; 0 if each is by itself."""
+        if not self._settings.confirms:
+            return 0
+        if not options.worker_input(self._config):
+            return self._overheads
+        kernels, boots = len(options.value(self._config, "kernel")), options.boots(self._config)
+        between = kernels - 1 if options.value(self._config, "max-regression") is not None else 0
+        return self._overheads * kernels * boots + self._measured_tests * between
+
+
+def _rules_of(mark: pytest.Mark) -> list[Rule]:
+    from pytest_fsstack.judging.budget import rules
+
+    return rules(*mark.args, **mark.kwargs)
+
+
+def _judged(chain: Chain) -> list[str]:
+    """The stacks that may have budgets."""
+    return [stack for stack in chain.stacks if stack != chain.control]
+
+
+def _collected_all(config: pytest.Config) -> bool:
+    """Whether all tests of the project were collected, before any were deselected."""
+    sources = pytest.Config.ArgsSource
+    if any(config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob", "fsstack_study")):
+        return False
+    here = config.invocation_params.dir == config.rootpath and config.args_source == sources.INVOCATION_DIR
+    return here or config.args_source == sources.TESTPATHS

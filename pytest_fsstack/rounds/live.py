@@ -1,0 +1,142 @@
+"""The view of a chain that runs, in place on a terminal. Only this imports rich, and only a terminal imports this."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import timedelta
+from math import isfinite
+from typing import IO, TYPE_CHECKING, cast
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pytest_fsstack.judging.plan import State
+from pytest_fsstack.judging.standing import Standing
+from pytest_fsstack.rounds.moment import Moment, known, place, rounds, time_left
+from pytest_fsstack.units import OverheadUnit
+
+if TYPE_CHECKING:
+    import pytest
+
+_STYLES: dict[State, str] = {"fail": "bold red", "pass": "green", "given up": "yellow", "ended": "dim"}
+_WORDS: dict[State, str] = {"fail": "FAIL"}
+
+
+class View:
+    """Draws on the reporter's terminal when it is told to, and never by itself."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._terminal = _Terminal(reporter)
+        console = Console(
+            file=cast(IO[str], self._terminal),
+            force_terminal=True,
+            force_interactive=True,
+            # pytest has decided that from --color, NO_COLOR and others.
+            color_system="auto" if reporter.hasmarkup else None,
+            highlight=False,
+            emoji=False,
+        )
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start()
+        # It does not move, so that the cursor need not be hidden: nothing can end the session without it.
+        console.show_cursor(True)
+
+    def show(self, moment: Moment) -> None:
+        self._live.update(rendered(moment, self._live.console), refresh=True)
+
+    def erase(self) -> None:
+        """Leave the cursor where the view began."""
+        # It is drawn once more at its end, then all of it.
+        self._live.update(Text())
+        self._live.stop()
+
+    def leave(self) -> None:
+        """Draw no more, and leave on the terminal what is there."""
+        self._terminal.gone = True
+        self._live.stop()
+
+
+def rendered(moment: Moment, console: Console) -> RenderableType:
+    """A moment in the width of a console: lines are cut, and columns left out, the last ones first."""
+    now = " ".join(filter(None, [moment.running, moment.step])) or "round done"
+    elapsed = f"{timedelta(seconds=int(moment.elapsed))} elapsed"
+    left = (time_left(moment.left) or "less than a minute left") if moment.left else ""
+    # Of a long path of a device the end is cut, so that it comes last.
+    lines = [
+        f"{rounds(moment)}: {place(moment)}",
+        "; ".join(filter(None, [now, elapsed, left])),
+        "; ".join(known(moment)),
+    ]
+    texts = [Text(text, no_wrap=True, overflow="ellipsis") for text in lines if text]
+    return Group(*texts, *([_table(moment, console)] if moment.stacks else []))
+
+
+#: The columns of the table, the most important ones first.
+_Cell = Callable[[Standing, OverheadUnit], str]
+_COLUMNS: tuple[tuple[str, _Cell], ...] = (
+    ("stack", lambda each, unit: each.stack),
+    ("", lambda each, unit: _WORDS.get(each.state, each.state)),
+    ("overhead", lambda each, unit: unit.signed(each.estimate.overhead) if each.estimate else ""),
+    ("interval", lambda each, unit: _interval(each, unit)),
+    ("budget", lambda each, unit: unit.limit(each.budget) if each.budget is not None else ""),
+    ("of", lambda each, unit: " ".join(filter(None, [each.step, each.metric if each.metric != "seconds" else ""]))),
+)
+
+
+def _interval(standing: Standing, unit: OverheadUnit) -> str:
+    found = standing.estimate
+    return unit.interval(found.low, found.high).strip("()") if found and isfinite(found.high) else ""
+
+
+def _table(moment: Moment, console: Console) -> Table:
+    boundless = console.options.update(max_width=10_000)
+    for count in range(len(_COLUMNS), 2, -1):
+        table = _with_columns(moment, count, console.width)
+        if console.measure(table, options=boundless).maximum <= console.width:
+            return table
+    return _with_columns(moment, 2, console.width)
+
+
+def _with_columns(moment: Moment, count: int, width: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    # One unit for all, so that they can be compared.
+    unit = OverheadUnit.fitting(each.estimate.overhead for each in moment.stacks if each.estimate)
+    for title, _ in _COLUMNS[:count]:
+        # Long names of stacks are cut before figures are left out.
+        longest = max(12, width * 2 // 5) if title == "stack" else None
+        right = title in ("overhead", "budget")
+        table.add_column(
+            title, no_wrap=True, overflow="ellipsis", max_width=longest, justify="right" if right else "left"
+        )
+    for each in moment.stacks:
+        style = "bold" if each.stack == moment.running else _STYLES.get(each.state, "")
+        table.add_row(*(Text(cell(each, unit)) for _, cell in _COLUMNS[:count]), style=style)
+    return table
+
+
+class _Terminal(io.TextIOBase):
+    """The reporter as a file. pytest keeps its own hold of the terminal, whatever it captures of the tests."""
+
+    encoding = "utf-8"
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+        #: Whether the terminal is somebody else's now.
+        self.gone = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        if not self.gone:
+            self._reporter.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if not self.gone:
+            self._reporter.flush()

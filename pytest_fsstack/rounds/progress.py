@@ -1,0 +1,112 @@
+"""Where the rounds are: a view in place on a terminal, a line a round in a log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_fsstack.judging.plan import Left
+from pytest_fsstack.rounds.moment import Moment, TimeLeft, line
+
+if TYPE_CHECKING:
+    from pytest_fsstack.rounds.live import View
+
+#: The reporter's mark of a line that is not ended, as nobody else sets it.
+_OURS = -2
+
+
+class Pace:
+    """How long the runs of a chain's stacks took, and so how long those will take that are left."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._start, self._runs = clock, clock(), 0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the chain began."""
+        return self._clock() - self._start
+
+    def add(self, runs: int) -> None:
+        """Note that so many stacks have run once."""
+        self._runs += runs
+
+    def left(self, runs: Iterable[Left]) -> TimeLeft | None:
+        """The time left; None as long as nothing has run."""
+        if not self._runs:
+            return None
+        counts, seconds = list(runs), self.elapsed / self._runs
+        known = [each.expected for each in counts if each.expected is not None]
+        expected = seconds * sum(known) if len(known) == len(counts) else None
+        return TimeLeft(expected, seconds * sum(each.most for each in counts))
+
+
+class Progress:
+    """Called with each moment of a chain; `end` says that the chain is over, however it ended.
+
+    It is silent under ``-q``, and without a reporter, as in xdist's workers. The view is drawn only when this is
+    called, which is between steps: a thread that kept a clock going would take time from what is measured.
+    """
+
+    def __init__(self, reporter: pytest.TerminalReporter | None, *, in_place: bool = False) -> None:
+        self._reporter = reporter if reporter is not None and reporter.verbosity >= 0 else None
+        self._in_place = in_place
+        self._view: View | None = None
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Progress:
+        """In place on a terminal that can move its cursor, and that nothing but pytest writes to.
+
+        With ``-s`` and live logs, tests write among the lines of the view, which would then erase some of theirs.
+        So do their commands with any other way of capturing than by descriptors.
+        """
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        logs = config.pluginmanager.hasplugin("logging")
+        tests_write = (
+            config.getoption("capture", "fd") != "fd"
+            or config.getoption("log_cli_level", None) is not None
+            or bool(logs and config.getini("log_cli"))
+        )
+        movable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+        return cls(reporter, in_place=bool(reporter and reporter.isatty and movable and not tests_write))
+
+    def __call__(self, moment: Moment) -> None:
+        reporter = self._reporter
+        if reporter is None:
+            return
+        if not self._in_place:
+            if not moment.running:
+                reporter.write_line(line(moment))
+                reporter.flush()
+            return
+        if self._view is not None and reporter.currentfspath != _OURS:
+            # Somebody has written a line below it.
+            self.leave()
+        if self._view is None:
+            from pytest_fsstack.rounds.live import View
+
+            reporter.ensure_newline()
+            # As the reporter itself marks a line that it did not end: whatever comes next starts on a new one, also
+            # when the loop is interrupted.
+            reporter.currentfspath = _OURS
+            self._view = View(reporter)
+        self._view.show(moment)
+
+    def end(self) -> None:
+        """Take the view away."""
+        if self._reporter is not None and self._view is not None:
+            if self._reporter.currentfspath == _OURS:
+                self._view.erase()
+                self._reporter.currentfspath = None
+            else:
+                self._view.leave()
+            self._view = None
+
+    def leave(self) -> None:
+        """Leave the view as it is to who takes over the terminal, as the debugger does; the next one stands below."""
+        if self._view is not None:
+            self._view.leave()
+            self._view = None

@@ -1,0 +1,114 @@
+"""What the step of power cuts says where it cannot do its work, and what the scenario makes of its counts."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pytest_fsstack import BuildError, Built
+from pytest_fsstack.correctness.power import Damage, cutting, power_cuts
+from pytest_fsstack.correctness.power.plan import Operation
+from pytest_fsstack.correctness.power.promises import Found, History, Unreadable
+from pytest_fsstack.correctness.power.worker import act, content
+from pytest_fsstack.correctness.power.writelog import Image, LogReader
+from pytest_fsstack.layers import recorder
+from pytest_fsstack.layers.recorded import RecordedBlock
+from scenarios.test_power_cut import MUST_LOSE, MUST_SURVIVE, wrong
+from tests.toolkit import NotedStack, NotedTimed
+
+
+def test_without_a_log_there_is_nothing_to_cut(tmp_path: Path) -> None:
+    stack = NotedStack(tmp_path)
+    timed = NotedTimed(stack)
+    with pytest.raises(BuildError, match="no power can be cut: `directory` has no layer recorded with others on it"):
+        power_cuts(timed, stack, seed=1, operations=10, cuts=1)
+    assert timed.blocks == []
+
+
+HISTORY = History(3, [Operation("write", "a", "", 0, 8), Operation("sync", "a"), Operation("sync directory")])
+WHOLE = {"a": content(3, 0, 8)}
+
+
+def counted(found: Found, wrong: str = "", mounted: bool = True, checked: bool = True) -> set[str]:
+    """What holds after one cut."""
+    damage = Damage()
+    left = cutting._Left([wrong] if wrong else [], mounted, found, checked)
+    said = damage.count(left, HISTORY, 3)
+    figures = {name: value for name, value in vars(damage).items() if name != "said"}
+    assert set(figures.values()) <= {0, 1}
+    assert bool(said) is not figures["survived"]
+    return {name for name, value in figures.items() if value}
+
+
+def test_each_thing_that_is_wrong_counts_where_it_belongs() -> None:
+    every = {"cuts", "mounted", "checked", "clean", "synced_there", "nothing_invented", "all_readable", "survived"}
+    assert counted(WHOLE) == every
+    assert counted(WHOLE, checked=False) == every - {"checked", "clean"}
+    assert counted(WHOLE, "not clean") == every - {"clean", "survived"}
+    assert counted({}, "refused", mounted=False, checked=False) == {"cuts"}
+    assert counted({}) == every - {"synced_there", "survived"}
+    assert counted({**WHOLE, "b": b""}) == every - {"nothing_invented", "survived"}
+    assert counted({"a": Unreadable("EIO")}) == every - {"synced_there", "all_readable", "survived"}
+
+
+class Refusing:
+    """A stack that raises what it is told to when it is taken down, and when it is opened."""
+
+    def __init__(self, directory: Path, closing: list[str], opening: list[str]) -> None:
+        self.closing, self.opening, self.taken = closing, opening, 0
+        device = directory / "device"
+        device.write_bytes(bytes(8192))
+        self.log = directory / "log"
+        recorder.Log(str(self.log), 512)
+        self.device = RecordedBlock(device, lambda: None, log=self.log)
+
+    @contextlib.contextmanager
+    def taken_down(self, layer: str) -> Iterator[RecordedBlock]:
+        assert layer == "ext4"
+        self.taken += 1
+        if self.closing:
+            raise BuildError(self.closing.pop(0))
+        yield self.device
+        if self.opening:
+            raise BuildError(self.opening.pop(0))
+
+    def stands_on(self, image: Image) -> str:
+        return cutting._stands_on(image, cast(Built, self), "ext4", LogReader(self.log), Image())
+
+
+def test_a_daemon_that_died_of_the_cut_before_is_not_held_against_the_next_one(tmp_path: Path) -> None:
+    image = Image()
+    image.write(4096, b"new")
+    stack = Refusing(tmp_path, ["it is not mounted any more"], [])
+    assert stack.stands_on(image) == ""
+    assert stack.taken == 2
+    assert stack.device.path.read_bytes()[4096:4100] == b"new\0"
+    with pytest.raises(BuildError, match="still in use"):
+        Refusing(tmp_path, ["not mounted", "still in use"], []).stands_on(image)
+    assert Refusing(tmp_path, [], ["refused\nand what the kernel said"]).stands_on(image) == "refused"
+
+
+def test_a_loss_is_wrong_where_a_filesystem_must_survive_and_none_where_a_control_must_lose() -> None:
+    whole = Damage(cuts=4, survived=4)
+    damaged = Damage(cuts=4, survived=3, said=["what is gone", "what else"])
+    for name in MUST_SURVIVE:
+        assert wrong(name, whole) == ""
+        assert wrong(name, damaged) == "1 of 4 power cuts were not survived; the first: what is gone"
+    for name in MUST_LOSE:
+        assert wrong(name, whole) == "it is a control, and has survived all 4 power cuts"
+        assert wrong(name, damaged) == ""
+    for name in ("gocryptfs", ""):
+        assert wrong(name, whole) == wrong(name, damaged) == ""
+
+
+def test_a_short_write_is_not_called_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: len(data) - 1)
+    with pytest.raises(OSError, match="a short write, 3 of 4 bytes") as error:
+        act("write", str(tmp_path / "file"), "", 0, b"data")
+    assert error.value.errno == errno.EIO

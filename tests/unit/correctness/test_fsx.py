@@ -1,0 +1,68 @@
+"""What fsx says, as recorded from fsx 0.3.2."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.correctness import fsxfile
+from pytest_fsstack.correctness.fsxfile import FsxError, difference, done_before, settings_for
+from pytest_fsstack.measuring.timed import Completed
+from pytest_fsstack.stack.model import Limit
+from tests.toolkit import NotedStack, NotedTimed
+
+WRONG = """\
+[\x1b[31mERROR\x1b[0m fsx] miscompare: offset= 0x5087, size = 0x13ea
+[ERROR fsx] OFFSET  GOOD  BAD  RANGE
+[ERROR fsx]  0x5ccd 0xe5 0xab     0x1
+[ERROR fsx] Step# (mod 256) for a misdirected write may be 163
+[ERROR fsx] Using seed 5
+[ERROR fsx]  424 MAPREAD  0x1eae8 => 0x20602 ( 0x1b1a bytes)
+[ERROR fsx]  425 READ      0x5087 =>  0x6471 ( 0x13ea bytes)
+"""
+
+
+def done(code: int, said: str) -> Completed:
+    return Completed(("fsx",), code, "", said)
+
+
+def test_what_is_wrong_and_when_it_was_seen() -> None:
+    assert difference(done(0, "")) == ""
+    assert difference(done(1, WRONG)) == "miscompare: offset= 0x5087, size = 0x13ea"
+    assert done_before(done(1, WRONG)) == 425
+    assert done_before(done(1, "")) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("Error reading config file\n", "Error reading config file"), ("", "nothing")]
+)
+def test_what_says_nothing_of_the_file_is_an_error(said: str, shown: str) -> None:
+    with pytest.raises(FsxError, match=f"fsx: it ended with exit code 1: {shown}"):
+        difference(done(1, said))
+
+
+def test_what_a_stack_lacks_is_left_out() -> None:
+    assert "punch_hole = 2.0\n" in settings_for({})
+    limited = settings_for({Limit.HOLES: "said so", Limit.ALLOCATION: "said so"})
+    assert "punch_hole = 0.0\n" in limited
+    assert "posix_fallocate = 0.0\n" in limited
+    assert "mapwrite = 10.0\n" in limited
+
+
+def test_a_signal_that_ended_it_is_named() -> None:
+    for number in signal.SIGBUS, signal.SIGSEGV:
+        with pytest.raises(FsxError, match=f"fsx: it was killed by {number.name}"):
+            difference(done(-number, ""))
+
+
+def test_its_panic_is_not_lost_behind_a_backtrace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fsx"
+    script.write_text('#!/bin/sh\necho "the message" >&2\n[ "$RUST_BACKTRACE" = 0 ] || seq 9 >&2\nexit 101\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stack = NotedStack(tmp_path)
+    with pytest.raises(FsxError, match=r"exit code 101: the message$"):
+        fsxfile.fsx(NotedTimed(stack), stack, seed=1)

@@ -1,0 +1,135 @@
+"""What pjdfstest says, as it says it, and what becomes of a test case that hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_fsstack.correctness import posix
+from pytest_fsstack.correctness.posix import Cases, SuiteError, all_of, by_group, cases_of
+from pytest_fsstack.measuring.timed import Completed
+from tests.toolkit import NotedStack, NotedTimed
+
+BLUE, GREEN, RED, YELLOW, OFF = "\x1b[34m", "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+
+
+def said(*cases: tuple[str, str], summary: bool = True, code: int = 0) -> Completed:
+    """The output of a run: names, and how they ended."""
+    colour = {"ok": GREEN, "FAILED": RED, "skipped": YELLOW}
+    lines = []
+    for name, how in cases:
+        lines.append(f"{BLUE}{name}{OFF}{'':40}{colour[how]}{how}{OFF}")
+        if how == "FAILED":
+            lines += ["\tcalled `Result::unwrap()` on an `Err` value: EPERM", "Backtrace:", "   0: main", "\tat x.rs:1"]
+        if how == "skipped":
+            lines.append(f"\t{YELLOW}requires features: chflags{OFF}")
+    ends = [how for _, how in cases]
+    counts = ", ".join(
+        f"{ends.count(how)} {RED}{word}{OFF}"
+        for how, word in (("FAILED", "failed"), ("skipped", "skipped"), ("ok", "passed"))
+    )
+    if summary:
+        lines += ["", f"{RED}Summary{OFF}: {counts}, 0 {GREEN}expected failures{OFF}, {len(ends)} total"]
+    return Completed(("pjdfstest",), code, "\n".join(lines) + "\n", "")
+
+
+RUN = (("link::eperm", "ok"), ("link::exists::fifo", "FAILED"), ("chflags::set", "skipped"), ("rmdir::eexist", "ok"))
+
+
+def test_how_each_test_case_ended() -> None:
+    cases = cases_of(said(*RUN, code=1))
+    assert cases.passed == {"link::eperm", "rmdir::eexist"}
+    assert cases.failed == {"link::exists::fifo": "called `Result::unwrap()` on an `Err` value: EPERM"}
+    assert cases.skipped == {"chflags::set": "requires features: chflags"}
+    assert cases.order == tuple(name for name, _ in RUN)
+
+
+def test_what_ends_without_a_summary_is_an_error() -> None:
+    with pytest.raises(SuiteError, match="exit code 1 and without a summary: thread 'main' panicked"):
+        cases_of(Completed(("pjdfstest",), 1, "", "thread 'main' panicked\n"))
+    with pytest.raises(SuiteError, match="without a summary: nothing"):
+        cases_of(Completed(("pjdfstest",), -9, "", ""))
+
+
+def test_a_summary_of_something_else_is_an_error() -> None:
+    whole = said(*RUN)
+    lines = [line for line in whole.stdout.splitlines(keepends=True) if "rmdir" not in line]
+    with pytest.raises(SuiteError, match="its summary is not that of its test cases: Summary: 1 failed, 1 skipped"):
+        cases_of(Completed(whole.argv, 0, "".join(lines), ""))
+
+
+def test_a_difference_is_what_fails_here_and_not_below() -> None:
+    here = Cases(frozenset(), {"a::x": "EPERM", "b::y": "ENOSYS"}, {})
+    below = Cases(frozenset({"a::x"}), {"b::y": "EIO"}, {})
+    assert here.differ_from(below) == {"a::x": "EPERM"}
+    assert here.differ_from(posix.ALL_PASS) == here.failed
+
+
+def test_groups_stand_in_the_order_of_their_numbers() -> None:
+    assert by_group(["rmdir::a", "link::a", "link::b", "chmod::c::fifo"]) == ["link 2", "chmod 1", "rmdir 1"]
+    assert by_group([]) == []
+
+
+ORDER = [name for name, _ in RUN]
+
+
+def test_a_test_case_that_hangs_has_failed_and_the_others_run() -> None:
+    asked: list[Sequence[str]] = []
+
+    def run(*chosen: str) -> Completed:
+        asked.append(chosen)
+        return said(*RUN[:1], summary=False, code=124) if len(asked) == 1 else said(*RUN[2:])
+
+    cases = all_of(run, ("link", "rmdir"), ORDER, 60)
+    assert asked == [
+        ("link", "rmdir"),
+        ("--exact", "pjdfstest::tests::chflags::set", "pjdfstest::tests::rmdir::eexist"),
+    ]
+    assert cases.passed == {"link::eperm", "rmdir::eexist"}
+    assert cases.failed == {"link::exists::fifo": "it did not end within 60 s"}
+    assert list(cases.skipped) == ["chflags::set"]
+
+
+def test_the_last_one_may_hang_too() -> None:
+    cases = all_of(lambda *chosen: said(*RUN[:3], summary=False, code=124), (), ORDER, 60)
+    assert cases.passed == {"link::eperm"}
+    assert set(cases.failed) == {"link::exists::fifo", "rmdir::eexist"}
+
+
+def test_the_case_in_which_the_server_was_killed_is_named() -> None:
+    runs = [said(*RUN[:1], summary=False, code=124), said(*RUN[2:])]
+    cases = all_of(lambda *chosen: runs.pop(0), (), ORDER, 60, lambda: True)
+    assert cases.failed == {"link::exists::fifo": "it did not end within 60 s, and the FUSE server was killed"}
+
+
+@pytest.mark.parametrize(("ended", "where"), [(RUN[:1], ", the last of which was link::eperm$"), ((), "60 s$")])
+def test_where_nobody_knows_which_one_hangs_it_is_an_error(ended: tuple[tuple[str, str], ...], where: str) -> None:
+    with pytest.raises(SuiteError, match=f"it had run {len(ended)} test cases after .*{where}"):
+        all_of(lambda *chosen: said(*ended, summary=False, code=124), (), (), 60)
+
+
+def test_it_acts_as_two_users_with_groups_of_their_own() -> None:
+    users = posix.two_users()
+    assert len(users) == len({group for _, group in users}) == 2
+    assert f'entries = [["{users[0][0]}", "{users[0][1]}"], ["{users[1][0]}"' in posix.settings_for(users, 0.01)
+    with pytest.raises(SuiteError, match="fewer of root, no-such-user"):
+        posix.two_users(["root", "no-such-user"])
+
+
+def test_what_is_recorded(stack: NotedStack, clock: NotedTimed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_fsstack.workloads.base.require", lambda *needs: None)
+    below = said(("link::eperm", "FAILED"), *RUN[1:], code=1).stdout
+    here = said(*[(name, "FAILED" if how == "ok" else how) for name, how in RUN], code=1).stdout
+    outputs = iter([below, here])
+    clock.instead = lambda: next(outputs)
+    assert set(posix.pjdfstest(clock, stack, cases=["link"])) == {"rmdir::eexist"}
+    places = [words[words.index("-p") + 1 :] for words in clock.inside]
+    assert places == [(str(stack.stored), "link"), (str(stack.path), "link")]
+    assert clock.recorded == {
+        "posix_run": (3, "", "higher"),
+        "posix_passed": (0, "", "higher"),
+        "posix_differences": (1, "", "lower"),
+    }
+    assert clock.kept["posix_groups"] == ["rmdir 1"]
+    assert set(clock.kept["posix_failed"]) == {"link::eperm", "link::exists::fifo", "rmdir::eexist"}
