@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_fsstack.judging.sample import Metric
-from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine import commands, directories, needs
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads import jobfile
 from pytest_fsstack.workloads.base import workload
@@ -131,7 +131,7 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> No
     env = {"FSSTACK": _escaped(fsstack.path)}
     jobfile.check(job, fsstack.path, {**os.environ, **env})
     # What fio writes beside the device, such as the state of a verification, is of no use.
-    with tempfile.TemporaryDirectory() as scratch, timed(cold=cold):
+    with directories.scratch(Path(tempfile.gettempdir())) as scratch, timed(cold=cold):
         directory = scratch if device else fsstack.path
         done = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     _report(timed, done.stdout, None)

@@ -29,7 +29,7 @@ import os, pathlib, subprocess, sys
 from contextlib import ExitStack, nullcontext
 from pytest_fsstack.machine import blockdev, commands, guard, mounts
 from pytest_fsstack.machine.guard import holding, label
-from pytest_fsstack.cleanup import kinds
+from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal
 KINDS = kinds(BUILT_IN.values())
