@@ -384,9 +384,12 @@ def _names(chain: ChainResults) -> str:
 
 
 def _figures(chain: ChainResults) -> str:
-    most = chain.looks.rounds[-1]
+    # With several boots, the looks count these.
+    most = chain.looks.rounds[-1] if chain.boots == 1 else chain.rounds
     ended = f" of at most {most}" if chain.rounds < most else ""
     rounds = f"{chain.rounds}{ended} round{'s' if most > 1 else ''}"
+    if chain.boots > 1:
+        rounds += f" in each of {chain.boots} boots"
     if chain.discarded:
         rounds += f" ({summary(chain.discarded)})"
     return f"{'sums' if counted(chain) else 'medians'} of {rounds}, run in the order of --fsstack-seed={chain.seed}"

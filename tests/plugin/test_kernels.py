@@ -519,7 +519,9 @@ def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
 def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Project) -> None:
     words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-rounds=2", "--fsstack-max-regression=150%")
     result = run(kernels, *words, "-k", "First")
-    result.stdout.fnmatch_lines(["*old (baseline), slow, 3 boots each*", "*3 against 3 boots*"])
+    result.stdout.fnmatch_lines(
+        ["*old (baseline), slow, 3 boots each*", "*3 against 3 boots*", "figures * 2 rounds in each of 3 boots, *"]
+    )
 
 
 def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
