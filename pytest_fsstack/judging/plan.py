@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pytest_fsstack.judging.verdict import Looks, Verdict, expected_rounds
 
@@ -126,21 +126,3 @@ class Planner:
                 if self.states[needed] != "ended":
                     found[needed] = longer(found[needed], own) if needed in found else own
         return found
-
-    def dump(self) -> dict[str, Any]:
-        """The plan as JSON takes it, for `load`."""
-        return {
-            "rounds": list(self.looks.rounds),
-            "alpha": self.looks.alpha,
-            "references": self.references,
-            "states": self.states,
-            "expected": self.expected,
-            "control": self.control,
-        }
-
-    @classmethod
-    def load(cls, data: Mapping[str, Any]) -> Planner:
-        """The plan that `dump` wrote."""
-        looks = Looks(tuple(data["rounds"]), data["alpha"])
-        references, states = dict(data["references"]), dict(data["states"])
-        return cls(looks, references, states, dict(data["expected"]), data["control"])

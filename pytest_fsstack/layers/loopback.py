@@ -61,11 +61,6 @@ def _backing_file(path: Path) -> str | None:
         return None
 
 
-def uses_direct_io(path: Path) -> bool:
-    """Whether a loop device bypasses the page cache of the filesystem that holds its file."""
-    return Path("/sys/block", path.name, "loop/dio").read_text().strip() == "1"
-
-
 def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
     name = os.readlink(f"/proc/self/fd/{image}").encode()[:63]
     info = blockdev.LOOP_INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
