@@ -32,7 +32,7 @@ _PRELOADED = (
     "pytest_fsstack.layers",
     "pytest_fsstack.measuring.timed",
     "pytest_fsstack.report.benchmark",
-    "pytest_fsstack.report.files",
+    "pytest_fsstack.session.files",
     "pytest_fsstack.report.markdown",
     "pytest_fsstack.report.terminal",
     "pytest_fsstack.rounds.loop",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +13,10 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.ci import findings
+from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.options import labels
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.session.files import ReportFile
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import TestOutcome
@@ -74,10 +78,13 @@ def _github(found: Reporting, say: Say) -> None:
         path = Path(file)
 
         def append() -> None:
-            there = path.stat().st_size if path.exists() else 0
-            text = findings.github_summary(found.session.results, findings.GITHUB_SUMMARY - there)
-            with path.open("a", encoding="utf-8", errors="backslashreplace") as summary:
-                summary.write(text)
+            with HeldDirectory.open(path.parent) as directory:
+                descriptor = directory.open_file(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            with open(descriptor, "a", encoding="utf-8", errors="backslashreplace") as summary:
+                status = os.fstat(descriptor)
+                if status.st_nlink != 1:
+                    raise OSError(errno.EMLINK, "the file has several names")
+                summary.write(findings.github_summary(found.session.results, findings.GITHUB_SUMMARY - status.st_size))
 
         _try(append, "GITHUB_STEP_SUMMARY", say)
 
@@ -92,7 +99,7 @@ def _gitlab(found: Reporting, say: Say) -> None:
     for name, text in texts.items():
 
         def write(path: Path = directory / name, text: Callable[[], str] = text) -> None:
-            path.write_text(text(), encoding="utf-8", errors="backslashreplace")
+            ReportFile("gitlab", path).write(text())
 
         _try(write, name, say)
 
@@ -102,6 +109,8 @@ def _try(write: Callable[[], None], name: str, say: Say) -> None:
         write()
     except OSError as error:
         say(f"fsstack: {name}: not written: {error.strerror or error}")
+    except ReportError as error:
+        say(f"fsstack: {error}")
 
 
 def _module_of(plugin: object) -> str:

@@ -12,7 +12,8 @@ from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.command.words import Parser
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.together import together
-from pytest_fsstack.report.files import ReportError, ReportFile, check_all
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.session.files import ReportFile, check_all
 
 if TYPE_CHECKING:
     import pytest

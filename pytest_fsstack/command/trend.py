@@ -13,7 +13,6 @@ from pytest_fsstack.command.words import Parser, as_option
 from pytest_fsstack.judging.past import budgeted
 from pytest_fsstack.judging.trend import ALPHA, FIGURES, OVERHEADS, change_points, choose, trends
 from pytest_fsstack.over_time import history
-from pytest_fsstack.report.files import ReportError
 from pytest_fsstack.report.trend import ASCII, BLOCKS, lines
 
 
@@ -63,8 +62,6 @@ def prune(words: list[str]) -> int:
             kept, removed, torn = history.prune(path, before)
         except OSError as error:
             raise CommandLineError(f"prune: {path}: {error.strerror}") from None
-        except ReportError as error:
-            raise CommandLineError(f"prune: {error}") from None
         aside = f"; {torn} bytes of lines that are no runs are in {history.aside_of(path)}" if torn else ""
         print(f"{path}: {removed} removed, {kept} kept{aside}")
     return 0

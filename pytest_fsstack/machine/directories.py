@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SEARCH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: As many links as the kernel follows in one path.
-_MOST_LINKS = 40
+MOST_LINKS = 40
 
 
 class HeldDirectory:
@@ -101,6 +101,48 @@ class HeldDirectory:
         """Give a file another name in this directory, in place of what has that name."""
         os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file in place of what has the name, once it is whole, with the mode and owner of that."""
+        with self._successor(name) as (descriptor, new):
+            write_all(descriptor, content)
+            os.fsync(descriptor)
+            self.rename(new, name)
+
+    def check_replace(self, name: str) -> None:
+        """Try whether a file could be written under this name, and leave what is there. Raises OSError."""
+        with self._successor(name):
+            pass
+
+    @contextlib.contextmanager
+    def _successor(self, name: str) -> Iterator[tuple[int, str]]:
+        # Not named after the file, whose name may be as long as a name can be.
+        descriptor, new = self.new_file()
+        try:
+            self._inherit(name, descriptor)
+            yield descriptor, new
+        finally:
+            os.close(descriptor)
+            with contextlib.suppress(FileNotFoundError):  # it was renamed
+                self.unlink(new)
+
+    def _inherit(self, name: str, descriptor: int) -> None:
+        try:
+            status = self.status_of(name)
+        except FileNotFoundError:
+            os.fchmod(descriptor, 0o666 & ~_umask())
+            return
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
+        # Who may write into a file of somebody else's may not always give one away.
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+
+    def link(self, name: str) -> str | None:
+        """Return the text of a link that root or this user made; None for anything else. Raises OSError."""
+        try:
+            return _text_of_link(self._descriptor, name)
+        except FileNotFoundError:
+            return None
+
     def unlink(self, name: str) -> None:
         """Remove a file or a link."""
         os.unlink(name, dir_fd=self._descriptor)
@@ -161,7 +203,7 @@ def _open_without_foreign_links(path: Path) -> int:
                 descriptor = _exchanged(descriptor, text)
                 continue
             links += 1
-            if links > _MOST_LINKS:
+            if links > MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
             if text.startswith("/"):
                 descriptor = _exchanged(descriptor, os.open("/", _SEARCH))
@@ -183,11 +225,19 @@ def _step(directory: int, name: str, path: Path) -> int | str:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
+    text = _text_of_link(directory, name)
+    if text is None:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+    return text
+
+
+def _text_of_link(directory: int, name: str) -> str | None:
+    """Return the text of a link that may be followed, None for what is no link. Raises OSError."""
     link = os.open(name, _SEARCH, dir_fd=directory)
     try:
         status = os.fstat(link)
         if not stat.S_ISLNK(status.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+            return None
         if status.st_uid not in trusted_users():
             raise PermissionError(
                 errno.EPERM, f"{name} is a link of user {status.st_uid}, which is not followed: name what it leads to"
@@ -201,6 +251,19 @@ def _mount_of(directory: int) -> str:
     """Which mount an open directory was reached through."""
     lines = Path(f"/proc/self/fdinfo/{directory}").read_text().splitlines()
     return next(line for line in lines if line.startswith("mnt_id:"))
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of the content, in as many calls as that takes. Raises OSError."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _random_name(prefix: str) -> str:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.machine.directories import HeldDirectory
-from pytest_fsstack.report.files import ReportFile
 
 #: How many bytes are read at once while the beginning of the last line is looked for.
 _BLOCK = 1 << 16
@@ -104,7 +103,7 @@ class Pruned(NamedTuple):
 def prune(path: Path, before: str) -> Pruned:
     """Remove the runs that began before a time in UTC by ISO 8601, and lines that are none.
 
-    Raises `OSError`, or `ReportError` if the new file cannot be written; then the old one stays as it was.
+    Raises `OSError`, and then the old file stays as it was.
     The other lines stay as they are, those of a newer version too, and runs of which no time is known. Another file
     takes the place of the old one once it is whole; who waits to add a line adds it there.
     """
@@ -122,7 +121,7 @@ def prune(path: Path, before: str) -> Pruned:
         if len(kept) < len(lines):
             if torn:
                 _set_aside(directory, aside_of(path).name, torn, stat.S_IMODE(os.fstat(descriptor).st_mode))
-            ReportFile("history", path).write("".join(f"{line.decode()}\n" for line in kept))
+            directory.replace(path.name, b"".join(line + b"\n" for line in kept))
             os.fsync(directory.fileno())
     return Pruned(len(kept), len(whole) - len(kept), len(torn))
 

@@ -16,8 +16,9 @@ from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.series import test_of
 from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time import history
-from pytest_fsstack.report.files import ReportError, ReportFile
+from pytest_fsstack.report.errors import ReportError
 from pytest_fsstack.rounds.protocol import Outcome, report_verdict
+from pytest_fsstack.session.files import ReportFile
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report.charts import Chart, Spec, families, heat_map, overheads
-from pytest_fsstack.report.files import ReportError
+from pytest_fsstack.report.errors import ReportError
 
 MISSING = "pictures need vl-convert: pip install 'pytest-fsstack[pictures]'"
 

@@ -10,7 +10,7 @@ from pytest_fsstack import options
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
-    from pytest_fsstack.report.files import ReportFile
+    from pytest_fsstack.session.files import ReportFile
     from pytest_fsstack.session.state import Session
 
 
@@ -114,7 +114,7 @@ class Ending:
 
     def write_reports(self) -> None:
         """Write the reports, unless that was done before; one that cannot be written fails the session."""
-        from pytest_fsstack.report.files import ReportError
+        from pytest_fsstack.report.errors import ReportError
 
         files, self._files = self._files, []
         for file in files if self._pytest is not None else ():
@@ -174,7 +174,8 @@ def _report_files(session: Session) -> list[ReportFile]:
     """Where the reports go, tried out. Raises `pytest.UsageError`."""
     if session.is_worker or session.only_looks or not session.settings.reports:
         return []
-    from pytest_fsstack.report.files import ReportError, ReportFile, check_all
+    from pytest_fsstack.report.errors import ReportError
+    from pytest_fsstack.session.files import ReportFile, check_all
 
     files = [ReportFile(name, path) for name, path in session.settings.reports]
     try:

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.ci import reporting as ci
 from pytest_fsstack.machine import directories, mounts
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.session.files import ReportFile
 
 pytestmark = pytest.mark.root
 
@@ -182,3 +185,41 @@ def test_a_session_without_mounts_of_its_own_refuses_a_directory_of_another_user
 
 def test_the_temporary_directory_of_everybody_is_safe() -> None:
     assert directories.untrusted(Path(tempfile.gettempdir())) == ""
+
+
+@pytest.mark.parametrize("path", ["link", "directory/file", "directory/new"])
+def test_no_report_is_written_through_a_link_of_another_user(foreign: Path, victim: Path, path: str) -> None:
+    put_link(foreign / "link", victim / "file")
+    put_link(foreign / "directory", victim)
+    report = ReportFile("json", foreign / path)
+    for act in report.check, lambda: report.write("of the session"):
+        with pytest.raises(ReportError, match=f"is a link of user {NOBODY}"):
+            act()
+    # The fixture looks at the victim.
+    (foreign / "mine").symlink_to(foreign / "out")
+    ReportFile("json", foreign / "mine").write("of the session")
+    assert (foreign / "out").read_text() == "of the session"
+
+
+def test_what_ci_is_given_is_not_written_through_a_link_of_another_user(
+    foreign: Path, victim: Path, tmp_path: Path
+) -> None:
+    put_link(foreign / "summary", victim / "file")
+    for name in ci.GITLAB_CODE_QUALITY, ci.GITLAB_METRICS:
+        put_link(foreign / name, victim / "file")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack, timed):\n    with timed():\n        pass\n"
+    )
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(foreign / "summary")}
+    gitlab = {"GITLAB_CI": "true", "CI_PROJECT_DIR": str(foreign)}
+    for words, count in (github, 1), (gitlab, 2):
+        (tmp_path / "pytest.ini").write_text("[pytest]\n")
+        command = [*SESSION, "--fsstack-rounds=1", "--fsstack-device=loop"]
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=plain | words)
+        assert done.stdout.count("not written") == count, done.stdout
+
+
+def put_link(link: Path, target: Path) -> None:
+    link.symlink_to(target)
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)

@@ -17,7 +17,7 @@ from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import html, vega
 from pytest_fsstack.report.charts import Chart, Spec, charts, families, heat_map, is_curve, overheads, samples
-from pytest_fsstack.report.files import ReportError
+from pytest_fsstack.report.errors import ReportError
 from pytest_fsstack.report.model import heading
 from tests.unit.report.test_report import made
 

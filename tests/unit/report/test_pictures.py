@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack.report import vega
-from pytest_fsstack.report.files import ReportError
+from pytest_fsstack.report.errors import ReportError
 from tests.unit.report.test_report import made
 
 pytest.importorskip("rich", reason="needs rich: pip install rich")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.report.files import ReportError, ReportFile, check_all
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.session.files import ReportFile, check_all
 
 
 def left(directory: Path) -> set[str]:
