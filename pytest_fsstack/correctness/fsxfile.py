@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_fsstack.correctness.posix import OVER, letting_go
 from pytest_fsstack.machine import directories
-from pytest_fsstack.machine.needs import Crate
+from pytest_fsstack.machine.needs import Crate, Tool
 from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
 
@@ -41,19 +42,30 @@ class FsxError(AssertionError):
     """fsx did not work, for another reason than that the file was wrong."""
 
 
-@workload(FSX)
-def fsx(timed: Timed, fsstack: Built, *, seed: int, operations: int = 1000, spoiled: bool = False) -> str:
+@workload(FSX, Tool("timeout", "coreutils"))
+def fsx(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    seed: int,
+    operations: int = 1000,
+    spoiled: bool = False,
+    patience: float = 600.0,
+) -> str:
     """Run fsx on a new file of up to 256 KiB, so many operations drawn from `seed`; what the stack lacks is left out.
 
     Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1: it ends at the first), and what it said of one
     is kept as ``contents`` and returned. With `spoiled`, bytes of the file are changed meanwhile, for a control that
-    must be found out. Raises `FsxError`.
+    must be found out. Raises `FsxError`, also where it has not ended after `patience` seconds. Then it is ended,
+    and also a FUSE server that does not answer.
     """
     path = fsstack.path / "fsx.data"
     with directories.scratch(Path(tempfile.gettempdir())) as directory:
         settings = directory / "fsx.toml"
         settings.write_text(settings_for(fsstack.stack.limits))
         words = [
+            "timeout",
+            f"{patience:g}",
             FSX.path or FSX.name,
             "-N",
             str(operations),
@@ -64,9 +76,16 @@ def fsx(timed: Timed, fsstack: Built, *, seed: int, operations: int = 1000, spoi
             "-P",
             str(directory),
         ]
-        with timed(cold=False), altering(path) if spoiled else contextlib.nullcontext():
+        with (
+            timed(cold=False),
+            letting_go(fsstack.path, patience + 1.0) as let_go,
+            altering(path) if spoiled else contextlib.nullcontext(),
+        ):
             # Its panic's message is what counts, and a backtrace would come after it.
             done = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
+    if let_go.is_set() or done.returncode == OVER:
+        server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
+        raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
     wrong = difference(done)
     timed.record("contents_calls", operations if not wrong else done_before(done), better="higher")
     timed.record("contents_differences", int(bool(wrong)))
@@ -131,4 +150,4 @@ def altering(path: Path) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(10.0)

@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import re
+import select
 import signal
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.machine import directories
+from pytest_fsstack.machine import directories, mounts
 from pytest_fsstack.machine.needs import Crate, Root, Tool
 from pytest_fsstack.workloads.base import workload
 
@@ -43,7 +44,7 @@ entries = [{users}]
 #: Users that it may act as, the first two that are there; all of them are on each Debian.
 _USERS = ("nobody", "daemon", "bin", "games", "man", "lp", "mail", "news")
 #: What `timeout` ends with where it killed.
-_OVER = 124
+OVER = 124
 #: Seconds after which who was killed still waits for something that does not answer.
 _GRACE = 10.0
 #: What stands before the names that it prints in the names that it knows test cases by.
@@ -128,12 +129,13 @@ def letting_go(place: Path, seconds: float) -> Iterator[threading.Event]:
     """Kill the FUSE server of a mount after so many seconds, and say so: who waits for it cannot be killed himself."""
     killed = threading.Event()
     timer = threading.Timer(seconds, _kill_server, [place, killed])
+    timer.daemon = True
     timer.start()
     try:
         yield killed
     finally:
         timer.cancel()
-        timer.join()
+        timer.join(_GRACE)
 
 
 def _kill_server(place: Path, killed: threading.Event) -> None:
@@ -146,8 +148,19 @@ def _kill_server(place: Path, killed: threading.Event) -> None:
                 and serves
                 and os.fsencode(place) in (process / "cmdline").read_bytes().split(b"\0")
             ):
-                os.kill(int(process.name), signal.SIGKILL)
+                _kill(int(process.name), place)
                 killed.set()
+
+
+def _kill(server: int, place: Path) -> None:
+    pidfd = os.pidfd_open(server)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        # One that asks itself hangs in the kernel as well.
+        if not select.select([pidfd], [], [], 2.0)[0]:
+            mounts.abort_fuse(place)
+    finally:
+        os.close(pidfd)
 
 
 def all_of(
@@ -166,7 +179,7 @@ def all_of(
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
     chosen = list(cases)
-    while (done := run(*chosen)).returncode == _OVER:
+    while (done := run(*chosen)).returncode == OVER:
         part = cases_of(done, complete=False)
         passed, failed, skipped = passed | part.passed, failed | part.failed, skipped | part.skipped
         left = [name for name in order if name not in passed and name not in failed and name not in skipped]

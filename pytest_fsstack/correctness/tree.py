@@ -65,7 +65,7 @@ class Tree:
         with self._open(path, os.O_WRONLY | os.O_APPEND) as fd:
             rest = data(length, fill)
             while rest:
-                rest = rest[os.write(fd, rest) :]
+                rest = rest[_taken(os.write(fd, rest)) :]
 
     def truncate(self, path: str, size: int) -> None:
         os.truncate(self._path(path), size)
@@ -213,9 +213,16 @@ class _Opened:
         os.close(self._fd)
 
 
+def _taken(count: int) -> int:
+    """Return how many bytes a call has written. Raises OSError if none: it would be made again for ever."""
+    if not count:
+        raise OSError(errno.EIO, "a write of at least one byte has written none, and reported no error")
+    return count
+
+
 def _write(fd: int, offset: int, content: bytes) -> None:
     while content:
-        count = os.pwrite(fd, content, offset)
+        count = _taken(os.pwrite(fd, content, offset))
         content, offset = content[count:], offset + count
 
 

@@ -183,6 +183,8 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
     time.sleep(0.5)
     for name in "call", "command":
         sessions[name].send_signal(signals.SIGTERM)
+    time.sleep(0.5)
+    sessions["command"].send_signal(signals.SIGTERM)
     for name, session in sessions.items():
         try:
             stdout = session.communicate(timeout=30.0)[0]

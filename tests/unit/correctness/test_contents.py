@@ -343,3 +343,14 @@ def test_links_of_links_end(tmp_path: Path) -> None:
             side.write("s", 0, 1, 1)
         with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
             side.truncate("s", 1)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "write"])
+def test_a_write_of_nothing_is_an_error_and_not_made_again(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path / "tree")
+    tree.create("file")
+    monkeypatch.setattr(os, call, lambda *arguments: 0)
+    with pytest.raises(OSError, match="written none"):
+        tree.write("file", 0, 10, 1) if call == "pwrite" else tree.append("file", 10, 1)

@@ -66,3 +66,13 @@ def test_its_panic_is_not_lost_behind_a_backtrace(tmp_path: Path, monkeypatch: p
     stack = NotedStack(tmp_path)
     with pytest.raises(FsxError, match=r"exit code 101: the message$"):
         fsxfile.fsx(NotedTimed(stack), stack, seed=1)
+
+
+def test_one_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fsx"
+    script.write_text("#!/bin/sh\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stack = NotedStack(tmp_path)
+    with pytest.raises(FsxError, match=r"did not end within 0\.2 s$"):
+        fsxfile.fsx(NotedTimed(stack), stack, seed=1, patience=0.2)

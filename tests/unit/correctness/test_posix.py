@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import select
+import signal
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.correctness import posix
 from pytest_fsstack.correctness.posix import Cases, SuiteError, all_of, by_group, cases_of
+from pytest_fsstack.machine import mounts
 from pytest_fsstack.measuring.timed import Completed
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -133,3 +138,13 @@ def test_what_is_recorded(stack: NotedStack, clock: NotedTimed, monkeypatch: pyt
     }
     assert clock.kept["posix_groups"] == ["rmdir 1"]
     assert set(clock.kept["posix_failed"]) == {"link::eperm", "link::exists::fifo", "rmdir::eexist"}
+
+
+def test_a_server_that_does_not_die_has_its_connection_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted: list[Path] = []
+    monkeypatch.setattr(mounts, "abort_fuse", aborted.append)
+    monkeypatch.setattr(select, "select", lambda *arguments: ([], [], []))
+    with subprocess.Popen(["sleep", "60"]) as server:
+        posix._kill(server.pid, Path("/place"))
+        assert server.wait(10.0) == -signal.SIGKILL
+    assert aborted == [Path("/place")]
