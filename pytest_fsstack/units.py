@@ -60,14 +60,14 @@ class OverheadUnit:
         return cls(any(overhead >= 3 for overhead in overheads if isfinite(overhead)))
 
     def signed(self, overhead: float, budgets: Iterable[float] = ()) -> str:
-        """``+12.3 %``, ``-3.0 %`` or ``x13.4``. It is not rounded to one of the budgets that it is beside."""
+        """Return ``+12.3 %``, ``-3.0 %`` or ``x13.4``; it is not rounded to 0, or to a budget, if it is beside it."""
         number = self._number(overhead, budgets)
         if self.ratios:
             return number
         return f"{number} %" if number.startswith("-") or number == "0.0" else f"+{number} %"
 
     def interval(self, low: float, high: float, budgets: Iterable[float] = ()) -> str:
-        """``(10.1 to 14.0 %)``, or that there is none. No end is rounded to a budget that it is beside."""
+        """Return ``(10.1 to 14.0 %)``, or that there is none. Ends are rounded as by `signed`."""
         if not isfinite(high):
             return "(too few rounds)"
         ends = " to ".join(self._number(end, budgets) for end in (low, high))
@@ -83,8 +83,8 @@ class OverheadUnit:
         if not self.ratios:
             decimals = 0 if abs(overhead) >= 1 else 1
         value = ratio if self.ratios else overhead * 100
-        limits = [1 + budget if self.ratios else budget * 100 for budget in budgets]
-        nearest = min(limits, key=lambda limit: abs(limit - value), default=nan)
+        limits = [1 + limit if self.ratios else limit * 100 for limit in (0.0, *budgets)]
+        nearest = min(limits, key=lambda limit: abs(limit - value))
         shown = rounded(value, decimals, nearest)
         # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
         return f"{'x' if self.ratios else ''}{shown + 0.0:.{decimals}f}"

@@ -509,6 +509,11 @@ class ChainResults:
                     figures.setdefault((step, metric, ""), {})[stack] = cost(samples[number], metric)
         return figures
 
+    def limits(self, step: str, stack: str, metric: str) -> list[float]:
+        """Return the overheads that the budgets on a metric allow; figures are not rounded to these."""
+        budgets = [judgement.budget for judgement in self.judgements.get((step, stack), [])]
+        return [budget.overhead for budget in budgets if budget.metric == metric and budget.overhead is not None]
+
     def worst(self, step: str, stack: str) -> Outcome | None:
         """The outcome of a step on a stack over all its budgets; None where it has no budget."""
         return worst(judgement.outcome for judgement in self.judgements.get((step, stack), []))

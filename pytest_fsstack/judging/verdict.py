@@ -65,6 +65,8 @@ _REASONABLE_ROUNDS = 800
 #: How often advice should settle a verdict that is followed, and by how much z² is larger than it seems.
 _SETTLED = 0.8
 _BAD_LUCK = 1.5
+#: Below this |z|, the rounds hardly say on which side of the budget the overhead is, so no number is advised.
+_ON_THE_BUDGET = 0.25
 # Followed, the number of boots at which the interval would just reach the budget settles half of the cases.
 _MARGIN = 1.5
 
@@ -570,8 +572,8 @@ def advice(verdict: Verdict) -> str:
     if needed is None:
         low, high = percent(numbers.low), percent(numbers.high)
         return (
-            f"the estimate is so close to the budget that no reasonable number of {what} will settle it: move the "
-            f"budget (above {high} these {what} would pass, below {low} they would fail)"
+            f"the estimate is so close to the budget that no reasonable number of {what} is known to settle it: move "
+            f"the budget (above {high} these {what} would pass, below {low} they would fail)"
         )
     if verdict.runs:
         return f"if the estimate holds, about {needed} boots (--fsstack-boots={needed}) would settle it"
@@ -583,6 +585,8 @@ def advice(verdict: Verdict) -> str:
 
 def rounds_advised(verdict: Verdict) -> int | None:
     """Return how many rounds, or boots, would probably settle an inconclusive verdict; None if no reasonable number."""
+    if not verdict.runs and abs(verdict.z) < _ON_THE_BUDGET:
+        return None
     rounds = verdict.estimate.rounds
     needed = rounds * _factor(verdict)
     return None if needed >= _REASONABLE_ROUNDS else max(ceil(needed), rounds + 1)

@@ -130,18 +130,21 @@ def heat_map(family: Family) -> Chart | None:
     if not found:
         return None
     unit = OverheadUnit.fitting(estimate.overhead for estimate in found.values())
-    values = [
-        {
-            "facet": row.facet,
-            "step": step,
-            "stack": row.name,
-            "doublings": round(log2(1 + estimate.overhead), 4),
-            "text": " ".join(filter(None, [unit.signed(estimate.overhead), _sign(row.chain, step, row.stack)])),
-            "interval": unit.interval(estimate.low, estimate.high),
-            "broken": row.chain.worst(step, row.stack) == "fail",
-        }
-        for (step, row), estimate in found.items()
-    ]
+    values = []
+    for (step, row), estimate in found.items():
+        limits = row.chain.limits(step, row.stack, "seconds")
+        overhead = unit.signed(estimate.overhead, limits)
+        values.append(
+            {
+                "facet": row.facet,
+                "step": step,
+                "stack": row.name,
+                "doublings": round(log2(1 + estimate.overhead), 4),
+                "text": " ".join(filter(None, [overhead, _sign(row.chain, step, row.stack)])),
+                "interval": unit.interval(estimate.low, estimate.high, limits),
+                "broken": row.chain.worst(step, row.stack) == "fail",
+            }
+        )
     title = f"What each stack costs over {reference(family[0])}"
     shown = (("stack", "stack"), ("step", "step"), ("text", "cost"), ("interval", "interval"))
     # The background shows between the cells.
@@ -199,7 +202,8 @@ def overheads(family: Family, step: str, metric: str = "seconds") -> Chart | Non
     for row, estimate in found.items():
         place = {"facet": row.facet, "stack": row.name}
         ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
-        said = f"{unit.signed(estimate.overhead)} {unit.interval(estimate.low, estimate.high)}"
+        limits = row.chain.limits(step, row.stack, metric)
+        said = f"{unit.signed(estimate.overhead, limits)} {unit.interval(estimate.low, estimate.high, limits)}"
         values.append({**place, "overhead": estimate.overhead, **ends, "said": said})
         values += [
             {

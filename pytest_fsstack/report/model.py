@@ -220,7 +220,7 @@ class View:
         estimate = chain.estimate(step, stack, metric)
         judged = [each for each in chain.judgements.get((step, stack), []) if each.budget.metric == metric]
         rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
-        budgets = [each.budget.overhead for each in judged if each.budget.overhead is not None]
+        budgets = chain.limits(step, stack, metric)
         overhead = unit.signed(estimate.overhead, budgets) if estimate else ""
         if stack == chain.reference(stack):
             overhead = "baseline"

@@ -296,12 +296,13 @@ def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
         # An overhead is oriented; the figure itself goes the other way where more is better.
         return overhead if metric.better == "lower" else 1 / (1 + overhead) - 1
 
+    limits = [turned(limit) for limit in chain.limits(step, stack, name)]
     unit, change = OverheadUnit(), turned(estimate.overhead)
-    numbers, interval = {"change": change}, unit.interval(estimate.low, estimate.high)
+    numbers, interval = {"change": change}, unit.interval(estimate.low, estimate.high, limits)
     if math.isfinite(estimate.high):
         low, high = sorted((turned(estimate.low), turned(estimate.high)))
-        numbers, interval = {**numbers, "low": low, "high": high}, unit.interval(low, high)
-    return Cell(f"{unit.signed(change)} {interval}", _better(estimate), numbers=numbers)
+        numbers, interval = {**numbers, "low": low, "high": high}, unit.interval(low, high, limits)
+    return Cell(f"{unit.signed(change, limits)} {interval}", _better(estimate), numbers=numbers)
 
 
 #: A difference that nobody would call one, however certain: space differs by some blocks in every round.

@@ -138,6 +138,20 @@ def test_xfail_is_obeyed(project: Project) -> None:
     project.run("-k", "dear").assert_outcomes(xfailed=1, deselected=3)
 
 
+@pytest.mark.parametrize("options", [("--fsstack-strict",), (), ("--runxfail",)])
+def test_an_undecided_budget_that_is_expected_to_be_broken_counts_as_expected(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    project.write(NOISY.replace('metric="cost")', 'metric="cost", xfail={"near": "BUG-1"})'))
+    result = project.run("-k", "near", "--fsstack-json=all.json", *options)
+    result.assert_outcomes(deselected=3, **{"skipped" if "--runxfail" in options else "xfailed": 1})
+    assert result.ret == pytest.ExitCode.OK
+    (test,) = json.loads((project.pytester.path / "all.json").read_text())["tests"]
+    assert "inconclusive: cost: overhead" in test["text"]
+    # It names no option that is off.
+    assert ("--fsstack-strict" in test["text"]) == ("--fsstack-strict" in options)
+
+
 def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project: Project) -> None:
     project.write(NOISY)
     project.run("-k", "dear", "--benchmark-json=bench.json", "--benchmark-save=it", "--benchmark-storage=store")

@@ -45,6 +45,17 @@ def test_one_that_differs_is_named_with_its_figures(rounds: int) -> None:
     assert doubts(chain(rounds, 1, control=-0.3))
 
 
+def test_a_difference_is_not_rounded_away() -> None:
+    compared = ChainResults("t.py::T", "loop", "base", Looks(), 1, steps=["du"], controls=["control"])
+    compared.stacks = {name: StackInfo(name, "ext4") for name in ("base", "control")}
+    for _ in range(8):
+        compared.orders.append(list(compared.stacks))
+        compared.add("du", "base", Sample({"seconds": 1.0}))
+        compared.add("du", "control", Sample({"seconds": 1.0001}))
+    (text,) = doubts(compared)
+    assert "du +0.1 % (0.1 to 0.1 %)" in text
+
+
 def test_without_budgets_its_block_is_judged_as_that_of_the_others() -> None:
     found = chain(8, 1, budgets=False)
     # With budgets it may have run on, and its interval is one that holds whenever rounds stop.

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import BUILT_IN, csvfile, jsonfile, markdown, terminal
+from pytest_fsstack.report import BUILT_IN, csvfile, html, jsonfile, markdown, terminal
 from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter
 
@@ -190,6 +191,9 @@ class TestTerminal:
     [
         (False, 0.101, 0.14, "(10.1 to 14.0 %)"),
         (False, -0.02, 0.01, "(-2.0 to 1.0 %)"),
+        (False, 0.0002, 0.0, "(0.1 to 0.0 %)"),
+        (False, -0.01, -0.0003, "(-1.0 to -0.1 %)"),
+        (True, 0.001, 3.5, "(x1.01 to x4.50)"),
         (False, 0.5, 2.2, "(50.0 to 220 %)"),
         (True, -0.05, 3.5, "(x0.95 to x4.50)"),
         (True, 8.99, 150.0, "(x9.99 to x151)"),
@@ -206,6 +210,17 @@ def test_an_interval_has_one_unit(ratios: bool, low: float, high: float, expecte
 )
 def test_one_large_overhead_makes_them_all_ratios(overheads: list[float], ratios: bool) -> None:
     assert OverheadUnit.fitting(overheads) == OverheadUnit(ratios)
+
+
+@pytest.mark.parametrize(("sharing", "promise"), [(0, "each budget"), (30, "any of the session's 30 budgets")])
+def test_each_report_says_for_what_the_error_rate_holds(sharing: int, promise: str) -> None:
+    results = made()
+    results.chains[0].budgets_sharing = sharing
+    for report in (text(results), markdown.report(results), html.report(results)):
+        promises = re.findall(
+            r"(each budget|any of the \S+ \d+ budgets) that is kept", unescape(" ".join(report.split()))
+        )
+        assert set(promises) == {promise}
 
 
 class TestMarkdown:

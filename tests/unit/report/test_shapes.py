@@ -105,6 +105,22 @@ def test_a_change_is_that_of_the_figure_with_its_interval() -> None:
     assert rows(slow)["write"][4].good is False
 
 
+@pytest.mark.parametrize(
+    ("metric", "budget", "text"),
+    [("seconds", 2.0, "+201 % (201 to 201 %)"), ("throughput", 1 / 0.333 - 1, "-66.8 % (-66.8 to -66.8 %)")],
+)
+def test_no_figure_of_a_change_is_rounded_to_the_budget_that_it_breaks(
+    monkeypatch: pytest.MonkeyPatch, metric: str, budget: float, text: str
+) -> None:
+    monkeypatch.setitem(STACKS, "slow", 3.004)
+    chain = made(("change", {"metrics": {"write": metric}}))
+    chain.judgements["write", "slow"] = [chain.judge("write", "slow", Budget(overhead=budget, metric=metric))]
+    assert chain.worst("write", "slow") == "fail"
+    _, slow = grids(View(chain), BUILT_IN)
+    (cell,) = [row[4] for row in slow.rows if row[0].text.startswith("write")]
+    assert cell.text == text
+
+
 def test_a_matrix_has_a_table_for_time_cpu_and_space() -> None:
     time, cpu, space = shown("matrix")
     assert [grid.title for grid in (time, cpu, space)] == ["real time", "CPU time", "space used"]
