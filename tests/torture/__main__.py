@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.sessions import heed_signals
-from tests.torture.devices import exchanged, two_sessions, wrong_device
+from tests.torture.devices import aliases, exchanged, redirected, two_sessions, wrong_device
 from tests.torture.ending import killed, one_signal, teardowns
 from tests.torture.faults import fault
 from tests.torture.guests import guests
 from tests.torture.inputs import inputs
+from tests.torture.misbehaving import misbehaving
+from tests.torture.owners import owners
 from tests.torture.place import LEFT, Figures, Place, Scenario, loop
 from tests.torture.secrets import secrets
 from tests.torture.shortage import shortage
@@ -31,6 +33,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "shortage": shortage,
     "wrong device": wrong_device,
     "exchanged": exchanged,
+    "redirected": redirected,
+    "aliases": aliases,
+    "owners": owners,
+    "misbehaving": misbehaving,
     "two sessions": two_sessions,
     "inputs": inputs,
     "secrets": secrets,
@@ -40,6 +46,7 @@ ASKED_FOR: Mapping[str, Scenario] = {"guests": guests}
 #: How often each is drawn: those with most to get wrong most, and those that take longest least.
 WEIGHTS = {
     **{"one signal": 16, "SIGKILL": 6, "teardowns": 1, "faults": 16, "shortage": 8, "wrong device": 10},
+    **{"redirected": 3, "aliases": 3, "owners": 4, "misbehaving": 12},
     **{"exchanged": 2, "two sessions": 2, "inputs": 7, "secrets": 2, "guests": 3},
 }
 #: What may happen. `cases`: calls that went wrong, inputs, devices, texts that were searched. `controls`: what had to

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 import zlib
 from collections import Counter
@@ -91,6 +92,61 @@ def exchanged(place: Place) -> Figures:
         found += place.figures_of_what_is_left(process.pid, what=what)
         found += place.unlabelled()
     return found + Counter({"cases": 1})
+
+
+def redirected(place: Place) -> Figures:
+    """The link that --fsstack-overwrite names leads to a foreign device from some moment of the start on."""
+    with _foreign(place) as (other, on_it), ExitStack() as undo:
+        link = place.directory / "link"
+        undo.callback(link.unlink)
+        link.symlink_to(place.device)
+        before = _blocks(other)
+        place.write("ext4", "ext2")
+        moment = place.random.uniform(0, 2.0)
+        timer = threading.Timer(moment, _redirect, (link, other.path))
+        timer.start()
+        undo.callback(timer.join)
+        with place.session("--fsstack-rounds=2", f"--fsstack-overwrite={link}", device=str(link)) as process:
+            code = process.wait(HUNG)
+        what = f"{on_it} behind the flag's link after {moment:.2f} s"
+        found: Figures = Counter({"cases": 1}) + _written(place, what, before, _blocks(other))
+        if code not in (0, 1, 4) or "Traceback" in place.output:
+            place.complain(f"{what}: exit code {code}")
+            found["wrong exit code"] += 1
+        found += place.figures_of_what_is_left(process.pid, what=what)
+    return found + place.unlabelled()
+
+
+def _redirect(link: Path, target: Path) -> None:
+    new = link.with_suffix(".new")
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def aliases(place: Place) -> Figures:
+    """A device is in use under another name, and the session is given it by this one, with the flag."""
+    with _foreign(place) as (loop, on_it), ExitStack() as undo:
+        alias = Loop(Path(_run("losetup", "-f", "--show", str(loop.image)).strip()), loop.image)
+        undo.callback(_run, "losetup", "-d", str(alias.path))
+        mounted = on_it in ("ext4", "xfs", "btrfs")
+        undo.enter_context(_mounted(alias, place) if mounted else _open_exclusively(alias))
+        before = _blocks(loop)
+        code = _session(place, str(loop.path), f"--fsstack-overwrite={loop.path}")
+        what = f"{on_it}, {'mounted' if mounted else 'open'} through {alias.path}"
+        found: Figures = Counter({"cases": 1})
+        if code != 4 or "will not be overwritten" not in place.output:
+            place.complain(f"{what}: exit code {code}")
+            found["not refused"] += 1
+        return found + _written(place, what, before, _blocks(loop))
+
+
+@contextlib.contextmanager
+def _open_exclusively(loop: Loop) -> Iterator[None]:
+    fd = os.open(loop.path, os.O_RDONLY | os.O_EXCL)
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def two_sessions(place: Place) -> Figures:
