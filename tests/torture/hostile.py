@@ -41,11 +41,12 @@ from pytest_fsstack.report.past import lines as past_lines
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import SpecError
 from pytest_fsstack.units import parse_size
+from tests.unit.kernels import test_packages as hostile_packages
 
 #: Seconds after which a case counts as hung.
 _LIMIT = 20.0
 #: Tools that unpack what the user has given as an archive, and that the plugin runs for that.
-_UNPACK = frozenset({"gzip", "bzip2", "xz", "zstd"})
+_UNPACK = frozenset({"gzip", "bzip2", "xz", "zstd", "dpkg-deb", "depmod"})
 
 MARKUP = "<script>torture()</script>"
 ESCAPE = "\x1b[31mtorture\x1b]0;torture\x07"
@@ -196,6 +197,44 @@ def reaching(draw: random.Random, here: Path) -> None:
     raise Wrong(f"accepted: {layer}({option}={value!r})")
 
 
+#: Words that look harmless, where links of these names are in the directory, or that a tool obeys without any.
+_TRAPS = (
+    ("btrfs", "mkfs", "-d raid1 -m raid1 subvol=x"),
+    ("xfs", "mkfs", "-l logdev=subvol=x,size=64m"),
+    ("xfs", "mount", "logdev=subvol=x"),
+    ("btrfs", "mount", "device=subvol=x"),
+    ("btrfs", "mkfs", "--rootdir=disk"),
+    ("ext4", "mkfs", "-qcdisk"),
+    ("ext4", "mkfs", "-z disk"),
+    ("ext4", "mkfs", "-qzdisk"),
+    ("overlay", "mount", "upperdir=upper/../../.."),
+    ("overlay", "mount", "lowerdir=/etc"),
+    ("overlay", "mount", "workdir=../disk"),
+    ("gocryptfs", "mount", "-extpass /bin/sh"),
+    ("gocryptfs", "mount", "-cpuprofile disk"),
+    ("gocryptfs", "mount", "-ctlsock disk"),
+    ("gocryptfs", "mount", "-trace=disk"),
+    ("encfs", "mount", "--extpass=touch"),
+)
+
+
+def traps(draw: random.Random, here: Path) -> None:
+    for name in "subvol=x", "disk", "isk":
+        if not os.path.lexists(here / name):
+            (here / name).symlink_to("/dev/loop0")
+    layer, option, trap = draw.choice(_TRAPS)
+    text = f"{layer}({option}={trap!r})"
+    before = draw.choice(("", "", "noatime,"))
+    if before and option == "mount" and layer in ("xfs", "btrfs", "overlay"):
+        text = f"{layer}({option}={before + trap!r})"
+    try:
+        Stack.parse(text if layer in ("btrfs", "xfs", "ext4") else f"ext4 | {text}", BUILT_IN)
+    except SpecError as error:
+        str(error)
+        return
+    raise Wrong(f"accepted: {text}")
+
+
 def budgets(draw: random.Random, here: Path) -> None:
     text = mutated(draw, draw.choice(_BUDGETS))
     with allowed(budget.BudgetError):
@@ -280,6 +319,68 @@ def histories(draw: random.Random, here: Path) -> None:
     no_escape("\n".join(found.problems))
 
 
+def linked_histories(draw: random.Random, here: Path) -> None:
+    """The history, or what is cut off from it, is a link of somebody else's."""
+    path = here / "linked" / "history.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    line = saved.line(_valid()) + "\n"
+    secret = draw.choice(("untouched", line, line + line[: draw.randrange(len(line))]))
+    target = here / "outside"
+    target.write_text(secret)
+    name = draw.choice((path, history.aside_of(path)))
+    if name != path:
+        path.write_text(line + line[: draw.randrange(1, len(line) - 1)])
+    how = draw.choice((name.symlink_to, name.hardlink_to) if name == path else (name.symlink_to,))
+    how(target)
+    try:
+        with allowed(OSError, ValueError):
+            history.append(path, line.strip())
+        if target.read_text() != secret and how == name.symlink_to:
+            raise Wrong("a history that is a link was followed elsewhere")
+    finally:
+        target.unlink()
+        target.write_text("untouched")
+        for file in path.parent.iterdir():
+            file.unlink()
+
+
+_SUFFIXES = ("", ".gz", ".xz", ".bz2", ".zst")
+_KINDS_OF_FILES = (hostile_packages.FILE, hostile_packages.LINK, hostile_packages.HARD_LINK, hostile_packages.FIFO)
+
+
+def kernels(draw: random.Random, here: Path) -> None:
+    """A package of a kernel whose members lead elsewhere."""
+    names = (
+        "boot",
+        "./boot/vmlinuz-6.1",
+        "lib/modules/6.1/x.ko",
+        "/outside",
+        "../outside",
+        "a/../../outside",
+        "boot/x",
+    )
+    targets = (str(here / "outside"), str(here), "..", "../../outside", "/etc", "boot/vmlinuz-6.1", "x" * 300)
+    entries = []
+    for _ in range(draw.randint(1, 6)):
+        kind = draw.choice((*_KINDS_OF_FILES, hostile_packages.DIRECTORY, hostile_packages.DEVICE))
+        content = draw.choice(targets).encode() if kind in (0, hostile_packages.LINK) else b"MZ" + bytes(600)
+        entries.append((draw.choice((*names, str(here / "outside"))), kind, draw.choice((0o644, 0o6755)), content))
+    path = here / f"linux-{draw.randrange(2**60)}.deb"
+    with _watching(False):
+        data = hostile_packages.deb(hostile_packages.tar(entries), draw.choice(_SUFFIXES))
+    if draw.random() < 0.2:
+        start = draw.randrange(len(data))
+        data = data[:start] + draw.randbytes(draw.randint(0, 90)) + data[start + draw.randint(0, 90) :]
+    path.write_bytes(data)
+    try:
+        with allowed(KernelError):
+            resolve(str(path), here / "kernels")
+    finally:
+        path.unlink()
+    if (here / "outside").read_text() != "untouched":
+        raise Wrong("unpacking a kernel wrote elsewhere")
+
+
 def corpora(draw: random.Random, here: Path) -> None:
     """Archives whose members lead elsewhere; what is accepted is unpacked, and stays where it is unpacked."""
     path = here / f"corpus-{draw.randrange(2**60)}.tar"
@@ -356,15 +457,18 @@ def _member(draw: random.Random, here: Path, name: str) -> tuple[tarfile.TarInfo
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "stacks": spec,
     "options that lead out": reaching,
+    "traps that lead out": traps,
     "budgets": budgets,
     "options": options,
     "results": results,
     "journals": journals,
     "histories": histories,
+    "histories that are links": linked_histories,
+    "kernels": kernels,
     "corpora": corpora,
 }
 #: What is read most is drawn most; archives take longest.
-_WEIGHTS = (8, 4, 4, 8, 3, 3, 1, 1)
+_WEIGHTS = (8, 4, 2, 4, 8, 3, 3, 1, 1, 1, 1)
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -497,6 +601,9 @@ def watch(here: Path) -> None:
                 _seen.append(f"a file is opened for writing: {path}")
         elif event in changes and isinstance(arguments[0], (str, bytes, os.PathLike)):
             made = arguments[1] if event in ("os.link", "os.symlink") else arguments[0]
+            if event != "os.truncate" and isinstance(arguments[-1], int) and arguments[-1] >= 0:
+                # Relative to an open directory.
+                made = os.path.join(os.readlink(f"/proc/self/fd/{arguments[-1]}"), os.fsdecode(made))
             path = os.path.abspath(os.fsdecode(made))
             if not path.startswith(inside):
                 _seen.append(f"{event} of {path}")
@@ -517,6 +624,8 @@ def run(seed: str, count: int, here: Path) -> dict[str, Any]:
     tempfile.gettempdir()  # it tries the directory out, once
     # The first page's script is made of a whole compiler: seconds, on a busy machine many.
     REPORTS["html"](_valid())
+    # Packages of kernels are unpacked by a user without rights.
+    here.chmod(0o711)
     watch(here)
     cases: Counter[str] = Counter()
     wrong: list[tuple[str, str]] = []
