@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
 import zlib
 from collections import Counter
@@ -37,6 +36,19 @@ def pytest_runtest_setup(item):
         os.symlink({other!r}, "new")
         os.replace("new", {link!r})
     left[0] -= 1
+"""
+
+
+_FLIP_LATER = """
+import threading
+
+def flip():
+    os.symlink({other!r}, {link!r} + ".new")
+    os.replace({link!r} + ".new", {link!r})
+
+timer = threading.Timer({moment}, flip)
+timer.daemon = True
+timer.start()
 """
 
 
@@ -102,10 +114,11 @@ def redirected(place: Place) -> Figures:
         link.symlink_to(place.device)
         before = _blocks(other)
         place.write("ext4", "ext2")
-        moment = place.random.uniform(0, 2.0)
-        timer = threading.Timer(moment, _redirect, (link, other.path))
-        timer.start()
-        undo.callback(timer.join)
+        moment = place.random.uniform(0, 3.0)
+        # From conftest on: until the command line has been read, the name means whatever it leads to.
+        conftest = place.directory / "conftest.py"
+        flip = _FLIP_LATER.format(moment=moment, other=str(other.path), link=str(link))
+        conftest.write_text(conftest.read_text() + flip)
         with place.session("--fsstack-rounds=2", f"--fsstack-overwrite={link}", device=str(link)) as process:
             code = process.wait(HUNG)
         what = f"{on_it} behind the flag's link after {moment:.2f} s"
@@ -115,12 +128,6 @@ def redirected(place: Place) -> Figures:
             found["wrong exit code"] += 1
         found += place.figures_of_what_is_left(process.pid, what=what)
     return found + place.unlabelled()
-
-
-def _redirect(link: Path, target: Path) -> None:
-    new = link.with_suffix(".new")
-    new.symlink_to(target)
-    new.replace(link)
 
 
 def aliases(place: Place) -> Figures:

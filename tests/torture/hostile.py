@@ -41,6 +41,7 @@ from pytest_fsstack.report.past import lines as past_lines
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import SpecError
 from pytest_fsstack.units import parse_size
+from pytest_fsstack.workloads import jobfile
 from tests.unit.kernels import test_packages as hostile_packages
 
 #: Seconds after which a case counts as hung.
@@ -381,6 +382,35 @@ def kernels(draw: random.Random, here: Path) -> None:
         raise Wrong("unpacking a kernel wrote elsewhere")
 
 
+_FIO = "[global]\nsize=1M\nrw=randread\n[job]\nbs=4k\n"
+_FIO_LINES = (
+    *("filename={}", "directory={}", "read_iolog={}", "write_bw_log={}", "include {}", "exec_prerun=touch torture"),
+    *(
+        "exec_postrun=touch {}",
+        "ioengine=net",
+        "ioengine=external:{}",
+        "filename_format={}",
+        "opendir={}",
+        "aux-path={}",
+    ),
+)
+
+
+def fio_jobs(draw: random.Random, here: Path) -> None:
+    """A file for fio that names files elsewhere, or runs programs."""
+    line = draw.choice(_FIO_LINES).format(draw.choice((str(here / "outside"), "/dev/loop0", "../outside", "a:/etc/x")))
+    lines = _FIO.splitlines()
+    lines.insert(draw.randrange(1, len(lines) + 1), draw.choice(("", " ", "\t")) + line)
+    path = here / "job.fio"
+    path.write_text("\n".join(lines) + "\n")
+    try:
+        jobfile.check(path, here / "stack", {})
+    except jobfile.JobFileError as error:
+        str(error)
+        return
+    raise Wrong(f"accepted: a job with {line}")
+
+
 def corpora(draw: random.Random, here: Path) -> None:
     """Archives whose members lead elsewhere; what is accepted is unpacked, and stays where it is unpacked."""
     path = here / f"corpus-{draw.randrange(2**60)}.tar"
@@ -465,10 +495,11 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "histories": histories,
     "histories that are links": linked_histories,
     "kernels": kernels,
+    "jobs of fio": fio_jobs,
     "corpora": corpora,
 }
 #: What is read most is drawn most; archives take longest.
-_WEIGHTS = (8, 4, 2, 4, 8, 3, 3, 1, 1, 1, 1)
+_WEIGHTS = (8, 4, 2, 4, 8, 3, 3, 1, 1, 1, 1, 2)
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
