@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 from tests.torture.place import HUNG, Figures, Place, quick_stacks
 
@@ -160,6 +164,15 @@ def _ended(place: Place, name: str, what: str) -> Figures:
     with place.session("--fsstack-cleanup") as cleaning:
         cleaning.wait()
     found += place.figures_of_what_is_left(process.pid, what=what)
+    _end_children(place)
     found += place.put_in_order(what, admitted=True)
     place.give_over()
     return found
+
+
+def _end_children(place: Place) -> None:
+    """End what the test left running, which is the test's own business as long as the stack is down."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"TORTURE={place.directory}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)

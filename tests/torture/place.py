@@ -135,7 +135,7 @@ class Place:
 
     def environment(self) -> dict[str, str]:
         """Of a session."""
-        return {**os.environ, **FEW_PLUGINS}
+        return {**os.environ, **FEW_PLUGINS, "TORTURE": str(self.directory)}
 
     @contextlib.contextmanager
     def session(
