@@ -79,7 +79,7 @@ DEEDS = {
     "removes its temporary directory": "subprocess.run(['rm', '-rf', '--one-file-system', root / 'tmp'])",
 }
 #: These end the process: nothing is torn down by it, and the exit code is whatever they make it.
-ENDS = frozenset({"leaves by its own door", "becomes another program", "kills itself", "crashes"})
+ENDS = frozenset({"lets an alarm come", "leaves by its own door", "becomes another program", "kills itself", "crashes"})
 
 _TEST = """
 import atexit, ctypes, fcntl, inspect, mmap, os, pathlib, resource, signal, stat, subprocess, sys, threading, time
