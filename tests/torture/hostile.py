@@ -398,7 +398,10 @@ _FIO_LINES = (
 
 def fio_jobs(draw: random.Random, here: Path) -> None:
     """A file for fio that names files elsewhere, or runs programs."""
-    line = draw.choice(_FIO_LINES).format(draw.choice((str(here / "outside"), "/dev/loop0", "../outside", "a:/etc/x")))
+    form = draw.choice(_FIO_LINES)
+    # Only names of files and their directories are several with colons between.
+    several = ("a:/etc/x",) if form.startswith(("filename={", "directory=")) else ()
+    line = form.format(draw.choice((str(here / "outside"), "/dev/loop0", "../outside", *several)))
     lines = _FIO.splitlines()
     lines.insert(draw.randrange(1, len(lines) + 1), draw.choice(("", " ", "\t")) + line)
     path = here / "job.fio"
