@@ -13,6 +13,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -52,6 +53,10 @@ class Description:
         return cls(**json.loads(path.read_text()))
 
 
+#: Seconds that a guest may take to go down once its command has ended.
+_GOODBYE = 60.0
+
+
 def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
     """Pass bytes both ways until the guest's command ends; what went wrong, or None. Silence is ended."""
     process = guest.process
@@ -79,7 +84,11 @@ def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
         if time.monotonic() - heard > silent_seconds:
             guest.kill()
             return f"was silent for {silent_seconds:g} s, and was ended"
-    process.wait()
+    try:
+        process.wait(_GOODBYE)
+    except subprocess.TimeoutExpired:
+        guest.kill()
+        return f"did not end within {_GOODBYE:g} s after its output, and was ended"
     return None if guest.ended else f"went down (virtme-run: exit code {process.returncode})"
 
 

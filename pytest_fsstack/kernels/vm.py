@@ -280,12 +280,19 @@ class Guest:
             said, in_time = self.process.communicate(timeout=seconds), True
         except subprocess.TimeoutExpired:
             self.kill()
-            said, in_time = self.process.communicate(), False
+            said, in_time = self._last_words(), False
         return said[0].decode(errors="replace"), said[1].decode(errors="replace"), in_time
+
+    def _last_words(self) -> tuple[bytes, bytes]:
+        """Return what it wrote before it was killed. What it had started may hold its pipes open."""
+        try:
+            return self.process.communicate(timeout=10.0)
+        except subprocess.TimeoutExpired as error:
+            return error.stdout or b"", error.stderr or b""
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        commands.reap(self.process)
 
     def story(self, outcome: str, stderr: str = "") -> str:
         """What a reader wants of a failure: the panic if there was one, the last words, what QEMU said."""

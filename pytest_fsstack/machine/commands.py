@@ -14,6 +14,7 @@ import select
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -296,6 +297,18 @@ def ended(
     if how:
         raise CommandError(process.argv, None, "", how)
     return found
+
+
+#: Commands that were killed and did not end. Without a reference, Python would warn of them.
+_left_behind: list[subprocess.Popen[Any]] = []
+
+
+def reap(process: subprocess.Popen[Any]) -> None:
+    """Wait for a command that was killed. One that hangs in the kernel is left behind."""
+    with signals.shielded(), contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_DEATH)
+    if process.returncode is None:
+        _left_behind.append(process)
 
 
 def wait_until(condition: Any, seconds: float) -> bool:

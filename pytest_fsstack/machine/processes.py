@@ -200,4 +200,4 @@ def watched(variable: str) -> Iterator[None]:
         yield
     finally:
         process.kill()
-        process.wait()
+        commands.reap(process)

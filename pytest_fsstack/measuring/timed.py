@@ -37,11 +37,6 @@ class Completed:
     stderr: str
 
 
-#: Seconds after which a command that was killed counts as one that hangs in the kernel. It is left behind.
-_DEATH = 10.0
-_left_behind: list[subprocess.Popen[bytes]] = []
-
-
 class MeasureError(Exception):
     """The timed block was not used as it must be, or its start could not be made cold."""
 
@@ -184,10 +179,7 @@ class Timed:
                 if process is not None and process.returncode is None:
                     # With what it has started itself. Its number is its own as long as nobody has waited for it.
                     os.killpg(process.pid, signal.SIGKILL)
-                    with signals.shielded(), contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(_DEATH)
-                    if process.returncode is None:
-                        _left_behind.append(process)
+                    commands.reap(process)
                 raise
             texts = []
             for file in stdout, stderr:

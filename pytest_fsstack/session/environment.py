@@ -278,7 +278,10 @@ def _answer(process: subprocess.Popen[str], patience: float) -> str | None:
         text, _ = process.communicate(timeout=max(patience, 0.01))
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        # Not to the end of its output, which what it has started may hold open.
+        commands.reap(process)
+        if process.stdout is not None:
+            process.stdout.close()
         return None
     lines = [line.strip() for line in text.splitlines() if re.search(r"\d", line)]
     return lines[0][:120] if lines else None

@@ -56,7 +56,13 @@ class PyPI:
         by_hand = f"pip download {' '.join(options)} -d {kept} {wanted}"
         with directories.scratch(kept) as directory:
             words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(directory), wanted]
-            done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            try:
+                done = subprocess.run(
+                    words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=commands.limit
+                )
+            except subprocess.TimeoutExpired:
+                what = f"needs the source of {self.project} from PyPI (pip did not end within {commands.limit:g} s)"
+                return Lack(LackKind.OTHER, what, by_hand)
             got = directory / self.file
             if done.returncode or not got.is_file():
                 said = (done.stderr.strip() or f"pip got no {self.file}").splitlines()[-1]

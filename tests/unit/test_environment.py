@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -159,3 +161,14 @@ def test_the_machine_and_its_disks_are_told_by_hashes(tmp_path: Path, monkeypatc
     assert serial not in json.dumps(found)
     assert environment._serial_hash(tmp_path / "nothing") is None
     assert environment.record().get("machine_id") == identity.machine_id()
+
+
+def test_a_tool_that_leaves_its_output_open_holds_nothing_up() -> None:
+    words = ["sh", "-c", "sleep 20 & echo started; sleep 20"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, text=True)
+    start = time.monotonic()
+    try:
+        assert environment._answer(process, 0.5) is None
+        assert time.monotonic() - start < 10
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)

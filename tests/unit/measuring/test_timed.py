@@ -73,7 +73,7 @@ def test_a_command_that_sigkill_does_not_end_holds_nothing_up(tmp_path: Path, mo
         raise KeyboardInterrupt
 
     killed: list[int] = []
-    monkeypatch.setattr(timed, "_DEATH", 0.1)
+    monkeypatch.setattr(commands, "_DEATH", 0.1)
     monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append(pid))
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -86,7 +86,7 @@ def test_a_command_that_sigkill_does_not_end_holds_nothing_up(tmp_path: Path, mo
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         monkeypatch.undo()
-        process = timed._left_behind.pop()
+        process = commands._left_behind.pop()
         process.kill()
         process.wait()
     assert killed == [process.pid]

@@ -1,0 +1,84 @@
+"""What the package waits for: with a limit, unless it is in the list below with the reason why it needs none."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pytest_fsstack
+
+PACKAGE = Path(pytest_fsstack.__file__).parent
+#: Methods that wait for ever without an argument.
+METHODS = {"acquire", "communicate", "join", "result", "wait"}
+#: Functions that wait for ever without a flag.
+FUNCTIONS = {"os.wait", "os.wait3", "os.wait4", "os.waitid", "os.waitpid", "signal.sigwait", "signal.pause"}
+RUNNING = {f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "getoutput")}
+
+ALLOWED = {
+    ("data/archive.py", "subprocess.Popen"): "reads or writes a regular file beside the stack, for as long as it takes",
+    ("data/archive.py", "process.wait"): "has ended: the block of its Popen is over",
+    ("data/corpus.py", "subprocess.run"): "compresses a regular file beside the stack, for as long as it takes",
+    ("machine/commands.py", "child.process.wait"): "has just been forked and killed",
+    ("machine/commands.py", "process.wait"): "has ended: its pidfd says so; sh stops reading two seconds later",
+    ("machine/watcher.py", "select.select"): "its work is to wait for the end of the session",
+    ("measuring/timed.py", "os.waitpid"): "has closed its output, which sync does at its end",
+    ("measuring/timed.py", "process.wait"): "a workload takes as long as it takes; a signal raises here",
+    ("preflight/doctor.py", "subprocess.run"): "the package manager, at the terminal of somebody who asked for it",
+    ("workloads/hardlinks.py", "os.wait4"): "writes to a pipe that has no reader any more",
+}
+
+
+def without_limit(source: str) -> list[str]:
+    """Return the calls that wait without a limit."""
+    tree = ast.parse(source)
+    managed = [item.context_expr for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items]
+    return [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for name in [ast.unparse(node.func)]
+        if _waits(node, name) or (name == "subprocess.Popen" and node in managed)
+    ]
+
+
+def _waits(call: ast.Call, name: str) -> bool:
+    if name in RUNNING:
+        return "timeout" not in {keyword.arg for keyword in call.keywords}
+    if name in FUNCTIONS:
+        return "os.WNOHANG" not in ast.unparse(call)
+    if name == "select.select":
+        return len(call.args) < 4
+    return isinstance(call.func, ast.Attribute) and call.func.attr in METHODS and not (call.args or call.keywords)
+
+
+def test_all_waits_have_a_limit_or_a_reason_to_have_none() -> None:
+    waits = {
+        (path.relative_to(PACKAGE).as_posix(), call)
+        for path in PACKAGE.rglob("*.py")
+        for call in without_limit(path.read_text())
+    }
+    assert waits == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("source", "limited"),
+    [
+        ("process.wait()", False),
+        ("process.wait(5.0)", True),
+        ("thread.join(timeout=1)", True),
+        ("', '.join(words)", True),
+        ("process.communicate()[0]", False),
+        ("subprocess.run(words, check=True)", False),
+        ("subprocess.run(words, timeout=9)", True),
+        ("process = subprocess.Popen(words)", True),
+        ("with subprocess.Popen(words) as process: pass", False),
+        ("os.waitpid(pid, 0)", False),
+        ("os.waitpid(pid, os.WNOHANG)", True),
+        ("select.select([fd], [], [])", False),
+        ("select.select([fd], [], [], 0)", True),
+    ],
+)
+def test_waits_are_known_by_their_calls(source: str, limited: bool) -> None:
+    assert (without_limit(source) == []) == limited
