@@ -133,6 +133,10 @@ def _name_below(link: Path, target: Path) -> str | None:
     return name if name == os.fspath(target) or name.startswith(f"{target}/") else None
 
 
+#: The limits without which this process can allocate, write, open and start nothing.
+_LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_NPROC")
+
+
 @contextlib.contextmanager
 def undumpable() -> Iterator[None]:
     """Let a crash of this process leave no core dump, in which a key might be (PR_SET_DUMPABLE)."""
@@ -167,6 +171,52 @@ def keeping_depth() -> Iterator[None]:
     finally:
         if sys.getrecursionlimit() < depth:
             sys.setrecursionlimit(depth)
+
+
+@contextlib.contextmanager
+def keeping_limits() -> Iterator[None]:
+    """Give back what the block took of the resource limits, the effective user and the root directory.
+
+    Without them nothing can be taken down: threads, commands and mount points need them. Limits come first, because
+    everything else may need memory.
+    """
+    import resource
+
+    limits = [(kind, resource.getrlimit(kind)) for kind in map(resource.__dict__.__getitem__, _LIMITS)]
+    user, root = os.geteuid(), os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        for kind, limit in limits:
+            if resource.getrlimit(kind) != limit:
+                try:
+                    resource.setrlimit(kind, limit)
+                except ValueError:  # only root may raise a hard limit
+                    hard = resource.getrlimit(kind)[1]
+                    resource.setrlimit(kind, (hard, hard))
+        try:
+            _give_back(user, root)
+        finally:
+            os.close(root)
+
+
+def _give_back(user: int, root: int) -> None:
+    if os.geteuid() != user:
+        with contextlib.suppress(PermissionError):  # after setuid, there is no way back
+            os.seteuid(user)
+    if not os.path.samestat(os.stat("/"), os.fstat(root)):
+        with contextlib.suppress(PermissionError):
+            _leave_chroot(root)
+
+
+def _leave_chroot(root: int) -> None:
+    here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fchdir(root)
+        os.chroot(".")
+        os.fchdir(here)
+    finally:
+        os.close(here)
 
 
 def end_if_forked(owner: int) -> None:

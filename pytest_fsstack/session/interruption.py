@@ -61,7 +61,11 @@ class Interruption:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
-        return (yield from _as_a_test())
+        from pytest_fsstack.machine import processes
+
+        # A fixture may have set limits for its test: what it has set stays.
+        with processes.keeping_limits():
+            return (yield from _as_a_test())
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:

@@ -17,6 +17,9 @@ import pytest
 
 """
 
+#: Less than a session needs to take anything down.
+LIMITS = [("AS", 1 << 20), ("NOFILE", 3), ("FSIZE", 0), ("NPROC", 0)]
+
 
 def session(project: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (project / "test_it.py").write_text(HEAD + test)
@@ -89,13 +92,19 @@ def test_a_working_directory_in_the_stack_is_left(tmp_path: Path, where: str) ->
         "os.environ.clear()",
         "ctypes.CDLL(None).mount(b'none', b'/run', b'tmpfs', 0, None)",
         "sys.setrecursionlimit(len(inspect.stack()) + 12)",
+        *(
+            f"resource.setrlimit(resource.RLIMIT_{name}, ({limit}, resource.getrlimit(resource.RLIMIT_{name})[1]))"
+            for name, limit in LIMITS
+        ),
+        "os.seteuid(65534)",
+        "os.chroot('/tmp')",
     ],
 )
 def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path, act: str) -> None:
     (tmp_path / "device").mkdir()
     done = session(
         tmp_path,
-        "import ctypes, inspect\n"
+        "import ctypes, inspect, resource\n"
         "@pytest.mark.fsstack('bind')\n"
         f"def test_it(fsstack):\n    (fsstack.path / 'file').touch()\n    {act}\n",
         f"--fsstack-device=dir:{tmp_path / 'device'}",
