@@ -64,7 +64,7 @@ _REASONABLE_ROUNDS = 800
 
 #: How often advice should settle a verdict that is followed, and by how much z² is larger than it seems.
 _SETTLED = 0.8
-_BAD_LUCK = 1.5
+_BAD_LUCK = 0.5
 #: Below this |z|, the rounds hardly say on which side of the budget the overhead is, so no number is advised.
 _ON_THE_BUDGET = 0.25
 # Followed, the number of boots at which the interval would just reach the budget settles half of the cases.

@@ -502,7 +502,7 @@ def test_advice_is_right_in_three_of_four_cases_when_followed() -> None:
         )
         if verdict.outcome == "inconclusive" and rounds_advised(verdict):
             needed = int(advice(verdict).split("--fsstack-rounds=")[1].split(")")[0])
-            assert needed < 300
+            assert needed < 800
             fresh = {number: rng.gauss(log1p(0.05) + 0.06, 0.28) for number in range(needed)}
             settled.append(judged(fresh, 0.05).outcome != "inconclusive")
     assert len(settled) > 30
