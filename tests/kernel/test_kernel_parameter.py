@@ -53,6 +53,21 @@ def test_panic(fsstack, timed, request):
             trigger.write("c")
 """
 
+#: Each turn leaves a file that says which boot of which kernel it was.
+BOOTS = """
+from pathlib import Path
+
+import pytest
+
+@pytest.mark.fsstack("ext4")
+@pytest.mark.benchmark
+def test_write(fsstack, timed, request):
+    worker = request.config.workerinput["fsstack"]
+    identity = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (request.config.rootpath / f"boot {worker['boot']} {identity} {worker['kernel']}").touch()
+    with timed(cold=False):
+        (fsstack.path / "file").write_bytes(bytes(4096))
+"""
 
 #: With it, the kernels have another order in each round.
 SEED = 3
@@ -80,9 +95,9 @@ def command(tmp_path: Path) -> list[str]:
     return prepare(tmp_path)
 
 
-def prepare(directory: Path, panics: str = "") -> list[str]:
-    """Write the tests, of which one brings a kernel down, and return the command that runs them."""
-    (directory / "test_it.py").write_text(f"PANICS = {panics!r}\n{TEST}")
+def prepare(directory: Path, panics: str = "", tests: str = TEST) -> list[str]:
+    """Write the tests, which know the kernel that they bring down, and return the command that runs them."""
+    (directory / "test_it.py").write_text(f"PANICS = {panics!r}\n{tests}")
     (directory / "pytest.ini").write_text("[pytest]\n")
     words = ["--fsstack-size=512M", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "-p", "no:cacheprovider"]
     return [*boot.PYTEST, *words]
@@ -183,6 +198,34 @@ def test_a_panic_of_one_of_two_kernels_is_shown_and_keeps_the_results_of_the_oth
     assert "the console's last lines" in text
     assert list(comparison.chains["test_panic"]["stacks"]) == [f"ext4:{older}", f"ext4:{here}"]
     assert guests(comparison.directory) == []
+
+
+def test_a_limit_between_kernels_boots_each_three_times_and_judges_by_boots(older: Path, tmp_path: Path) -> None:
+    here, guest = (resolve(text, tmp_path).name for text in ("host", str(older)))
+    done = run(
+        prepare(tmp_path, tests=BOOTS),
+        tmp_path,
+        *("--fsstack-kernel=host", f"--fsstack-kernel={older}", "--fsstack-max-regression=5%", "--fsstack-rounds=3"),
+        *("--fsstack-vm-memory=1G", "--fsstack-json=out.json", "--junitxml=out.xml"),
+    )
+    said = done.stdout + done.stderr
+    assert f"kernels {here} (baseline), {guest}, 3 boots each" in said
+    # Each boot of a guest is one of its own; the running kernel has only the one.
+    boots = [file.name.split(" ", 3)[1:] for file in tmp_path.glob("boot *")]
+    assert sorted((kernel, number) for number, _, kernel in boots) == sorted(
+        (kernel, str(number)) for kernel in (here, guest) for number in range(3)
+    )
+    identities = {kernel: {identity for _, identity, name in boots if name == kernel} for kernel in (here, guest)}
+    assert [len(identities[here]), len(identities[guest])] == [1, 3]
+    # An emulated machine is slower by far.
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, said
+    assert "each of 3 boots of a kernel counts as one figure" in said
+    assert "3 against 3 boots" in said
+    (name,) = (name for name, text in troubles(tmp_path / "out.xml").items() if text)
+    assert name == f"write on ext4:{guest} against ext4:{here}"
+    (chain,) = json.loads((tmp_path / "out.json").read_text())["chains"]
+    assert chain["boots"] == 3
+    assert guests(tmp_path) == []
 
 
 def without_a_root(image: Path, directory: Path) -> Path:
