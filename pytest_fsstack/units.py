@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, isfinite, nan
+from math import ceil, floor, isclose, isfinite, nan
 
 _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -97,6 +97,8 @@ def rounded(value: float, decimals: int, limit: float = nan) -> float:
     (130.0, 131.0, 129.0, 130.0)
     """
     scale, shown = 10.0**decimals, round(value, decimals)
+    if isclose(value, limit, rel_tol=1e-9, abs_tol=1e-6 / scale):
+        return float(shown)  # what floating point adds to an equal value
     if value > limit >= shown:
         return (floor(limit * scale) + 1) / scale
     if value < limit <= shown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -113,7 +114,7 @@ def test_the_commit_is_found(project: Path, broken: Callable[[int], bool]) -> No
     environment = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTEST_PLUGINS=pytest_benchmark.plugin,pytest_fsstack.plugin"
     run.write_text(
         f"sh build.sh || exit 125\nexport REPOSITORY={there}\ncd {project}\n"
-        f"{environment} exec {sys.executable} -m pytest -q test_speed.py {arguments}\n"
+        f"{environment} exec {shlex.quote(sys.executable)} -m pytest -q test_speed.py {arguments}\n"
     )
     git(there, "bisect", "start", "main", f"main~{COMMITS - 1}")
     said = git(there, "bisect", "run", "sh", str(run))

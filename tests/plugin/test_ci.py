@@ -95,7 +95,7 @@ def test_gitlab_gets_its_reports(project: Project, monkeypatch: pytest.MonkeyPat
 
 def test_reports_that_cannot_be_written_are_a_line_each(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     gitlab(project, monkeypatch, Path("/proc/nothing/here"))
-    said = [line for line in run(project).outlines if line.startswith("fsstack: fsstack-")]
+    said = [line for line in run(project).outlines if line.startswith("fsstack: gitlab=")]
     assert len(said) == 2
     assert all(": not written: " in line for line in said)
 

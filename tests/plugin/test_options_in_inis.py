@@ -76,7 +76,7 @@ def test_the_command_line_wins_over_the_ini(pytester: pytest.Pytester) -> None:
     names = ("rounds", "strict", "vm-cpus", "boots", "stacks", "device", "discard", "governor", "vm-memory")
     values = {name: options.value(config, name) for name in names}
     assert values == {
-        **{"rounds": 1, "strict": True, "vm-cpus": 3, "boots": 1, "stacks": [], "device": ["loop"]},
+        **{"rounds": 1, "strict": True, "vm-cpus": 3, "boots": None, "stacks": [], "device": ["loop"]},
         **{"discard": False, "governor": None, "vm-memory": 2 << 30},
     }
 

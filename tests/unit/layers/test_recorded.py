@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import struct
 import sys
@@ -25,7 +26,8 @@ def test_a_server_stands_on_the_device_and_a_loop_device_on_that() -> None:
     explanation = explained(Stack.parse("recorded(sector=512) | ext4", BUILT_IN), LoopDevice(SIZE))
     assert not explanation.problem
     built = explanation.lines[explanation.lines.index("# recorded: open it") :]
-    words = f"{sys.executable} -I -S {recorder.__file__} LOOP DIR/1-recorded.log DIR/1-recorded 512 &"
+    program = shlex.join([sys.executable, "-I", "-S", str(recorder.__file__)])
+    words = f"{program} LOOP DIR/1-recorded.log DIR/1-recorded 512 &"
     assert built[1] == words
     assert "# LOOP2: a loop device over DIR/1-recorded, attached by an ioctl; it is detached at its last close" in built
     assert any(line.startswith("mkfs.ext4 ") and line.endswith(" LOOP2") for line in built)

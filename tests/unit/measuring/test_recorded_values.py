@@ -18,13 +18,13 @@ def timed() -> Timed:
     return Timed(cast(Any, None))
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, "1.5", None, [1], 1j])
-def test_a_figure_that_is_no_finite_number_is_refused_at_the_call(timed: Timed, value: Any) -> None:
-    with pytest.raises(MeasureError, match=r"timed\.record\('cost', \.\.\.\) takes a finite number \(got"):
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -2, -1e-300, "1.5", None, [1], 1j])
+def test_a_figure_that_is_negative_or_no_finite_number_is_refused_at_the_call(timed: Timed, value: Any) -> None:
+    with pytest.raises(MeasureError, match=r"timed\.record\('cost', \.\.\.\) takes a finite number"):
         timed.record("cost", value)
 
 
-@pytest.mark.parametrize("value", [3, 1.5, 0, -2, Fraction(1, 2)])
+@pytest.mark.parametrize("value", [3, 1.5, 0, Fraction(1, 2)])
 def test_any_finite_number_is_taken(timed: Timed, value: Any) -> None:
     timed.record("cost", value)
     assert timed._extra["cost"][1] == float(value)

@@ -163,7 +163,7 @@ class TestSteps:
     def test_notices_an_altered_block(self, clock: NotedTimed, stack: NotedStack, rw: Any) -> None:
         name = f"fio-{rw}-65536.bin"
         stack.broken = lambda: flip(stack.path / name, 700_000)
-        with pytest.raises(AssertionError, match=r"after a remount, a block is not .*offset 655360"):
+        with pytest.raises(AssertionError, match=r"(?s)after a remount, a block is not .*offset 655360"):
             workloads.fio(clock, stack, rw=rw, size=MIB, direct=False)
 
     def test_without_verification_does_not(self, clock: NotedTimed, stack: NotedStack) -> None:
