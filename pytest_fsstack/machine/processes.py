@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NoReturn
 
 from pytest_fsstack.machine import commands, watcher
 from pytest_fsstack.machine.commands import CommandError, Process
@@ -162,6 +163,12 @@ def without_returning_children() -> Iterator[None]:
         end_if_forked(owner)
 
 
+_NO_WAY_BACK = (
+    b"\nfsstack: a test took what this session cannot get back (setuid, or a hard RLIMIT_AS), so it ends without "
+    b"reports; the kernel takes its stacks down, and the next session or --fsstack-cleanup removes the rest\n"
+)
+
+
 @contextlib.contextmanager
 def keeping_depth() -> Iterator[None]:
     """Give back the depth of recursion that the block took, without which nothing can be taken down after it."""
@@ -174,11 +181,11 @@ def keeping_depth() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def keeping_limits() -> Iterator[None]:
+def keeping_limits(errors: int = 2) -> Iterator[None]:
     """Give back what the block took of the resource limits, the effective user and the root directory.
 
     Without them nothing can be taken down: threads, commands and mount points need them. Limits come first, because
-    everything else may need memory.
+    everything else may need memory. What cannot be given back ends this process, with a line to `errors`, a descriptor.
     """
     import resource
 
@@ -192,21 +199,32 @@ def keeping_limits() -> Iterator[None]:
                 try:
                     resource.setrlimit(kind, limit)
                 except ValueError:  # only root may raise a hard limit
+                    if kind == resource.RLIMIT_AS:
+                        _end_here(errors)
                     hard = resource.getrlimit(kind)[1]
                     resource.setrlimit(kind, (hard, hard))
         try:
-            _give_back(user, root)
+            _give_back(user, root, errors)
         finally:
             os.close(root)
 
 
-def _give_back(user: int, root: int) -> None:
+def _give_back(user: int, root: int, errors: int) -> None:
     if os.geteuid() != user:
-        with contextlib.suppress(PermissionError):  # after setuid, there is no way back
+        try:
             os.seteuid(user)
+        except PermissionError:  # after setuid, there is no way back
+            _end_here(errors)
     if not os.path.samestat(os.stat("/"), os.fstat(root)):
         with contextlib.suppress(PermissionError):
             _leave_chroot(root)
+
+
+def _end_here(errors: int) -> NoReturn:
+    """End this process at once, as a kill would, because it cannot take anything down any more."""
+    # Without memory, a text that is there already is all that can be written.
+    os.write(errors, _NO_WAY_BACK)
+    os._exit(1)
 
 
 def _leave_chroot(root: int) -> None:

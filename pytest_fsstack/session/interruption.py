@@ -25,8 +25,11 @@ def caught(config: pytest.Config) -> Iterator[None]:
     """From here on, signals wait for a safe point."""
     from pytest_fsstack.machine import signals
 
-    with signals.caught(_ended_by):
-        config.pluginmanager.register(Interruption(), _NAME)
+    with signals.caught(_ended_by), contextlib.ExitStack() as undo:
+        # While a test runs, pytest captures what is written to the usual one.
+        errors = os.dup(2)
+        undo.callback(os.close, errors)
+        config.pluginmanager.register(Interruption(errors), _NAME)
         # Its own plugin: only a worker of pytest-xdist has a controller.
         if controller := getattr(config, "workerinput", {}).get(options.CONTROLLER):
             config.pluginmanager.register(LostController(config, controller), f"{_NAME}-of-controller")
@@ -34,7 +37,13 @@ def caught(config: pytest.Config) -> Iterator[None]:
 
 
 class Interruption:
-    """The pytest plugin that says what runs, so that a signal finds its moment."""
+    """The pytest plugin that says what runs, so that a signal finds its moment.
+
+    `errors` is a descriptor of the session's standard error.
+    """
+
+    def __init__(self, errors: int) -> None:
+        self._errors = errors
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -64,7 +73,7 @@ class Interruption:
         from pytest_fsstack.machine import processes
 
         # A fixture may have set limits for its test: what it has set stays.
-        with processes.keeping_limits():
+        with processes.keeping_limits(self._errors):
             return (yield from _as_a_test())
 
     @pytest.hookimpl(wrapper=True, trylast=True)

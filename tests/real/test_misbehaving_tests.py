@@ -113,3 +113,21 @@ def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path, ac
     assert "Traceback" not in done.stdout + done.stderr
     assert "left behind" not in done.stdout
     assert list((tmp_path / "device").iterdir()) == []
+
+
+@pytest.mark.parametrize("deed", ["os.setuid(65534)", "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))"])
+def test_what_cannot_be_given_back_ends_the_session_at_once(tmp_path: Path, deed: str) -> None:
+    (tmp_path / "test_it.py").write_text(
+        f"import os, pytest, resource\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack):\n    {deed}\n"
+    )
+    # Even root needs a capability to raise a hard limit again.
+    command = ["setpriv", "--bounding-set", "-sys_resource", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("fsstack: ")
+    assert "Traceback" not in done.stdout + done.stderr
+    clean_up = [*command[3:], "--fsstack-cleanup"]
+    cleaned = subprocess.run(clean_up, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert cleaned.returncode == 0, cleaned.stdout
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    assert not [path for path in Path("/run/pytest-fsstack").glob("*") if str(tmp_path) in path.read_text()]

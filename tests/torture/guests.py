@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pytest_fsstack.data.corpus import cache_directory
 from pytest_fsstack.machine import commands
-from tests.torture.place import HUNG, Figures, Place
+from tests.kernel import boot
+from tests.torture.place import HUNG, SIZE, Figures, Place
 
 #: Seconds: a guest boots in 15 to 25 without KVM.
 _LIFE = 40.0
@@ -24,7 +25,44 @@ def guests(place: Place) -> Figures:
     """A signal, SIGKILL among them, to pytest or its process group, while a guest boots or works."""
     # A guest has a /tmp and a /var of its own.
     with tempfile.TemporaryDirectory(prefix="torture-", dir=cache_directory()) as directory:
-        return _ended(replace(place, directory=Path(directory)))
+        scenario = place.random.choice((_ended, _ended, _foreign_disk))
+        return scenario(replace(place, directory=Path(directory)))
+
+
+#: What may be on the disk of a guest, and how a person might use it there.
+_FOREIGN = ("mkfs.ext4 -q /dev/vda", "mkfs.btrfs -q -f /dev/vda", "mkswap -q /dev/vda", "printf data | dd of=/dev/vda")
+_USES = ("true", "mount -o ro /dev/vda /mnt", "sleep 1000 </dev/vda &")
+
+
+def _foreign_disk(place: Place) -> Figures:
+    """A session in a guest is given a disk that holds something, also while it is in use and with the flag."""
+    content, use = place.random.choice(_FOREIGN), place.random.choice(_USES)
+    if use.startswith("mount") and "mkfs" not in content:
+        use = "true"
+    flag = "" if use == "true" else "--fsstack-overwrite=/dev/vda"
+    place.write("ext4")
+    session = " ".join(place.command("-c", "/dev/null", "--rootdir=.", "--fsstack-rounds=1", flag, device="/dev/vda"))
+    (place.directory / "script").write_text(
+        f"{content} >/dev/null 2>&1; sync; {use}\nsha256sum /dev/vda\n{session} test_it.py\necho exit code $?\n"
+        "sync; echo 3 >/proc/sys/vm/drop_caches; sha256sum /dev/vda\n"
+    )
+    try:
+        vmlinuz = boot.kernel(boot.cache_directory())
+        done = boot.run(vmlinuz, ["/bin/sh", "script"], disk_size=SIZE, cwd=place.directory, env=place.environment())
+    except boot.GuestError as error:
+        place.complain(f"a guest with a foreign disk: {error}")
+        return Counter({"not begun": 1})
+    (place.directory / "output").write_text(done.stdout + done.stderr)
+    what = f"a guest's disk after `{content}`, {use}, {flag or 'no flag'}"
+    found: Figures = Counter({"cases": 1})
+    if "exit code 4\n" not in done.stdout or "will not be overwritten" not in done.stdout + done.stderr:
+        place.complain(f"{what}: not refused")
+        found["not refused"] += 1
+    sums = {line.split()[0] for line in done.stdout.splitlines() if line.endswith("  /dev/vda")}
+    if len(sums) != 1:
+        place.complain(f"{what}: the disk is another one after the session")
+        found["bytes written"] += 1
+    return found
 
 
 def _ended(place: Place) -> Figures:
