@@ -48,7 +48,9 @@ def secrets(place: Place) -> Figures:
     # Its own argument is what the search must find.
     decoy = f"decoy-{place.random.getrandbits(100):x}"
     test = place.directory / "test_it.py"
-    test.write_text(test.read_text().replace('"sh", "-c",', f'"env", "DECOY={decoy}", "sh", "-c",'))
+    text = test.read_text().replace('"sh", "-c",', f'"env", "DECOY={decoy}", "sh", "-c",')
+    # It runs for long enough to be seen on a busy machine as well.
+    test.write_text(text.replace("sleep 0.2", "sleep 2"))
     noting = Noting(place.directory, environment=True)
     reports = [f"--fsstack-report={name}={name}.out" for name in ("json", "html", "markdown", "csv", "openmetrics")]
     with place.session(
