@@ -1,1 +1,1 @@
-"""What a session gives to the CI that it runs in."""
+"""Reports and annotations for the CI that a session runs in."""

@@ -1,1 +1,1 @@
-"""What a session would do, and whether it can: doctor, dry run, explained stacks."""
+"""Looks ahead at a session: the doctor, the dry run, and the commands of a stack."""
