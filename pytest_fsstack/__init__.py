@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_fsstack.layers.filesystems import Filesystem
     from pytest_fsstack.layers.stacked import served
     from pytest_fsstack.machine.commands import CommandError, run
-    from pytest_fsstack.machine.mounts import mounted
     from pytest_fsstack.machine.needs import (
         FUSE,
         Crate,
@@ -30,25 +29,27 @@ if TYPE_CHECKING:
         DeviceNode,
         KernelCipher,
         KernelFilesystem,
-        Lack,
-        LackKind,
+        Missing,
+        MissingRequirement,
         Need,
         PythonTool,
         Root,
         Tool,
     )
+    from pytest_fsstack.machine.port import Machine
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.report.model import Cell, Grid, View
     from pytest_fsstack.stack.build import BuildError, Built
     from pytest_fsstack.stack.model import (
         Block,
+        BlockLayer,
+        BuildContext,
         Checked,
         Directory,
         Layer,
         Limit,
         OptionError,
         Place,
-        Site,
         Stack,
         option,
     )
@@ -80,25 +81,17 @@ _PUBLIC = {
     "layers.filesystems": ("Filesystem",),
     "layers.stacked": ("served",),
     "machine.commands": ("CommandError", "run"),
-    "machine.mounts": ("mounted",),
     "machine.needs": (
         *("FUSE", "Crate", "DeviceMapper", "DeviceNode", "KernelCipher", "KernelFilesystem"),
-        *("LackKind", "Lack", "Need", "PythonTool", "Root", "Tool"),
+        *("Missing", "MissingRequirement", "Need", "PythonTool", "Root", "Tool"),
     ),
+    "machine.port": ("Machine",),
     "measuring.timed": ("Timed",),
     "report.model": ("Cell", "Grid", "View"),
     "stack.build": ("BuildError", "Built"),
     "stack.model": (
-        "Block",
-        "Checked",
-        "Directory",
-        "Layer",
-        "Limit",
-        "OptionError",
-        "Place",
-        "Site",
-        "Stack",
-        "option",
+        *("Block", "BlockLayer", "BuildContext", "Checked", "Directory", "Layer", "Limit", "OptionError"),
+        *("Place", "Stack", "option"),
     ),
     "stack.words": (
         *("FLAG", "FUSE_MOUNT", "INSIDE", "KEYWORD", "MOUNT", "NAME", "NUMBER", "OUTSIDE", "SIZE", "TEXT"),
@@ -122,6 +115,8 @@ __all__ = [
     "TEXT",
     "Backup",
     "Block",
+    "BlockLayer",
+    "BuildContext",
     "BuildError",
     "Built",
     "Cell",
@@ -140,17 +135,17 @@ __all__ = [
     "Items",
     "KernelCipher",
     "KernelFilesystem",
-    "Lack",
-    "LackKind",
     "Layer",
     "Limit",
+    "Machine",
+    "Missing",
+    "MissingRequirement",
     "Need",
     "OptionError",
     "Place",
     "PythonTool",
     "Results",
     "Root",
-    "Site",
     "Sizes",
     "Stack",
     "Timed",
@@ -160,7 +155,6 @@ __all__ = [
     "format_quantity",
     "format_size",
     "generated",
-    "mounted",
     "option",
     "packed_backup",
     "parse_size",
@@ -176,7 +170,6 @@ def __getattr__(name: str) -> Any:
 
     for module, names in _PUBLIC.items():
         if name in names:
-            found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-            globals()[name] = found
-            return found
+            # Not kept: pytester forgets modules, and the source of a class of a forgotten one is not found.
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,14 +1,19 @@
-"""What pytest sees: options, markers, fixtures and hooks. Everything heavy is imported where it is used."""
+"""The interface to pytest: options, marks, fixtures and hooks.
+
+This is loaded into every pytest run of the machine, often without compiled files. Therefore it is short and imports
+nothing of the package. The options are declared when something mentions them, or when a test uses a stack.
+
+PYTEST_DONT_REWRITE: pytest would compile it anew in each run that writes no compiled files.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from pytest_fsstack import options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,11 +44,37 @@ MARKERS = (
 KEY: pytest.StashKey[Session] = pytest.StashKey()
 #: What the session shows and writes in the end.
 ENDING: pytest.StashKey[Ending] = pytest.StashKey()
+#: Where the options are declared.
+PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    options.add_options(parser)
-    pluginmanager.register(options.CommandLine(parser), "fsstack-command-line")
+    config = pluginmanager.get_plugin("pytestconfig")
+    assert isinstance(config, pytest.Config)
+    config.stash[PARSER] = parser
+    if _may_mention_options(config):
+        _declare_options(config)
+
+
+def _may_mention_options(config: pytest.Config) -> bool:
+    """Whether the command line, the environment, the ini or the controller of a worker may give one of the options."""
+    words = [str(word) for word in config.invocation_params.args]
+    if "_ARGCOMPLETE" in os.environ or any(word.startswith("@") or _asks_for_help(word) for word in words):
+        return True
+    texts = [*words, *vars(config.option), os.environ.get("PYTEST_ADDOPTS", "")]
+    if config.inipath is not None:
+        texts.append(config.inipath.read_text(encoding="utf-8", errors="replace"))
+    return any("fsstack-" in text or "fsstack_" in text for text in texts)
+
+
+def _asks_for_help(word: str) -> bool:
+    return word == "--help" or (word.startswith("-") and not word.startswith("--") and "h" in word)
+
+
+def _declare_options(config: pytest.Config) -> None:
+    from pytest_fsstack import options
+
+    options.declare(config, config.stash[PARSER])
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -55,15 +86,20 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    if options.any_given(config):
-        if studies := options.value(config, "study"):
-            from pytest_fsstack.options.studies import Studies
+    if not config.pluginmanager.hasplugin("fsstack-command-line"):
+        return
+    from pytest_fsstack import options
 
-            config.pluginmanager.register(Studies(config, studies), "fsstack-studies")
+    if options.any_given(config):
+        if scenarios := options.value(config, "scenario"):
+            from pytest_fsstack.options.scenarios import Scenarios
+
+            config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
         # A mistake on the command line is told before anything is collected.
         session = session_of(config)
         if any(
-            options.value(config, name) for name in ("compare", "compare-anyway", "accept", "history", "max-regression")
+            options.value(config, name)
+            for name in ("compare", "compare-anyway", "save-reference", "history", "max-regression")
         ):
             from pytest_fsstack.over_time import plugin as past
 
@@ -101,6 +137,7 @@ def pytest_fsstack_tables() -> dict[str, Any]:
 def session_of(config: pytest.Config) -> Session:
     """The plugin's state, made when it is first needed."""
     if KEY not in config.stash:
+        _declare_options(config)
         from pytest_fsstack.session.ending import Ending
         from pytest_fsstack.session.outcomes import Outcomes
         from pytest_fsstack.session.state import Session
@@ -135,6 +172,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    if not config.pluginmanager.hasplugin("fsstack-command-line"):
+        return None
+    from pytest_fsstack import options
+
     if options.worker_input(config):
         from pytest_fsstack.kernels.worker import leave_out_plugins
 
@@ -168,13 +209,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist which devices this session means by their names, and when the session is gone."""
+    from pytest_fsstack import options
+
     node.workerinput[options.CONTROLLER] = node.gateway.newchannel()
     if KEY in node.config.stash:
         node.workerinput[options.DEVICES] = node.config.stash[KEY].settings.identities()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if KEY in session.config.stash and not options.only_looks(session.config):
+    if KEY in session.config.stash and not session.config.stash[KEY].only_looks:
         session.config.stash[KEY].set_up_machine()
 
 
@@ -184,9 +227,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fsstack" in metafunc.fixturenames:
         session = session_of(metafunc.config)
+        # Items stay until the end. Without this, Python looks through all of them for garbage several times.
+        gc.freeze()
         parameters = session.parameters.of(metafunc.definition, session.mistakes)
         if parameters is not None:
-            values = [each.value for each in parameters]
+            values = [parameter.value for parameter in parameters]
             # Outside of a class the two are one; but by the wider one, pytest sorts all tests of a module.
             metafunc.parametrize("fsstack", values, indirect=True, scope="class" if metafunc.cls else "function")
 
@@ -197,11 +242,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     collected = list(items) if KEY in config.stash else []
     yield
     if KEY in config.stash:
+        gc.unfreeze()
         _take_over(config, collected, items)
 
 
 def _take_over(config: pytest.Config, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
     """Let chains run round by round: here, or in a kernel's worker when it has the turn."""
+    from pytest_fsstack import options
+
     if reason := os.environ.get(options.GUEST_DOWN):
         from pytest_fsstack.kernels.standin import StandIn
 
@@ -209,13 +257,13 @@ def _take_over(config: pytest.Config, collected: list[pytest.Item], items: list[
     elif options.only_looks(config):
         config.stash[KEY].plan(collected, items, None)
     elif "turns" in options.worker_input(config):
-        from pytest_fsstack.kernels.worker import TurnsOfWorker
+        from pytest_fsstack.kernels.worker import Worker
 
-        config.stash[KEY].plan(collected, items, TurnsOfWorker)
+        config.stash[KEY].plan(collected, items, Worker)
     else:
-        from pytest_fsstack.rounds.loop import Rounds
+        from pytest_fsstack.rounds.loop import Loop
 
-        config.stash[KEY].plan(collected, items, Rounds)
+        config.stash[KEY].plan(collected, items, Loop)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -242,7 +290,7 @@ def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
     """The timed section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
     from pytest_fsstack.measuring.timed import Timed
-    from pytest_fsstack.rounds.loop import REPEATED, SAMPLE
+    from pytest_fsstack.rounds.runner import REPEATED, SAMPLE
 
     block = Timed(fsstack, request.node.stash.get(REPEATED, ""))
     yield block
@@ -252,8 +300,8 @@ def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
 
 @pytest.fixture
 def fsstack_seed(request: pytest.FixtureRequest) -> int:
-    """For what a test draws: another one in each round, the same for all stacks, and replayed by --fsstack-seed."""
-    from pytest_fsstack.rounds.loop import ROUND, seed_of_round
+    """Give a number to draw from: another one in each round, the same for all stacks. --fsstack-seed replays it."""
+    from pytest_fsstack.rounds.runner import ROUND, seed_of_round
 
     return seed_of_round(session_of(request.config).settings.seed, request.node.stash.get(ROUND, 0))
 
@@ -311,7 +359,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
         yield
     finally:
         if ending is not None:
-            ending.make_up()
+            ending.write_missing_reports()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isclose, isfinite, nan
 
+#: From this overhead on, people read a ratio: nobody pictures 1240 % more.
+RATIOS_FROM = 3.0
+
 _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -44,7 +47,7 @@ def format_quantity(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class OverheadUnit:
-    """How overheads (0.3 is 30 %) are written in one table or line: all in percent, or all as ratios to the baseline.
+    """The unit of overheads (0.3 is 30 %) in one table or line: percent, or ratios to the baseline.
 
     >>> OverheadUnit().signed(1.34), OverheadUnit().interval(0.98, 2.2), OverheadUnit().limit(0.3)
     ('+134 %', '(98.0 to 220 %)', '30 %')
@@ -56,8 +59,8 @@ class OverheadUnit:
 
     @classmethod
     def fitting(cls, overheads: Iterable[float]) -> OverheadUnit:
-        """Ratios if one of them is 300 % or more: nobody pictures 1240 % more."""
-        return cls(any(overhead >= 3 for overhead in overheads if isfinite(overhead)))
+        """Return ratios if one of them is 300 % or more."""
+        return cls(any(overhead >= RATIOS_FROM for overhead in overheads if isfinite(overhead)))
 
     def signed(self, overhead: float, budgets: Iterable[float] = ()) -> str:
         """Return ``+12.3 %``, ``-3.0 %`` or ``x13.4``; it is not rounded to 0, or to a budget, if it is beside it."""
@@ -85,9 +88,18 @@ class OverheadUnit:
         value = ratio if self.ratios else overhead * 100
         limits = [1 + limit if self.ratios else limit * 100 for limit in (0.0, *budgets)]
         nearest = min(limits, key=lambda limit: abs(limit - value))
-        shown = rounded(value, decimals, nearest)
+        number = rounded(value, decimals, nearest)
         # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
-        return f"{'x' if self.ratios else ''}{shown + 0.0:.{decimals}f}"
+        return f"{'x' if self.ratios else ''}{number + 0.0:.{decimals}f}"
+
+
+def percent(overhead: float, *budgets: float) -> str:
+    """Return an overhead without a sign, in percent below 300 %, from there on as ratio to the baseline.
+
+    >>> percent(0.412), percent(-0.03), percent(12.4), percent(0.30004, 0.3)
+    ('41.2 %', '-3.0 %', 'x13.4', '30.1 %')
+    """
+    return OverheadUnit(overhead >= RATIOS_FROM).signed(overhead, budgets).removeprefix("+")
 
 
 def rounded(value: float, decimals: int, limit: float = nan) -> float:
@@ -96,14 +108,14 @@ def rounded(value: float, decimals: int, limit: float = nan) -> float:
     >>> rounded(130.4, 0), rounded(130.4, 0, 130), rounded(129.6, 0, 130), rounded(130, 0, 130)
     (130.0, 131.0, 129.0, 130.0)
     """
-    scale, shown = 10.0**decimals, round(value, decimals)
+    scale, number = 10.0**decimals, round(value, decimals)
     if isclose(value, limit, rel_tol=1e-9, abs_tol=1e-6 / scale):
-        return float(shown)  # what floating point adds to an equal value
-    if value > limit >= shown:
+        return float(number)  # what floating point adds to an equal value
+    if value > limit >= number:
         return (floor(limit * scale) + 1) / scale
-    if value < limit <= shown:
+    if value < limit <= number:
         return (ceil(limit * scale) - 1) / scale
-    return float(shown)
+    return float(number)
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -121,7 +133,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, in words: of an `OSError` without its number, and with its file in brackets."""
+    """Return the text of an error: that of an `OSError` without its number, and with its file in brackets."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error)

@@ -1,4 +1,4 @@
-"""Who notices bit rot?
+"""Bit rot: which stacks notice a changed byte?
 
 One byte after another of what a stack has stored is altered while the stack is taken down, and the stack is opened
 again, each time. What is read then, of all names, attributes and contents, tells which: it was *reported* as an error

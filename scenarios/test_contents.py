@@ -76,7 +76,7 @@ class Drawn(Sizes):
 class TestContents:
     @pytest.mark.benchmark(group="calls")
     def test_calls(self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int) -> None:
-        found = exploring.explore(
+        differences = exploring.explore(
             timed,
             fsstack,
             seed=fsstack_seed,
@@ -84,7 +84,7 @@ class TestContents:
             steps=sizes.steps,
             spoil=spoiling(fsstack),
         )
-        conclude(fsstack, timed, *map(str, found))
+        conclude(fsstack, timed, *map(str, differences))
 
     @pytest.mark.benchmark(group="fsx")
     def test_fsx(self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int) -> None:
@@ -94,7 +94,7 @@ class TestContents:
 
     @pytest.mark.benchmark(group="nearly full")
     def test_nearly_full(self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int) -> None:
-        found = exploring.explore(
+        differences = exploring.explore(
             timed,
             fsstack,
             seed=fsstack_seed,
@@ -103,7 +103,7 @@ class TestContents:
             leave=256 * 1024,
             spoil=spoiling(fsstack),
         )
-        conclude(fsstack, timed, *map(str, found))
+        conclude(fsstack, timed, *map(str, differences))
 
 
 def is_control(fsstack: Built) -> bool:
@@ -115,7 +115,7 @@ def spoiling(fsstack: Built) -> Callable[[Path], None] | None:
 
 
 def change_a_byte(directory: Path) -> None:
-    """Of the first file that has any; where none has, make a file with one."""
+    """Change a byte of the first file with contents, or write a file of one byte."""
     path = next((path for path in sorted(directory.rglob("*")) if path.is_file() and path.stat().st_size), None)
     if path is None:
         (directory / "changed").write_bytes(b"1")

@@ -55,7 +55,7 @@ class _Backups:
     @pytest.mark.benchmark(group="extract a backup")
     def test_extract(self, fsstack: Built, timed: Timed, sizes: Backups) -> None:
         archive = None if sizes.streamed else packed_backup(cache_directory(), sizes.backup, compressed=True)
-        # The study did not remount either: what is removed next is partly cached.
+        # The published measurement did not remount either: what is removed next is partly cached.
         workloads.extract_backup(timed, fsstack, sizes.backup, archive=archive, remount=False)
 
     @pytest.mark.benchmark(group="remove a backup")
@@ -65,7 +65,7 @@ class _Backups:
 
 @pytest.mark.fsstack_table("summary")
 class TestHardlinkBackup(_Backups):
-    """As published."""
+    """The published steps."""
 
 
 @pytest.mark.fsstack_table("summary")

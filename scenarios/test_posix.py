@@ -1,4 +1,4 @@
-"""What does a POSIX test suite say of each stack?
+"""Results of a POSIX test suite on each stack.
 
 pjdfstest tries each call that changes a directory tree, as root and as other users, on all kinds of files: some 400
 test cases. Each stack runs those that can run on it, with the same settings. A *difference* is a test case that fails

@@ -35,7 +35,7 @@ MiB = 1 << 20
 
 @dataclass(frozen=True)
 class Cuts(Sizes):
-    """How many operations are done in each round, and how often the power is cut meanwhile."""
+    """The numbers of operations and power cuts in each round."""
 
     operations: int
     cuts: int

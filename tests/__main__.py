@@ -29,8 +29,8 @@ GUESTS_OF = {
 }
 
 LEFT_OUT = """\
-Left out: tests/kernel but for one guest, that is each layer, the studies' stacks and several kernels in guests of other
-kernels, and a long build. They take half an hour on two cores without KVM: tox -e kernels (as root), or
+Left out: tests/kernel but for one guest, that is each layer, the scenarios' stacks and several kernels in guests of
+other kernels, and a long build. They take half an hour on two cores without KVM: tox -e kernels (as root), or
 python -m tests kernels"""
 
 

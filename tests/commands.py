@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pytest_fsstack import options
-from pytest_fsstack.command import COMMANDS
+from pytest_fsstack.command import read
 from pytest_fsstack.judging import budget
 from pytest_fsstack.layers import BUILT_IN as LAYERS
 from pytest_fsstack.report import BUILT_IN as REPORTS
@@ -23,7 +23,18 @@ OTHERS = {"apt", "exit", "git", "lsblk", "make", "mkdir", "xdg-open"}
 #: Files that a page has the reader write, or that a reader has.
 OF_READERS = {"test_notes.py", "~/test_speed.py", "tests/storage", "run.json"}
 #: Options that name something of the reader's machine: a file, a device, a kernel, a governor.
-OF_MACHINES = {"accept", "compare", "corpus", "dir", "governor", "history", "json", "kernel", "overwrite", "scheduler"}
+OF_MACHINES = {
+    "compare",
+    "corpus",
+    "dir",
+    "governor",
+    "history",
+    "json",
+    "kernel",
+    "overwrite",
+    "save-reference",
+    "scheduler",
+}
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -117,23 +128,18 @@ class Checker:
         Stack.parse(self._others.sub("directory", text), LAYERS)
 
     def fsstack(self, words: list[str]) -> None:
-        command = max(
-            (each for each in COMMANDS if words[: len(each.name.split())] == each.name.split()),
-            key=lambda each: len(each.name),
-        )
-        rest = words[len(command.name.split()) :]
-        if command.name == "run":
-            self.pytest([f"--fsstack-study={rest[0]}", *rest[1:]])
-        elif command.name == "doctor":
+        given = read(words)
+        name, rest = words[0], given.words
+        if name == "run":
+            self.pytest([f"--fsstack-scenario={rest[0]}", *rest[1:]])
+        elif name == "doctor":
             wish = rest[:1] if rest[:1] and rest[0] in options.named("doctor").choices else []
             self.pytest(rest[len(wish) :])
-        elif command.name == "stacks explain":
+        elif words[:2] == ["stacks", "explain"]:
             self.stack(rest[0])
             self.pytest(rest[1:])
-        elif command.name == "report":
+        elif name == "report":
             assert {word.removeprefix("--") for word in rest if word.startswith("--")} <= set(REPORTS)
-        else:
-            assert all(word in command.usage for word in rest if word.startswith("--")), command.usage
 
     def pip(self, words: list[str]) -> None:
         assert words[0] in ("install", "list")

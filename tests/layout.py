@@ -15,6 +15,7 @@ from pathlib import Path
 FLOORS = (
     ("units",),
     ("machine",),
+    ("guard",),
     ("stack",),
     ("layers", "data"),
     ("judging",),
@@ -29,8 +30,8 @@ FLOORS = (
     ("kernels",),
     ("preflight", "ci"),
     ("plugin",),
-    ("command",),
     ("",),
+    ("command",),
 )
 
 #: Rooms that keep to less than what stands before them.

@@ -11,12 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed, Direction, Timed
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Directory, Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+
+
+def chains_of(path: Path) -> list[ChainResults]:
+    """The chains in a file of --fsstack-json."""
+    return saved.loads(path.read_text()).chains
+
 
 DATA = Path(__file__).parent / "recorded"
 
@@ -37,7 +46,7 @@ class NotedJournal(Journal):
     """A journal that only remembers."""
 
     def __init__(self) -> None:
-        super().__init__(Path(os.devnull))
+        super().__init__(Path(os.devnull), RealMachine())
         self.lines: list[Mapping[str, Any]] = []
 
     def _write(self, line: Mapping[str, object]) -> None:
@@ -53,8 +62,8 @@ class NotedStack(Built):
     """A directory as a real stack; `broken` is what goes wrong by the time of the remount."""
 
     def __init__(self, directory: Path) -> None:
-        stack, site = Stack.parse("directory", BUILT_IN), Site(directory, NotedJournal())
-        super().__init__(stack, DirectoryDevice(directory), Directory(directory), site)
+        stack, context = Stack.parse("directory", BUILT_IN), BuildContext(directory, NotedJournal())
+        super().__init__(stack, DirectoryDevice(directory), Directory(directory), context)
         self._add(stack.layers[0], fresh=True)
         self.remounts = 0
         self.broken: Callable[[], object] = lambda: None

@@ -22,12 +22,13 @@ import pytest
 #: What a session imports besides, once there are stacks and something is measured.
 _PRELOADED = (
     "jinja2",
+    "msgspec",
     "tabulate",
     "pytest_fsstack.ci.reporting",
     "pytest_fsstack.session.cleanup",
     "pytest_fsstack.data.scale",
     "pytest_fsstack.session.environment",
-    "pytest_fsstack.judging.past",
+    "pytest_fsstack.over_time.comparison",
     "pytest_fsstack.options.labels",
     "pytest_fsstack.layers",
     "pytest_fsstack.measuring.timed",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fsstack.judging import bisect
+from pytest_fsstack.ci import exit_codes
 from pytest_fsstack.judging.results import Results
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Bisecting:
         session = self._session(config)
         results = session.results if session else Results()
         unjudged = session.budgets.unjudged(results) if session else 0
-        code = bisect.exit_code(results, unjudged, int(status or 0), _changes(config))
-        print(f"fsstack: {bisect.in_words(code)}")
+        code = exit_codes.exit_code(results, unjudged, int(status or 0), _changes(config))
+        print(f"fsstack: {exit_codes.in_words(code)}")
         return code
 
 
@@ -52,8 +52,8 @@ def skipping_broken_conftests() -> Iterator[None]:
         yield
     except Exception as error:
         _tell(error)
-        print(f"fsstack: {bisect.in_words(bisect.SKIP)}", file=sys.stderr)
-        raise SystemExit(bisect.SKIP) from None
+        print(f"fsstack: {exit_codes.in_words(exit_codes.SKIP)}", file=sys.stderr)
+        raise SystemExit(exit_codes.SKIP) from None
 
 
 def _changes(config: pytest.Config) -> list[Outcome | None]:

@@ -1,4 +1,4 @@
-"""What CI shows beside the code: failures as GitHub's workflow commands, and as GitLab's code quality report."""
+"""Failures beside the code in CI: GitHub's workflow commands, and GitLab's code quality report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ GITHUB_ANNOTATIONS, GITHUB_SUMMARY = 10, 1 << 20
 
 def github(failed: Iterable[TestOutcome]) -> list[str]:
     """``::error`` lines (docs.github.com, "Workflow commands"); the last of them says how many more there are."""
-    found = list(failed)
-    shown = found if len(found) <= GITHUB_ANNOTATIONS else found[: GITHUB_ANNOTATIONS - 1]
-    lines = [_error(test) for test in shown]
-    if left := len(found) - len(shown):
-        lines.append(f"::error title=fsstack::and {left} more tests failed")
+    failures = list(failed)
+    annotated = failures if len(failures) <= GITHUB_ANNOTATIONS else failures[: GITHUB_ANNOTATIONS - 1]
+    lines = [_error(test) for test in annotated]
+    if hidden := len(failures) - len(annotated):
+        lines.append(f"::error title=fsstack::and {hidden} more tests failed")
     return lines
 
 
@@ -53,7 +53,7 @@ def gitlab(failed: Iterable[TestOutcome]) -> str:
     The fingerprint is of the test and not of its figures, so that a failure that is still there is no new one.
     """
 
-    found = [
+    entries = [
         {
             "description": f"{test.id}: {test.text}",
             "check_name": "fsstack",
@@ -66,4 +66,4 @@ def gitlab(failed: Iterable[TestOutcome]) -> str:
         }
         for test in failed
     ]
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(entries, indent=2) + "\n"

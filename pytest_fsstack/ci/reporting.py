@@ -1,11 +1,10 @@
-"""What a session gives to the CI that it runs in: only if that is there, and if --fsstack-ci does not forbid it."""
+"""Reports of a session for its CI system, unless --fsstack-ci=off."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +51,8 @@ class Reporting:
     @property
     def failed(self) -> list[TestOutcome]:
         """The failed tests, each with the path of its file in the repository; empty if it is not in there."""
+        from msgspec.structs import replace
+
         tests = self.session.results.tests.values()
         return [replace(test, path=self._in_repository(test.path)) for test in tests if test.outcome == "failed"]
 
@@ -69,12 +70,12 @@ class Reporting:
             self._give(self, terminalreporter.write_line)
 
 
-def _github(found: Reporting, say: Say) -> None:
-    plugins = found.config.pluginmanager
+def _github(reporting: Reporting, say: Say) -> None:
+    plugins = reporting.config.pluginmanager
     if not any(name == _ANNOTATES for name in map(_module_of, plugins.get_plugins())):
-        for line in findings.github(found.failed):
+        for line in findings.github(reporting.failed):
             say(line)
-    if (file := found.environ.get("GITHUB_STEP_SUMMARY")) and found.session.results.chains:
+    if file := reporting.environ.get("GITHUB_STEP_SUMMARY"):
         path = Path(file)
 
         def append() -> None:
@@ -84,18 +85,20 @@ def _github(found: Reporting, say: Say) -> None:
                 status = os.fstat(descriptor)
                 if status.st_nlink != 1:
                     raise OSError(errno.EMLINK, "the file has several names")
-                summary.write(findings.github_summary(found.session.results, findings.GITHUB_SUMMARY - status.st_size))
+                summary.write(
+                    findings.github_summary(reporting.session.results, findings.GITHUB_SUMMARY - status.st_size)
+                )
 
         _try(append, "GITHUB_STEP_SUMMARY", say)
 
 
-def _gitlab(found: Reporting, say: Say) -> None:
+def _gitlab(reporting: Reporting, say: Say) -> None:
     from pytest_fsstack.report import openmetrics
 
-    directory = Path(found.environ.get("CI_PROJECT_DIR") or found.config.rootpath)
-    texts = {GITLAB_CODE_QUALITY: lambda: findings.gitlab(found.failed)}
-    if found.session.results.chains:
-        texts[GITLAB_METRICS] = lambda: openmetrics.report(found.session.results)
+    directory = Path(reporting.environ.get("CI_PROJECT_DIR") or reporting.config.rootpath)
+    texts = {GITLAB_CODE_QUALITY: lambda: findings.gitlab(reporting.failed)}
+    if reporting.session.results.chains:
+        texts[GITLAB_METRICS] = lambda: openmetrics.report(reporting.session.results)
     for name, text in texts.items():
 
         def write(path: Path = directory / name, text: Callable[[], str] = text) -> None:

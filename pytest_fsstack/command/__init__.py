@@ -1,121 +1,152 @@
-"""The command `fsstack`: short forms of what pytest does with this plugin's options, and nothing beyond.
+"""The command `fsstack`: short forms of what pytest does with this plugin's options, and work on results.
 
-Nothing else of the package imports this. Each subcommand is imported only when it is called. To add one: write a
-function from its words to an exit code in a module of this package, and its record in `COMMANDS`.
+Nothing else of the package imports this. To add a subcommand: declare its words in `parser`, and write a function from
+what `argparse` makes of them to an exit code, in a module of this package that is imported when the command is called.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pytest_fsstack import __version__
 
 #: As pytest has it for wrong usage.
 USAGE_ERROR = 4
+#: The files that `fsstack new` writes.
+KINDS = ("workload", "layer", "scenario")
 
 
 class CommandLineError(Exception):
     """The command line is wrong; the message says how, in a sentence."""
 
 
-class Command(NamedTuple):
-    """A subcommand: what is typed, what it does, and what it is short for."""
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `CommandLineError`."""
 
-    name: str
-    #: The words behind the name.
-    words: str
-    help: str
-    #: Where its function is: ``module:function`` in this package.
-    place: str
-    #: What to do without this command; empty where pytest has no words for it.
-    same: str = ""
-
-    @property
-    def usage(self) -> str:
-        return f"fsstack {self.name} {self.words}".rstrip()
-
-    def load(self) -> Callable[[list[str]], int]:
-        """Its function, which may raise `CommandLineError`."""
-        module, _, function = self.place.partition(":")
-        found: Callable[[list[str]], int] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-        return found
+    def error(self, message: str) -> NoReturn:
+        raise CommandLineError(f"{self.prog.removeprefix('fsstack').lstrip()}: {message}".removeprefix(": "))
 
 
-COMMANDS = (
-    Command(
-        "run",
-        "STUDY [pytest options]",
-        "run a scenario that comes with the plugin, by its name, from anywhere",
-        "sessions:run",
-        "pytest --fsstack-study=STUDY",
-    ),
-    Command(
-        "report",
-        "RUN.json [RUN.json ...] [--html FILE] [--markdown FILE] ...",
-        "make reports of every format from the saved JSON of a session; without any, print Markdown",
-        "reports:report",
-        "pytest --fsstack-report=html=FILE",
-    ),
-    Command(
-        "compare",
-        "OLD.json NEW.json [--max-regression 5%] [--strict] [--anyway] | OLD.json ... --now NEW.json ... "
-        "| --plan OLD.json ... [--rounds N]",
-        "show what each stack costs over its reference now and then, from saved results; exit code 1 if that is "
-        "more than the limit; with --plan, what that limit can tell of one more run (--rounds=N), as an exit code too",
-        "comparing:compare",
-        "pytest --fsstack-compare=OLD.json --fsstack-max-regression=5%",
-    ),
-    Command(
-        "trend",
-        "DIR [--smallest 1%] [--figures] [--all]",
-        "draw each overhead (or each figure) in the history in DIR, and show where it may have changed: date, commit "
-        "and size",
-        "trend:trend",
-    ),
-    Command(
-        "prune",
-        "DIR --keep 365d",
-        "remove from the history in DIR the runs that are older",
-        "trend:prune",
-    ),
-    Command(
-        "doctor",
-        "[install|all|install-all] [pytest options]",
-        "show whether the selected tests and stacks can run on this machine, and how to get what is missing",
-        "sessions:doctor",
-        "pytest --fsstack-doctor=...",
-    ),
-    Command(
-        "cleanup",
-        "",
-        "remove what a killed session left behind",
-        "sessions:cleanup",
-        "pytest --fsstack-cleanup",
-    ),
-    Command(
-        "stacks",
-        "[pytest options]",
-        "list the layers, what each needs, and whether this machine has it",
-        "stacks:stacks",
-        "pytest --fsstack-doctor=all",
-    ),
-    Command(
-        "stacks explain",
-        "STACK [pytest options]",
-        "show the commands that a session would run to build, remount and take down a stack; nothing is run, and "
-        "root is not needed",
-        "stacks:explain",
-    ),
-    Command(
-        "new",
-        "workload|layer|scenario NAME",
-        "write a commented file and its test into the current directory, which run as they are",
-        "new:new",
-    ),
-)
+def _as_option(name: str) -> Callable[[str], Any]:
+    """Return what reads and checks a text as the option of pytest with that name does."""
+
+    def read(text: str) -> Any:
+        from pytest_fsstack.options import named
+
+        try:
+            return named(name).read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def parser() -> Parser:
+    """Return the parser of the command; `subcommands` has those of its subcommands."""
+    whole = Parser("fsstack", description="Measure and judge storage stacks with pytest.", allow_abbrev=False)
+    whole.epilog = "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."
+    whole.add_argument("--version", action="version", version=f"pytest-fsstack {__version__}")
+    group = whole.add_subparsers(metavar="COMMAND", required=True)
+    for add in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files:
+        add(group)
+    return whole
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of all subcommands by name, such as ``stacks explain``."""
+    parsers: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                parsers |= {command.prog.partition(" ")[2]: command, **subcommands(command)}
+    return parsers
+
+
+def _add(group: Any, name: str, place: str, text: str, *, same: str = "", rest: str = "") -> Parser:
+    """Add a subcommand. `same` does it without this command. `rest` is what further words are."""
+    epilog = f"The same without it: {same}" if same else None
+    added: Parser = group.add_parser(name, help=text, description=text, epilog=epilog, allow_abbrev=False)
+    if rest:
+        added.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help=rest)
+    added.set_defaults(place=place)
+    return added
+
+
+def _add_sessions(group: Any) -> None:
+    text = "run a scenario that comes with the plugin, by its name, from anywhere; the first of the words is its name"
+    _add(group, "run", "sessions:run", text, same="pytest --fsstack-scenario=NAME", rest="NAME and pytest options")
+    text = "show whether the selected tests and stacks can run on this machine, and how to get what is missing"
+    rest = "install, all or install-all, and pytest options"
+    _add(group, "doctor", "sessions:doctor", text, same="pytest --fsstack-doctor=install", rest=rest)
+    text, same = "remove what a killed session left behind", "pytest --fsstack-cleanup"
+    _add(group, "cleanup", "sessions:cleanup", text, same=same, rest="pytest options")
+
+
+def _add_work_on_results(group: Any) -> None:
+    text = "make reports of every format from the saved JSON of sessions; without any format, print Markdown"
+    same, rest = "pytest --fsstack-report=html=FILE", "RUN.json ... and --html FILE, --markdown FILE, ..."
+    _add(group, "report", "reports:report", text, same=same, rest=rest)
+    text = "show what each stack costs over its reference now and then, from saved results"
+    compare = _add(group, "compare", "comparing:compare", text, same="pytest --fsstack-compare=OLD.json")
+    text = "files or directories; without --now, the last of two is the new one"
+    compare.add_argument("then", nargs="+", metavar="OLD.json", help=text)
+    compare.add_argument("--now", nargs="+", metavar="NEW.json")
+    compare.add_argument(
+        *("--max-regression", "--limit"),
+        type=_as_option("max-regression"),
+        dest="limit",
+        metavar="PERCENT",
+        help="exit code 1 if a stack costs more than that",
+    )
+    compare.add_argument(
+        "--alpha", type=_as_option("alpha"), default="0.05", metavar="P", help="error rate of a verdict"
+    )
+    compare.add_argument("--anyway", action="store_true", help="compare runs of machines that differ, too")
+    compare.add_argument("--strict", action="store_true", help="fail what is undecided, or was measured only then")
+    text = "show what the limit can tell of one more run; exit code 1 if it decides less than nearly all unchanged runs"
+    compare.add_argument("--plan", action="store_true", help=text)
+    compare.add_argument("--rounds", type=_as_option("rounds"), metavar="N", help="rounds of that run")
+
+
+def _add_history(group: Any) -> None:
+    text = "draw each overhead in the history in DIR, and show where it may have changed: date, commit and size"
+    trend = _add(group, "trend", "trend:trend", text)
+    trend.add_argument("directory", type=Path, metavar="DIR")
+    smallest = _as_option("max-regression")
+    trend.add_argument("--smallest", type=smallest, default="1%", metavar="PERCENT", help="the smallest change to show")
+    trend.add_argument("--figures", action="store_true", help="draw each figure instead of each overhead")
+    trend.add_argument("--all", action="store_true", help="also what no budget judges")
+    prune = _add(group, "prune", "trend:prune", "remove from the history in DIR the runs that are older")
+    prune.add_argument("directory", type=Path, metavar="DIR")
+    prune.add_argument("--keep", required=True, metavar="DAYS", help="such as 365d")
+
+
+def _add_stacks_and_files(group: Any) -> None:
+    text, same = "list the layers, what each needs, and whether this machine has it", "pytest --fsstack-doctor=all"
+    stacks = _add(group, "stacks", "stacks:stacks", text, same=same)
+    stacks.set_defaults(words=[])
+    text = "show the commands that build, remount and take down a stack; nothing is run, and root is not needed"
+    explain = stacks.add_subparsers(metavar="explain")
+    _add(explain, "explain", "stacks:explain", text, rest="STACK and pytest options")
+    text = "write a commented file and its test into the current directory, which run as they are"
+    new = _add(group, "new", "new:new", text)
+    new.add_argument("kind", choices=KINDS)
+    new.add_argument("name", metavar="NAME")
+
+
+def first_word(arguments: argparse.Namespace, what: str) -> str:
+    """Take the first of the free words, which must be there. Raises `CommandLineError`."""
+    if not arguments.words or arguments.words[0].startswith("-"):
+        raise CommandLineError(what)
+    word: str = arguments.words.pop(0)
+    return word
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,61 +155,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read it, such as head, has read enough. What is left must not be written when Python ends.
+        # A reader such as head has read enough. What is left must not be written when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
 
 
 def _run(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(overview())
-        return 0 if words else USAGE_ERROR
-    if words[0] == "--version":
-        from importlib.metadata import version
-
-        print(f"pytest-fsstack {version('pytest-fsstack')}")
-        return 0
+    if not words:
+        parser().print_help()
+        return USAGE_ERROR
     try:
-        command = _command_of(words)
-        rest = words[len(command.name.split()) :]
-        if rest[:1] in (["-h"], ["--help"]):
-            print(_help(command))
-            return 0
-        return command.load()(rest)
+        arguments = read(words)
+        module, _, function = arguments.place.partition(":")
+        code: int = getattr(importlib.import_module(f"{__name__}.{module}"), function)(arguments)
     except CommandLineError as error:
         print(f"fsstack: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except SystemExit as ended:
+        # argparse has printed a help or the version.
+        return int(ended.code or 0)
+    return code
 
 
-def overview() -> str:
-    """What there is, for a terminal."""
-    lines = ["Measure and judge storage stacks with pytest.", ""]
-    for command in COMMANDS:
-        lines += [f"  {command.usage}", f"      {command.help}"]
-    return "\n".join([*lines, "", "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."])
-
-
-def _help(command: Command) -> str:
-    lines = [f"usage: {command.usage}", "", f"{command.help[0].upper()}{command.help[1:]}."]
-    if command.name == "run":
-        from pytest_fsstack.options import STUDIES
-
-        lines += ["", f"Studies: {', '.join(STUDIES)}."]
-    if command.same:
-        lines += ["", f"It is short for: {command.same}"]
-    return "\n".join(lines)
-
-
-def _command_of(words: Sequence[str]) -> Command:
-    """The command that the words begin with, the longest name first. Raises `CommandLineError`."""
-    for command in sorted(COMMANDS, key=lambda each: -len(each.name.split())):
-        name = command.name.split()
-        if list(words[: len(name)]) == name:
-            return command
-    import difflib
-
-    names = [command.name for command in COMMANDS]
-    near = [] if words[0].startswith("-") else difflib.get_close_matches(words[0], names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
-    raise CommandLineError(f"there is no command {words[0]!r}; {hint}")
+def read(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words; `place` is where the subcommand's function is. Raises `CommandLineError`."""
+    arguments, unknown = parser().parse_known_args(words)
+    if unknown and "words" not in arguments:
+        raise CommandLineError(f"{words[0]}: unrecognized arguments: {' '.join(unknown)}")
+    # argparse takes options that stand before the first word for unknown ones.
+    arguments.words = [*unknown, *getattr(arguments, "words", [])]
+    return arguments

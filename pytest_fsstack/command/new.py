@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import keyword
 from pathlib import Path
 from string import Template
@@ -63,7 +64,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import NAME, Directory, Layer, Need, Place, Site, option
+from pytest_fsstack import NAME, Directory, Layer, Need, Place, BuildContext, option
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,18 @@ class $Class(Layer):
         # KernelFilesystem("overlay"), DeviceMapper("crypt"), all from pytest_fsstack.
         return []
 
-    def create(self, below: Place, site: Site) -> None:
-        # Once a round, on a fresh place. Commands by run("tool", "word"); a block device only by below.overwrite(...).
-        (below.path / self.subdirectory).mkdir()
+    def create(self, below: Place, context: BuildContext) -> None:
+        # Once a round, on a fresh place. Commands by context.machine.run("tool", "word"), so that they are in
+        # `fsstack stacks explain`. A block device only by below.overwrite(...).
+        context.machine.mkdir(below.path / self.subdirectory)
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         # Again for each remount: mount, yield the place, unmount. For a FUSE daemon in the foreground:
-        #     target = site.mountpoint(self.name, depth)
-        #     with served(target, site, "bindfs", "-f", str(below.path / self.subdirectory), str(target)) as place:
+        #     target = context.mountpoint(self.name)
+        #     with served(target, context, "bindfs", "-f", str(below.path / self.subdirectory), str(target)) as place:
         #         yield place
-        # A secret goes to tools by a descriptor: with site.secret.passphrase() as fd: ...
+        # A secret goes to tools by a descriptor: with context.secret.passphrase() as fd: ...
         yield Directory(below.path / self.subdirectory)
 ''')
 
@@ -194,14 +196,10 @@ class Test$Class:
         workloads.delete(timed, fsstack, corpus=corpus)
 ''')
 
-KINDS = ("workload", "layer", "scenario")
 
-
-def new(words: list[str]) -> int:
+def new(arguments: argparse.Namespace) -> int:
     """Write the files of a kind and name into the current directory. Raises `CommandLineError`."""
-    if len(words) != 2 or words[0] not in KINDS:
-        raise CommandLineError(f"new: write {', '.join(KINDS[:-1])} or {KINDS[-1]}, and a name in small letters")
-    kind, name = words
+    kind, name = arguments.kind, arguments.name
     # pytest-fsstack's own names in the test, and Python's.
     if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
         raise CommandLineError(f"new: {name!r} is no name for a {kind}: use small letters, digits and underscores")

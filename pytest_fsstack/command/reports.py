@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_fsstack.command import CommandLineError
-from pytest_fsstack.command.words import Parser
+from pytest_fsstack.command import CommandLineError, Parser
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.together import together
 from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report.overall import parse_weights, unknown_step
+from pytest_fsstack.report.side_by_side import side_by_side
 from pytest_fsstack.session.files import ReportFile, check_all
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 PRINTED = "markdown"
 
 
-def report(words: list[str]) -> int:
+def report(arguments: argparse.Namespace) -> int:
     """Write the reports; returns 1 if one could not be written. Raises `CommandLineError`."""
     from pytest_fsstack.command.sessions import ask
 
@@ -32,7 +33,7 @@ def report(words: list[str]) -> int:
 
     def made(config: pytest.Config) -> int:
         try:
-            return _report(words, config)
+            return _report(arguments.words, config)
         except CommandLineError as error:
             # pytest would show it as an error of its own.
             problems.append(error)
@@ -45,23 +46,26 @@ def report(words: list[str]) -> int:
 
 
 def _report(words: list[str], config: pytest.Config) -> int:
-    writers = {name: writer for found in config.hook.pytest_fsstack_reports() for name, writer in found.items()}
-    parser = Parser("report")
+    writers = {name: writer for reports in config.hook.pytest_fsstack_reports() for name, writer in reports.items()}
+    parser = Parser("report", add_help=False, allow_abbrev=False)
     parser.add_argument("runs", metavar="RUN.json", nargs="+")
+    parser.add_argument("--weights", metavar="STEP=N,...")
     for name in writers:
         parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
-    given = vars(parser.parse_args(words))
-    results = _together(given["runs"])
-    shapes = {name: shape for found in config.hook.pytest_fsstack_tables() for name, shape in found.items()}
+    arguments = vars(parser.parse_args(words))
+    results = _together(arguments["runs"])
+    shapes = {name: shape for tables in config.hook.pytest_fsstack_tables() for name, shape in tables.items()}
     results.shapes = _Shapes(shapes)
     if not results.chains:
-        raise CommandLineError(f"{', '.join(given['runs'])}: nothing was measured in that session")
-    chosen = {name: file for name in writers if (file := given[f"to {name}"]) is not None}
-    if "json" in chosen and len(given["runs"]) > 1:
+        raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
+    if arguments["weights"]:
+        _weigh(results, arguments["weights"])
+    selected = {name: file for name in writers if (file := arguments[f"to {name}"]) is not None}
+    if "json" in selected and len(arguments["runs"]) > 1:
         raise CommandLineError("report: --json: takes one run; the others read several, side by side")
-    if not chosen:
+    if not selected:
         return _done(PRINTED, lambda: print(writers[PRINTED](results), end=""))
-    files = [ReportFile(name, Path(file).absolute()) for name, file in chosen.items()]
+    files = [ReportFile(name, Path(file).absolute()) for name, file in selected.items()]
     for file in files:
         if not file.path.parent.is_dir():
             raise CommandLineError(f"report: --{file.report}: there is no directory {file.path.parent}")
@@ -70,6 +74,20 @@ def _report(words: list[str], config: pytest.Config) -> int:
     except ReportError as error:
         raise CommandLineError(f"report: {error}") from None
     return max(_done(file.report, partial(_write, file, writers[file.report], results)) for file in files)
+
+
+def _weigh(results: Results, text: str) -> None:
+    """Weigh the steps in the cost over all of them. Raises `CommandLineError`."""
+    steps = [step for chain in results.chains for step in chain.steps]
+    try:
+        weights = parse_weights(text)
+    except ValueError as error:
+        raise CommandLineError(f"report: --weights: {error}") from None
+    if problem := unknown_step(weights, steps):
+        raise CommandLineError(f"report: --weights: {problem}")
+    for environment in (results.environment, *(chain.environment for chain in results.chains)):
+        if isinstance(environment, dict):
+            environment.setdefault("settings", {})["weights"] = weights
 
 
 def _write(file: ReportFile, writer: Callable[[Results], str], results: Results) -> None:
@@ -106,7 +124,7 @@ def _together(names: list[str]) -> Results:
     stems = [Path(name).stem for name in names]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), ""):
         raise CommandLineError(f"report: several files are called {twice}, by which results are told apart")
-    return together({stem: _read(name) for stem, name in zip(stems, names)})
+    return side_by_side({stem: _read(name) for stem, name in zip(stems, names)})
 
 
 def _read(name: str) -> Results:

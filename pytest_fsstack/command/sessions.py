@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.command import first_word
 
 
-def run(words: list[str]) -> int:
-    """Run a study by its name; returns pytest's exit code. Raises `CommandLineError`."""
-    if not words or words[0].startswith("-"):
-        raise CommandLineError(f"run: name a study first: {', '.join(options.STUDIES)}")
-    return _pytest([f"--fsstack-study={words[0]}", *words[1:]])
+def run(arguments: Namespace) -> int:
+    """Run a scenario by its name; returns pytest's exit code. Raises `CommandLineError`."""
+    scenario = first_word(arguments, f"run: name a scenario first: {', '.join(options.SCENARIOS)}")
+    return _pytest([f"--fsstack-scenario={scenario}", *arguments.words])
 
 
-def doctor(words: list[str]) -> int:
+def doctor(arguments: Namespace) -> int:
     """Ask the doctor; returns 0 if all that is selected can run."""
-    option = options.named("doctor")
+    option, words = options.named("doctor"), arguments.words
     wish = words.pop(0) if words and words[0] in option.choices else option.choices[0]
     return _pytest([f"{option.flags}={wish}", *words])
 
 
-def cleanup(words: list[str]) -> int:
+def cleanup(arguments: Namespace) -> int:
     """Undo what killed sessions have left."""
-    return _pytest(["--fsstack-cleanup", *words])
+    return _pytest(["--fsstack-cleanup", *arguments.words])
 
 
 def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> int:
@@ -43,7 +43,8 @@ def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> 
 
     class Early:
         @pytest.hookimpl(tryfirst=True)
-        def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        def pytest_load_initial_conftests(self, early_config: pytest.Config, parser: pytest.Parser) -> None:
+            options.declare(early_config, parser)
             # Registered after all plugins, so it is asked before them: a kernel in the ini must not be booted.
             early_config.pluginmanager.register(Instead(), "fsstack-command")
 

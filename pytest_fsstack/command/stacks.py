@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.command import first_word
 from pytest_fsstack.command.sessions import ask
 
 if TYPE_CHECKING:
@@ -15,16 +16,15 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.model import Layer
 
 
-def stacks(words: list[str]) -> int:
+def stacks(arguments: Namespace) -> int:
     """List the layers."""
-    return ask(_list, words)
+    return ask(_list, arguments.words)
 
 
-def explain(words: list[str]) -> int:
-    """Show the commands of a stack, which is the first word. Raises `CommandLineError`."""
-    if not words or words[0].startswith("-"):
-        raise CommandLineError("stacks explain: name a stack first, such as 'luks | ext4'")
-    return ask(lambda config: _explain(words[0], config), words[1:])
+def explain(arguments: Namespace) -> int:
+    """Show the commands of a stack. Raises `CommandLineError`."""
+    stack = first_word(arguments, "stacks explain: name a stack first, such as 'luks | ext4'")
+    return ask(lambda config: _explain(stack, config), arguments.words)
 
 
 def _known_layers(config: pytest.Config) -> MutableMapping[str, type[Layer]]:
@@ -40,13 +40,13 @@ def _list(config: pytest.Config) -> int:
 
     rows: list[list[str]] = []
     for name, layer in _known_layers(config).items():
-        wanted = layer().needs()
-        lacks = needs.lacking(wanted)
+        requirements = layer().needs()
+        lacks = needs.lacking(requirements)
         takes = " or ".join(kind.kind for kind in layer.takes)
-        words = ", ".join(dict.fromkeys(filter(None, map(needs.in_words, wanted))))
+        words = ", ".join(dict.fromkeys(filter(None, map(needs.in_words, requirements))))
         first, *more = [(lack.what, lack.remedy) for lack in lacks] or [("", "")]
         rows.append([name, takes, layer.gives.kind, words, "no" if lacks else "yes", *first])
-        rows += [["", "", "", "", "", *each] for each in more]
+        rows += [["", "", "", "", "", *lack] for lack in more]
     titles = ["layer", "stands on a", "gives a", "needs", "runs here", "missing", "how to get it"]
     print(tabulate(rows, titles, disable_numparse=True))
     print("\nfsstack stacks explain 'luks | ext4' shows the commands of a stack; docs/layers.md has all options")
@@ -62,16 +62,16 @@ def _explain(text: str, config: pytest.Config) -> int:
     from pytest_fsstack.preflight.explain import explained
     from pytest_fsstack.stack.model import Stack
 
-    known = _known_layers(config)
-    names = frozenset(name for found in config.hook.pytest_fsstack_reports() for name in found)
-    device = read_settings(config, known, names).devices[0]
+    layers = _known_layers(config)
+    names = frozenset(name for reports in config.hook.pytest_fsstack_reports() for name in reports)
+    device = read_settings(config, layers, names).devices[0]
     try:
-        stack = Stack.parse(text, known)
-        stack.check_device(device, known, text)
+        stack = Stack.parse(text, layers)
+        stack.check_device(device, layers, text)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    found = explained(stack, device)
-    print("\n".join(found.lines))
-    if found.problem:
-        print(f"fsstack: the rest cannot be shown: {found.problem}", file=sys.stderr)
-    return int(bool(found.problem))
+    explanation = explained(stack, device)
+    print("\n".join(explanation.lines))
+    if explanation.problem:
+        print(f"fsstack: the rest cannot be shown: {explanation.problem}", file=sys.stderr)
+    return int(bool(explanation.problem))

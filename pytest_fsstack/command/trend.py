@@ -1,4 +1,4 @@
-"""What a history says: where each series may have changed; and what of it is kept."""
+"""Subcommands on histories: show possible changes of each series, and remove old runs."""
 
 from __future__ import annotations
 
@@ -9,55 +9,44 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from pytest_fsstack.command import CommandLineError
-from pytest_fsstack.command.words import Parser, as_option
-from pytest_fsstack.judging.past import budgeted
-from pytest_fsstack.judging.trend import ALPHA, FIGURES, OVERHEADS, change_points, choose, trends
 from pytest_fsstack.over_time import history
-from pytest_fsstack.report.trend import ASCII, BLOCKS, lines
+from pytest_fsstack.over_time.comparison import budgeted
+from pytest_fsstack.over_time.sparkline import ASCII, BLOCKS, lines
+from pytest_fsstack.over_time.trend import ALPHA, FIGURES, OVERHEADS, change_points, choose, trends
 
 
-def trend(words: list[str]) -> int:
+def trend(arguments: argparse.Namespace) -> int:
     """Show each series of each machine, and where it may have changed. Raises `CommandLineError`."""
-    parser = Parser("trend")
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--smallest", type=as_option("max-regression"), default="1%")
-    parser.add_argument("--figures", action="store_true")
-    parser.add_argument("--all", action="store_true")
-    given = parser.parse_args(words)
-    files = _files("trend", given.directory)
+    files = _files("trend", arguments.directory)
     ramp = BLOCKS if _can_show(BLOCKS) else ASCII
-    shown = 0
+    count = 0
     for path in files:
         try:
-            found = history.read(path)
+            stored = history.read(path)
         except OSError as error:
             raise CommandLineError(f"trend: {path}: {error.strerror}") from None
-        for problem in found.problems:
+        for problem in stored.problems:
             print(f"fsstack: {problem}", file=sys.stderr)
-        chosen = choose(found.runs)
-        print(f"machine {path.stem}: {len(chosen.runs)} of {len(found.runs)} runs")
-        for reason, number in chosen.left_out.items():
+        selection = choose(stored.runs)
+        print(f"machine {path.stem}: {len(selection.runs)} of {len(stored.runs)} runs")
+        for reason, number in selection.left_out.items():
             print(f"  left out: {number}, because {reason}")
         # Those that a comparison of the newest run would have.
-        measures = None if given.all else budgeted(chosen.runs[-1:])
-        series = trends(chosen.runs, FIGURES if given.figures else OVERHEADS, measures)
-        for each in series:
-            shown += 1
-            print("\n".join(["", *lines(each, change_points(each, ALPHA / len(series), given.smallest), ramp)]))
+        measures = None if arguments.all else budgeted(selection.runs[-1:])
+        series = trends(selection.runs, FIGURES if arguments.figures else OVERHEADS, measures)
+        for entry in series:
+            count += 1
+            print("\n".join(["", *lines(entry, change_points(entry, ALPHA / len(series), arguments.smallest), ramp)]))
         print()
-    if not shown:
-        raise CommandLineError(f"trend: {given.directory}: no run has an overhead to show")
+    if not count:
+        raise CommandLineError(f"trend: {arguments.directory}: no run has an overhead to show")
     return 0
 
 
-def prune(words: list[str]) -> int:
+def prune(arguments: argparse.Namespace) -> int:
     """Remove the runs that are older than what is kept. Raises `CommandLineError`."""
-    parser = Parser("prune")
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--keep", type=_days, required=True, metavar="365d")
-    given = parser.parse_args(words)
-    before = (datetime.now(timezone.utc) - given.keep).isoformat(timespec="seconds")
-    for path in _files("prune", given.directory):
+    before = (datetime.now(timezone.utc) - _days(arguments.keep)).isoformat(timespec="seconds")
+    for path in _files("prune", arguments.directory):
         try:
             kept, removed, torn = history.prune(path, before)
         except OSError as error:
@@ -68,8 +57,9 @@ def prune(words: list[str]) -> int:
 
 
 def _days(text: str) -> timedelta:
+    """Read a number of days. Raises `CommandLineError`."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}d", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"must be a number of days such as 365d (got {text})")
+        raise CommandLineError(f"prune: argument --keep: must be a number of days such as 365d (got {text})")
     return timedelta(days=int(text[:-1]))
 
 
@@ -77,8 +67,8 @@ def _files(name: str, directory: Path) -> list[Path]:
     """The files of a history. Raises `CommandLineError`."""
     if not directory.is_dir():
         raise CommandLineError(f"{name}: there is no directory {directory}")
-    if found := sorted(directory.glob("*.jsonl")):
-        return found
+    if files := sorted(directory.glob("*.jsonl")):
+        return files
     raise CommandLineError(f"{name}: there is no history in {directory}: --fsstack-history={directory} makes one")
 
 

@@ -93,7 +93,7 @@ class _Answer:
     def agrees_with(self, other: _Answer) -> bool:
         if self.error is None or other.error is None:
             return self == other
-        return self.error == other.error or any(self.error in each and other.error in each for each in _CLASSES)
+        return self.error == other.error or any(self.error in same and other.error in same for same in _CLASSES)
 
 
 def _answer(side: Model | Tree, call: Call) -> _Answer:
@@ -145,19 +145,19 @@ class Comparison:
             self._do(call)
 
     def _do(self, call: Call) -> None:
-        found = _answer(self._tree, call)
-        if found.error in _REFUSING and any(limit in self.limits for limit in LIMITED.get(call.name, ())):
+        answer = _answer(self._tree, call)
+        if answer.error in _REFUSING and any(limit in self.limits for limit in LIMITED.get(call.name, ())):
             return
-        if self.full and found.error in FULL:
+        if self.full and answer.error in FULL:
             self.refused += 1
             self._settle(call)
             return
-        wanted = _answer(self._model, call)
-        if not found.agrees_with(wanted):
-            if found.error is None and wanted.error is None:
-                raise DifferentError(f"{call}: {_differing(found.value, wanted.value)}")
-            kind = "" if found.error in _BROKEN else f"{call.name}: {found} instead of {wanted}"
-            self._differ(f"{call}: {found} instead of {wanted}", kind)
+        expected = _answer(self._model, call)
+        if not answer.agrees_with(expected):
+            if answer.error is None and expected.error is None:
+                raise DifferentError(f"{call}: {_differing(answer.value, expected.value)}")
+            kind = "" if answer.error in _BROKEN else f"{call.name}: {answer} instead of {expected}"
+            self._differ(f"{call}: {answer} instead of {expected}", kind)
 
     def dispose(self) -> None:
         """Close everything, and remove the tree as far as that goes: what is damaged may not be removable."""
@@ -167,23 +167,23 @@ class Comparison:
 
     def _check(self, when: str = "") -> None:
         try:
-            found = self._tree.everything()
+            actual = self._tree.everything()
         except OSError as error:
             raise DifferentError(f"{when}reading all there is: {error.strerror}") from error
-        wanted = self._model.everything()
-        if found.keys() != wanted.keys():
-            missing, more = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
-            said = [f"{_list(missing)} missing"] if missing else []
-            said += [f"{_list(more)} there, though removed or never made"] if more else []
-            raise DifferentError(f"{when}{' and '.join(said)}")
-        for path, mine in found.items():
-            theirs = wanted[path]
-            if isinstance(mine, Facts) and isinstance(theirs, Facts):
-                for part, words in mine.differences(theirs):
+        expected = self._model.everything()
+        if actual.keys() != expected.keys():
+            missing, more = sorted(expected.keys() - actual.keys()), sorted(actual.keys() - expected.keys())
+            problems = [f"{_list(missing)} missing"] if missing else []
+            problems += [f"{_list(more)} there, though removed or never made"] if more else []
+            raise DifferentError(f"{when}{' and '.join(problems)}")
+        for path, facts in actual.items():
+            expected_facts = expected[path]
+            if isinstance(facts, Facts) and isinstance(expected_facts, Facts):
+                for part, words in facts.differences(expected_facts):
                     if part != "mode" or Limit.MODES not in self.limits:
                         self._differ(f"{when}{_shown(path)}: {words}", "" if part == "content" else part)
-            elif mine != theirs:
-                raise DifferentError(f"{when}{_shown(path)}: a {mine} instead of a {theirs}")
+            elif facts != expected_facts:
+                raise DifferentError(f"{when}{_shown(path)}: a {facts} instead of a {expected_facts}")
 
     def _differ(self, message: str, kind: str) -> None:
         if not kind or kind not in self.passed_over:
@@ -195,28 +195,28 @@ class Comparison:
             return
         place = call.arguments[0]
         before = self._model.content(place)
-        found = self._tree.content(place)
-        if found is None and before is None:
+        actual = self._tree.content(place)
+        if actual is None and before is None:
             return
         _answer(self._model, call)
-        wanted = self._model.content(place)
-        if found is None or wanted is None:
+        expected = self._model.content(place)
+        if actual is None or expected is None:
             raise DifferentError(f"{call}: without space, the file is gone")
         old = before or b""
-        possible = zip(found, old + bytes(max(0, len(found) - len(old))), wanted)
-        if not len(old) <= len(found) <= len(wanted) or any(byte not in either for byte, *either in possible):
+        possible = zip(actual, old + bytes(max(0, len(actual) - len(old))), expected)
+        if not len(old) <= len(actual) <= len(expected) or any(byte not in either for byte, *either in possible):
             raise DifferentError(
-                f"{call}: without space, it changed what it was not to write: {difference(found, old)}"
+                f"{call}: without space, it changed what it was not to write: {difference(actual, old)}"
             )
-        self._model.set_content(place, found)
+        self._model.set_content(place, actual)
 
 
-def _differing(found: Any, wanted: Any) -> str:
-    if isinstance(found, tuple) and isinstance(wanted, tuple) and found[0] == wanted[0]:
-        found, wanted = found[1], wanted[1]
-    if isinstance(found, bytes) and isinstance(wanted, bytes):
-        return difference(found, wanted)
-    return f"{found!r:.60} instead of {wanted!r:.60}"
+def _differing(actual: Any, expected: Any) -> str:
+    if isinstance(actual, tuple) and isinstance(expected, tuple) and actual[0] == expected[0]:
+        actual, expected = actual[1], expected[1]
+    if isinstance(actual, bytes) and isinstance(expected, bytes):
+        return difference(actual, expected)
+    return f"{actual!r:.60} instead of {expected!r:.60}"
 
 
 def _list(paths: list[str]) -> str:

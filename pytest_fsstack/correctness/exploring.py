@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_fsstack.correctness.contents import FULL, Call, Comparison, DifferentError
 from pytest_fsstack.machine import commands, mounts
-from pytest_fsstack.machine.needs import Lack, LackKind
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.workloads.base import workload
 
@@ -34,16 +34,16 @@ DIFFERENT = (DifferentError, BuildError, OSError)
 class _Hypothesis:
     """The Python package that draws and shrinks."""
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if importlib.util.find_spec("hypothesis"):
             return None
         what = "needs the Python package hypothesis"
-        return Lack(LackKind.OTHER, what, "pip install 'pytest-fsstack[truth]'")
+        return MissingRequirement(Missing.OTHER, what, "pip install 'pytest-fsstack[truth]'")
 
 
 @dataclass
 class Difference:
-    """How a stack differs from its model, and the calls that lead there."""
+    """A difference between a stack and its model, and the calls that lead there."""
 
     words: str
     calls: list[Call]
@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass
 class Found:
-    """What came of a search: calls made, those refused for lack of space, and a difference if there is one."""
+    """The result of a search: all calls, those refused for lack of space, and a difference if there is one."""
 
     calls: int = 0
     refused: int = 0
@@ -100,7 +100,7 @@ def explore(
     patient = Patience()
 
     def compared() -> Comparison:
-        kinds = {each.kind for each in differences}
+        kinds = {item.kind for item in differences}
         # What is damaged may still be there.
         root = next(path for number in count() if not os.path.lexists(path := fsstack.path / f"contents-{number}"))
 
@@ -124,20 +124,20 @@ def explore(
     umask = os.umask(0o022)
     try:
         with timed(cold=False):
-            found = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
-            while found.difference:
-                differences.append(found.difference)
-                if not found.difference.kind or len(differences) == _KINDS:
+            result = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
+            while result.difference:
+                differences.append(result.difference)
+                if not result.difference.kind or len(differences) == _KINDS:
                     break
-                found = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
+                result = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
     finally:
         os.umask(umask)
     if ballast:
         ballast.unlink()
-    timed.record("contents_calls", found.calls, better="higher")
+    timed.record("contents_calls", result.calls, better="higher")
     timed.record("contents_differences", len(differences))
-    timed.record("contents_refused", found.refused)
-    timed.keep("contents", [str(each) for each in differences])
+    timed.record("contents_refused", result.refused)
+    timed.keep("contents", [str(item) for item in differences])
     return differences
 
 
@@ -202,7 +202,7 @@ def search(
     from hypothesis import seed as seeded
     from hypothesis.stateful import run_state_machine_as_test
 
-    chosen = settings(
+    profile = settings(
         max_examples=examples,
         stateful_step_count=steps,
         deadline=None,
@@ -213,15 +213,15 @@ def search(
         verbosity=Verbosity.quiet,
         print_blob=False,
     )
-    found = Found()
+    result = Found()
     try:
-        run_state_machine_as_test(seeded(seed)(machine(compared, found, patient)), settings=chosen)
+        run_state_machine_as_test(seeded(seed)(machine(compared, result, patient)), settings=profile)
     except _EndError as end:
         if end.cause:
             raise end.cause from None
-        if found.difference and not patient.over:
-            shrink(compared, found.difference, time.monotonic() + patience)
-    return found
+        if result.difference and not patient.over:
+            shrink(compared, result.difference, time.monotonic() + patience)
+    return result
 
 
 def shrink(compared: Callable[[], Comparison], difference: Difference, until: float) -> None:
@@ -257,11 +257,11 @@ def replay(compared: Callable[[], Comparison], calls: list[Call]) -> Difference 
 
 
 def difference_of(error: Exception, calls: list[Call]) -> Difference:
-    """What an error says that a call ended with."""
+    """Return the difference that an error of a call describes."""
     return Difference(str(error), list(calls), error.kind if isinstance(error, DifferentError) else "")
 
 
-def machine(compared: Callable[[], Comparison], found: Found, patient: Patience) -> type[RuleBasedStateMachine]:
+def machine(compared: Callable[[], Comparison], result: Found, patient: Patience) -> type[RuleBasedStateMachine]:
     """The state machine of hypothesis: a rule for each call."""
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -286,11 +286,11 @@ def machine(compared: Callable[[], Comparison], found: Found, patient: Patience)
             self.comparison = compared()
 
         def do(self, name: str, *arguments: Any) -> None:
-            found.calls += 1
+            result.calls += 1
             try:
                 patient.make(self.comparison, Call(name, arguments))
             except DIFFERENT as error:
-                found.difference = difference_of(error, self.comparison.calls)
+                result.difference = difference_of(error, self.comparison.calls)
                 raise _EndError from error
             except Exception as error:
                 # Such as a signal that ends the session.
@@ -298,10 +298,10 @@ def machine(compared: Callable[[], Comparison], found: Found, patient: Patience)
 
         def teardown(self) -> None:
             try:
-                if not found.difference:
+                if not result.difference:
                     self.do("remount")
             finally:
-                found.refused += self.comparison.refused
+                result.refused += self.comparison.refused
                 self.comparison.dispose()
 
         @initialize()
@@ -425,15 +425,15 @@ def _fill(directory: Path, leave: int) -> Path:
     with path.open("xb") as file:
         status = os.statvfs(directory)
         # Root may have what ext4 keeps back for it, so all that is free must go.
-        taken = status.f_bfree * status.f_frsize - leave
-        while taken > 0:
+        free = status.f_bfree * status.f_frsize - leave
+        while free > 0:
             try:
-                os.posix_fallocate(file.fileno(), 0, taken)
+                os.posix_fallocate(file.fileno(), 0, free)
                 break
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                taken -= _STEP
+                free -= _STEP
     return path
 
 

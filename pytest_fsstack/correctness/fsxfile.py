@@ -78,16 +78,16 @@ def fsx(
         ]
         with (
             timed(cold=False),
-            letting_go(fsstack.path, patience + 1.0) as let_go,
+            letting_go(fsstack.machine, fsstack.path, patience + 1.0) as let_go,
             altering(path) if spoiled else contextlib.nullcontext(),
         ):
             # Its panic's message is what counts, and a backtrace would come after it.
-            done = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
-    if let_go.is_set() or done.returncode == OVER:
+            result = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
+    if let_go.is_set() or result.returncode == OVER:
         server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
         raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
-    wrong = difference(done)
-    timed.record("contents_calls", operations if not wrong else done_before(done), better="higher")
+    wrong = difference(result)
+    timed.record("contents_calls", operations if not wrong else done_before(result), better="higher")
     timed.record("contents_differences", int(bool(wrong)))
     timed.keep("contents", [wrong] if wrong else [])
     if not wrong:
@@ -106,15 +106,15 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OPERATION = re.compile(r"\] +(\d+) [A-Z]")
 
 
-def difference(done: Completed) -> str:
-    """What it says is wrong with the file; empty where nothing is. Raises `FsxError` where it says something else."""
-    if done.returncode == 0:
+def difference(result: Completed) -> str:
+    """Return the error of the file in its output, empty if there is none. Raises `FsxError` for other output."""
+    if result.returncode == 0:
         return ""
-    lines = [line.strip() for line in _COLOUR.sub("", done.stderr + done.stdout).splitlines() if line.strip()]
-    said = next((line for line in lines if re.search(r"miscompare|file size|Size error|corrupt", line, re.I)), "")
-    if not said:
-        raise FsxError(f"fsx: {_ended(done.returncode)}: {' / '.join(lines[-3:]) or 'nothing said'}")
-    return re.sub(r"^\[[^\]]*\] *", "", said)
+    lines = [line.strip() for line in _COLOUR.sub("", result.stderr + result.stdout).splitlines() if line.strip()]
+    message = next((line for line in lines if re.search(r"miscompare|file size|Size error|corrupt", line, re.I)), "")
+    if not message:
+        raise FsxError(f"fsx: {_ended(result.returncode)}: {' / '.join(lines[-3:]) or 'nothing said'}")
+    return re.sub(r"^\[[^\]]*\] *", "", message)
 
 
 def _ended(code: int) -> str:
@@ -124,9 +124,11 @@ def _ended(code: int) -> str:
     return "it was killed by SIGBUS: a mapped page of the file could not be read or written"
 
 
-def done_before(done: Completed) -> int:
-    """How many operations it had done when it found something wrong."""
-    return max((int(number) for number in _OPERATION.findall(_COLOUR.sub("", done.stderr + done.stdout))), default=0)
+def done_before(result: Completed) -> int:
+    """Return the number of operations before it found an error."""
+    return max(
+        (int(number) for number in _OPERATION.findall(_COLOUR.sub("", result.stderr + result.stdout))), default=0
+    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What bytes rot on: a block device that is taken down, or the files that an encryption keeps in a directory.
+"""The place of bit rot: a block device that is taken down, or the files of an encryption in a directory.
 
 Both are read as a whole, in units, so that whatever a filesystem does after a flip can be undone exactly.
 """
@@ -25,7 +25,7 @@ _ZEROS, _MUCH_ZERO = bytes(UNIT), bytes(_AT_ONCE)
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """Where a unit begins: in which file, by its path relative to the directory (empty for a device), at which byte."""
+    """The beginning of a unit: a file, as a path relative to the directory (empty for a device), and a byte."""
 
     file: str
     offset: int
@@ -149,12 +149,12 @@ def _restore_directory(place: Directory, image: Image, now: Image) -> None:
         else:
             (place.path / name).mkdir()
     for name in sorted({unit.file for unit in now.changed(image)} & files):
-        own = sorted((unit, content) for unit, content in image.units.items() if unit.file == name)
+        units = sorted((unit, content) for unit, content in image.units.items() if unit.file == name)
         with open(os.open(place.path / name, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
-            for unit, content in own:
+            for unit, content in units:
                 file.seek(unit.offset)
                 file.write(content)
-            file.truncate(own[-1][0].offset + len(own[-1][1]))
+            file.truncate(units[-1][0].offset + len(units[-1][1]))
     _set_times(place.path, image.times)
 
 
@@ -166,17 +166,17 @@ def _set_times(top: Path, times: Mapping[str, tuple[int, int]]) -> None:
 
 
 def names(image: Image) -> list[str]:
-    """Of all files and directories of a directory."""
+    """Return the names of all files and directories of a directory."""
     return sorted(image.times)
 
 
 def runs(units: Iterable[Unit]) -> list[list[Unit]]:
     """These units in order, those that lie together in a list of their own."""
-    found: list[list[Unit]] = []
+    groups: list[list[Unit]] = []
     for unit in sorted(units):
-        last = found[-1][-1] if found else None
+        last = groups[-1][-1] if groups else None
         if last and (unit.file, unit.offset) == (last.file, last.offset + UNIT):
-            found[-1].append(unit)
+            groups[-1].append(unit)
         else:
-            found.append([unit])
-    return found
+            groups.append([unit])
+    return groups

@@ -1,4 +1,4 @@
-"""What a tree of files must be after some calls: in memory, as POSIX and Linux say."""
+"""The expected tree of files after some calls, in memory, by the rules of POSIX and Linux."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ class Model:
     def _parent(self, path: str, followed: int = 0) -> tuple[_Directory, str]:
         """The directory that the last name of a path is in."""
         *names, last = path.split("/")
-        here: _Node = self._root
-        done: list[str] = []
+        node: _Node = self._root
+        passed: list[str] = []
         for name in names:
-            done.append(name)
-            here = self._at("/".join(done), follow=True, followed=followed)
-            if not isinstance(here, _Directory):
+            passed.append(name)
+            node = self._at("/".join(passed), follow=True, followed=followed)
+            if not isinstance(node, _Directory):
                 raise failure(errno.ENOTDIR)
-        assert isinstance(here, _Directory)
+        assert isinstance(node, _Directory)
         if len(last.encode()) > self._name_max:
             raise failure(errno.ENAMETOOLONG)
-        return here, last
+        return node, last
 
     def _at(self, path: str, *, follow: bool, followed: int = 0) -> _Node:
         directory, name = self._parent(path, followed)
@@ -85,7 +85,7 @@ class Model:
         return "/".join([*path.split("/")[:-1], target])
 
     def _file(self, path: str, *, create: bool = False) -> _File:
-        """What opening it for writing gives."""
+        """Return the file that opening for writing gives."""
         for _ in range(_LINKS + 1):
             directory, name = self._parent(path)
             node = directory.entries.get(name)
@@ -182,7 +182,7 @@ class Model:
 
     def _is_in(self, node: _Directory, other: _Directory) -> bool:
         return node is other or any(
-            isinstance(each, _Directory) and self._is_in(each, other) for each in node.entries.values()
+            isinstance(entry, _Directory) and self._is_in(entry, other) for entry in node.entries.values()
         )
 
     def link(self, old: str, new: str) -> None:
@@ -266,7 +266,7 @@ class Model:
         return slot in self._held
 
     def read_held(self, slot: int) -> tuple[int, bytes] | None:
-        """How many names it has, and all that is in it."""
+        """Return the number of names of an open file, and its content."""
         file = self._held.get(slot)
         return (file.links, bytes(file.content)) if file else None
 
@@ -277,7 +277,7 @@ class Model:
     # All there is.
 
     def everything(self) -> dict[str, Any]:
-        """By path, what can be read of it; files with the same number are one file."""
+        """Return the facts by path. Files with the same number are one file."""
         numbers: dict[_Node, int] = {}
         return {path: self._facts(node, numbers) for path, node in sorted(self._walk(self._root, ""))}
 
@@ -297,7 +297,7 @@ class Model:
         return Facts(number, bytes(node.content), node.links, node.mode, dict(node.attributes))
 
     def content(self, place: str | int) -> bytes | None:
-        """What is in a file, by its path or by the slot that holds it; None where there is none."""
+        """Return the content of a file, by its path or by the slot that holds it. None if there is none."""
         file = self._found(place)
         return bytes(file.content) if file else None
 
@@ -318,7 +318,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Facts:
-    """What can be read of a file. `number` is the same for all names of one file."""
+    """The readable facts of a file. `number` is the same for all names of one file."""
 
     number: int
     content: bytes = field(repr=False)
@@ -327,20 +327,20 @@ class Facts:
     attributes: Mapping[str, bytes]
 
     def differences(self, other: Facts) -> Iterator[tuple[str, str]]:
-        """What differs in another one, each by its field, and in words."""
+        """Yield the differences from another one, as fields and descriptions."""
         if self.content != other.content:
             yield "content", difference(self.content, other.content)
         for part in dataclasses.fields(self):
-            mine, theirs = getattr(self, part.name), getattr(other, part.name)
-            if part.name != "content" and mine != theirs:
-                yield part.name, f"{part.name} {mine!r} instead of {theirs!r}"
+            value, expected = getattr(self, part.name), getattr(other, part.name)
+            if part.name != "content" and value != expected:
+                yield part.name, f"{part.name} {value!r} instead of {expected!r}"
 
 
-def difference(found: bytes, wanted: bytes) -> str:
-    """In words: where two contents differ first, and their sizes where these do."""
-    at = next((index for index, (one, two) in enumerate(zip(found, wanted)) if one != two), None)
-    said = [] if len(found) == len(wanted) else [f"{len(found):,} bytes instead of {len(wanted):,}"]
+def difference(actual: bytes, expected: bytes) -> str:
+    """Describe the first difference of two contents, and their sizes if these differ."""
+    at = next((index for index, (one, two) in enumerate(zip(actual, expected)) if one != two), None)
+    problems = [] if len(actual) == len(expected) else [f"{len(actual):,} bytes instead of {len(expected):,}"]
     if at is not None:
-        count = sum(one != two for one, two in zip(found, wanted))
-        said.append(f"{count:,} wrong bytes from {at:,} on (found {found[at]:#x}, not {wanted[at]:#x})")
-    return ", ".join(said)
+        count = sum(one != two for one, two in zip(actual, expected))
+        problems.append(f"{count:,} wrong bytes from {at:,} on (found {actual[at]:#x}, not {expected[at]:#x})")
+    return ", ".join(problems)

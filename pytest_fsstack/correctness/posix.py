@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import directories, mounts
 from pytest_fsstack.machine.needs import Crate, Root, Tool
+from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Cases:
     order: tuple[str, ...] = ()
 
     def differ_from(self, below: Cases) -> dict[str, str]:
-        """What failed here and did not fail there, and why."""
+        """Return the cases that failed here and not there, with the reasons."""
         return {name: why for name, why in self.failed.items() if name not in below.failed}
 
 
@@ -97,38 +98,38 @@ def pjdfstest(
 
         server_killed = threading.Event()
 
-        def run(place: Path, *chosen: str) -> Completed:
-            with letting_go(place, patience + _GRACE) as let_go:
+        def run(place: Path, *names: str) -> Completed:
+            with letting_go(fsstack.machine, place, patience + _GRACE) as let_go:
                 # It fails where a test case fails.
-                done = timed.run(*suite, place, *chosen, check=False)
+                result = timed.run(*suite, place, *names, check=False)
             server_killed.clear()
             if let_go.is_set():
                 server_killed.set()
                 with fsstack.taken_down():
                     pass
-            return done
+            return result
 
         with timed(cold=False):
             below = ALL_PASS
             if fsstack.stored != fsstack.path:
                 below = cases_of(run(fsstack.stored, *cases))
-            here = all_of(
-                lambda *chosen: run(fsstack.path, *chosen), cases, [*below.order], patience, server_killed.is_set
+            cases_here = all_of(
+                lambda *names: run(fsstack.path, *names), cases, [*below.order], patience, server_killed.is_set
             )
-    different = here.differ_from(below)
-    timed.record("posix_run", len(here.passed) + len(here.failed), better="higher")
-    timed.record("posix_passed", len(here.passed), better="higher")
+    different = cases_here.differ_from(below)
+    timed.record("posix_run", len(cases_here.passed) + len(cases_here.failed), better="higher")
+    timed.record("posix_passed", len(cases_here.passed), better="higher")
     timed.record("posix_differences", len(different))
     timed.keep("posix_groups", by_group(different))
-    timed.keep("posix_failed", dict(here.failed))
+    timed.keep("posix_failed", dict(cases_here.failed))
     return different
 
 
 @contextlib.contextmanager
-def letting_go(place: Path, seconds: float) -> Iterator[threading.Event]:
+def letting_go(machine: Machine, place: Path, seconds: float) -> Iterator[threading.Event]:
     """Kill the FUSE server of a mount after so many seconds, and say so: who waits for it cannot be killed himself."""
     killed = threading.Event()
-    timer = threading.Timer(seconds, _kill_server, [place, killed])
+    timer = threading.Timer(seconds, _kill_server, [machine, place, killed])
     timer.daemon = True
     timer.start()
     try:
@@ -138,7 +139,7 @@ def letting_go(place: Path, seconds: float) -> Iterator[threading.Event]:
         timer.join(_GRACE)
 
 
-def _kill_server(place: Path, killed: threading.Event) -> None:
+def _kill_server(machine: Machine, place: Path, killed: threading.Event) -> None:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
             parent = int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
@@ -148,17 +149,17 @@ def _kill_server(place: Path, killed: threading.Event) -> None:
                 and serves
                 and os.fsencode(place) in (process / "cmdline").read_bytes().split(b"\0")
             ):
-                _kill(int(process.name), place)
+                _kill(int(process.name), machine, place)
                 killed.set()
 
 
-def _kill(server: int, place: Path) -> None:
+def _kill(server: int, machine: Machine, place: Path) -> None:
     pidfd = os.pidfd_open(server)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         # One that asks itself hangs in the kernel as well.
         if not select.select([pidfd], [], [], 2.0)[0]:
-            mounts.abort_fuse(place)
+            mounts.abort_fuse(machine, place)
     finally:
         os.close(pidfd)
 
@@ -178,36 +179,36 @@ def all_of(
     passed: frozenset[str] = frozenset()
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    chosen = list(cases)
-    while (done := run(*chosen)).returncode == OVER:
-        part = cases_of(done, complete=False)
+    names = list(cases)
+    while (result := run(*names)).returncode == OVER:
+        part = cases_of(result, complete=False)
         passed, failed, skipped = passed | part.passed, failed | part.failed, skipped | part.skipped
-        left = [name for name in order if name not in passed and name not in failed and name not in skipped]
-        if not left:
+        remaining = [name for name in order if name not in passed and name not in failed and name not in skipped]
+        if not remaining:
             last = f", the last of which was {part.order[-1]}" if part.order else ""
             raise SuiteError(f"pjdfstest: it had run {len(part.order)} test cases after {patience:g} s{last}")
-        hung, *left = left
+        hung, *remaining = remaining
         failed[hung] = f"it did not end within {patience:g} s{', and the FUSE server was killed' * server_killed()}"
-        if not left:
+        if not remaining:
             return Cases(passed, failed, skipped)
-        chosen = ["--exact", *(_FULL_NAME + name for name in left)]
-    part = cases_of(done)
+        names = ["--exact", *(_FULL_NAME + name for name in remaining)]
+    part = cases_of(result)
     return Cases(passed | part.passed, failed | part.failed, skipped | part.skipped)
 
 
-def two_users(known: Iterable[str] = _USERS) -> list[tuple[str, str]]:
+def two_users(names: Iterable[str] = _USERS) -> list[tuple[str, str]]:
     """Two users without rights, each with its own group, as pjdfstest asks for. Raises `SuiteError`."""
-    found = []
-    for name in known:
+    users = []
+    for name in names:
         try:
             user = pwd.getpwnam(name)
-            found.append((name, grp.getgrgid(user.pw_gid).gr_name))
+            users.append((name, grp.getgrgid(user.pw_gid).gr_name))
         except KeyError:
             continue
     # Of two with the same group, one could do what only the other may.
-    different = list({group: (name, group) for name, group in reversed(found)}.values())[::-1]
+    different = list({group: (name, group) for name, group in reversed(users)}.values())[::-1]
     if len(different) < 2:
-        raise SuiteError(f"pjdfstest: it acts as two users, and this machine has fewer of {', '.join(known)}")
+        raise SuiteError(f"pjdfstest: it acts as two users, and this machine has fewer of {', '.join(names)}")
     return different[:2]
 
 
@@ -221,30 +222,30 @@ _CASE = re.compile(r"^(?P<name>[\w:]+) +(?P<how>ok|FAILED|skipped)$")
 _SUMMARY = re.compile(r"^Summary: (\d+) failed, (\d+) skipped, (\d+) passed, .* (\d+) total$", re.M)
 
 
-def cases_of(done: Completed, *, complete: bool = True) -> Cases:
-    """What it said of each test case. Raises `SuiteError` where it was to be `complete` and is not."""
-    text = _COLOUR.sub("", done.stdout)
+def cases_of(result: Completed, *, complete: bool = True) -> Cases:
+    """Return the result of each test case. Raises `SuiteError` if it had to be `complete` and is not."""
+    text = _COLOUR.sub("", result.stdout)
     summary = _SUMMARY.search(text)
     if complete and not summary:
-        last = (done.stderr.strip() or text.strip()).splitlines()[-1:] or ["nothing"]
-        raise SuiteError(f"pjdfstest: it ended with exit code {done.returncode} and without a summary: {last[0]}")
+        last = (result.stderr.strip() or text.strip()).splitlines()[-1:] or ["nothing"]
+        raise SuiteError(f"pjdfstest: it ended with exit code {result.returncode} and without a summary: {last[0]}")
     how: dict[str, str] = {}
-    said: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
         if match := _CASE.match(line):
             name = match["name"]
-            how[name], said[name] = match["how"], ""
+            how[name], reasons[name] = match["how"], ""
         elif name and line.startswith("\t"):
             # Of several lines, the first says what went wrong, and those behind it where.
-            said[name] = said[name] or line.strip()
-    ended = {word: {name: said[name] for name in how if how[name] == word} for word in ("FAILED", "skipped", "ok")}
+            reasons[name] = reasons[name] or line.strip()
+    ended = {word: {name: reasons[name] for name in how if how[name] == word} for word in ("FAILED", "skipped", "ok")}
     if summary and list(map(int, summary.groups())) != [*map(len, ended.values()), len(how)]:
         raise SuiteError(f"pjdfstest: its summary is not that of its test cases: {summary[0]}")
     return Cases(frozenset(ended["ok"]), ended["FAILED"], ended["skipped"], tuple(how))
 
 
 def by_group(names: Iterable[str]) -> list[str]:
-    """How many of each group, which is what stands before the first colons: the most first."""
+    """Count the cases of each group (the text before the first colons), the most first."""
     counts = Counter(name.partition("::")[0] for name in names)
-    return [f"{group} {count}" for group, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
+    return [f"{group} {count}" for group, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

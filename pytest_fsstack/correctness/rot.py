@@ -67,7 +67,7 @@ class Flip:
 
 @dataclass
 class Tally:
-    """What became of flips."""
+    """The counted results of flips."""
 
     flips: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -85,15 +85,15 @@ class Tally:
         self.outcomes[outcome] += 1
         layers = sorted(set(checked))
         self.checked += bool(layers)
-        found = f"; found by a check of {', '.join(layers)}" if layers else ""
-        self.stories.append(f"{flip}: {outcome.value}: {why}{found}")
+        detection = f"; found by a check of {', '.join(layers)}" if layers else ""
+        self.stories.append(f"{flip}: {outcome.value}: {why}{detection}")
 
     @property
     def wrong(self) -> int:
         return self.outcomes[Outcome.WRONG]
 
     def told(self) -> str:
-        """What became of each flip, in lines."""
+        """Return a line for each flip."""
         return "\n".join(self.stories)
 
     def record(self, timed: Timed) -> None:
@@ -159,9 +159,9 @@ class Rotting:
         self._scrubs = {name for name, checked in stack.scrub().items() if checked.clean}
         with stack.taken_down(self._layer) as place:
             self._image = medium.read(place)
-        known = sectors(shape, contents)
+        known_sectors = sectors(shape, contents)
         if isinstance(place, Block):
-            self._strata = strata_of_device(empty, before, self._image, known, _size(place))
+            self._strata = strata_of_device(empty, before, self._image, known_sectors, _size(place))
         else:
             self._strata = strata_of_files(empty, before, self._image, self._stores)
         for kind, strata in self._strata.items():
@@ -214,19 +214,19 @@ class Rotting:
     def _found(self) -> list[str]:
         """The layers whose scrub, of a stack that is open, or whose checker reports something."""
         wrong: list[str] = []
-        found: dict[str, Checked] = {}
+        checks: dict[str, Checked] = {}
         if self._scrubs and self.stack.is_open:
             try:
-                found = self.stack.scrub()
+                checks = self.stack.scrub()
             except BuildError as error:
                 wrong.append(str(error))
-            wrong += [name for name, checked in found.items() if name in self._scrubs and not checked.clean]
+            wrong += [name for name, checked in checks.items() if name in self._scrubs and not checked.clean]
         if self._checkers:
             try:
-                found = self.stack.fsck()
+                checks = self.stack.fsck()
             except BuildError as error:
-                found = error.checked
-            wrong += [name for name, checked in found.items() if name in self._checkers and not checked.clean]
+                checks = error.checked
+            wrong += [name for name, checked in checks.items() if name in self._checkers and not checked.clean]
         return wrong
 
     def _undo(self, place: Place) -> None:
@@ -241,9 +241,9 @@ class Rotting:
         self._last = None
 
     def _look(self) -> Seen:
-        most = 4 * (self.shape.large + self.shape.small) + 1000
+        limit = 4 * (self.shape.large + self.shape.small) + 1000
         with signals.limited("reading all files", _PATIENCE):
-            return seen.look(self.stack.path, most=most, longest=self.shape.size + 4096)
+            return seen.look(self.stack.path, most=limit, longest=self.shape.size + 4096)
 
 
 def _size(place: Block) -> int:
@@ -265,7 +265,7 @@ class Sectors(NamedTuple):
 
 
 def sectors(shape: Shape, seed: int | str) -> Sectors:
-    """Of all files of a shape."""
+    """Return the sectors of all files of a shape."""
     whole, last = set(), set()
     for content in seen.files(shape, seed).values():
         end = len(content) // SECTOR * SECTOR
@@ -274,37 +274,39 @@ def sectors(shape: Shape, seed: int | str) -> Sectors:
     return Sectors(whole, last - {bytes(SECTOR)})
 
 
-def find_sectors(units: Mapping[Unit, bytes], known: set[bytes]) -> dict[Unit, list[int]]:
+def find_sectors(units: Mapping[Unit, bytes], contents: set[bytes]) -> dict[Unit, list[int]]:
     """The units of a device that hold known sectors, and where in the unit these begin; every copy is found."""
-    found: dict[Unit, list[int]] = {}
+    starts_by_unit: dict[Unit, list[int]] = {}
     for unit, content in units.items():
-        starts = [start for start in range(0, len(content), SECTOR) if content[start : start + SECTOR] in known]
+        starts = [start for start in range(0, len(content), SECTOR) if content[start : start + SECTOR] in contents]
         if starts and not unit.file:
-            found[unit] = starts
-    return found
+            starts_by_unit[unit] = starts
+    return starts_by_unit
 
 
-def strata_of_device(empty: Image, before: Image, now: Image, known: Sectors, size: int) -> dict[Kind, list[Stratum]]:
-    """Where a device's bytes are flipped, given how it was without files, with them, and perhaps with others over them.
+def strata_of_device(
+    empty: Image, before: Image, now: Image, file_sectors: Sectors, size: int
+) -> dict[Kind, list[Stratum]]:
+    """Return the strata of a device, from its images without files, with them, and perhaps with others over them.
 
     Contents are found by themselves; encrypted ones, as what lies together and was changed by writing others over them.
     All else that writing the files has changed is metadata, as is what else is not zero at the two ends of the device.
     """
-    written = now.since(empty)
-    found = find_sectors(written, known.whole)
-    together = medium.runs(now.since(before)) if not found else []
+    units = now.since(empty)
+    starts = find_sectors(units, file_sectors.whole)
+    together = medium.runs(now.since(before)) if not starts else []
     whole = [unit for run in together if len(run) >= _RUN for unit in run]
-    own = found.keys() | find_sectors(written, known.last).keys() | set(whole)
-    changed = sorted(written.keys() - own)
+    of_files = starts.keys() | find_sectors(units, file_sectors.last).keys() | set(whole)
+    changed = sorted(units.keys() - of_files)
     ends = [unit for unit in now.units if unit.offset < _ENDS or unit.offset >= size - _ENDS]
-    fixed = sorted(set(ends) - own - set(changed))
+    fixed = sorted(set(ends) - of_files - set(changed))
 
     def in_sectors(unit: Unit) -> Sequence[int]:
-        return [start + byte for start in found[unit] for byte in range(SECTOR)]
+        return [start + byte for start in starts[unit] for byte in range(SECTOR)]
 
     return {
         "contents": _filled(
-            Stratum("contents", [sorted(found)], in_sectors), Stratum("contents", [whole], lambda unit: range(UNIT))
+            Stratum("contents", [sorted(starts)], in_sectors), Stratum("contents", [whole], lambda unit: range(UNIT))
         ),
         "metadata": _filled(
             # A journal is much of it, and little of it is ever read.
@@ -327,7 +329,7 @@ def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -
     files = {unit.file for unit in whole}
     first = {unit.file for unit in empty.units}
     headers = [unit for unit in now.units if unit.file in files and not unit.offset]
-    rest = sorted(unit for unit in now.units if unit.file in inside - files and now.units[unit])
+    remaining = sorted(unit for unit in now.units if unit.file in inside - files and now.units[unit])
 
     def kept(unit: Unit) -> Sequence[int]:
         content = now.units[unit]
@@ -337,8 +339,8 @@ def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -
         "contents": _filled(Stratum("contents", [whole], lambda unit: range(len(now.units[unit])))),
         "metadata": _filled(
             Stratum("header", [[unit] for unit in sorted(headers)], kept),
-            Stratum("first file", medium.runs(unit for unit in rest if unit.file in first), _not_zero(now)),
-            Stratum("other file", medium.runs(unit for unit in rest if unit.file not in first), _not_zero(now)),
+            Stratum("first file", medium.runs(unit for unit in remaining if unit.file in first), _not_zero(now)),
+            Stratum("other file", medium.runs(unit for unit in remaining if unit.file not in first), _not_zero(now)),
             Stratum("name", [[Unit(name, -1)] for name in sorted(inside)], lambda unit: [-1]),
         ),
     }
@@ -367,15 +369,15 @@ def drawn(draw: random.Random, stratum: Stratum, image: Image) -> Flip:
     return Flip(stratum.what, unit, draw.choice(stratum.among(unit)), draw.randrange(1, 256))
 
 
-def misnamed(draw: random.Random, name: str, taken: Iterable[str]) -> str:
+def misnamed(draw: random.Random, name: str, names: Iterable[str]) -> str:
     """A path that differs from `name` in one letter of its last part, and is not taken."""
     parent, _, last = name.rpartition("/")
-    others = set(taken)
+    used = set(names)
     while True:
         number = draw.randrange(len(last))
         other = last[:number] + draw.choice(_LETTERS) + last[number + 1 :]
         path = f"{parent}/{other}" if parent else other
-        if path not in others:
+        if path not in used:
             return path
 
 

@@ -22,7 +22,7 @@ _HAS_NONE = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Outcome(enum.Enum):
-    """What became of a flip, by what was read after it."""
+    """The result of a flip, by the data read after it."""
 
     #: Something failed: the mount, or reading a name, an attribute or contents.
     REPORTED = "reported"
@@ -36,7 +36,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Shape:
-    """How many files there are: `large` ones of `size` bytes, and in directories `small` ones of up to 3000."""
+    """The numbers of files: `large` ones of `size` bytes, and in directories `small` ones of up to 3000."""
 
     large: int
     size: int
@@ -44,20 +44,20 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """At most."""
+        """Return the largest number of bytes."""
         return self.large * self.size + self.small * 3000
 
 
 def files(shape: Shape, seed: int | str) -> dict[str, bytes]:
     """The contents of all files by their paths, the large ones first; no two sectors of these are the same."""
-    found = {
+    contents = {
         f"large-{number}": random.Random(f"{seed} {number}").randbytes(shape.size) for number in range(shape.large)
     }
     draw = random.Random(f"small {seed}")
     for number in range(shape.small):
         name = f"small-{number}-{draw.randrange(10**9)}"
-        found[f"directory-{number % 4}/below/{name}"] = draw.randbytes(draw.randrange(1, 3000))
-    return found
+        contents[f"directory-{number % 4}/below/{name}"] = draw.randbytes(draw.randrange(1, 3000))
+    return contents
 
 
 def plant(top: Path, shape: Shape, seed: int | str) -> None:
@@ -84,7 +84,7 @@ def overwrite(top: Path, shape: Shape, seed: int | str) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """What can be known of a file, a directory or a link."""
+    """The readable facts of a file, a directory or a link."""
 
     mode: int
     owner: tuple[int, int]
@@ -108,39 +108,39 @@ def look(top: Path, *, most: int, longest: int) -> Seen:
 
     Raises TimeoutError where `signals.limited` ends it; all other errors of reading are part of what was seen.
     """
-    seen = Seen()
-    for path in _names(top, "", seen, 0):
-        if len(seen.entries) + len(seen.errors) > most:
-            seen.errors["."] = f"there are more than {most} names"
+    snapshot = Seen()
+    for path in _names(top, "", snapshot, 0):
+        if len(snapshot.entries) + len(snapshot.errors) > most:
+            snapshot.errors["."] = f"there are more than {most} names"
             break
-        with _noted(seen, path):
-            seen.entries[path] = _entry(top / path, longest)
-    return seen
+        with _noted(snapshot, path):
+            snapshot.entries[path] = _entry(top / path, longest)
+    return snapshot
 
 
 @contextlib.contextmanager
-def _noted(seen: Seen, path: str) -> Iterator[None]:
+def _noted(snapshot: Seen, path: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
         raise
     except (OSError, ValueError) as error:  # a name with a null byte, seen on no filesystem yet
-        seen.errors[path] = getattr(error, "strerror", None) or str(error)
+        snapshot.errors[path] = getattr(error, "strerror", None) or str(error)
 
 
-def _names(top: Path, directory: str, seen: Seen, depth: int) -> Iterator[str]:
+def _names(top: Path, directory: str, snapshot: Seen, depth: int) -> Iterator[str]:
     yield directory or "."
-    found: list[str] = []
-    with _noted(seen, directory or "."), os.scandir(top / directory) as listed:
-        for each in listed:
-            path = os.path.join(directory, each.name)
-            with _noted(seen, path):
-                if each.is_dir(follow_symlinks=False) and depth < _DEPTH:
-                    found.append(path)
+    paths: list[str] = []
+    with _noted(snapshot, directory or "."), os.scandir(top / directory) as listed:
+        for entry in listed:
+            path = os.path.join(directory, entry.name)
+            with _noted(snapshot, path):
+                if entry.is_dir(follow_symlinks=False) and depth < _DEPTH:
+                    paths.append(path)
                     continue
             yield path
-    for path in sorted(found):
-        yield from _names(top, path, seen, depth + 1)
+    for path in sorted(paths):
+        yield from _names(top, path, snapshot, depth + 1)
 
 
 def _entry(path: Path, longest: int) -> Entry:
@@ -149,13 +149,13 @@ def _entry(path: Path, longest: int) -> Entry:
     owner = status.st_uid, status.st_gid
     if stat.S_ISDIR(status.st_mode):
         return Entry(status.st_mode, owner, attributes=attributes)
-    held = ""
+    contents = ""
     if stat.S_ISLNK(status.st_mode):
-        held = os.readlink(path)
+        contents = os.readlink(path)
     elif stat.S_ISREG(status.st_mode):
         with path.open("rb", buffering=0) as file:
-            held = _digest(file.fileno(), longest)
-    return Entry(status.st_mode, owner, status.st_size, status.st_mtime_ns, held, attributes)
+            contents = _digest(file.fileno(), longest)
+    return Entry(status.st_mode, owner, status.st_size, status.st_mtime_ns, contents, attributes)
 
 
 def _attributes(path: Path) -> list[str]:
@@ -168,7 +168,7 @@ def _attributes(path: Path) -> list[str]:
 
 
 def digest_of(content: bytes) -> str:
-    """What `Entry.contents` is of a file with this content."""
+    """Return `Entry.contents` of a file with this content."""
     return f"{len(content)} {hashlib.sha256(content).hexdigest()}"
 
 
@@ -184,25 +184,25 @@ def _digest(descriptor: int, longest: int) -> str:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def judge(written: Mapping[str, Entry], seen: Seen) -> tuple[Outcome, str]:
-    """What became of a tree, and of which of its files, in a few words.
+def judge(expected: Mapping[str, Entry], snapshot: Seen) -> tuple[Outcome, str]:
+    """Return the outcome of a tree, and the affected files in a few words.
 
     One wrong file counts, whatever was reported of others; one that is missing counts only if nothing was reported.
     """
-    wrong = [path for path, entry in seen.entries.items() if written.get(path) != entry]
+    wrong = [path for path, entry in snapshot.entries.items() if expected.get(path) != entry]
     if wrong:
         path = sorted(wrong)[0]
-        return Outcome.WRONG, f"{first_names(sorted(wrong))}: {_difference(written.get(path), seen.entries[path])}"
-    if seen.errors:
-        path = sorted(seen.errors)[0]
-        return Outcome.REPORTED, f"{first_names(sorted(seen.errors))}: {seen.errors[path]}"
-    if missing := sorted(written.keys() - seen.entries.keys()):
+        return Outcome.WRONG, f"{first_names(sorted(wrong))}: {_difference(expected.get(path), snapshot.entries[path])}"
+    if snapshot.errors:
+        path = sorted(snapshot.errors)[0]
+        return Outcome.REPORTED, f"{first_names(sorted(snapshot.errors))}: {snapshot.errors[path]}"
+    if missing := sorted(expected.keys() - snapshot.entries.keys()):
         return Outcome.MISSING, first_names(missing)
     return Outcome.UNNOTICED, "all as written"
 
 
-def _difference(written: Entry | None, found: Entry) -> str:
-    if written is None:
+def _difference(expected: Entry | None, actual: Entry) -> str:
+    if expected is None:
         return "nobody has written it"
-    names = [name for name in Entry.__dataclass_fields__ if getattr(written, name) != getattr(found, name)]
+    names = [name for name in Entry.__dataclass_fields__ if getattr(expected, name) != getattr(actual, name)]
     return f"other {', '.join(names)}"

@@ -63,9 +63,9 @@ class Tree:
 
     def append(self, path: str, length: int, fill: int) -> None:
         with self._open(path, os.O_WRONLY | os.O_APPEND) as fd:
-            rest = data(length, fill)
-            while rest:
-                rest = rest[_taken(os.write(fd, rest)) :]
+            remaining = data(length, fill)
+            while remaining:
+                remaining = remaining[_taken(os.write(fd, remaining)) :]
 
     def truncate(self, path: str, size: int) -> None:
         os.truncate(self._path(path), size)
@@ -182,10 +182,10 @@ class Tree:
         return Facts(number, content, status.st_nlink, stat.S_IMODE(status.st_mode), attributes)
 
     def content(self, place: str | int) -> bytes | None:
-        """What is in a file, by its path or by the slot that holds it; None where there is none."""
+        """Return the content of a file, by its path or by the slot that holds it. None if there is none."""
         if isinstance(place, int):
-            held = self.read_held(place)
-            return held[1] if held else None
+            file = self.read_held(place)
+            return file[1] if file else None
         try:
             with self._open(place, os.O_RDONLY) as fd:
                 return _read(fd, 0, os.fstat(fd).st_size + 1)

@@ -1,1 +1,1 @@
-"""What workloads read: corpora, archives, noise, and how big."""
+"""Inputs of workloads: corpora, archives, noise, and their sizes."""

@@ -103,8 +103,8 @@ def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
             yield plain
         return
     command = commands.which(tool.command) or tool.command
-    with tempfile.TemporaryFile() as said:
-        with subprocess.Popen([command, "-dc", os.fspath(tar)], stdout=subprocess.PIPE, stderr=said) as process:
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen([command, "-dc", os.fspath(tar)], stdout=subprocess.PIPE, stderr=errors) as process:
             assert process.stdout is not None
             refused: CorpusError | None = None
             try:
@@ -115,8 +115,8 @@ def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
                 # Padding follows the end of an archive, and a tool that cannot write it would seem to fail.
                 while process.stdout.read(1 << 20):
                     pass
-        said.seek(0)
-        words = said.read().decode(errors="replace").strip().splitlines()
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip().splitlines()
     # A damaged archive looks like a short one to the reader of the pipe: what the tool says comes first.
     if process.returncode not in (0, -signal.SIGPIPE):
         raise CorpusError(f"corpus {name}: {words[-1] if words else f'{tool.command} cannot read it'}") from refused
@@ -140,8 +140,8 @@ class _Watched:
 
     def check_end(self, name: str, offset: int) -> None:
         """Raise `CorpusError` unless at this offset there is a block of zeros, which ends an archive."""
-        seen = b"".join(self._last)
-        block = seen[max(0, offset - self._count + len(seen)) :][: tarfile.BLOCKSIZE]
+        tail = b"".join(self._last)
+        block = tail[max(0, offset - self._count + len(tail)) :][: tarfile.BLOCKSIZE]
         if self._count < offset + tarfile.BLOCKSIZE:
             raise CorpusError(f"corpus {name}: damaged archive (it is cut off)")
         if block.strip(b"\0"):
@@ -149,7 +149,7 @@ class _Watched:
 
 
 class _Contents:
-    """What extracting the members seen so far would give; a later member replaces an earlier one of its name."""
+    """The result of extracting the members so far. A later member replaces an earlier one with its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -191,11 +191,11 @@ class _Contents:
     def corpus(self, tar: Path) -> Corpus:
         if not self._sizes:
             raise CorpusError(f"corpus {self._name}: holds no files")
-        if both := self._directories & (self._links | set(self._sizes)):
-            raise CorpusError(f"corpus {self._name}: {min(both)!r} is a directory and something else as well")
+        if ambiguous := self._directories & (self._links | set(self._sizes)):
+            raise CorpusError(f"corpus {self._name}: {min(ambiguous)!r} is a directory and something else as well")
         total = sum(self._sizes.values())
-        chosen = {path: self._digests[path] for _, path in sorted(self._last) if path in self._digests}
-        sample = dict(sorted(chosen.items()))
+        digests = {path: self._digests[path] for _, path in sorted(self._last) if path in self._digests}
+        sample = dict(sorted(digests.items()))
         return Corpus(self._name, tar, len(self._sizes), len(self._directories), len(self._links), total, sample)
 
     def _safe(self, name: str) -> str | None:
@@ -282,13 +282,13 @@ def write_zip(corpus: Corpus, out: IO[bytes]) -> None:
 def compress(out: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
     """Write what `write` writes, compressed with zstd. Raises `CorpusError`."""
     command = commands.which(ZSTD.command) or ZSTD.command
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors:
         # What it could not write shows in how it ends.
         with contextlib.suppress(BrokenPipeError):
-            with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out, stderr=said) as process:
+            with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out, stderr=errors) as process:
                 assert process.stdin is not None
                 write(process.stdin)
-        said.seek(0)
-        words = said.read().decode(errors="replace").strip().splitlines()
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip().splitlines()
     if process.wait():
         raise CorpusError(f"cannot compress: {words[-1] if words else f'{ZSTD.command} failed'}")

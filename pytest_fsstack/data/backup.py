@@ -41,7 +41,7 @@ _MEAN_WEIGHT = 4_285_000
 
 @dataclass(frozen=True)
 class Backup:
-    """What is in the archive; the defaults of the last fields are those of the published study.
+    """The numbers of an archive. The defaults of the last fields are those of the published measurement.
 
     The members are ``pool/f/1/d/f1d2...`` and ``machines/0/...``. Raises `ValueError` where that cannot be.
     """
@@ -59,7 +59,7 @@ class Backup:
     #: takes 65,000 names of a file, nilfs2 32,000.
     max_links_per_file: int = 40_000
     machines: int = 10
-    #: Zeros, as in the study, whose stacks neither compressed nor deduplicated; noise can be neither.
+    #: Zeros, as in the scenario, whose stacks neither compressed nor deduplicated; noise can be neither.
     contents: Contents = "zeros"
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Backup:
     # -- the pool: files 0 to pool_files - 1, in the archive's order
 
     def pool_path(self, file: int) -> str:
-        """Where it is: its directories are the first digits of its name."""
+        """Return the path of a file of the pool. Its directories are the first digits of its name."""
         leaf = file * _POOL_LEAVES // self.pool_files
         digits = f"{leaf:03x}{self._noise(15, 'pool', file).hex()[:29]}"
         return f"pool/{digits[0]}/{digits[1]}/{digits[2]}/{digits}"
@@ -116,7 +116,7 @@ class Backup:
                 yield self._base[place : place + count]
 
     def links_to(self, file: int) -> int:
-        """How many names in the trees are links to this file of the pool."""
+        """Return the number of links in the trees to this file of the pool."""
         rank = self._popularity.at(file)
         return self._links_below(rank + 1) - self._links_below(rank)
 
@@ -149,18 +149,18 @@ class Backup:
         return self._popularity.of(low)
 
     def _links_below(self, rank: int) -> int:
-        """How many links go to the files that are more popular than the one of this rank, rank 0 being the most.
+        """Return the number of links to all files that are more popular than that of this rank (0 for the first).
 
         Half of the links go to all files alike. The share of the others that goes to the first r of n files is
         r (1 + h) / (r + h n), the h being such that the first one gets what is the most.
         """
         alike = self.links // (2 * self.pool_files)
-        others, most = self.links - alike * self.pool_files, self.max_links_per_file - alike
+        remaining, limit = self.links - alike * self.pool_files, self.max_links_per_file - alike
         # h as a fraction, so that all is exact.
-        over, under = max(0, others - most), most * self.pool_files - others
+        over, under = max(0, remaining - limit), limit * self.pool_files - remaining
         if over == 0:
-            return alike * rank + (others if rank else 0)
-        return alike * rank + others * rank * (under + over) // (rank * under + over * self.pool_files)
+            return alike * rank + (remaining if rank else 0)
+        return alike * rank + remaining * rank * (under + over) // (rank * under + over * self.pool_files)
 
     @functools.cached_property
     def _base(self) -> bytes:
@@ -168,12 +168,12 @@ class Backup:
 
     @functools.cached_property
     def _popularity(self) -> _Shuffle:
-        """From files to their ranks by popularity."""
+        """Map files to their ranks by popularity."""
         return _Shuffle(self.pool_files, self._noise(16, "popularity"))
 
     @functools.cached_property
     def _order(self) -> _Shuffle:
-        """From links in the archive's order to links in the order of what they link to."""
+        """Map links in the archive's order to links in the order of their targets."""
         return _Shuffle(self.links, self._noise(16, "order"))
 
     def _noise(self, count: int, *label: object) -> bytes:
@@ -205,12 +205,12 @@ _ZEROS = bytes(_CHUNK)
 
 def write_tar(backup: Backup, out: IO[bytes]) -> None:
     """Write the archive, uncompressed. The same bytes for the same description everywhere. Raises OSError."""
-    written = 0
+    size = 0
     for piece in _pieces(backup):
         out.write(piece)
-        written += len(piece)
+        size += len(piece)
     # The end of an archive, and what fills its last record.
-    out.write(bytes(1024 + -(written + 1024) % _RECORD))
+    out.write(bytes(1024 + -(size + 1024) % _RECORD))
 
 
 def _pieces(backup: Backup) -> Iterator[bytes]:
@@ -231,9 +231,9 @@ def _directories(before: str, directory: str) -> Iterator[bytes]:
     """The members for a directory and those above it, but for those that the one before lies in as well."""
     if directory == before:
         return
-    parts, known = directory.split("/"), before.split("/")
+    parts, previous = directory.split("/"), before.split("/")
     for depth in range(1, len(parts) + 1):
-        if parts[:depth] != known[:depth]:
+        if parts[:depth] != previous[:depth]:
             yield _header("/".join(parts[:depth]) + "/", b"5")
 
 
@@ -263,10 +263,10 @@ def describe(backup: Backup) -> str:
     return json.dumps(dataclasses.asdict(backup))
 
 
-def sample(count: int, most: int, seed: int) -> list[int]:
+def sample(count: int, limit: int, seed: int) -> list[int]:
     """Some of the numbers below `count`, ascending, the first and the last among them."""
-    chosen = random.Random(seed).sample(range(count), min(count, most))
-    return sorted({0, count - 1, *chosen}) if count else []
+    numbers = random.Random(seed).sample(range(count), min(count, limit))
+    return sorted({0, count - 1, *numbers}) if count else []
 
 
 def main(description: str) -> int:

@@ -36,17 +36,17 @@ from pytest_fsstack.data.archive import (
 )
 from pytest_fsstack.data.backup import Backup, write_tar
 from pytest_fsstack.data.noise import FORMAT, noise
+from pytest_fsstack.data.scale import CORPUS, DEFAULT
 from pytest_fsstack.data.source_tree import write_tree
 from pytest_fsstack.machine import commands, directories
 from pytest_fsstack.machine.directories import HeldDirectory
 
 SEED = 1
-FILES = 5_000
-SIZE = 80_000_000
+FILES, SIZE = CORPUS[DEFAULT]
 
 
 class Cache(NamedTuple):
-    """Where the cache is, and why it is not where it usually would be."""
+    """The place of the cache, and the reason if it is not the usual one."""
 
     place: Path
     reason: str
@@ -75,10 +75,10 @@ def chosen_cache() -> Cache:
 
 
 def _places() -> Iterator[Path]:
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG specification has relative paths ignored.
-    if named.is_absolute():
-        yield named / "pytest-fsstack"
+    if cache.is_absolute():
+        yield cache / "pytest-fsstack"
     # HOME may be that of the user who has started sudo.
     with contextlib.suppress(RuntimeError):
         yield Path.home() / ".cache/pytest-fsstack"
@@ -112,10 +112,10 @@ def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
     """
     if compressor(corpus.tar):
         return corpus
-    needed = next((known for known in COMPRESSORS.values() if known.command == tool), None)
-    if needed is None:
-        raise CorpusError(f"{tool!r} is none of {', '.join(known.command for known in COMPRESSORS.values())}")
-    if reason := needed.missing():
+    program = next((candidate for candidate in COMPRESSORS.values() if candidate.command == tool), None)
+    if program is None:
+        raise CorpusError(f"{tool!r} is none of {', '.join(candidate.command for candidate in COMPRESSORS.values())}")
+    if reason := program.missing():
         raise CorpusError(f"corpus {corpus.name}: {reason}")
     status = corpus.tar.stat()
     target = cache / f"compressed-{FORMAT}-{_key(str(corpus.tar), status.st_size, status.st_mtime_ns)}.tar.{tool}"
@@ -137,22 +137,22 @@ def users_corpus(path: Path, cache: Path) -> Corpus:
     absolute paths or ``..``.
     """
     with _explained(path):
-        real = path.resolve(strict=True)
-        status = real.stat()
+        source = path.resolve(strict=True)
+        status = source.stat()
         if stat.S_ISDIR(status.st_mode):
-            if cache.resolve().is_relative_to(real):
+            if cache.resolve().is_relative_to(source):
                 raise CorpusError(f"corpus {path}: holds the cache {cache}; set XDG_CACHE_HOME to another place")
-            tar = cache / f"packed-{_fingerprint(real)}.tar"
-            return _cached(real.name or str(real), tar, lambda out: pack(real, out))
+            tar = cache / f"packed-{_fingerprint(source)}.tar"
+            return _cached(source.name or str(source), tar, lambda out: pack(source, out))
         if not stat.S_ISREG(status.st_mode):
             raise CorpusError(f"corpus {path}: neither an archive nor a directory")
-        tool = compressor(real)
+        tool = compressor(source)
         if tool and (reason := tool.missing()):
             raise CorpusError(f"corpus {path}: {reason}")
-        key = _key(str(real), status.st_size, status.st_mtime_ns)
+        key = _key(str(source), status.st_size, status.st_mtime_ns)
         manifest = cache / f"read-{FORMAT}-{key}.json"
-        if (corpus := _recalled(manifest, real)) is None:
-            corpus = scan(path.name, real)
+        if (corpus := _recalled(manifest, source)) is None:
+            corpus = scan(path.name, source)
             _remember(manifest, corpus)
         return corpus
 
@@ -188,7 +188,7 @@ def zipped(corpus: Corpus, cache: Path) -> Path:
 def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> Path:
     """The archive that a description of a backup gives, as a file in the cache.
 
-    The one of the published study has 490 GiB; `compressed`, with zstd, what it holds of zeros and of names of links
+    The published one has 490 GiB. `compressed`, with zstd, what it holds of zeros and of names of links
     takes half a gigabyte. It is made at about 20 µs a link and 1 s a GB. Raises `CorpusError`.
     """
     path = cache / f"backup-{FORMAT}-{_key(backup)}.tar{'.zst' if compressed else ''}"
@@ -221,9 +221,9 @@ def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
 
 def _recalled(manifest: Path, tar: Path) -> Corpus | None:
     try:
-        known = json.loads(manifest.read_text())
-        size = known.pop("tar_size")
-        corpus = Corpus(tar=tar, **known)
+        record = json.loads(manifest.read_text())
+        size = record.pop("tar_size")
+        corpus = Corpus(tar=tar, **record)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return corpus if tar.is_file() and tar.stat().st_size == size else None
@@ -282,13 +282,13 @@ _UNFINISHED = re.compile(r"\.fsstack-[0-9a-f]{16}\.part")
 
 
 def _remove_stale(cache: Path) -> None:
-    with HeldDirectory.open(cache) as held:
-        for name in filter(_UNFINISHED.fullmatch, os.listdir(held.fileno())):
+    with HeldDirectory.open(cache) as directory:
+        for name in filter(_UNFINISHED.fullmatch, os.listdir(directory.fileno())):
             with contextlib.suppress(OSError):  # somebody has it, or has removed it
-                if time.time() - held.status_of(name).st_mtime > _STALE:
-                    with open(held.open_file(name, os.O_RDONLY), "rb") as file:
+                if time.time() - directory.status_of(name).st_mtime > _STALE:
+                    with open(directory.open_file(name, os.O_RDONLY), "rb") as file:
                         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        held.unlink(name)
+                        directory.unlink(name)
 
 
 @contextlib.contextmanager
@@ -308,17 +308,17 @@ def _key(*parts: object) -> str:
 
 
 def _fingerprint(top: Path) -> str:
-    """What changes when a tree does, from its metadata alone."""
-    seen = hashlib.sha256(repr((FORMAT, os.fspath(top))).encode())
+    """Return a digest of the metadata of a tree."""
+    digest = hashlib.sha256(repr((FORMAT, os.fspath(top))).encode())
     pending = [""]
     while pending:
         directory = pending.pop()
-        with os.scandir(top / directory) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(top / directory) as iterator:
+            entries = sorted(iterator, key=lambda entry: entry.name)
         for entry in entries:
             path = os.path.join(directory, entry.name)
             status = entry.stat(follow_symlinks=False)
-            seen.update(repr((path, status.st_mode, status.st_size, status.st_mtime_ns)).encode())
+            digest.update(repr((path, status.st_mode, status.st_size, status.st_mtime_ns)).encode())
             if entry.is_dir(follow_symlinks=False):
                 pending.append(path)
-    return seen.hexdigest()[:16]
+    return digest.hexdigest()[:16]

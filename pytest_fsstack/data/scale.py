@@ -1,4 +1,4 @@
-"""How big the steps of a scenario are: sizes as data, one set for each scale, checked against the device."""
+"""Sizes of the steps of a scenario: one set for each scale, checked against the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_fsstack.units import format_size
 SCALES = ("smoke", "small", "paper")
 DEFAULT = "small"
 #: Files and bytes of the generated corpus. Those of *paper* are linux-3.0's.
-CORPUS = {"smoke": (150, 1_500_000), "small": (5_000, 80_000_000), "paper": (36_700, 400_000_000)}
+CORPUS = {"smoke": (150, 1_500_000), "small": (2_500, 40_000_000), "paper": (36_700, 400_000_000)}
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""From samples to verdicts. Pure: it knows neither the machine nor pytest."""
+"""Verdicts from samples. This package is pure: it uses neither the machine nor pytest."""

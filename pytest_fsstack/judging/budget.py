@@ -1,4 +1,4 @@
-"""What may not be exceeded: budgets as people write them, and which of them hold for a stack."""
+"""Budgets: their texts, and the choice of those for a stack."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import fnmatch
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
 
 _WRITTEN = re.compile(
     r"(?:(?P<pattern>.+):)?\s*(?:(?P<metric>[A-Za-z_]\w*)\s*)?(?P<limit><=|>=)?\s*(?P<value>[-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(?P<percent>%)?\s*"
 )
 
 
-@dataclass(frozen=True)
-class Budget:
-    """For one metric, the overhead over the baseline that is allowed (0.3 is 30 %), or an absolute limit in its unit.
+class Budget(msgspec.Struct, frozen=True):
+    """The allowed overhead of one metric over the baseline (0.3 is 30 %), or an absolute limit in its unit.
 
     `limit` is the most where less is better, the least where more is better. Exactly one of the two is given.
     """
@@ -26,6 +28,12 @@ class Budget:
     limit: float | None = None
     #: Why it is expected to be broken, if it is.
     xfail: str | None = None
+    #: Whether it finds what is broken on any machine, as those of scenarios. It is no requirement of the user.
+    sanity: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.overhead is None) == (self.limit is None):
+            raise ValueError(f"a budget for {self.metric} needs an overhead or a limit, and one only")
 
 
 @dataclass(frozen=True)
@@ -46,48 +54,54 @@ class BudgetError(ValueError):
     """A budget is written wrongly; the message says how it is written."""
 
 
-def rules(*positional: object, **named: object) -> list[Rule]:
+def rules(*positional: object, **keywords: object) -> list[Rule]:
     """The rules of one ``fsstack_budget`` marker: one number for all stacks, or numbers by pattern, for one metric.
 
-    It is written ``fsstack_budget(overhead, metric="seconds", limit=None, xfail={})``. `xfail` gives for some patterns
-    the reason why the budget is expected to be broken there. Raises `BudgetError`.
+    It is written ``fsstack_budget(overhead, metric="seconds", limit=None, xfail={}, sanity=False)``. `xfail` gives for
+    some patterns the reason why the budget is expected to be broken there. `sanity` marks a limit that any healthy
+    machine keeps. Raises `BudgetError`.
     """
     if len(positional) > 1:
         raise BudgetError("only overhead is given without its name; metric= and limit= are given by name")
     if positional:
-        if "overhead" in named:
+        if "overhead" in keywords:
             raise BudgetError("overhead is given twice")
-        named["overhead"] = positional[0]
-    known = ("overhead", "metric", "limit", "xfail")
-    if unknown := next((name for name in named if name not in known), None):
-        near = difflib.get_close_matches(unknown, known, n=1)
-        hint = f"did you mean {near[0]}=?" if near else "it takes overhead=, metric=, limit= and xfail="
+        keywords["overhead"] = positional[0]
+    allowed = ("overhead", "metric", "limit", "xfail", "sanity")
+    if unknown := next((name for name in keywords if name not in allowed), None):
+        near = difflib.get_close_matches(unknown, allowed, n=1)
+        hint = f"did you mean {near[0]}=?" if near else "it takes overhead=, metric=, limit=, xfail= and sanity="
         raise BudgetError(f"it has no argument {unknown!r}; {hint}")
-    metric = named.get("metric", "seconds")
+    metric = keywords.get("metric", "seconds")
     if not isinstance(metric, str) or not metric:
         raise BudgetError(f"metric must be the name of one metric, such as 'seconds' (got {metric!r})")
-    overhead, limit = named.get("overhead"), named.get("limit")
+    overhead, limit = keywords.get("overhead"), keywords.get("limit")
     if (overhead is None) == (limit is None):
         raise BudgetError("a budget has either overhead='30%' (over the baseline) or limit=... (in the metric's unit)")
-    kind, given = ("overhead", overhead) if limit is None else ("limit", limit)
-    values = given if isinstance(given, Mapping) else {"*": given}
+    kind, amounts = ("overhead", overhead) if limit is None else ("limit", limit)
+    values = amounts if isinstance(amounts, Mapping) else {"*": amounts}
     if wrong := next((pattern for pattern in values if not isinstance(pattern, str)), None):
         raise BudgetError(f"a pattern must be text, such as 'luks*' (got {wrong!r})")
-    found = [Rule(pattern, _budget(metric, kind, value)) for pattern, value in values.items()]
-    expected = named.get("xfail", {})
+    sanity = keywords.get("sanity", False)
+    if not isinstance(sanity, bool):
+        raise BudgetError(f"sanity must be True or False (got {sanity!r})")
+    budgets = {pattern: replace(_budget(metric, kind, value), sanity=sanity) for pattern, value in values.items()}
+    parsed = [Rule(pattern, budget) for pattern, budget in budgets.items()]
+    expected = keywords.get("xfail", {})
     if not isinstance(expected, Mapping):
         raise BudgetError(f"xfail must give reasons by stack, such as {{'xfs': 'BUG-1'}} (got {expected!r})")
     for pattern, reason in expected.items():
         if not isinstance(pattern, str) or not isinstance(reason, str) or not reason:
             raise BudgetError(f"xfail must give reasons by stack, such as {{'xfs': 'BUG-1'}} (got {expected!r})")
-        found += [Rule(pattern, replace(rule.budget, xfail=reason), rule.pattern) for rule in found if not rule.within]
-    return found
+        within = [rule for rule in parsed if not rule.within]
+        parsed += [Rule(pattern, replace(rule.budget, xfail=reason), rule.pattern) for rule in within]
+    return parsed
 
 
-def doubts(*positional: object, **named: object) -> list[str]:
-    """What is odd about a marker that `rules` accepts: an overhead that may have been meant in percent."""
-    given = positional[0] if positional else named.get("overhead")
-    values = given.values() if isinstance(given, Mapping) else [given]
+def doubts(*positional: object, **keywords: object) -> list[str]:
+    """Return warnings about a mark that `rules` accepts: an overhead that may have been meant in percent."""
+    overheads = positional[0] if positional else keywords.get("overhead")
+    values = overheads.values() if isinstance(overheads, Mapping) else [overheads]
     return [
         f"overhead={value:g} allows {value * 100:g} %; write '{value:g}%' or, if it is meant, '{value * 100:g}%'"
         for value in values
@@ -128,15 +142,15 @@ def applying(marked: Iterable[Rule], commanded: Iterable[Rule], stack: str) -> l
 
     The rules of the command line and the ini come after those of the markers, so that one can add exceptions there.
     """
-    chosen: dict[tuple[str, bool], Budget] = {}
+    budgets: dict[tuple[str, bool], Budget] = {}
     for rule in [*marked, *commanded]:
         if rule.matches(stack):
-            chosen[rule.budget.metric, rule.budget.limit is None] = rule.budget
-    return list(chosen.values())
+            budgets[rule.budget.metric, rule.budget.limit is None] = rule.budget
+    return list(budgets.values())
 
 
 def unmatched(rules: Iterable[Rule], stacks: Iterable[str], possible: Iterable[str] = ()) -> str:
-    """What is wrong with the first rule that holds for none of the stacks, with the nearest name; empty if none is.
+    """Return the error of the first rule that matches no stack, with the nearest name. Empty if all match.
 
     A rule whose pattern names one of the `possible` layers may hold for a stack that there is elsewhere.
     """
@@ -147,8 +161,8 @@ def unmatched(rules: Iterable[Rule], stacks: Iterable[str], possible: Iterable[s
         if not any(map(rule.matches, names)) and not elsewhere:
             near = difflib.get_close_matches(rule.pattern, names, 1, 0)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            known = ", ".join(names)
-            return f"no stack is called {rule.pattern!r}, so its budget is never judged{hint} (there are: {known})"
+            there = ", ".join(names)
+            return f"no stack is called {rule.pattern!r}, so its budget is never judged{hint} (there are: {there})"
     return ""
 
 

@@ -4,12 +4,13 @@ Each round draws the order of its runs, so the run before a run is drawn too. If
 all orders leaves every time where it is, except for the factor of the stack that ran there. So drawing the orders again
 gives the distribution of any statistic of times and runs before: a randomisation test.
 
-- A time becomes its logarithm less the median of its stack, and less the mean of its neighbours in time, which is the
-  speed of the machine. It counts twice: as its rank, and with less weight the farther it is from the others (Tukey's
-  biweight), which finds more where there are outliers.
-- For each run before (a stack, or a kernel), what follows it is compared with the others of the same stack.
-- The largest of these differences, over all steps and all runs before, is compared with the largest of each draw. So
-  the error rate is that of the chain, however many comparisons it has.
+- A time becomes its logarithm less the median of its stack, and less the median of its neighbours in time, which is the
+  speed of the machine. It counts twice: as its rank, which sees an effect however large it is, and with less weight
+  the farther it is from the others (Tukey's biweight), which finds more where there are outliers.
+- For each run before (a stack, or a kernel), what follows it is compared with the others of the same stack: in each
+  step, and in all steps together, because a busy device slows down all of them.
+- The largest of these differences is compared with the largest of each draw. So the error rate is that of the chain,
+  however many comparisons it has.
 """
 
 from __future__ import annotations
@@ -24,32 +25,33 @@ from dataclasses import dataclass, field
 from math import expm1, log, log1p, sqrt
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.sample import Sample
+    from pytest_fsstack.judging.sample import Metric, Sample
     from pytest_fsstack.judging.verdict import Verdict
 
 #: At most this share of chains without carry-over is doubted.
 LEVEL = 0.01
 #: Draws of all orders; with the order that was run itself they are a round number.
 _DRAWS = 999
-#: Neighbours on either side of a run, whose mean is the machine's speed at that time.
+#: Neighbours on either side of a run, whose median is the machine's speed at that time.
 _NEAR = 15
 #: At so many times the ninth decile of all distances from 0, a time has no weight: at 6 standard deviations.
 _FAR = 3.65
 #: Differences of sums that are closer than this are the same.
 _ROUNDING = 1e-9
 
-#: A step, a metric, and the stack whose figures are meant; "" for those of all stacks.
+#: A step, a metric, and the stack whose figures are meant; "" for all steps together, and for all stacks.
 Place = tuple[str, str, str]
 
 
-@dataclass(frozen=True)
-class CarryOver:
-    """What a step takes more (0.05 is 5 %) if a certain run was before it, with the p value for the whole chain.
+class CarryOver(msgspec.Struct, frozen=True):
+    """The excess of a step's figures (0.05 is 5 %) after a certain run, with the p value for the whole chain.
 
-    It is about the figures of one stack, or of all stacks on one kernel, unless these are empty.
+    It is about all steps if `step` is empty, and about one stack, or all stacks on one kernel, unless these are empty.
     """
 
     step: str
@@ -62,7 +64,8 @@ class CarryOver:
 
     def concerns(self, step: str, metric: str, stack: str, kernel: str) -> bool:
         """Return whether figures of a step are concerned, on a stack and a kernel."""
-        return (self.step, self.metric) == (step, metric) and self.stack in ("", stack) and self.kernel in ("", kernel)
+        pairs = ((self.step, step), (self.stack, stack), (self.kernel, kernel))
+        return self.metric == metric and all(side in ("", other) for side, other in pairs)
 
     def could_change(self, verdict: Verdict) -> bool:
         """Return whether a verdict could be another one without it, if its whole effect were in the overhead."""
@@ -76,16 +79,16 @@ class CarryOver:
 
 @dataclass(frozen=True)
 class Round:
-    """What ran in a round, in that order, and the figures of each by place; no figures if the round does not count."""
+    """The runs of a round, in order, and their figures by place. A discarded round has no figures."""
 
     order: Sequence[str]
     figures: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
 
 
-def cost(sample: Sample, metric: str) -> float:
+def cost(sample: Sample, metric: Metric) -> float:
     """Return a figure of which more is worse; 0 if there is none."""
-    value = sample.values.get(metric, 0.0)
-    return 1 / value if value > 0 and sample.metrics[metric].better == "higher" else value
+    value = sample.values.get(metric.name, 0.0)
+    return 1 / value if value > 0 and metric.better == "higher" else value
 
 
 def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
@@ -94,7 +97,7 @@ def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
     `rounds` are in the order in which they ran, those included that do not count. `seed` makes the result repeatable.
     """
     runs = _Runs(rounds)
-    observed = runs.differences(runs.order)
+    observed = runs.observed()
     largest = max(map(abs, observed.values()), default=0.0)
     if not largest:
         return []
@@ -107,16 +110,11 @@ def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
             return []
     maxima.sort()
     carry = []
-    for place, (after, difference) in _strongest(observed).items():
+    for (step, metric, stack), (after, difference) in _strongest(observed).items():
         p = (1 + _DRAWS - bisect_left(maxima, abs(difference) - _ROUNDING)) / (_DRAWS + 1)
         if p <= LEVEL:
-            carry.append(_described(place, after, runs.overhead(place, after), p))
-    return sorted(carry, key=lambda each: (each.p, -abs(each.overhead)))
-
-
-def _described(place: Place, after: str, overhead: float, p: float) -> CarryOver:
-    step, metric, stack = place
-    return CarryOver(step, after, overhead, p, metric, stack)
+            carry.append(CarryOver(step, after, runs.overhead((step, metric, stack), after), p, metric, stack))
+    return sorted(carry, key=lambda carry: (carry.p, -abs(carry.overhead)))
 
 
 def _strongest(differences: Mapping[tuple[Place, str], float]) -> dict[Place, tuple[str, float]]:
@@ -137,18 +135,27 @@ class _Runs:
     """All runs of a chain in a row: what ran in each, and how its times differ from the usual ones."""
 
     def __init__(self, rounds: Sequence[Round]) -> None:
-        self.names = list(dict.fromkeys(name for each in rounds for name in each.order))
-        self.rounds = [[self.names.index(name) for name in each.order] for each in rounds]
+        self.names = list(dict.fromkeys(name for one in rounds for name in one.order))
+        self.rounds = [[self.names.index(name) for name in one.order] for one in rounds]
         self.order = [stack for order in self.rounds for stack in order]
-        places = dict.fromkeys(place for each in rounds for place in each.figures)
+        places = dict.fromkeys(place for one in rounds for place in one.figures)
         self.residuals = {place: self._residuals(rounds, place) for place in places}
-        self.present = {place: [value is not None for value in values] for place, values in self.residuals.items()}
-        #: They are 0 where there is no time.
         self.scores = {place: _scores(_levelled(values)) for place, values in self.residuals.items()}
+        for _, metric, stack in places:
+            steps = self._steps_of(("", metric, stack))
+            if len(steps) > 1:
+                self.scores["", metric, stack] = [
+                    _together(each) for each in zip(*[self.scores[step] for step in steps])
+                ]
+        self.present = {place: [value is not None for value in kinds[0]] for place, kinds in self.scores.items()}
+
+    def _steps_of(self, place: Place) -> list[Place]:
+        """Return the place, or those of all steps if it is of no single one."""
+        return [place] if place[0] else [step for step in self.residuals if step[1:] == place[1:]]
 
     def _residuals(self, rounds: Sequence[Round], place: Place) -> list[float | None]:
         """Return the logarithm of each figure less the median of its stack; None where there is none."""
-        figures = [each.figures.get(place, {}).get(name, 0.0) for each in rounds for name in each.order]
+        figures = [one.figures.get(place, {}).get(name, 0.0) for one in rounds for name in one.order]
         logs = [log(value) if value > 0 else None for value in figures]
         # The first run of all has none before it.
         logs[:1] = [None]
@@ -162,6 +169,15 @@ class _Runs:
     def drawn(self, rng: random.Random) -> list[int]:
         """Draw the order of each round again."""
         return [stack for stacks in self.rounds for _, stack in sorted((rng.random(), stack) for stack in stacks)]
+
+    def observed(self) -> dict[tuple[Place, str], float]:
+        """Return the differences in the order that was run.
+
+        The times have the medians of its stacks taken out, and not those of the stacks of another order. So they are
+        larger than those of draws by this much, without any carry-over.
+        """
+        larger = sqrt(len(self.order) / (len(self.order) - len(self.names) + 1)) if self.order else 1.0
+        return {key: difference / larger for key, difference in self.differences(self.order).items()}
 
     def differences(self, order: Sequence[int]) -> dict[tuple[Place, str], float]:
         """Return how far the times after each run are from the others of the same stacks, in standard deviations."""
@@ -178,20 +194,27 @@ class _Runs:
     def overhead(self, place: Place, after: str) -> float:
         """Return the typical excess of a time after that run over one after another run, of the same stack."""
         before = self.names.index(after)
-        sides: dict[int, tuple[list[float], list[float]]] = {}
-        for index, residual in enumerate(self.residuals[place]):
-            if residual is not None:
-                side = self.order[index - 1] == before
-                sides.setdefault(self.order[index], ([], []))[side].append(residual)
-        excesses = (one - other for others, ones in sides.values() for one in ones for other in others)
+        sides: dict[tuple[Place, int], tuple[list[float], list[float]]] = {}
+        for step in self._steps_of(place):
+            for index, residual in enumerate(self.residuals[step]):
+                if residual is not None:
+                    side = self.order[index - 1] == before
+                    sides.setdefault((step, self.order[index]), ([], []))[side].append(residual)
+        excesses = (one - other for lower, ones in sides.values() for one in ones for other in lower)
         return expm1(statistics.median(excesses))
 
 
-def _sums(pairs: Sequence[int], scores: Sequence[float], count: int) -> list[float]:
+def _together(steps: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Return the scores of all steps together, from those of each: the sum of those that there are."""
+    present = [[score for score in scores if score is not None] for scores in zip(*steps)]
+    return _standardised([sum(scores) if scores else None for scores in present])
+
+
+def _sums(pairs: Sequence[int], scores: Sequence[float | None], count: int) -> list[float]:
     """Return the sums of scores by stack and run before."""
     sums = [0.0] * count**2
     for pair, score in zip(pairs, scores):
-        sums[pair] += score
+        sums[pair] += score or 0.0
     return sums
 
 
@@ -208,58 +231,50 @@ def _difference(sums: Sequence[float], numbers: Mapping[int, int], before: int, 
 
 
 def _levelled(residuals: Sequence[float | None]) -> list[float | None]:
-    """Return the residuals less the mean of their neighbours in time, which takes a drift of the machine out."""
-    far = _FAR * _distance(residuals)
-    bounded = [0.0 if value is None else max(-far, min(far, value)) for value in residuals]
-    present = [value is not None for value in residuals]
+    """Return the residuals less the median of their neighbours in time, which takes a drift of the machine out."""
     levelled: list[float | None] = []
     for index, value in enumerate(residuals):
-        near = slice(max(0, index - _NEAR), index + _NEAR + 1)
-        others = sum(present[near]) - present[index]
-        level = (sum(bounded[near]) - bounded[index]) / others if others else 0.0
+        near = [*residuals[max(0, index - _NEAR) : index], *residuals[index + 1 : index + _NEAR + 1]]
+        neighbours = [residual for residual in near if residual is not None]
+        level = statistics.median(neighbours) if neighbours else 0.0
         levelled.append(None if value is None else value - level)
     return levelled
 
 
-def _scores(values: Sequence[float | None]) -> list[list[float]]:
+def _scores(values: Sequence[float | None]) -> list[list[float | None]]:
     """Return the ranks of the values, and the values with less weight the farther they are from 0."""
     ordered = sorted(value for value in values if value is not None)
     ranks = [None if value is None else bisect_left(ordered, value) + bisect_right(ordered, value) for value in values]
-    far = _FAR * _distance(values)
+    distances = sorted(map(abs, ordered))
+    far = _FAR * distances[9 * (len(distances) - 1) // 10] if distances else 0.0
     weighted = [None if value is None else _weighted(value, far) for value in values]
     return [_standardised(ranks), _standardised(weighted)]
 
 
-def _standardised(values: Sequence[float | None]) -> list[float]:
-    """Return the values with the mean 0 and the variance 1, and 0 where there is none."""
+def _standardised(values: Sequence[float | None]) -> list[float | None]:
+    """Return the values with the mean 0 and the variance 1."""
     present = [value for value in values if value is not None]
     size = statistics.pstdev(present) if present else 0.0
     mean = statistics.fmean(present) if present else 0.0
-    return [(value - mean) / size if size and value is not None else 0.0 for value in values]
+    return [None if value is None else (value - mean) / size if size else 0.0 for value in values]
 
 
 def _weighted(value: float, far: float) -> float:
     return value * (1 - (value / far) ** 2) ** 2 if abs(value) < far else 0.0
 
 
-def _distance(values: Sequence[float | None]) -> float:
-    """Return how far nine of ten values are from 0 at most; 0 if there are none."""
-    sizes = sorted(abs(value) for value in values if value is not None)
-    return sizes[9 * (len(sizes) - 1) // 10] if sizes else 0.0
-
-
 def remark(carry: Sequence[CarryOver]) -> str:
     """Return what people must know of the verdicts on such figures, in a line; empty if there is nothing."""
     if not carry:
         return ""
-    few = "; ".join(f"{_what(each)}: {each}" for each in carry[:3])
+    few = "; ".join(f"{_what(one)}: {one}" for one in carry[:3])
     more = f"; and {len(carry) - 3} more" if len(carry) > 3 else ""
     return (
-        f"the run before matters: {few}{more} (p {max(each.p for each in carry):.1%} for the chain). A verdict that "
+        f"the run before matters: {few}{more} (p {max(one.p for one in carry):.1%} for the chain). A verdict that "
         "this could change is doubtful; --fsstack-settle lets the machine rest between stacks"
     )
 
 
 def _what(carry: CarryOver) -> str:
     metric = "" if carry.metric == "seconds" else f" ({carry.metric})"
-    return f"{carry.step}{metric}{f' on {carry.stack}' if carry.stack else ''}"
+    return f"{carry.step or 'all steps'}{metric}{f' on {carry.stack}' if carry.stack else ''}"

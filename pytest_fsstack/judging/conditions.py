@@ -1,4 +1,4 @@
-"""What the machine did around a round, and which rounds are discarded for it, by a rule that is fixed beforehand.
+"""Conditions of the machine around a round, and rules, fixed beforehand, that discard rounds by them.
 
 A round is discarded whole, for all stacks alike. What is looked at must not depend on which stack ran when, or the
 verdicts would be those of chosen rounds: so of load and pressure only what was there before the round counts.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from pytest_fsstack.judging.sample import Sample
 
@@ -18,9 +20,6 @@ Conditions = Mapping[str, float]
 #: What a rule may be about; a share is written in percent.
 _SHARES = ("steal", "psi_cpu", "psi_io", "psi_memory")
 NAMES = ("load", *_SHARES, "throttled")
-
-#: What is known before a round; the others count during it too.
-BEFORE = ("load", "psi_cpu", "psi_io", "psi_memory")
 
 _RULE = re.compile(r"(?P<name>[a-z_]+)\s*(?:>\s*(?P<most>\d+(?:\.\d+)?)\s*(?P<percent>%)?)?")
 
@@ -44,15 +43,15 @@ class Rule:
         return conditions.get(self.name, 0.0) > self.most
 
 
-@dataclass(frozen=True)
-class Discarded:
+class Discarded(msgspec.Struct, frozen=True):
     """A round that a rule discarded: it is kept, and never judged. `place` is the round that took its place, from 0."""
 
     place: int
     rule: str
     order: list[str]
     conditions: Conditions
-    samples: Mapping[tuple[str, str], Sample] = field(default_factory=dict)
+    #: By step, then by stack.
+    samples: Mapping[str, Mapping[str, Sample]] = {}
 
 
 def parse(text: str) -> tuple[Rule, ...]:
@@ -64,10 +63,10 @@ def _rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if not match or match["name"] not in NAMES:
         raise ValueError(f"{text!r} is no rule; {_HOW}")
-    name, most = match["name"], match["most"]
-    if (most is None) != (name == "throttled") or bool(match["percent"]) != (name in _SHARES):
+    name, limit = match["name"], match["most"]
+    if (limit is None) != (name == "throttled") or bool(match["percent"]) != (name in _SHARES):
         raise ValueError(f"{text!r} is no rule; {_HOW}")
-    return Rule(name, float(most or 0) / (100 if name in _SHARES else 1))
+    return Rule(name, float(limit or 0) / (100 if name in _SHARES else 1))
 
 
 def first_broken(rules: Iterable[Rule], conditions: Conditions) -> Rule | None:
@@ -76,23 +75,23 @@ def first_broken(rules: Iterable[Rule], conditions: Conditions) -> Rule | None:
 
 
 def summary(discarded: Sequence[Discarded]) -> str:
-    """How many rounds were discarded and why, in a few words: ``3 discarded: load>2 (2), throttled (1)``."""
-    rules = [each.rule for each in discarded]
+    """Return the number of discarded rounds and the reasons: ``3 discarded: load>2 (2), throttled (1)``."""
+    rules = [item.rule for item in discarded]
     reasons = ", ".join(f"{rule} ({rules.count(rule)})" for rule in dict.fromkeys(rules))
     return f"{len(rules)} discarded: {reasons}" if rules else ""
 
 
 def given_up(discarded: Sequence[Discarded]) -> str:
-    """What is said where as many rounds were discarded as were planned."""
+    """Return the message when as many rounds were discarded as were planned."""
     return f"{summary(discarded)}; no more were run in their place, because these are as many as were planned"
 
 
 def unrest(rounds: Sequence[Conditions]) -> str:
-    """What was conspicuous in the conditions of rounds, in a few words; empty if nothing was."""
-    stolen = [each["steal"] for each in rounds if each.get("steal", 0) > 0.02]
-    throttled = sum(each.get("throttled", 0) > 0 for each in rounds)
-    loads = [each["load"] for each in rounds if each.get("load", 0) > each.get("cpus", 1) + 1]
-    frequencies = [each["frequency"] for each in rounds if each.get("frequency")]
+    """Return the conspicuous conditions of rounds in a few words, empty if there are none."""
+    stolen = [conditions["steal"] for conditions in rounds if conditions.get("steal", 0) > 0.02]
+    throttled = sum(conditions.get("throttled", 0) > 0 for conditions in rounds)
+    loads = [conditions["load"] for conditions in rounds if conditions.get("load", 0) > conditions.get("cpus", 1) + 1]
+    frequencies = [conditions["frequency"] for conditions in rounds if conditions.get("frequency")]
     words = [
         f"up to {max(stolen):.0%} of the CPU time was stolen in {_rounds(len(stolen))}" if stolen else "",
         f"CPUs were throttled in {_rounds(throttled)}" if throttled else "",

@@ -8,25 +8,25 @@ from pytest_fsstack.units import OverheadUnit
 
 
 def doubts(chain: ChainResults) -> list[str]:
-    """What the controls of a chain say against its verdicts, for people; nothing if they are like their baselines."""
+    """Return warnings about a chain whose controls differ from their baselines, empty if they do not."""
     return [text for control in chain.controls if (text := _doubt(chain, control))]
 
 
 def _doubt(chain: ChainResults, control: str) -> str:
-    found = _compared(chain, control)
+    differences = _compared(chain, control)
     baseline = chain.reference(control)
-    if not found:
-        reason = next((note for (_, stack), note in chain.notes.items() if stack == control), "nothing was measured")
+    if not differences:
+        reason = next((notes[control] for notes in chain.notes.values() if control in notes), "nothing was measured")
         return f"the control cannot be compared with the baseline {baseline}: {reason}"
     differing = [
         f"{step}{'' if metric == 'seconds' else f' ({metric})'} {_with_interval(estimate)}"
-        for (step, metric), estimate in found.items()
+        for (step, metric), estimate in differences.items()
         if estimate.low > 0 or estimate.high < 0
     ]
     if not differing:
         return ""
     few = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
-    which = "it does" if len(found) == 1 else f"each of {len(found)} comparisons does"
+    which = "it does" if len(differences) == 1 else f"each of {len(differences)} comparisons does"
     chance = f"{which} so by chance in at most {(1 - chain.looks.confidence) * 100:.3g} % of sessions"
     return (
         f"doubt the verdicts of this chain: the baseline {baseline} differs from itself, run a second time as "
@@ -36,12 +36,12 @@ def _doubt(chain: ChainResults, control: str) -> str:
 
 def _compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estimate]:
     """The control's overhead by step and metric: what budgets over the baseline are about, or else the time."""
-    found = {}
+    estimates = {}
     for step in chain.steps:
         for metric in chain.compared_metrics(step):
             if estimate := chain.estimate(step, control, metric):
-                found[step, metric] = estimate
-    return found
+                estimates[step, metric] = estimate
+    return estimates
 
 
 def _with_interval(estimate: Estimate) -> str:

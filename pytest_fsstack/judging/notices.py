@@ -1,4 +1,4 @@
-"""What a reader of a chain must know of its noise, in at most three lines."""
+"""Notices about the noise of a chain, in at most three lines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.judging.conditions import unrest
-from pytest_fsstack.judging.verdict import percent
-from pytest_fsstack.units import first_names
+from pytest_fsstack.units import first_names, percent
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import ChainResults
@@ -27,11 +26,11 @@ _FAR = 5.0
 
 
 def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
-    """What the machine and the stacks did during a chain, for people, the worst first; of wall times only.
+    """Return notices about the machine and the stacks during a chain, the worst first, from wall times only.
 
     `comparisons` is how many stacks and steps the session compares, if these are more than those of the chain.
     """
-    found = []
+    texts = []
     ratios = {
         f"{step} on {stack}": list(chain.log_ratios(step, stack, "seconds").values())
         for step in chain.steps
@@ -41,11 +40,11 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
     comparisons = max(comparisons, len(ratios))
     changed = [place for place, d in ratios.items() if changes(d, comparisons)]
     if changed:
-        found.append(
+        texts.append(
             f"the overhead may have changed during the session ({first_names(changed)}): if it has, its "
             "verdict is less certain than stated"
         )
-    found += of_the_machine(chain)
+    texts += of_the_machine(chain)
     strange = [
         f"{step} on {stack}"
         for step in chain.steps
@@ -53,23 +52,23 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
         if outliers(chain.series(step, stack, "seconds")) or bimodal(chain.series(step, stack, "seconds"))
     ]
     if strange:
-        found.append(
+        texts.append(
             f"some rounds took far longer, or of two different times ({first_names(strange)}): the overhead is that "
             "of a typical round"
         )
     noise = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
     if noise and any(chain.judgements.values()):
-        found.append(
+        texts.append(
             f"the baseline's time varies by {percent(noise)}, so what is less than about "
             f"{percent(visible(noise, chain.looks.most))} above a budget is often missed in {chain.looks.most} rounds"
         )
-    return found[:3]
+    return texts[:3]
 
 
 def of_the_machine(chain: ChainResults) -> list[str]:
-    """What else the machine did during a chain, in at most one line."""
+    """Return a line about other work of the machine during a chain, or none."""
     busy = unrest(chain.conditions)
-    return [f"the machine was not at rest: {busy}; --fsstack-discard-rounds leaves such rounds out"] if busy else []
+    return [f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"] if busy else []
 
 
 def changes(d: Sequence[float], comparisons: int = 1) -> bool:
@@ -98,7 +97,7 @@ def changes(d: Sequence[float], comparisons: int = 1) -> bool:
 
 
 def outliers(series: Sequence[float]) -> int:
-    """How many figures are far from the others, by the median deviation of their logarithms."""
+    """Count the figures far from the others, by the median deviation of their logarithms."""
     logs = _logs(series)
     if len(logs) < _LEAST:
         return 0

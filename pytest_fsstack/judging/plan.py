@@ -1,8 +1,8 @@
-"""Which stacks run in the next round: planned from verdicts alone, so the same for stacks here and between kernels."""
+"""The plan of a chain: which cells run in the next round. It depends on verdicts alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -27,102 +27,134 @@ State = Literal["running", "pass", "fail", "given up", "measured", "ended"]
 
 
 class Left(NamedTuple):
-    """Rounds that a stack has yet to run: at most, and if each trend holds (None while nothing shows one)."""
+    """Rounds that a cell has yet to run: at most, and if each trend holds (None while nothing shows one)."""
 
     expected: int | None
     most: int
 
 
 def longer(one: Left, other: Left) -> Left:
-    """What a stack has to run that is wanted for two reasons."""
-    known = one.expected is not None and other.expected is not None
-    return Left(max(one.expected or 0, other.expected or 0) if known else None, max(one.most, other.most))
+    """Return what a cell has to run that is wanted for two reasons."""
+    both_expected = one.expected is not None and other.expected is not None
+    return Left(max(one.expected or 0, other.expected or 0) if both_expected else None, max(one.most, other.most))
+
+
+def together(states: Iterable[State]) -> State:
+    """Return the state of a cell that runs for several reasons."""
+    order: tuple[State, ...] = ("ended", "running", "fail", "given up", "pass", "measured")
+    present = set(states)
+    return next(state for state in order if state in present)
 
 
 def in_words(states: Iterable[State]) -> str:
-    """What is decided so far, in a few words; empty if nothing is: ``2 pass, 1 fail, 1 given up``."""
-    found = list(states)
-    shown: tuple[State, ...] = ("pass", "fail", "given up")
-    return ", ".join(f"{found.count(state)} {state}" for state in shown if state in found)
+    """Return what is decided so far in a few words: ``2 pass, 1 fail, 1 given up``; empty if nothing is."""
+    words = list(states)
+    order: tuple[State, ...] = ("pass", "fail", "given up")
+    return ", ".join(f"{words.count(state)} {state}" for state in order if state in words)
+
+
+class Question(NamedTuple):
+    """A cell, and the one that it is compared with, which may be the cell itself."""
+
+    cell: str
+    reference: str
 
 
 @dataclass
 class Planner:
-    """The stacks of a chain, and how far each is decided.
+    """The questions about a chain, and how far each is decided.
 
-    `references` names for each stack the one that it is compared with, which may be the stack itself. A stack runs
-    until all of its budgets are decided or given up; one without budgets runs for the first block. A stack that
-    others are compared with goes on for as long as any of them runs. So does the `control`, which is a stack that
-    nobody waits for; empty if there is none.
+    Cells are called by their names. A cell runs until all budgets of its questions are decided or given up. One without
+    budgets runs for the first block. Its references run along. A control runs for as long as any cell that is compared
+    with the same reference, and keeps none running.
     """
 
     looks: Looks
-    references: dict[str, str]
-    states: dict[str, State] = field(default_factory=dict)
-    #: The look at which a running stack will be decided if its trends hold, as a number of rounds.
-    expected: dict[str, int] = field(default_factory=dict)
-    control: str = ""
+    questions: Sequence[Question]
+    controls: Collection[str] = ()
+    states: dict[Question, State] = field(default_factory=dict)
+    #: The look at which a running question will be decided if its trends hold, as a number of rounds.
+    expected: dict[Question, int] = field(default_factory=dict)
+    #: Cells that run no more, because they failed or were skipped.
+    ended: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for stack in self.references:
-            self.states.setdefault(stack, "measured" if stack == self.control else "running")
+        for question in self.questions:
+            self.states.setdefault(question, "measured" if question.cell in self.controls else "running")
 
     def next_round(self) -> list[str]:
-        """The stacks of the next round, in the order in which they were given; empty if there is none."""
-        running = {stack for stack, state in self.states.items() if state == "running"}
-        needed = running | {self.references[stack] for stack in running} | ({self.control} if running else set())
-        return [stack for stack in self.references if stack in needed and self.states[stack] != "ended"]
+        """Return the cells of the next round, in the order of the questions; empty if there is none."""
+        required = {cell for question in self._open() for cell in (*question, *self._controls_of(question))}
+        cells = dict.fromkeys(question.cell for question in self.questions)
+        return [cell for cell in cells if cell in required and cell not in self.ended]
+
+    def _open(self) -> list[Question]:
+        return [
+            question
+            for question, state in self.states.items()
+            if state == "running" and question.cell not in self.ended
+        ]
+
+    def _controls_of(self, question: Question) -> list[str]:
+        return [cell for cell, reference in self.questions if cell in self.controls and reference == question.reference]
 
     def due(self, rounds: int) -> bool:
         """Whether there is a look after that many rounds."""
         return rounds in self.looks.rounds
 
-    def end(self, stack: str) -> None:
-        """Take out a stack that failed or was skipped."""
-        self.states[stack] = "ended"
+    def end(self, cell: str) -> None:
+        """Take out a cell that failed or was skipped."""
+        self.ended.add(cell)
 
-    def look(self, rounds: int, verdicts: Mapping[str, Sequence[Verdict | None]]) -> None:
-        """Take note of all verdicts of each stack after that many rounds; None is a budget that nothing can decide."""
-        for stack, state in self.states.items():
-            if state == "running":
-                found = verdicts.get(stack, ())
-                self.states[stack] = self._state(found, rounds)
-                self.expected[stack] = max(
-                    (expected_rounds(each) for each in found if each is not None), default=rounds
-                )
+    def look(self, rounds: int, verdicts: Mapping[Question, Sequence[Verdict | None]]) -> None:
+        """Take note of all verdicts of each question after that many rounds. None is one that nothing can decide."""
+        for question in self._open():
+            answers = verdicts.get(question, ())
+            self.states[question] = self._state(question, answers, rounds)
+            self.expected[question] = max(
+                (expected_rounds(verdict) for verdict in answers if verdict is not None), default=rounds
+            )
 
-    def _state(self, verdicts: Sequence[Verdict | None], rounds: int) -> State:
+    def _state(self, question: Question, verdicts: Sequence[Verdict | None], rounds: int) -> State:
         if not verdicts:
             return "measured"
-        open_ones = [each for each in verdicts if each is not None and not each.settled]
-        if open_ones and rounds < self.looks.most:
+        open_ones = [verdict for verdict in verdicts if verdict is not None and not verdict.settled]
+        if open_ones and rounds < self.looks.most and question.reference not in self.ended:
             return "running"
-        if any(each is not None and each.outcome == "fail" for each in verdicts):
+        if any(verdict is not None and verdict.outcome == "fail" for verdict in verdicts):
             return "fail"
-        if all(each is not None and each.outcome == "pass" for each in verdicts):
+        if all(verdict is not None and verdict.outcome == "pass" for verdict in verdicts):
             return "pass"
         return "given up"
 
-    def summary(self) -> str:
-        """What is decided so far, as `in_words`."""
-        return in_words(self.states.values())
+    def of_cells(self) -> dict[str, State]:
+        """Return the state of each cell, over all of its questions."""
+        states: dict[str, list[State]] = {}
+        for question, state in self.states.items():
+            states.setdefault(question.cell, []).append("ended" if question.cell in self.ended else state)
+        return {cell: together(parts) for cell, parts in states.items()}
 
     def left(self, rounds: int, *, confirms: bool = False) -> dict[str, Left]:
-        """What each stack has yet to run after that many rounds; with `confirms`, the fresh rounds of failures too."""
-        looks, found = self.looks, dict[str, Left]()
-        again = looks.most if confirms else 0
+        """Return what each cell has yet to run after that many rounds; with `confirms`, those of failures too."""
+        looks, remaining = self.looks, dict[str, Left]()
+        fresh = looks.most if confirms else 0
         fixed = looks.most if len(looks.rounds) == 1 else 0
-        for stack, state in self.states.items():
+        for question, state in self.states.items():
+            if question.cell in self.ended:
+                continue
             if state == "running":
-                end = fixed or self.expected.get(stack)
-                own = Left(end - rounds if end else None, looks.most - rounds + again)
+                end = fixed or self.expected.get(question)
+                of_cell = Left(end - rounds if end else None, looks.most - rounds + fresh)
             elif state == "fail" and confirms:
-                own = Left(looks.minimum_rounds, looks.most)
+                of_cell = Left(looks.minimum_rounds, looks.most)
             else:
                 continue
             # Fresh rounds have no control.
-            control = {self.control} & self.states.keys() if state == "running" else set()
-            for needed in {stack, self.references[stack], *control}:
-                if self.states[needed] != "ended":
-                    found[needed] = longer(found[needed], own) if needed in found else own
-        return found
+            controls = self._controls_of(question) if state == "running" else ()
+            for cell in {*question, *controls} - self.ended:
+                remaining[cell] = longer(remaining[cell], of_cell) if cell in remaining else of_cell
+        return remaining
+
+    def summary(self) -> str:
+        """Return what is decided so far, as `in_words`."""
+        return in_words(self.states.values())

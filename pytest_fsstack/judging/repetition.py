@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
+
+import msgspec
 
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
@@ -28,9 +29,8 @@ FIRST = 3
 MOST = 5
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """How often a step ran in each round, and why.
+class Repetition(msgspec.Struct, frozen=True):
+    """The number of runs of a step in each round, and the reason.
 
     `variance` is the share of the variance of its time that is between repetitions of one round, `cost` the share that
     one repetition has in the time of a round with one; both are None if too little was seen.
@@ -85,25 +85,28 @@ def best(build: float, repetition: float, between: float, within: float) -> int:
     return min(MOST, 1 + 2 * round((math.sqrt(build / repetition * within / between) - 1) / 2))
 
 
-def variances(logs: Mapping[str, Mapping[int, Sequence[float]]], baseline: str) -> tuple[float, float] | None:
+def variances(
+    logs: Mapping[str, Mapping[int, Sequence[float]]], reference: Callable[[str], str]
+) -> tuple[float, float] | None:
     """The variances of log seconds from round to round and within rounds; None if no stack can be compared.
 
-    `logs` are those of the repetitions, by stack and round. From round to round it is that of a stack relative to the
-    baseline in the same round, as verdicts see it, so that a drift of the machine is not in it. Both are those of
+    `logs` are those of the repetitions, by stack and round. From round to round it is that of a stack relative to its
+    `reference` in the same round, as verdicts see it, so that a drift of the machine is not in it. Both are those of
     typical rounds: of a repetition that takes far longer, nothing is in the median.
     """
-    near = [abs(one - other) for of in logs.values() for found in of.values() for one, other in combinations(found, 2)]
+    near = [abs(one - other) for of in logs.values() for runs in of.values() for one, other in combinations(runs, 2)]
     if not near:
         return None
-    within, base, found = _variance(near), logs.get(baseline, {}), []
+    within, values = _variance(near), []
     for stack, of in logs.items():
+        base = logs.get(reference(stack), {})
         common = sorted(of.keys() & base.keys())
-        if stack == baseline or len(common) < 2:
+        if base is of or len(common) < 2:
             continue
         ratios = [statistics.median(of[number]) - statistics.median(base[number]) for number in common]
-        noise = statistics.fmean(_of_median(len(each[number])) for number in common for each in (of, base)) * within
-        found.append(_variance([abs(one - other) for one, other in combinations(ratios, 2)]) / 2 - noise)
-    return (max(0.0, statistics.fmean(found)), within) if found else None
+        noise = statistics.fmean(_of_median(len(runs[number])) for number in common for runs in (of, base)) * within
+        values.append(_variance([abs(one - other) for one, other in combinations(ratios, 2)]) / 2 - noise)
+    return (max(0.0, statistics.fmean(values)), within) if values else None
 
 
 def _variance(differences: Sequence[float]) -> float:
@@ -117,15 +120,12 @@ def _of_median(count: int) -> float:
 
 
 class Repeated:
-    """A step of a chain that is repeated in each round, while the chain runs.
+    """A step of a chain that is repeated in each round, while the chain runs."""
 
-    `fixed`: "auto" cannot be chosen, because it must be the same in places that know nothing of each other.
-    """
-
-    def __init__(self, wish: Wish, looks: Looks, *, fixed: bool = False) -> None:
+    def __init__(self, wish: Wish, looks: Looks) -> None:
         self.wish = wish
         # In a plan of one block all rounds are judged together, and none may depend on another's figures.
-        self._open = wish == "auto" and not fixed and len(looks.rounds) > 1
+        self._open = wish == "auto" and len(looks.rounds) > 1
         judged = looks.most >= looks.minimum_rounds
         self.count = wish if isinstance(wish, int) else FIRST if judged else 1
         self._logs: dict[str, dict[int, list[float]]] = {}
@@ -137,7 +137,7 @@ class Repeated:
         """Take in the repetitions of a step on a stack in a round, which took so many seconds with all their setup."""
         seconds = [sample["seconds"] for sample in samples]
         if len(seconds) == self.count and min(seconds) > 0:
-            self._logs.setdefault(stack, {})[number] = [math.log(each) for each in seconds]
+            self._logs.setdefault(stack, {})[number] = [math.log(duration) for duration in seconds]
             self._repetitions.append(took / len(seconds))
             self._running = took
 
@@ -147,13 +147,13 @@ class Repeated:
             self._rounds.append(max(0.0, took - self._running))
             self._running = 0.0
 
-    def settle(self, baseline: str) -> Repetition:
+    def settle(self, reference: Callable[[str], str]) -> Repetition:
         """Choose the number for the rounds to come, if it is "auto" and the first block is over."""
-        found = variances(self._logs, baseline)
-        if found is None or not self._rounds:
+        estimated = variances(self._logs, reference)
+        if estimated is None or not self._rounds:
             self._open = False
             return Repetition(self.count, self.wish == "auto")
-        (between, within), build = found, statistics.fmean(self._rounds)
+        (between, within), build = estimated, statistics.fmean(self._rounds)
         repetition = statistics.fmean(self._repetitions)
         if self._open:
             self.count, self._open = best(build, repetition, between, within), False

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec.structs import force_setattr, replace
 
 from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.carry_over import CarryOver, Place, Round, carry_overs, cost
 from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
-from pytest_fsstack.judging.sample import Metric, Sample
+from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
-from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
+from pytest_fsstack.units import format_quantity, percent
 
 #: Rounds are numbered from a multiple of this on in each boot of a kernel.
 ROUNDS_OF_A_BOOT = 10_000
@@ -28,8 +30,7 @@ Bounds = dict[int, tuple[float, float]]
 IN_EACH_KERNEL = " (in each kernel)"
 
 
-@dataclass(frozen=True)
-class StackInfo:
+class StackInfo(msgspec.Struct, frozen=True):
     """One stack of a chain: its id, its text, and the mounts as the kernel reported them in its last round.
 
     `tools` are the executables that the text names, with what each says of its version; empty if it does not say it.
@@ -38,17 +39,19 @@ class StackInfo:
 
     id: str
     spec: str
-    mounts: list[str] = field(default_factory=list)
+    mounts: list[str] = []
     #: The kernel that its id ends with, where kernels are compared.
     kernel: str = ""
-    tools: dict[str, str] = field(default_factory=dict)
-    commands: list[str] = field(default_factory=list)
+    tools: dict[str, str] = {}
+    commands: list[str] = []
+    #: Whether one of its layers encrypts.
+    encrypts: bool = False
 
     @property
     def described(self) -> str:
         """The text, and the versions of the executables that it names."""
-        told = [f"{path}: {version or 'it does not tell its version'}" for path, version in self.tools.items()]
-        return "; ".join([self.spec, *told])
+        versions = [f"{path}: {version or 'it does not tell its version'}" for path, version in self.tools.items()]
+        return "; ".join([self.spec, *versions])
 
     @property
     def name(self) -> str:
@@ -73,8 +76,7 @@ class Unjudged(Enum):
     FEW_BOOTS = "it takes more boots"
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """A budget and the verdict on it; `verdict` is None if nothing could be compared, and `unjudged` says why."""
 
     budget: Budget
@@ -83,6 +85,11 @@ class Judgement:
     unjudged: Unjudged | None = None
     #: What fresh rounds say of a failure, where it has to be confirmed.
     confirmed: Verdict | None = None
+    #: What counts in the end.
+    outcome: Outcome = "inconclusive"
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "outcome", self.final.outcome if self.final else "inconclusive")
 
     @property
     def final(self) -> Verdict | None:
@@ -90,12 +97,8 @@ class Judgement:
         return self.confirmed or self.verdict
 
     @property
-    def outcome(self) -> Outcome:
-        return self.final.outcome if self.final else "inconclusive"
-
-    @property
     def advice(self) -> str:
-        """What would settle it, if it is not decided."""
+        """The advice for an undecided budget."""
         if self.final is None:
             return self.text
         if self.budget.limit is not None:
@@ -103,25 +106,54 @@ class Judgement:
         return verdict.advice(self.final)
 
 
-@dataclass(frozen=True)
-class Confirmation:
-    """Fresh rounds of the stacks that seem to break a budget: from which round on (from 0), and at which level.
-
-    `starts` are those of stacks that have one of their own, because each kernel confirms its own budgets.
-    """
+class Confirmation(msgspec.Struct, frozen=True):
+    """Fresh rounds of the stacks that seem to break a budget: from which round on (from 0), and at which level."""
 
     start: int
     level: float
-    starts: Mapping[str, int] = field(default_factory=dict)
-
-    def start_of(self, stack: str) -> int:
-        """The first fresh round of a stack, from 0."""
-        return self.starts.get(stack, self.start)
 
 
-@dataclass
-class ChainResults:
-    """The results of one chain on one device. `samples` are kept by (step, stack id), then by round from 0."""
+class Overhead(msgspec.Struct, frozen=True):
+    """The overhead of a stack over its reference (0.3 is 30 %), with its interval. An open end is null."""
+
+    #: The name of the series that it is an entry of.
+    series: str
+    reference: str
+    estimate: float
+    low: float
+    high: float | None
+    confidence: float
+    rounds: int
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """The figure of a step on a stack for one metric: the median of its rounds, and the overhead over a reference."""
+
+    #: The name of the series that the samples are entries of.
+    series: str
+    unit: str
+    better: Better
+    #: Below this, figures are equal.
+    resolution: float
+    median: float
+    overhead: Overhead | None = None
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """The derived facts of a step on a stack. They follow from the samples and the judgements."""
+
+    #: The worst of its judgements; null without a budget.
+    verdict: Outcome | None = None
+    #: Why the verdict is doubtful, in a few words.
+    doubt: str = ""
+    #: Why the stack did not do the work.
+    incomplete: str = ""
+    #: By metric.
+    figures: dict[str, Figure] = {}
+
+
+class ChainResults(msgspec.Struct):
+    """The results of one chain on one device. What belongs to a step on a stack is kept by step, then by stack id."""
 
     #: The node id of the class, or of a test outside of one.
     id: str
@@ -133,37 +165,41 @@ class ChainResults:
     looks: Looks
     seed: int
     #: The tests of the chain, in their order.
-    steps: list[str] = field(default_factory=list)
+    steps: list[str] = []
     #: By id, the baseline included.
-    stacks: dict[str, StackInfo] = field(default_factory=dict)
-    samples: dict[tuple[str, str], dict[int, Sample]] = field(default_factory=dict)
-    #: Of each budget, by (step, stack id).
-    judgements: dict[tuple[str, str], list[Judgement]] = field(default_factory=dict)
+    stacks: dict[str, StackInfo] = {}
+    #: By the number of the round, from 0.
+    samples: dict[str, dict[str, dict[int, Sample]]] = {}
+    #: One for each budget.
+    judgements: dict[str, dict[str, list[Judgement]]] = {}
     #: Why a step has no samples on a stack, or not all: one line.
-    notes: dict[tuple[str, str], str] = field(default_factory=dict)
+    notes: dict[str, dict[str, str]] = {}
     #: The order of the stacks in each round.
-    orders: list[list[str]] = field(default_factory=list)
+    orders: list[list[str]] = []
     #: What the machine did around each round, as far as it was watched.
-    conditions: list[Conditions] = field(default_factory=list)
+    conditions: list[Conditions] = []
     #: Rounds that count for nothing, in whose place others were run.
-    discarded: list[Discarded] = field(default_factory=list)
-    groups: dict[str, str] = field(default_factory=dict)
-    #: What each step was asked to do, as far as its timed block and its workloads tell.
-    work: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    discarded: list[Discarded] = []
+    #: By step, its group in the tables of pytest-benchmark.
+    groups: dict[str, str] = {}
+    #: By step, what it was asked to do, as far as its timed block and its workloads tell.
+    work: dict[str, Mapping[str, Any]] = {}
+    #: By step, what it does in a sentence, if its test or its workload says so.
+    summaries: dict[str, str] = {}
+    #: By step, the metrics that its workloads record, beside those of every timed block.
+    own_metrics: dict[str, dict[str, Metric]] = {}
     #: The tables that its scenario is published as: the name of each, and its options.
-    tables: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    tables: list[tuple[str, dict[str, Any]]] = []
     #: What a reader should know, from the scenario itself.
-    remarks: list[str] = field(default_factory=list)
+    remarks: list[str] = []
     #: The steps that ran several times in a round.
-    repeated: dict[str, Repetition] = field(default_factory=dict)
+    repeated: dict[str, Repetition] = {}
     #: The stacks that are the baseline a second time: one, or one on each kernel.
-    controls: list[str] = field(default_factory=list)
+    controls: list[str] = []
     #: What the run before a run adds to its figures, as far as chance does not explain it.
-    carry_over: list[CarryOver] = field(default_factory=list)
-    #: The kernel it ran on, where kernels are compared.
-    kernel: str = ""
+    carry_over: list[CarryOver] = []
     #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
-    against: dict[str, str] = field(default_factory=dict)
+    against: dict[str, str] = {}
     #: How often each kernel was booted. Rounds of one boot are not independent: with several, each boot counts once.
     boots: int = 1
     #: Whether a stack and what it is compared with ran in the same boot; else boots of both sides are no pairs.
@@ -174,6 +210,8 @@ class ChainResults:
     confirmation: Confirmation | None = None
     #: The environment that it was measured in, if it stands beside chains of other machines.
     environment: Mapping[str, Any] | None = None
+    #: What other programs read, once the session is over.
+    derived: dict[str, dict[str, Derived]] = {}
 
     def reference(self, stack: str) -> str:
         """The stack that a stack is compared with."""
@@ -181,29 +219,45 @@ class ChainResults:
 
     @property
     def rounds(self) -> int:
-        """How many rounds count."""
+        """The number of rounds without discarded ones."""
         return len(self.orders)
 
     @property
     def judged(self) -> int:
-        """How many budgets were judged, whether they are decided or not."""
-        return sum(each.verdict is not None for found in self.judgements.values() for each in found)
+        """The number of judged budgets, decided or not."""
+        return sum(
+            judgement.verdict is not None for _, _, judgements in self.all_judgements() for judgement in judgements
+        )
+
+    def all_judgements(self) -> Iterator[tuple[str, str, list[Judgement]]]:
+        """Yield each step on each stack that has budgets, with the judgements on these."""
+        for step, by_stack in self.judgements.items():
+            for stack, judgements in by_stack.items():
+                yield step, stack, judgements
+
+    def judgements_of(self, step: str, stack: str) -> list[Judgement]:
+        """Return the judgements on the budgets of a step on a stack; empty if it has none."""
+        return self.judgements.get(step, {}).get(stack, [])
+
+    def note(self, step: str, stack: str) -> str:
+        """Return why a step has no samples on a stack, or not all; empty if it has all."""
+        return self.notes.get(step, {}).get(stack, "")
 
     @property
     def measured(self) -> set[str]:
         """The steps that measured something, on any stack, in any round."""
-        found = [self.samples, *(each.samples for each in self.discarded)]
-        return {step for samples in found for step, _ in samples}
+        return {step for samples in (self.samples, *(item.samples for item in self.discarded)) for step in samples}
 
-    def _run(self, stack: str) -> int | None:
-        """Rounds so far without those that confirm, in terms of the plan; of several boots each is one."""
-        planned = self.confirmation.start_of(stack) if self.confirmation else self.rounds
+    @property
+    def _run(self) -> int | None:
+        """Rounds so far without those that confirm, in terms of the plan. Of several boots each is one."""
+        planned = self.confirmation.start if self.confirmation else self.rounds
         return planned if self.boots == 1 else None
 
-    def _planned(self, ratios: dict[int, float], stack: str) -> dict[int, float]:
+    def _planned(self, ratios: dict[int, float]) -> dict[int, float]:
         if self.confirmation is None:
             return ratios
-        return {number: ratio for number, ratio in ratios.items() if number < self.confirmation.start_of(stack)}
+        return {number: ratio for number, ratio in ratios.items() if number < self.confirmation.start}
 
     @property
     def confirming(self) -> Looks:
@@ -211,11 +265,11 @@ class ChainResults:
         level = self.confirmation.level if self.confirmation else self.looks.alpha
         return Looks(self.looks.rounds, min(self.looks.alpha, level), level)
 
-    def _confirm(self, ratios: dict[int, float], bounds: Bounds, stack: str, overhead: float) -> Verdict | None:
-        """What the fresh rounds say; None if there are none."""
+    def _confirm(self, ratios: dict[int, float], bounds: Bounds, overhead: float) -> Verdict | None:
+        """Return the verdict of the fresh rounds. None if there are none."""
         if self.confirmation is None:
             return None
-        start, looks = self.confirmation.start_of(stack), self.confirming
+        start, looks = self.confirmation.start, self.confirming
         # Rounds that others needed after these are none of the plan.
         fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.most}
         if not fresh:
@@ -225,28 +279,44 @@ class ChainResults:
 
     def of(self, step: str, stack: str) -> dict[int, Sample]:
         """The samples of a step on a stack by round; empty where there are none."""
-        return self.samples.get((step, stack), {})
+        return self.samples.get(step, {}).get(stack, {})
 
-    def add(self, step: str, stack: str, sample: Sample) -> None:
-        """Keep a sample of the round that is running."""
-        self.samples.setdefault((step, stack), {})[len(self.orders) - 1] = sample
+    def add(self, step: str, stack: str, sample: Sample, number: int | None = None) -> None:
+        """Keep a sample of a round, by default of the one that is running."""
         if sample.work:
             self.work.setdefault(step, sample.work)
+        if sample.metrics:
+            recorded = {name: metric for name, metric in sample.metrics.items() if METRICS.get(name) != metric}
+            self.own_metrics[step] = {**recorded, **self.own_metrics.get(step, {})}
         if sample.incomplete:
-            self.notes[step, stack] = f"did not do the work: {sample.incomplete}"
+            self.notes.setdefault(step, {})[stack] = f"did not do the work: {sample.incomplete}"
+        samples = self.samples.setdefault(step, {}).setdefault(stack, {})
+        samples[self.rounds - 1 if number is None else number] = replace(sample, metrics={}, work={})
 
     def discard(self, rule: str, conditions: Conditions) -> None:
         """Take the last round out, for all stacks alike; the next one takes its place."""
-        place = self.rounds - 1
-        found = {key: samples.pop(place) for key, samples in self.samples.items() if place in samples}
-        self.samples = {key: samples for key, samples in self.samples.items() if samples}
-        self.discarded.append(Discarded(place, rule, self.orders.pop(), conditions, found))
+        place, discarded = self.rounds - 1, dict[str, dict[str, Sample]]()
+        for step, stack, samples in self.all_samples():
+            if place in samples:
+                discarded.setdefault(step, {})[stack] = samples.pop(place)
+        self.samples = {
+            step: {stack: samples for stack, samples in by_stack.items() if samples}
+            for step, by_stack in self.samples.items()
+            if any(by_stack.values())
+        }
+        self.discarded.append(Discarded(place, rule, self.orders.pop(), conditions, discarded))
+
+    def all_samples(self) -> Iterator[tuple[str, str, dict[int, Sample]]]:
+        """Yield each step on each stack that was measured, with its samples by round."""
+        for step, by_stack in self.samples.items():
+            for stack, samples in by_stack.items():
+                yield step, stack, samples
 
     def incomplete(self, step: str, stack: str) -> str:
         """Why the stack did not do the work in some round of a step; empty where it did."""
         # Work that was not done is no matter of noise: a round that was discarded for that shows it as well.
-        others = [each.samples[step, stack] for each in self.discarded if (step, stack) in each.samples]
-        samples = [*self.of(step, stack).values(), *others]
+        discarded = [item.samples[step][stack] for item in self.discarded if stack in item.samples.get(step, {})]
+        samples = [*self.of(step, stack).values(), *discarded]
         return next((sample.incomplete for sample in samples if sample.incomplete), "")
 
     def series(self, step: str, stack: str, metric: str) -> list[float]:
@@ -254,17 +324,19 @@ class ChainResults:
         return [sample.values[metric] for _, sample in sorted(self.of(step, stack).items()) if metric in sample.values]
 
     def metric(self, step: str, stack: str, name: str) -> Metric | None:
-        return next((sample.metrics[name] for sample in self.of(step, stack).values() if name in sample.values), None)
+        """Return what a metric is; None if it was not measured in a step on a stack."""
+        is_recorded = any(name in sample.values for sample in self.of(step, stack).values())
+        return self._defined(step)[name] if is_recorded else None
 
     def metrics(self, step: str) -> dict[str, Metric]:
-        """What was measured in a step, on any stack."""
+        """Return the metrics of a step, on any stack."""
         # By stack and round, so that results that were saved and read list them in the same order.
-        return {
-            name: sample.metrics[name]
-            for stack in self.stacks
-            for _, sample in sorted(self.of(step, stack).items())
-            for name in sample.values
-        }
+        samples = (sample for stack in self.stacks for _, sample in sorted(self.of(step, stack).items()))
+        defined = self._defined(step)
+        return {name: defined[name] for sample in samples for name in sample.values}
+
+    def _defined(self, step: str) -> Mapping[str, Metric]:
+        return {**METRICS, **self.own_metrics.get(step, {})}
 
     def median(self, step: str, stack: str, metric: str = "seconds") -> float | None:
         series = self.series(step, stack, metric)
@@ -294,11 +366,11 @@ class ChainResults:
     def _pairs(self, step: str, stack: str, name: str) -> tuple[list[int], list[tuple[float, float]], dict[str, Any]]:
         """The rounds in which both sides were measured, their figures, and what these are; empty if none compares."""
         metric = self.metric(step, stack, name)
-        ours, base = self.of(step, stack), self.of(step, self.reference(stack))
+        runs, base = self.of(step, stack), self.of(step, self.reference(stack))
         rounds = [
-            index for index in sorted(ours) if name in _comparable(ours[index]) and name in _comparable(base.get(index))
+            index for index in sorted(runs) if name in _comparable(runs[index]) and name in _comparable(base.get(index))
         ]
-        pairs = [(ours[index].values[name], base[index].values[name]) for index in rounds]
+        pairs = [(runs[index].values[name], base[index].values[name]) for index in rounds]
         # A ratio needs two figures above zero, or a resolution that stands for zero.
         if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
             return [], [], {}
@@ -339,8 +411,8 @@ class ChainResults:
                 verdict.log_ratios(values, typical, better=metric.better, resolution=metric.resolution)
             )
 
-        ours, theirs = ([figure(rounds) for rounds in rounds_of.values()] for rounds_of in boots)
-        return ours, theirs
+        new, old = ([figure(rounds) for rounds in rounds_of.values()] for rounds_of in boots)
+        return new, old
 
     def estimate(self, step: str, stack: str, metric: str = "seconds") -> Estimate | None:
         """The overhead over the baseline with its interval; None for the baseline itself and where nothing compares."""
@@ -354,13 +426,13 @@ class ChainResults:
             return None
         judged = [
             judgement
-            for judgement in self.judgements.get((step, stack), [])
+            for judgement in self.judgements_of(step, stack)
             if judgement.budget.metric == metric and judgement.budget.overhead is not None
         ]
         verdicts = [*(judgement.confirmed for judgement in judged), *(judgement.verdict for judgement in judged)]
         if final := next(filter(None, verdicts), None):
             return final.estimate
-        planned = self._planned(ratios, stack)
+        planned = self._planned(ratios)
         bounds = self._bounds(step, stack, metric)
         return verdict.estimate(planned, self._looks_of(stack), bounds=bounds) if planned else None
 
@@ -370,11 +442,15 @@ class ChainResults:
         A control runs for as long as any other stack does.
         """
         has_budgets = any(
-            found for (_, judged), found in self.judgements.items() if judged == stack or stack in self.controls
+            judgements for _, judged, judgements in self.all_judgements() if judged == stack or stack in self.controls
         )
         if has_budgets or len(self.looks.rounds) == 1:
             return self.looks
         return Looks.fixed(self.looks.rounds[0], self.looks.alpha)
+
+    def judge_all(self, step: str, stack: str, *budgets: Budget) -> None:
+        """Judge the budgets of a step on a stack by what there is so far."""
+        self.judgements.setdefault(step, {})[stack] = [self.judge(step, stack, budget) for budget in budgets]
 
     def judge(self, step: str, stack: str, budget: Budget) -> Judgement:
         """The verdict on one budget so far."""
@@ -389,75 +465,80 @@ class ChainResults:
             text = f"{step} has no metric {budget.metric!r} here; it has: {measured}"
             return Judgement(budget, None, text, Unjudged.NO_METRIC)
         if budget.limit is not None:
-            series = self.series(step, stack, budget.metric)
-            rounds = [index for index, sample in sorted(self.of(step, stack).items()) if budget.metric in sample.values]
-            found = verdict.log_ratios(
-                series,
-                [budget.limit] * len(series),
-                better=metric.better,
-                # A figure of zero is far below any limit, but has no logarithm.
-                resolution=metric.resolution or budget.limit * 1e-9,
-            )
-            ratios = dict(zip(rounds, found))
-            planned = self._planned(ratios, stack)
-            if not planned:
-                return Judgement(budget, None, f"{budget.metric}: nothing was measured", Unjudged.NOT_MEASURED)
-            judged = verdict.judge(planned, 0.0, self.looks, self._run(stack))
-            bound = "at most" if metric.better == "lower" else "at least"
-            text = (
-                f"{budget.metric}: median of these {judged.estimate.rounds} rounds "
-                f"{format_quantity(statistics.median(series), metric.unit)}, "
-                f"budget {bound} {format_quantity(budget.limit, metric.unit)}"
-            )
-            return Judgement(budget, judged, text)
+            return self._judge_limit(step, stack, metric, budget, budget.limit)
         assert budget.overhead is not None
-        if not self.paired:
-            return self._judge_boots(step, stack, budget)
-        ratios = self.log_ratios(step, stack, budget.metric)
-        if not (planned := self._planned(ratios, stack)):
-            base = self.reference(stack)
-            figures = [self.series(step, name, budget.metric) for name in (stack, base)]
-            if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
-                text = f"{budget.metric}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
-                return Judgement(budget, None, text, Unjudged.NO_METRIC)
-            note = self.notes.get((step, base), "it was not measured")
-            text = f"{budget.metric}: nothing to compare with: baseline {base}: {note}"
-            return Judgement(budget, None, text, Unjudged.NO_BASELINE)
-        bounds = self._bounds(step, stack, budget.metric)
-        judged = verdict.judge(planned, budget.overhead, self.looks, self._run(stack), bounds)
-        confirmed = self._confirm(ratios, bounds, stack, budget.overhead) if judged.outcome == "fail" else None
+        judge = self._judge_rounds if self.paired else self._judge_boots
+        return judge(step, stack, metric, budget, budget.overhead)
+
+    def _judge_limit(self, step: str, stack: str, metric: Metric, budget: Budget, limit: float) -> Judgement:
+        """Judge an absolute limit by the rounds of the stack alone."""
+        series = self.series(step, stack, metric.name)
+        rounds = [index for index, sample in sorted(self.of(step, stack).items()) if metric.name in sample.values]
+        # A figure of zero is far below any limit, but has no logarithm.
+        resolution = metric.resolution or limit * 1e-9
+        ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
+        planned = self._planned(dict(zip(rounds, ratios)))
+        if not planned:
+            return Judgement(budget, None, f"{metric.name}: nothing was measured", Unjudged.NOT_MEASURED)
+        judged = verdict.judge(planned, 0.0, self.looks, self._run)
+        bound = "at most" if metric.better == "lower" else "at least"
+        text = (
+            f"{metric.name}: median of these {judged.estimate.rounds} rounds "
+            f"{format_quantity(statistics.median(series), metric.unit)}, "
+            f"budget {bound} {format_quantity(limit, metric.unit)}"
+        )
+        return Judgement(budget, judged, text)
+
+    def _judge_rounds(self, step: str, stack: str, metric: Metric, budget: Budget, overhead: float) -> Judgement:
+        """Judge an overhead by rounds of one boot: each is a pair of the stack and its reference."""
+        ratios = self.log_ratios(step, stack, metric.name)
+        if not (planned := self._planned(ratios)):
+            return self._without_pairs(step, stack, metric, budget)
+        bounds = self._bounds(step, stack, metric.name)
+        judged = verdict.judge(planned, overhead, self.looks, self._run, bounds)
+        confirmed = self._confirm(ratios, bounds, overhead) if judged.outcome == "fail" else None
         if confirmed is None:
-            return Judgement(budget, judged, f"{budget.metric}: {verdict.describe(judged)}")
+            return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
         verb = {"fail": "confirm", "pass": "refute", "inconclusive": "do not confirm"}[confirmed.outcome]
         text = (
-            f"{budget.metric}: {verdict.describe(confirmed)}; these fresh rounds {verb} what the first "
-            f"{judged.estimate.rounds} say: {verdict.percent(judged.estimate.overhead, budget.overhead)}"
+            f"{metric.name}: {verdict.describe(confirmed)}; these fresh rounds {verb} what the first "
+            f"{judged.estimate.rounds} say: {percent(judged.estimate.overhead, overhead)}"
         )
         return Judgement(budget, judged, text, confirmed=confirmed)
 
-    def _judge_boots(self, step: str, stack: str, budget: Budget) -> Judgement:
-        """The verdict on an overhead over a stack in other boots."""
-        sides = self._boots(step, stack, budget.metric)
+    def _without_pairs(self, step: str, stack: str, metric: Metric, budget: Budget) -> Judgement:
+        base = self.reference(stack)
+        figures = [self.series(step, name, metric.name) for name in (stack, base)]
+        if not metric.resolution and all(figures) and min(map(min, figures)) <= 0:
+            text = f"{metric.name}: figures of 0 have no ratio: give timed.record(..., resolution=...)"
+            return Judgement(budget, None, text, Unjudged.NO_METRIC)
+        note = self.note(step, base) or "it was not measured"
+        text = f"{metric.name}: nothing to compare with: baseline {base}: {note}"
+        return Judgement(budget, None, text, Unjudged.NO_BASELINE)
+
+    def _judge_boots(self, step: str, stack: str, metric: Metric, budget: Budget, overhead: float) -> Judgement:
+        """Judge an overhead over a stack in other boots: each boot is one figure, and there are no pairs."""
+        sides = self._boots(step, stack, metric.name)
         if sides is None:
-            text = f"{budget.metric}: nothing to compare with: no round was measured in all boots of both kernels"
+            text = f"{metric.name}: nothing to compare with: no round was measured in all boots of both kernels"
             return Judgement(budget, None, text, Unjudged.NO_BASELINE)
-        judged = runs.judge(*sides, budget.overhead or 0.0, self.looks.alpha)
+        judged = runs.judge(*sides, overhead, self.looks.alpha)
         if judged is None:
             number, alpha = f"{len(sides[0])} against {len(sides[1])} boots", self.looks.alpha
             text = (
-                f"{budget.metric}: {number} are figures without a verdict: at alpha {alpha:.3g} it takes "
+                f"{metric.name}: {number} are figures without a verdict: at alpha {alpha:.3g} it takes "
                 f"{runs.fewest(alpha)} of each (--fsstack-boots)"
             )
             return Judgement(budget, None, text, Unjudged.FEW_BOOTS)
-        return Judgement(budget, judged, f"{budget.metric}: {verdict.describe(judged)}")
+        return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
 
     def compared_metrics(self, step: str) -> list[str]:
         """Return the metrics of a step that are judged over a reference on some stack, or else the time."""
         judged = [
             judgement.budget.metric
-            for (of, _), judgements in self.judgements.items()
+            for judgements in self.judgements.get(step, {}).values()
             for judgement in judgements
-            if of == step and judgement.budget.overhead is not None
+            if judgement.budget.overhead is not None
         ]
         return list(dict.fromkeys(judged or ["seconds"]))
 
@@ -472,7 +553,7 @@ class ChainResults:
 
     def doubt(self, step: str, stack: str) -> str:
         """Return why the verdicts on a step are doubtful, in a few words; empty if they are not."""
-        judgements = self.judgements.get((step, stack), [])
+        judgements = self.judgements_of(step, stack)
         reasons = [str(carry) for judgement in judgements for carry in self.doubts(step, stack, judgement)]
         return f"the run before matters: {', '.join(dict.fromkeys(reasons))}" if reasons else ""
 
@@ -481,7 +562,7 @@ class ChainResults:
 
         Where it is `strict`, what is not decided and was expected to be is no excuse for what is broken.
         """
-        outcome, judgements = self.worst(step, stack), self.judgements.get((step, stack), [])
+        outcome, judgements = self.worst(step, stack), self.judgements_of(step, stack)
         failing = ("fail", "inconclusive") if strict else (outcome,)
         worst_ones = [judgement for judgement in judgements if judgement.outcome in (outcome, *failing)]
         reasons = [judgement.budget.xfail or "" for judgement in worst_ones]
@@ -503,42 +584,43 @@ class ChainResults:
     def _figures_of_round(self, number: int, metrics: Mapping[str, list[str]]) -> dict[Place, dict[str, float]]:
         """Return the figures of one round, by step and metric, then by stack."""
         figures: dict[Place, dict[str, float]] = {}
-        for (step, stack), samples in self.samples.items():
+        for step, stack, samples in self.all_samples():
             if number in samples and not samples[number].incomplete:
+                defined = self._defined(step)
                 for metric in metrics[step]:
-                    figures.setdefault((step, metric, ""), {})[stack] = cost(samples[number], metric)
+                    if metric in samples[number].values:
+                        figures.setdefault((step, metric, ""), {})[stack] = cost(samples[number], defined[metric])
         return figures
 
     def limits(self, step: str, stack: str, metric: str) -> list[float]:
         """Return the overheads that the budgets on a metric allow; figures are not rounded to these."""
-        budgets = [judgement.budget for judgement in self.judgements.get((step, stack), [])]
+        budgets = [judgement.budget for judgement in self.judgements_of(step, stack)]
         return [budget.overhead for budget in budgets if budget.metric == metric and budget.overhead is not None]
 
     def worst(self, step: str, stack: str) -> Outcome | None:
         """The outcome of a step on a stack over all its budgets; None where it has no budget."""
-        return worst(judgement.outcome for judgement in self.judgements.get((step, stack), []))
+        return worst(judgement.outcome for judgement in self.judgements_of(step, stack))
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The worst of some outcomes; None if there are none."""
-    found = set(outcomes)
+    present = set(outcomes)
     order: tuple[Outcome, ...] = ("fail", "inconclusive", "pass")
-    return next((outcome for outcome in order if outcome in found), None)
+    return next((outcome for outcome in order if outcome in present), None)
 
 
 #: How a test can end, the worst first.
 OUTCOMES = ("failed", "skipped", "xfailed", "passed")
 
 
-@dataclass(frozen=True)
-class TestOutcome:
-    """How a test on a stack ended, with the first line of its error, and its place in the results.
+class TestOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a test on a stack, with the first line of its error, and its place in the results.
 
     `path` and `line` (from 1; 0: not known) are those of the test's source. `chain` is empty if it measured nothing.
     """
 
     #: pytest shall not collect this class.
-    __test__ = False
+    __test__: ClassVar = False
 
     id: str
     outcome: str
@@ -556,12 +638,19 @@ def _comparable(sample: Sample | None) -> Mapping[str, float]:
     return sample.values if sample and not sample.incomplete else {}
 
 
-@dataclass
-class Results:
+#: The version of the form in files, raised whenever a reader of the old form would misread the new one.
+FORMAT = 4
+#: How tables are made, by name.
+Tables = Mapping[str, Callable[..., Any]]
+_NO_TABLES: Tables = {}
+_NO_COMPARISON: Any = None
+
+
+class Results(msgspec.Struct, dict=True, tag_field="format", tag=FORMAT):
     """All chains of a session, and the environment that they were measured in."""
 
-    environment: dict[str, Any] = field(default_factory=dict)
-    chains: list[ChainResults] = field(default_factory=list)
+    environment: dict[str, Any] = {}
+    chains: list[ChainResults] = []
     #: Why the session ended before all of its tests; empty if it did not.
     interrupted: str = ""
     #: When the session began and when it was over, in UTC by ISO 8601; empty if that is not known.
@@ -569,16 +658,22 @@ class Results:
     stop: str = ""
     #: The size of steps that was chosen; empty if that is not known.
     scale: str = ""
+    #: The share of timed blocks in the time from start to stop, if that is known.
+    timed_share: float | None = None
     #: What the run is told apart by: commit, branch, kernel and others.
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = {}
     #: How each test on a stack ended, by its id.
-    tests: dict[str, TestOutcome] = field(default_factory=dict)
-    #: How the tables that a chain names are made, by name.
-    shapes: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
+    tests: dict[str, TestOutcome] = {}
+
+    # What has no type is not a field, and is not saved.
+    #: What a comparison with earlier runs found, as reports show it (`over_time.text.Section`).
+    comparison = _NO_COMPARISON
+    #: How the tables are made that chains name.
+    shapes = _NO_TABLES
 
     @property
     def judged(self) -> int:
-        """How many budgets were judged, whether they are decided or not."""
+        """The number of judged budgets, decided or not."""
         return sum(chain.judged for chain in self.chains)
 
     def test(self, chain: ChainResults, step: str, stack: str) -> TestOutcome | None:
@@ -593,111 +688,18 @@ class Results:
 
     @property
     def undecided(self) -> int:
-        """How many budgets were judged without being decided."""
-        judgements = [judgement for chain in self.chains for found in chain.judgements.values() for judgement in found]
-        return sum(each.verdict is not None and each.outcome == "inconclusive" for each in judgements)
+        """The number of budgets that were judged and not decided."""
+        judgements = [
+            judgement for chain in self.chains for _, _, judged in chain.all_judgements() for judgement in judged
+        ]
+        return sum(judgement.verdict is not None and judgement.outcome == "inconclusive" for judgement in judgements)
 
     @property
     def comparisons(self) -> int:
-        """How many stacks were compared with a baseline in at least one step."""
+        """Count the stacks that were compared with a baseline in at least one step."""
         return sum(
             chain.estimate(step, stack) is not None
             for chain in self.chains
-            for step, stack in chain.samples
+            for step, stack, _ in chain.all_samples()
             if stack not in chain.controls
         )
-
-
-def describe_failure(chain: ChainResults, step: str, stack: str, again: str = "") -> str:
-    """For people: the broken budget with its figures in the first line, then what to do next, then the samples.
-
-    `again` is the command that runs this test alone, if there is one.
-    """
-    judgements = chain.judgements[step, stack]
-    order = sorted(judgements, key=lambda each: each.outcome != worst(other.outcome for other in judgements))
-    lines = [_first_line(chain, step, stack, order[0])]
-    lines += ["", *(["  again:   " + again] if again else [])]
-    lines.append(f"  step:    {step}, {chain.rounds} rounds; {_replay(chain)}")
-    lines += [f"  {each.outcome + ':':<8} {each.text}" for each in judgements]
-    for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
-        lines += ["", *_sample_lines(chain, step, stack, name)]
-    lines += ["", _promise(chain, judgements), *filter(None, [chain.doubt(step, stack)])]
-    return "\n".join(lines)
-
-
-def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
-    rate = f"in at most {chain.looks.alpha * 100:g} % of sessions."
-    if chain.budgets_sharing > 1:
-        return f"Budgets that are kept: any of this session's is called broken {rate}"
-    if all(each.budget.overhead is None for each in judgements if each.outcome == "fail"):
-        return "A limit is compared with these rounds only: it has no error rate, because the machine is in it."
-    return f"A budget that is kept is called broken {rate}"
-
-
-#: Columns that are shown of the first line of a failure at least, 80 with what pytest writes before it.
-COLUMNS = 80 - len("Failed: ")
-#: Characters that are left of a name at least.
-_SHORT = 8
-
-
-def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
-    """One budget with its figures in 80 columns, if its metric's name allows: the middle of long names is left out."""
-    reference = chain.reference(stack)
-
-    def line(width: int) -> str:
-        return f"{shortened(stack, width)}: {_in_short(chain, step, stack, judgement, shortened(reference, width))}"
-
-    longest = max(len(stack), len(reference), _SHORT)
-    widths = range(longest, _SHORT - 1, -1)
-    return next((found for width in widths if len(found := line(width)) <= COLUMNS), line(_SHORT))
-
-
-def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:
-    """For people, in a line: the worst verdict on the budgets of a step on a stack, and the figures of that budget."""
-    outcome = chain.worst(step, stack)
-    for each in chain.judgements.get((step, stack), []):
-        if each.outcome == outcome:
-            return f"{outcome}: {_in_short(chain, step, stack, each, chain.reference(stack))}"
-    return ""
-
-
-def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, reference: str) -> str:
-    """One budget with its figures, for what shows only the first line of a failure."""
-    budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
-    if judgement.verdict is None or metric is None:
-        return judgement.text
-    if budget.limit is not None:
-        median, limit = chain.median(step, stack, budget.metric), format_quantity(budget.limit, metric.unit)
-        bound = "at most" if metric.better == "lower" else "at least"
-        return f"{budget.metric} {format_quantity(median or 0.0, metric.unit)}, budget {bound} {limit}"
-    final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
-    numbers = final.estimate
-    unit = OverheadUnit.fitting([numbers.overhead])
-    return (
-        f"{budget.metric} {unit.signed(numbers.overhead, limits)} {unit.interval(numbers.low, numbers.high, limits)} "
-        f"over {reference}, budget {unit.limit(limits[0])}"
-    )
-
-
-def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
-    """One line: the numbers of the budgets that are not decided, and what would settle them."""
-    parts = []
-    for judgement in chain.judgements[step, stack]:
-        if judgement.outcome == "inconclusive":
-            parts.append(f"{judgement.text}; {judgement.advice}" if judgement.final else judgement.text)
-    return f"inconclusive: {' | '.join(parts)}"
-
-
-def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list[str]:
-    metric = chain.metric(step, stack, name)
-    unit = f" ({metric.unit})" if metric and metric.unit else ""
-    reference = chain.reference(stack)
-    width = max(len(stack), len(reference))
-    lines = [f"  {name}{unit}, in the order of the rounds"]
-    for shown in dict.fromkeys((reference, stack)):
-        lines.append(f"  {shown:<{width}}  {' '.join(f'{value:.4g}' for value in chain.series(step, shown, name))}")
-    return lines
-
-
-def _replay(chain: ChainResults) -> str:
-    return f"the order of the stacks is that of --fsstack-seed={chain.seed}"

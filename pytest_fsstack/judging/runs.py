@@ -29,29 +29,29 @@ FEWEST = 3
 
 
 @cache
-def arrangements(ours: int, theirs: int) -> tuple[int, ...]:
-    """In how many orders of so many runs of each side 0, 1, 2, ... of the pairs have ours above theirs.
+def arrangements(new: int, old: int) -> tuple[int, ...]:
+    """Count the orders of the runs of both sides in which 0, 1, 2, ... of the pairs have the new run above the old one.
 
     They are the coefficients of the Gaussian binomial: the product of (1 - q^(theirs + i)) / (1 - q^i) for i to `ours`.
     """
-    found = [1] + [0] * (ours * theirs)
-    for i in range(1, ours + 1):
-        for power in range(len(found) - 1, theirs + i - 1, -1):
-            found[power] -= found[power - theirs - i]
-        for power in range(i, len(found)):
-            found[power] += found[power - i]
-    return tuple(found)
+    counts = [1] + [0] * (new * old)
+    for i in range(1, new + 1):
+        for power in range(len(counts) - 1, old + i - 1, -1):
+            counts[power] -= counts[power - old - i]
+        for power in range(i, len(counts)):
+            counts[power] += counts[power - i]
+    return tuple(counts)
 
 
 @cache
-def boundary(ours: int, theirs: int, alpha: float) -> int:
+def boundary(new: int, old: int, alpha: float) -> int:
     """The most pairs that may be on the wrong side of the limit for a verdict at `alpha`; -1 if none suffices."""
-    allowed = int(Fraction(alpha) * comb(ours + theirs, ours))
-    return bisect_right(list(accumulate(arrangements(ours, theirs))), allowed) - 1
+    allowed = int(Fraction(alpha) * comb(new + old, new))
+    return bisect_right(list(accumulate(arrangements(new, old))), allowed) - 1
 
 
 def fewest(alpha: float) -> int:
-    """How many runs a side it takes for a verdict at `alpha`."""
+    """Return the fewest runs a side for a verdict at `alpha`."""
     runs = FEWEST
     while boundary(runs, runs, alpha) < 0:
         runs += 1
@@ -63,14 +63,14 @@ def pseudo_median(values: Sequence[float]) -> float:
     return statistics.median((one + other) / 2 for index, one in enumerate(values) for other in values[index:])
 
 
-def estimate(ours: Sequence[float], theirs: Sequence[float], alpha: float, *, around: float = 0.0) -> Estimate:
+def estimate(new: Sequence[float], old: Sequence[float], alpha: float, *, around: float = 0.0) -> Estimate:
     """Estimate how much more our runs cost, from one logarithm a run, with the interval of confidence 1 - 2 alpha.
 
     `around` is the overhead to which equality is exact, which is the budget if there is one. `rounds` of the result is
     the smaller number of runs. Raises ValueError if a side has no run, or a logarithm is not finite.
     """
-    excesses = _excesses(ours, theirs, around)
-    cut = boundary(len(ours), len(theirs), alpha) + 1
+    excesses = _excesses(new, old, around)
+    cut = boundary(len(new), len(old), alpha) + 1
     middle, odd = divmod(len(excesses), 2)
     twice = 2 * excesses[middle] if odd else excesses[middle - 1] + excesses[middle]
     return Estimate(
@@ -78,33 +78,33 @@ def estimate(ours: Sequence[float], theirs: Sequence[float], alpha: float, *, ar
         low=overhead_beside(around, excesses[cut - 1], 1) if cut else -1.0,
         high=overhead_beside(around, excesses[-cut], 1) if cut else inf,
         confidence=1 - 2 * alpha,
-        rounds=min(len(ours), len(theirs)),
+        rounds=min(len(new), len(old)),
     )
 
 
-def judge(ours: Sequence[float], theirs: Sequence[float], budget: float, alpha: float) -> Verdict | None:
+def judge(new: Sequence[float], old: Sequence[float], budget: float, alpha: float) -> Verdict | None:
     """Judge one logarithm a run of both sides against `budget` (0.3 is 30 %); None if there are too few runs.
 
     A false *fail*, and a false *pass*, have at most the probability `alpha` if runs of both sides are exchangeable at
     the budget. Raises ValueError as `estimate`.
     """
-    excesses = _excesses(ours, theirs, budget)
-    most = boundary(len(ours), len(theirs), alpha)
-    if most < 0 or min(len(ours), len(theirs)) < FEWEST:
+    excesses = _excesses(new, old, budget)
+    limit = boundary(len(new), len(old), alpha)
+    if limit < 0 or min(len(new), len(old)) < FEWEST:
         return None
     above = sum(excess > 0 for excess in excesses)
     outcome: Outcome = "inconclusive"
-    if len(excesses) - above <= most:
+    if len(excesses) - above <= limit:
         outcome = "fail"
-    elif above <= most:
+    elif above <= limit:
         outcome = "pass"
-    found = estimate(ours, theirs, alpha, around=budget)
-    return Verdict(outcome, found, budget, Looks.fixed(found.rounds, alpha), 1, runs=(len(ours), len(theirs)))
+    numbers = estimate(new, old, alpha, around=budget)
+    return Verdict(outcome, numbers, budget, Looks.fixed(numbers.rounds, alpha), 1, runs=(len(new), len(old)))
 
 
-def _excesses(ours: Sequence[float], theirs: Sequence[float], around: float) -> list[int]:
+def _excesses(new: Sequence[float], old: Sequence[float], around: float) -> list[int]:
     """The differences between runs of both sides: their excess over a limit in whole steps of the grid, ascending."""
-    if not ours or not theirs or not all(map(isfinite, [*ours, *theirs])):
-        raise ValueError(f"both sides need one run or more, each a finite logarithm (got {ours} and {theirs})")
+    if not new or not old or not all(map(isfinite, [*new, *old])):
+        raise ValueError(f"both sides need one run or more, each a finite logarithm (got {new} and {old})")
     limit = log1p(around)
-    return sorted(round((one - other - limit) / GRID) for one in ours for other in theirs)
+    return sorted(round((one - other - limit) / GRID) for one in new for other in old)

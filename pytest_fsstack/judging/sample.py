@@ -1,12 +1,14 @@
-"""What one timed block measures: metrics, and the figures of one round."""
+"""Metrics, and the figures of one timed block in one round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 Better = Literal["lower", "higher"]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 #: No figure is larger, nor smaller than its reciprocal unless it is 0: their squares and sums are still numbers.
@@ -15,12 +17,11 @@ LARGEST = 1e100
 
 def saturated(figure: float) -> float:
     """Return the figure, or the nearest one that can be reckoned with."""
-    return figure if figure <= 0 else min(max(figure, 1 / LARGEST), LARGEST)
+    return float(figure if figure <= 0 else min(max(figure, 1 / LARGEST), LARGEST))
 
 
-@dataclass(frozen=True)
-class Metric:
-    """What a figure is: its unit, which direction is better, and the size below which it is only noise of the clock."""
+class Metric(msgspec.Struct, frozen=True):
+    """The properties of a figure: its unit, the better direction, and the size below which it is noise of the clock."""
 
     name: str
     unit: str = ""
@@ -28,7 +29,7 @@ class Metric:
     resolution: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "resolution", saturated(self.resolution))
+        msgspec.structs.force_setattr(self, "resolution", saturated(self.resolution))
 
 
 #: What every timed block measures; throughput, amplification and file_rate only if `bytes=` and `files=` say of how
@@ -53,24 +54,24 @@ METRICS = {
 }
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What one timed block measured in one round: a figure per metric, and what the metrics are."""
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The figures of one timed block in one round, one for each metric."""
 
     #: A figure by the name of its metric, in the unit of the metric.
-    values: Mapping[str, float]
-    metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
+    values: Mapping[str, NotNegative]
+    #: The metrics that are not in `METRICS`. A chain keeps them once for each step.
+    metrics: Mapping[str, Metric] = {}
     #: What the workload keeps beside its figures, by name, as JSON takes it: a tool's output, a curve.
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] = {}
     #: Why the stack did not do the work, if it did not: its figures are shown, and compared with nothing.
     incomplete: str = ""
     #: Of how many repetitions in the round its figures are the medians.
     repetitions: int = 1
-    #: What the block was asked to do: the same in every round, so a chain keeps it once.
-    work: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    #: What the block was asked to do. A chain keeps it once for each step.
+    work: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", {name: saturated(figure) for name, figure in self.values.items()})
+        msgspec.structs.force_setattr(self, "values", {name: saturated(figure) for name, figure in self.values.items()})
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]

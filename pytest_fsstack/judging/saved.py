@@ -1,394 +1,228 @@
-"""The results of a session as JSON: one form for workers, reports, comparisons and later sessions.
+"""The results of a session as JSON: one form for reports, the history, comparisons and later sessions.
 
-`dump` and `load` are inverses. Verdicts, medians and overheads are written for other programs, and are reached again
-from the samples when the results are read. The fields are described in docs/results.md, and exactly by `schema`.
+The records themselves are the form. `dumps` and `loads` are inverses, except for what `dumps` derives for
+other programs. The fields are described in docs/results.md, and exactly by `schema`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
-import math
 import statistics
-from collections.abc import Iterable, Mapping
-from importlib import resources
+from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
-from pytest_fsstack.judging import shape
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import CarryOver
-from pytest_fsstack.judging.conditions import Discarded
-from pytest_fsstack.judging.repetition import Repetition
-from pytest_fsstack.judging.results import ChainResults, Confirmation, Results, StackInfo, TestOutcome
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.series import kind_of, name_of
-from pytest_fsstack.judging.verdict import Estimate, Looks
+import msgspec
+from msgspec.structs import replace
 
-#: Raised whenever a reader of the old form would misread the new one.
-FORMAT = 3
-#: Older forms that are read as well. 2 had no session, no series and no work.
-_READ = (2, FORMAT)
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.environment import Environment
+from pytest_fsstack.judging.names import kind_of, name_of
+from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Overhead, Results
+from pytest_fsstack.judging.sample import METRICS, Sample
 
 
 class FormatError(ValueError):
-    """What was read is not the results of a session, or of a version that is not known here."""
+    """A text is not the results of a session, or of an unknown version."""
+
+
+class _Header(msgspec.Struct):
+    format: int
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of what `dumps` writes."""
-    text = resources.files("pytest_fsstack.judging").joinpath("results.schema.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-@functools.cache
-def _schema() -> dict[str, Any]:
-    return schema()
-
-
-def dump(results: Results) -> dict[str, Any]:
-    """All that is known, as JSON takes it; rounds are counted from 1, an open end of an interval is None."""
-    return {
-        "format": FORMAT,
-        "interrupted": results.interrupted or None,
-        "session": {
-            "start": results.start or None,
-            "stop": results.stop or None,
-            "scale": results.scale or None,
-            "labels": results.labels,
-        },
-        "environment": results.environment,
-        "chains": [_chain(chain) for chain in results.chains],
-        "tests": [dataclasses.asdict(test) for test in results.tests.values()],
-    }
-
-
-def load(content: object) -> Results:
-    """The results that `dump` wrote. Raises `FormatError`."""
-    found = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or not isinstance(found, int):
-        raise FormatError("these are not results of pytest-fsstack: there is no number under 'format'")
-    if found not in _READ:
-        which = "a newer" if found > FORMAT else "an older"
-        raise FormatError(f"these results are of {which} pytest-fsstack: their format is {found}, this one's {FORMAT}")
-    if wrong := shape.problem({**content, "format": FORMAT}, _schema()):
-        raise FormatError(f"these results are damaged: {wrong}")
-    try:
-        environment, session = dict(content["environment"]), content["session"] if found == FORMAT else {}
-        chains = [_read_chain(chain, environment.get("kernels") or {}) for chain in content["chains"]]
-        return Results(
-            environment,
-            chains,
-            content["interrupted"] or "",
-            start=session.get("start") or "",
-            stop=session.get("stop") or "",
-            scale=session.get("scale") or "",
-            labels=dict(session.get("labels") or {}),
-            tests={test["id"]: _read(TestOutcome, test) for test in content.get("tests", [])},
-        )
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FormatError(f"these results are damaged: {type(error).__name__}: {error}") from None
+    """Return the JSON Schema (2020-12) of what `dumps` writes."""
+    _, definitions = msgspec.json.schema_components([Results])
+    for name, definition in definitions.items():
+        if "properties" in definition and name != Sample.__name__:
+            # What has a default is written nevertheless.
+            definition["required"] = list(definition["properties"])
+    top = definitions.pop(Results.__name__)
+    (environment,), parts = msgspec.json.schema_components([Environment])
+    top["properties"]["environment"] = environment
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": {**definitions, **parts}}
 
 
 def dumps(results: Results) -> str:
-    """`dump` as text. What JSON has no number for in the environment is null."""
-    return json.dumps(_finite(dump(results)), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    """Return results as JSON for people and programs, with what follows for each step on a stack."""
+    return msgspec.json.format(_encode(results), indent=2).decode() + "\n"
 
 
 def line(results: Results) -> str:
-    """`dump` as one line of ASCII without its end, which `loads` reads too."""
-    return json.dumps(_finite(dump(results)), allow_nan=False, separators=(",", ":"))
+    """Return the same as one line without its end, which `loads` reads too."""
+    return _encode(results).decode()
 
 
-def loads(text: str) -> Results:
-    """The results that `dumps` or `line` wrote. Raises `FormatError`."""
+def loads(text: str | bytes) -> Results:
+    """Return the results that `dumps` or `line` wrote. Raises `FormatError`."""
     try:
-        return load(json.loads(text))
-    except FormatError:
-        raise
-    except (ValueError, RecursionError) as error:
-        # Besides what is no JSON: numbers of thousands of digits, a thousand lists in each other.
+        found = msgspec.json.decode(text, type=_Header).format
+    except msgspec.ValidationError as error:
+        raise FormatError(f"these are not results of pytest-fsstack: {error}") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise FormatError(f"these are not results of pytest-fsstack: no JSON: {error}") from None
+    if found != FORMAT:
+        which = "a newer" if found > FORMAT else "an older"
+        raise FormatError(f"these results are of {which} pytest-fsstack: their format is {found}, this one's {FORMAT}")
+    try:
+        results = msgspec.json.decode(text, type=Results)
+        msgspec.convert(results.environment, Environment)
+        for chain in results.chains:
+            _check(chain)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise FormatError(f"these results are damaged: {error}") from None
+    return results
+
+
+def _check(chain: ChainResults) -> None:
+    """Raise ValueError if a chain speaks of what it does not have."""
+    for table in (chain.samples, chain.judgements, chain.notes):
+        for step, by_stack in table.items():
+            if step not in chain.steps:
+                raise ValueError(f"{chain.id}: there is no step {step}")
+            if unknown := by_stack.keys() - chain.stacks.keys():
+                raise ValueError(f"{chain.id}: there is no stack {min(unknown)}")
+    for step, stack, samples in chain.all_samples():
+        names = {name for sample in samples.values() for name in sample.values}
+        if unknown := names - METRICS.keys() - chain.own_metrics.get(step, {}).keys():
+            raise ValueError(f"{chain.id}: {step} on {stack} has a metric that is nowhere defined: {min(unknown)}")
+
+
+def _encode(results: Results) -> bytes:
+    whole = replace(results, chains=[replace(chain, derived=_derived(chain)) for chain in results.chains])
+    try:
+        return msgspec.json.encode(whole)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_printable(msgspec.to_builtins(whole)))
+
+
+def _printable(value: Any) -> Any:
+    """Return what JSON can hold: bytes of a name that are no UTF-8 become escapes."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_printable(key): _printable(inner) for key, inner in value.items()}
+    return [_printable(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+# -- what follows from the samples ------------------------------------------------------------------------------------
+
+
+def _derived(chain: ChainResults) -> dict[str, dict[str, Derived]]:
+    return {step: {stack: derive(chain, step, stack) for stack in chain.stacks} for step in chain.steps}
+
+
+def derive(chain: ChainResults, step: str, stack: str) -> Derived:
+    """Return what a step on a stack came to."""
+    metrics = dict.fromkeys(name for _, sample in sorted(chain.of(step, stack).items()) for name in sample.values)
+    return Derived(
+        chain.worst(step, stack),
+        chain.doubt(step, stack),
+        chain.incomplete(step, stack),
+        {name: _figure(chain, step, stack, name) for name in metrics},
+    )
+
+
+def _figure(chain: ChainResults, step: str, stack: str, name: str) -> Figure:
+    metric = chain.metric(step, stack, name)
+    assert metric is not None
+    return Figure(
+        name_of(chain, step, stack, name),
+        metric.unit,
+        metric.better,
+        metric.resolution,
+        statistics.median(chain.series(step, stack, name)),
+        _overhead(chain, step, stack, name),
+    )
+
+
+def _overhead(chain: ChainResults, step: str, stack: str, name: str) -> Overhead | None:
+    estimate = chain.estimate(step, stack, name)
+    if estimate is None:
+        return None
+    return Overhead(
+        name_of(chain, step, stack, name, kind_of(chain, stack)),
+        chain.reference(stack),
+        estimate.overhead,
+        estimate.low,
+        estimate.high if isfinite(estimate.high) else None,
+        estimate.confidence,
+        estimate.rounds,
+    )
+
+
+# -- records of other programs -----------------------------------------------------------------------------------------
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """A step on a stack, for the records of other programs."""
+
+    stack: str
+    device: str
+    baseline: str
+    seed: int
+    rounds: list[int]
+    samples: dict[str, list[float]]
+    judgements: list[Judgement]
+    derived: Derived
+    note: str = ""
 
 
 def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
-    """What is known of a step on a stack, for records of other programs; empty if nothing was measured."""
-    if not chain.of(step, stack):
+    """Return what is known of a step on a stack, for records of other programs; empty if nothing was measured."""
+    samples = chain.of(step, stack)
+    if not samples:
         return {}
-    known = _step(chain, step, stack)
-    del known["kept"]
-    return {
-        "stack": chain.stacks[stack].spec,
-        "device": chain.device,
-        "baseline": chain.baseline,
-        "seed": chain.seed,
-        **known,
-    }
+    whole = derive(chain, step, stack)
+    figures: dict[str, Any] = msgspec.to_builtins(
+        Facts(
+            chain.stacks[stack].spec,
+            chain.device,
+            chain.baseline,
+            chain.seed,
+            sorted(samples),
+            {name: chain.series(step, stack, name) for name in whole.figures},
+            chain.judgements_of(step, stack),
+            whole,
+            chain.note(step, stack),
+        )
+    )
+    return figures
 
 
-def flat(known: Mapping[str, Any], *, full: bool = True) -> list[tuple[str, object]]:
-    """Return the same as name and value pairs, without the samples, for JUnit's properties.
+def properties(chain: ChainResults, step: str, stack: str, *, full: bool = True) -> list[tuple[str, object]]:
+    """Return the name and value pairs of JUnit's properties; empty if nothing was measured.
 
     If not `full`, they are the verdict, the rounds, the seconds, and the overheads that have a budget.
     """
-    pairs = [(name, known[name]) for name in (_OF_TEST if full else _OF_TEST[-3:])]
-    pairs.append(("rounds", len(known["rounds"])))
-    judged = {budget["metric"] for budget in known["budgets"]} or {"seconds"}
-    for name, metric in known["metrics"].items():
-        if full or name in {"seconds", *judged}:
-            pairs.append((name, metric["median"]))
-        if full:
-            pairs.append((f"{name}_unit", metric["unit"] or None))
-        if full or name in judged:
-            parts = _OF_OVERHEAD if full else _OF_OVERHEAD[:3]
-            pairs += [(f"{name}_{part}", metric.get("overhead", {}).get(part)) for part in parts]
-    for budget in known["budgets"]:
-        pairs += [(f"{budget['metric']}_{kind}", budget[key]) for kind, key in _BUDGET_KINDS if key in budget]
-    return [(name, value) for name, value in pairs if value is not None]
+    if not chain.of(step, stack):
+        return []
+    whole, judgements = derive(chain, step, stack), chain.judgements_of(step, stack)
+    pairs: list[tuple[str, object]] = []
+    if full:
+        pairs += [("stack", chain.stacks[stack].spec), ("device", chain.device)]
+        pairs += [("baseline", chain.baseline), ("seed", chain.seed)]
+    pairs += [("doubt", whole.doubt), ("verdict", whole.verdict), ("incomplete", whole.incomplete)]
+    pairs.append(("rounds", len(chain.of(step, stack))))
+    judged = {judgement.budget.metric for judgement in judgements} or {"seconds"}
+    for name, figure in whole.figures.items():
+        pairs += _of_figure(name, figure, full, name in judged)
+    for judgement in judgements:
+        pairs += _of_budget(judgement.budget)
+    return [(name, value) for name, value in pairs if value not in (None, "")]
 
 
-_OF_TEST = ("stack", "device", "baseline", "seed", "doubt", "verdict", "incomplete")
-_OF_OVERHEAD = ("estimate", "low", "high", "confidence")
-_BUDGET_KINDS = (("budget", "overhead"), ("limit", "limit"))
+def _of_figure(name: str, figure: Figure, full: bool, judged: bool) -> Iterator[tuple[str, object]]:
+    if full or judged or name == "seconds":
+        yield name, figure.median
+    if full:
+        yield f"{name}_unit", figure.unit
+    if figure.overhead and (full or judged):
+        yield f"{name}_estimate", figure.overhead.estimate
+        yield f"{name}_low", figure.overhead.low
+        yield f"{name}_high", figure.overhead.high
+        yield f"{name}_confidence", figure.overhead.confidence if full else None
 
 
-def _chain(chain: ChainResults) -> dict[str, Any]:
-    return {
-        "id": chain.id,
-        "device": chain.device,
-        "kernel": chain.kernel or None,
-        "boots": chain.boots,
-        "paired": chain.paired,
-        "confirmation": vars(chain.confirmation) if chain.confirmation else None,
-        "baseline": chain.baseline,
-        "against": chain.against,
-        "controls": chain.controls,
-        "seed": chain.seed,
-        "looks": {
-            "rounds": chain.looks.rounds,
-            "alpha": chain.looks.alpha,
-            "confidence": chain.looks.confidence,
-        },
-        "budgets_sharing": chain.budgets_sharing,
-        "rounds": chain.rounds,
-        "orders": chain.orders,
-        "conditions": [dict(each) for each in chain.conditions],
-        "discarded": [_discarded(each) for each in chain.discarded],
-        "remarks": chain.remarks,
-        "carry_over": [vars(carry) for carry in chain.carry_over],
-        "tables": [{"name": name, "options": options} for name, options in chain.tables],
-        "stacks": {
-            stack.id: {
-                "spec": stack.spec,
-                "name": stack.name,
-                "kernel": stack.kernel or None,
-                "reference": chain.reference(stack.id),
-                "mounts": stack.mounts,
-                "tools": {path: version or None for path, version in stack.tools.items()},
-                "commands": stack.commands,
-            }
-            for stack in chain.stacks.values()
-        },
-        "steps": [
-            {
-                "name": step,
-                "work": chain.work.get(step),
-                "group": chain.groups.get(step),
-                "repeated": vars(chain.repeated[step]) if step in chain.repeated else None,
-                "stacks": {stack: _step(chain, step, stack) for stack in chain.stacks},
-            }
-            for step in chain.steps
-        ],
-    }
-
-
-def _discarded(each: Discarded) -> dict[str, Any]:
-    """A round that counts for nothing, with its samples."""
-    return {
-        "place": each.place + 1,
-        "rule": each.rule,
-        "order": each.order,
-        "conditions": dict(each.conditions),
-        "samples": [
-            {
-                "step": step,
-                "stack": stack,
-                "metrics": {name: [sample.values[name], *_kind(sample.metrics[name])] for name in sample.values},
-                "kept": dict(sample.kept),
-                "incomplete": sample.incomplete,
-                "repetitions": sample.repetitions,
-            }
-            for (step, stack), sample in each.samples.items()
-        ],
-    }
-
-
-def _kind(metric: Metric) -> list[str | float]:
-    return [metric.unit, metric.better, metric.resolution]
-
-
-def _read_discarded(content: dict[str, Any]) -> Discarded:
-    samples = {}
-    for each in content["samples"]:
-        values = {name: _read_figure(name, found[0]) for name, found in each["metrics"].items()}
-        metrics = {**METRICS, **{name: Metric(name, *found[1:]) for name, found in each["metrics"].items()}}
-        sample = Sample(values, metrics, each["kept"], each["incomplete"], each["repetitions"])
-        samples[each["step"], each["stack"]] = sample
-    return Discarded(content["place"] - 1, content["rule"], content["order"], content["conditions"], samples)
-
-
-def _step(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
-    """A step on a stack: `rounds` says of which round each of the samples is, and each of what was kept."""
-    samples = dict(sorted(chain.of(step, stack).items()))
-    names = dict.fromkeys(name for sample in samples.values() for name in sample.values)
-    return {
-        "note": chain.notes.get((step, stack)),
-        "verdict": chain.worst(step, stack),
-        "doubt": chain.doubt(step, stack) or None,
-        "incomplete": chain.incomplete(step, stack) or None,
-        "incomplete_rounds": {str(at + 1): sample.incomplete for at, sample in samples.items() if sample.incomplete},
-        "budgets": [
-            {
-                **_budget(each.budget),
-                "verdict": each.outcome,
-                "decided_after": each.final.decided_after if each.final else None,
-                "text": each.text,
-            }
-            for each in chain.judgements.get((step, stack), [])
-        ],
-        "rounds": [at + 1 for at in samples],
-        "repetitions": [sample.repetitions for sample in samples.values()],
-        "metrics": {name: _metric(chain, step, stack, name, samples) for name in names},
-        "kept": [dict(sample.kept) for sample in samples.values()],
-    }
-
-
-def _metric(chain: ChainResults, step: str, stack: str, name: str, samples: Mapping[int, Sample]) -> dict[str, Any]:
-    metric = next(sample.metrics[name] for sample in samples.values() if name in sample.values)
-    estimate = chain.estimate(step, stack, name)
-    return {
-        "series": name_of(chain, step, stack, name),
-        "unit": metric.unit,
-        "better": metric.better,
-        "resolution": metric.resolution,
-        "median": statistics.median(chain.series(step, stack, name)),
-        "samples": [sample.values.get(name) for sample in samples.values()],
-        **(
-            {}
-            if estimate is None
-            else {
-                "overhead": {
-                    "series": name_of(chain, step, stack, name, kind_of(chain, stack)),
-                    "reference": chain.reference(stack),
-                    **_interval(estimate),
-                }
-            }
-        ),
-    }
-
-
-def _budget(budget: Budget) -> dict[str, Any]:
-    return {name: value for name, value in dataclasses.asdict(budget).items() if value is not None}
-
-
-def _interval(estimate: Estimate) -> dict[str, float | int | None]:
-    return {
-        "estimate": estimate.overhead,
-        "low": estimate.low,
-        "high": estimate.high if math.isfinite(estimate.high) else None,
-        "confidence": estimate.confidence,
-        "rounds": estimate.rounds,
-    }
-
-
-def _read_chain(content: dict[str, Any], kernels: Iterable[str]) -> ChainResults:
-    chain = ChainResults(
-        id=content["id"],
-        device=content["device"],
-        baseline=content["baseline"],
-        looks=_read(Looks, content["looks"]),
-        seed=content["seed"],
-        orders=content["orders"],
-        conditions=content["conditions"],
-        discarded=[_read_discarded(each) for each in content["discarded"]],
-        remarks=content["remarks"],
-        carry_over=[_read(CarryOver, carry) for carry in content.get("carry_over", [])],
-        kernel=content["kernel"] or "",
-        against=content["against"],
-        controls=content.get("controls", []),
-        boots=content["boots"],
-        paired=content["paired"],
-        budgets_sharing=content.get("budgets_sharing", 0),
-        confirmation=_read(Confirmation, content["confirmation"]) if content.get("confirmation") else None,
-        tables=[(table["name"], table["options"]) for table in content["tables"]],
-        stacks={name: _read_stack(name, stack, kernels) for name, stack in content["stacks"].items()},
-        steps=[step["name"] for step in content["steps"]],
-        groups={step["name"]: step["group"] for step in content["steps"] if step["group"] is not None},
-        work={step["name"]: step["work"] for step in content["steps"] if step.get("work")},
-        repeated={
-            step["name"]: _read(Repetition, step["repeated"]) for step in content["steps"] if step.get("repeated")
-        },
-    )
-    places = [(step["name"], stack, known) for step in content["steps"] for stack, known in step["stacks"].items()]
-    for step, stack, known in places:
-        if samples := _read_samples(known):
-            chain.samples[step, stack] = samples
-        if known["note"] is not None:
-            chain.notes[step, stack] = known["note"]
-    for step, stack, known in places:
-        if known["budgets"]:
-            # Only now, when there are the samples of the stack that it is compared with.
-            budgets = [_read_budget(budget) for budget in known["budgets"]]
-            chain.judgements[step, stack] = [chain.judge(step, stack, budget) for budget in budgets]
-    return chain
-
-
-def _read_budget(content: Mapping[str, Any]) -> Budget:
-    budget: Budget = _read(Budget, content)
-    if (budget.overhead is None) == (budget.limit is None):
-        raise ValueError(f"a budget for {budget.metric} needs an overhead or a limit, and one only")
-    return budget
-
-
-def _read_stack(name: str, content: Mapping[str, Any], kernels: Iterable[str]) -> StackInfo:
-    """A stack; of format 2, which said it in the id only, the kernel is found there."""
-    kernel = content["kernel"] if "kernel" in content else next((k for k in kernels if name.endswith(f":{k}")), None)
-    tools = {path: version or "" for path, version in content.get("tools", {}).items()}
-    return StackInfo(name, content["spec"], content["mounts"], kernel or "", tools, content.get("commands", []))
-
-
-def _read_samples(known: dict[str, Any]) -> dict[int, Sample]:
-    metrics = {
-        name: Metric(name, metric["unit"], metric["better"], metric["resolution"])
-        for name, metric in known["metrics"].items()
-    }
-    found = {}
-    repetitions = known.get("repetitions") or [1] * len(known["rounds"])
-    for index, (number, kept) in enumerate(zip(known["rounds"], known["kept"], strict=True)):
-        figures = ((name, metric["samples"][index]) for name, metric in known["metrics"].items())
-        values = {name: _read_figure(name, figure) for name, figure in figures if figure is not None}
-        defined = {**METRICS, **{name: metrics[name] for name in values}}
-        incomplete = known["incomplete_rounds"].get(str(number), "")
-        found[number - 1] = Sample(values, defined, kept, incomplete, repetitions[index])
-    return found
-
-
-def _read_figure(name: str, figure: float) -> float:
-    if figure < 0:
-        raise ValueError(f"a figure must be 0 or more (got {figure} as {name})")
-    return figure
-
-
-def _read(kind: type[Any], content: Mapping[str, Any]) -> Any:
-    """A dataclass from its fields; what else is there was written for other programs."""
-    names = [each.name for each in dataclasses.fields(kind) if each.name in content]
-    return kind(**{name: tuple(each) if isinstance(each := content[name], list) else each for name in names})
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _of_budget(budget: Budget) -> Iterator[tuple[str, object]]:
+    yield f"{budget.metric}_budget", budget.overhead
+    yield f"{budget.metric}_limit", budget.limit

@@ -1,16 +1,18 @@
-"""Where each stack of a chain stands while its rounds run: what is decided of it, and the overhead that matters."""
+"""The status of a chain while its rounds run: what is decided of each stack, and the overhead that matters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from pytest_fsstack.judging.plan import State
 from pytest_fsstack.judging.results import ChainResults, Judgement
 from pytest_fsstack.judging.verdict import Estimate, Verdict, expected_rounds
 
+Phase = Literal["planned", "confirming"]
 
-class Standing(NamedTuple):
+
+class StackStatus(NamedTuple):
     """A stack with one of its overheads: that of a step over the reference, by a metric.
 
     `estimate` is None as long as nothing compares; `budget` (0.3 is 30 %) if it has none, or one that is no overhead.
@@ -24,7 +26,35 @@ class Standing(NamedTuple):
     budget: float | None = None
 
 
-def standings(chain: ChainResults, states: Mapping[str, State]) -> list[Standing]:
+class TimeLeft(NamedTuple):
+    """Seconds that a chain has yet to run: at most, and if all trends hold (None while some show none)."""
+
+    expected: float | None
+    most: float
+
+
+class ProgressState(NamedTuple):
+    """The progress of a chain.
+
+    `round` counts from 1 those of its phase, of which there are at most `most`. `running` is the stack that runs now;
+    it is empty once the round is over. `decided` is as of `plan.in_words`. `elapsed` is in seconds.
+    """
+
+    chain: str
+    device: str
+    round: int
+    most: int
+    phase: Phase = "planned"
+    running: str = ""
+    step: str = ""
+    stacks: tuple[StackStatus, ...] = ()
+    decided: str = ""
+    costliest: StackStatus | None = None
+    elapsed: float = 0.0
+    left: TimeLeft | None = None
+
+
+def standings(chain: ChainResults, states: Mapping[str, State]) -> list[StackStatus]:
     """Each of the stacks, in the order of the chain. A stack is what `_shown` says of it.
 
     Of a stack that runs on it is the budget that will take longest, because that is what everybody waits for. Once all
@@ -33,40 +63,33 @@ def standings(chain: ChainResults, states: Mapping[str, State]) -> list[Standing
     return [_standing(chain, stack, states[stack]) for stack in chain.stacks if stack in states]
 
 
-def costliest(chain: ChainResults) -> Standing | None:
+def costliest(chain: ChainResults) -> StackStatus | None:
     """The step on a stack that costs the most time over its reference, once there are two rounds of it."""
-    found = [
-        Standing(stack, "running", step, "seconds", estimate)
+    costs = [
+        StackStatus(stack, "running", step, "seconds", estimate)
         for step in chain.steps
         for stack in chain.stacks
         if stack not in chain.controls and (estimate := _of_rounds(chain, step, stack))
     ]
-    return max(found, key=_cost, default=None)
+    return max(costs, key=_cost, default=None)
 
 
-def together(states: Iterable[State]) -> State:
-    """The state of a stack that runs for several reasons."""
-    order: tuple[State, ...] = ("ended", "running", "fail", "given up", "pass", "measured")
-    found = set(states)
-    return next(state for state in order if state in found)
-
-
-def _standing(chain: ChainResults, stack: str, state: State) -> Standing:
+def _standing(chain: ChainResults, stack: str, state: State) -> StackStatus:
     judged = [
         (step, each, verdict)
         for step in chain.steps
-        for each in chain.judgements.get((step, stack), [])
+        for each in chain.judgements_of(step, stack)
         if each.budget.overhead is not None and (verdict := each.confirmed or each.verdict)
     ]
     if judged:
         step, judgement, verdict = max(judged, key=lambda each: _urgency(each[1], each[2]))
-        return Standing(stack, state, step, judgement.budget.metric, verdict.estimate, verdict.budget)
+        return StackStatus(stack, state, step, judgement.budget.metric, verdict.estimate, verdict.budget)
     steps = [
-        Standing(stack, state, step, "seconds", estimate)
+        StackStatus(stack, state, step, "seconds", estimate)
         for step in chain.steps
         if (estimate := _of_rounds(chain, step, stack))
     ]
-    return max(steps, key=_cost, default=Standing(stack, state))
+    return max(steps, key=_cost, default=StackStatus(stack, state))
 
 
 def _urgency(judgement: Judgement, verdict: Verdict) -> tuple[int, float]:
@@ -77,10 +100,10 @@ def _urgency(judgement: Judgement, verdict: Verdict) -> tuple[int, float]:
 
 def _of_rounds(chain: ChainResults, step: str, stack: str) -> Estimate | None:
     """A single round says nothing."""
-    found = chain.estimate(step, stack)
-    return found if found and found.rounds > 1 else None
+    estimate = chain.estimate(step, stack)
+    return estimate if estimate and estimate.rounds > 1 else None
 
 
-def _cost(standing: Standing) -> float:
+def _cost(standing: StackStatus) -> float:
     assert standing.estimate is not None
     return standing.estimate.overhead

@@ -1,4 +1,4 @@
-"""From paired samples to a verdict: how large is the overhead, and does it keep its budget?
+"""The verdict of paired samples: the size of the overhead, and whether it keeps its budget.
 
 Numbers in, verdict out. The unit of evidence is the round: in each one every stack ran once, in random order, so
 the log-ratio of a sample to the baseline of the same round is free of whatever drifted between rounds. Exchanging the
@@ -17,9 +17,9 @@ The formulas for one block are those of Hollander, Wolfe & Chicken, *Nonparametr
 is computed exactly (`boundaries`): all looks together are wrong in at most alpha of sessions, on either side.
 
 The first decision stands. Other budgets may need rounds after it, and the estimate is that of all rounds. The interval
-is what the intervals of all looks have in common, so it says what the verdict says. A look is left out if its interval
-has nothing in common with those before. An estimate beyond an end of the interval is moved to that end. All counting is
-on integers, and one count is behind the estimate, the interval and the verdict.
+is what the intervals of all looks have in common, so it says what the verdict says. A look decides nothing if its
+interval has nothing in common with those before. An estimate beyond an end of the interval is moved to that end. All
+counting is on integers, and one count is behind the estimate, the interval and the verdict.
 
 Figures may be known only to a resolution, such as the tick of a clock. *fail* then takes the least ratios that the true
 figures can have, *pass* the largest ones, and the interval reaches from the one to the other.
@@ -29,21 +29,26 @@ An *overhead* is a ratio minus 1, as a plain number (0.3 is 30 %), oriented so t
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, pairwise
-from math import ceil, e, expm1, inf, isfinite, log, log1p, nan, nextafter, sqrt
+from math import ceil, e, expm1, inf, isfinite, log, log1p, nextafter, sqrt
 from operator import add
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_fsstack.units import rounded
+import msgspec
 
-Better = Literal["lower", "higher"]
+from pytest_fsstack.judging.sample import Better
+from pytest_fsstack.units import RATIOS_FROM, percent
+
 Outcome = Literal["pass", "fail", "inconclusive"]
+if TYPE_CHECKING:
+    End = float
+else:
+    End = float | None  # JSON has no infinity, so an open end is null there
 
 # log(105) - log(100) and log1p(0.05) differ in their last bits. Without a tolerance, an integer-valued metric that is
 # exactly at its budget in every round would fall on one side of it in every round, and be judged by a rounding error.
@@ -62,15 +67,11 @@ _LARGEST = 1e15
 # Ten times the default plan. Who would need more rounds than this is better served by another budget.
 _REASONABLE_ROUNDS = 800
 
-#: How often advice should settle a verdict that is followed, and by how much z² is larger than it seems.
-_SETTLED = 0.8
-_BAD_LUCK = 0.5
-#: Below this |z|, the rounds hardly say on which side of the budget the overhead is, so no number is advised.
-_ON_THE_BUDGET = 0.25
+#: How often advice settles a verdict if it is followed, and how often the smaller number beside it does.
+_PROBABLY = 0.8
+_CHANCES = ((_PROBABLY, "four of five"), (0.5, "one of two"))
 # Followed, the number of boots at which the interval would just reach the budget settles half of the cases.
 _MARGIN = 1.5
-
-_RATIO_FROM = 3.0
 
 
 def log_ratios(
@@ -117,8 +118,8 @@ def bounds(
 
     The list is empty if the resolution makes no difference (`_EXACT`). The arguments are those of `log_ratios`.
     """
-    least = min((max(value, resolution) for value in (*samples, *baseline)), default=0.0)
-    if not resolution or resolution <= least * _EXACT:
+    smallest = min((max(value, resolution) for value in (*samples, *baseline)), default=0.0)
+    if not resolution or resolution <= smallest * _EXACT:
         return []
     widened = [[max(value, resolution) + resolution for value in values] for values in (samples, baseline)]
     one = log_ratios(samples, widened[1], better=better, resolution=resolution)
@@ -126,9 +127,8 @@ def bounds(
     return [(min(pair), max(pair)) for pair in zip(one, other, strict=True)]
 
 
-@dataclass(frozen=True)
-class Looks:
-    """When the samples are judged, and how often all looks together may be wrong.
+class Looks(msgspec.Struct, frozen=True):
+    """The plan of looks at the samples, and the error rate of all looks together.
 
     ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block.
     ``alpha`` bounds the probability, over all looks, of a *fail* if the overhead is not above its budget, and that of a
@@ -204,8 +204,7 @@ class Looks:
         return min(bisect_right(self.rounds, number), len(self.rounds) - 1)
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """An overhead and its interval, all as ratio - 1.
 
     ``low`` and ``high`` are -1 and infinity if ``rounds`` are too few for an interval of this ``confidence``. The
@@ -214,14 +213,17 @@ class Estimate:
 
     overhead: float
     low: float
-    high: float
+    high: End
     confidence: float
     rounds: int
 
+    def __post_init__(self) -> None:
+        if self.high is None:
+            msgspec.structs.force_setattr(self, "high", inf)
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the samples of one step and metric say about its budget.
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The verdict of the samples of one step and metric on its budget.
 
     ``look`` is the number of the look that decided or gave up, from 1, or that of the last one so far.
     ``decided_after`` is the number of rounds that decided; the estimate has later rounds too. ``given_up`` says of an
@@ -255,7 +257,7 @@ class Verdict:
 
 @cache
 def boundaries(blocks: tuple[tuple[int, ...], ...], spent: tuple[float, ...]) -> tuple[int, ...]:
-    """The exact boundary c at each look: the most Walsh averages that may lie on the wrong side; -1 if none suffices.
+    """Return the exact boundary c at each look: the most Walsh averages that may lie on the wrong side; -1 for none.
 
     ``blocks`` are the numbers of pairs in the blocks that each look adds, ``spent`` is how much of alpha may be spent
     by then. With n fair signs so far, the number of Walsh averages of a block of m pairs above the centre is the sum of
@@ -263,7 +265,7 @@ def boundaries(blocks: tuple[tuple[int, ...], ...], spent: tuple[float, ...]) ->
     before the next block is added: the exact recursion for discrete statistics of Stallard & Todd, Statistics in
     Medicine 19 (2000) 3051. It counts sign patterns, so it is exact for any alpha and any sizes.
     """
-    patterns, crossed, pairs, found = [1], 0, 0, []
+    patterns, crossed, pairs, boundaries_so_far = [1], 0, 0, []
     for sizes, allowed in zip(blocks, spent, strict=True):
         for size in sizes:
             for rank in range(1, size + 1):
@@ -277,8 +279,8 @@ def boundaries(blocks: tuple[tuple[int, ...], ...], spent: tuple[float, ...]) ->
         if boundary >= 0:
             crossed += tail[boundary]
             patterns = [0] * (boundary + 1) + patterns[boundary + 1 :]
-        found.append(boundary)
-    return tuple(found)
+        boundaries_so_far.append(boundary)
+    return tuple(boundaries_so_far)
 
 
 def estimate(
@@ -343,7 +345,7 @@ def judge(
 
 
 class _View(NamedTuple):
-    """What the rounds up to one look say; `number` is that of the look, from 1."""
+    """The rounds up to one look. `number` is that of the look, from 1."""
 
     number: int
     outcome: Outcome
@@ -392,13 +394,13 @@ def expected_rounds(verdict: Verdict) -> int:
 
 @cache
 def _whole(looks: Looks) -> tuple[float, ...]:
-    """The boundary at each look, in standard deviations, if no pair is lost; infinity if none suffices."""
+    """Return the boundary at each look, in standard deviations, if no pair is lost; infinity if none suffices."""
     sizes = tuple((end - start,) for start, end in pairwise((0, *looks.rounds)))
-    found = []
-    for done, bound in enumerate(boundaries(sizes, tuple(map(looks.spent, looks.rounds))), 1):
-        total, variance = _moments(sizes[:done])
-        found.append((total / 2 - bound) / sqrt(variance) if bound >= 0 else inf)
-    return tuple(found)
+    deviations = []
+    for count, bound in enumerate(boundaries(sizes, tuple(map(looks.spent, looks.rounds))), 1):
+        total, variance = _moments(sizes[:count])
+        deviations.append((total / 2 - bound) / sqrt(variance) if bound >= 0 else inf)
+    return tuple(deviations)
 
 
 def _blocks(ratios: Mapping[int, float], looks: Looks, last: int) -> list[list[int]]:
@@ -427,17 +429,17 @@ class _Averages:
 
     @property
     def above(self) -> int:
-        """How many are above the limit."""
+        """The number of averages above the limit."""
         return len(self.ordered) - self.below
 
     @property
     def below(self) -> int:
-        """How many are at the limit or below it."""
+        """The number of averages at the limit or below it."""
         return bisect_right(self.ordered, 0)
 
     @property
     def z(self) -> float:
-        """How far those above the limit are from half of all, in standard deviations; 0 if there are none."""
+        """The distance of those above the limit from half of all, in standard deviations. 0 if there are none."""
         total, variance = _moments(self.sizes)
         return (self.above - total / 2) / sqrt(variance) if total else 0.0
 
@@ -463,6 +465,7 @@ class _Evidence:
         self.rounds = 0
         self._shares: tuple[float, ...] = ()
         self._low, self._high = -inf, inf
+        self._agrees = True
 
     def add(self, numbers: Sequence[int], end: int) -> None:
         """Add the rounds up to the next look, which is after `end` rounds."""
@@ -471,26 +474,29 @@ class _Evidence:
         self.rounds += len(numbers)
         self._shares += (self.looks.share_spent(end),)
         low, high = self._ends()
-        if max(low, self._low) <= min(high, self._high):
+        self._agrees = max(low, self._low) <= min(high, self._high)
+        if self._agrees:
             self._low, self._high = max(low, self._low), min(high, self._high)
 
     def _ends(self) -> tuple[float, float]:
         """Return the interval of this look alone."""
         low, high = self._boundary(self.looks.failing), self._boundary(self.looks.alpha)
-        least, largest = self.least.ordered, self.largest.ordered
-        return least[low] if low >= 0 else -inf, largest[-high - 1] if high >= 0 else inf
+        smallest, largest = self.least.ordered, self.largest.ordered
+        return smallest[low] if low >= 0 else -inf, largest[-high - 1] if high >= 0 else inf
 
     def _boundary(self, alpha: float) -> int:
         return boundaries(self.middle.sizes, tuple(alpha * share for share in self._shares))[-1]
 
     def outcome(self) -> Outcome:
-        """Return what this look says."""
+        """Return what this look says: nothing if its interval has nothing in common with those before."""
+        if not self._agrees:
+            return "inconclusive"
         if self.least.below <= self._boundary(self.looks.failing):
             return "fail"
         return "pass" if self.largest.above <= self._boundary(self.looks.alpha) else "inconclusive"
 
     def coarse(self) -> bool:
-        """Whether the figures decide, but would not if they were known exactly."""
+        """Return whether the figures decide, but would not if they were known exactly."""
         half = len(self.middle.ordered) / 2
         fails = self.middle.below <= self._boundary(self.looks.failing) and self.least.below >= half
         return fails or (self.middle.above <= self._boundary(self.looks.alpha) and self.largest.above >= half)
@@ -502,8 +508,8 @@ class _Evidence:
         if share < 0.5 or share == 1 or not self.rounds:
             return False
         # As the plan has it: the remaining blocks are whole.
-        rest = tuple((after - before,) for before, after in zip(looks.rounds[number - 1 :], looks.rounds[number:]))
-        sizes = (*self.middle.sizes, *rest)
+        later = tuple((after - before,) for before, after in zip(looks.rounds[number - 1 :], looks.rounds[number:]))
+        sizes = (*self.middle.sizes, *later)
         shares = (*self._shares, *map(looks.share_spent, looks.rounds[number:]))
         total, variance = _moments(sizes)
         boundary = boundaries(sizes, tuple(looks.alpha * share for share in shares))[-1]
@@ -555,8 +561,8 @@ def _check(ratios: Mapping[int, float]) -> None:
 def advice(verdict: Verdict) -> str:
     """Return what would settle an inconclusive verdict, as a sentence for people; "" for one that is settled.
 
-    It is the number of rounds in one look (`_factor`), or a workload that is as many times as long: both shrink the
-    noise by the same.
+    It is a number of rounds in one look, or a workload that is as many times as long: both shrink the noise by the
+    same.
     """
     if verdict.outcome != "inconclusive":
         return ""
@@ -568,46 +574,56 @@ def advice(verdict: Verdict) -> str:
             f"{_rounds(numbers.rounds)} cannot decide at alpha {looks.alpha:g}: "
             f"at least {_rounds(max(looks.minimum_rounds, numbers.rounds + 1))} are needed"
         )
-    what, needed = "boots" if verdict.runs else "rounds", rounds_advised(verdict)
-    if needed is None:
+    what, number = "boots" if verdict.runs else "rounds", rounds_advised(verdict, _CHANCES[-1][0])
+    if number is None:
         low, high = percent(numbers.low), percent(numbers.high)
         return (
             f"the estimate is so close to the budget that no reasonable number of {what} is known to settle it: move "
             f"the budget (above {high} these {what} would pass, below {low} they would fail)"
         )
     if verdict.runs:
-        return f"if the estimate holds, about {needed} boots (--fsstack-boots={needed}) would settle it"
+        return f"if the estimate holds, about {number} boots (--fsstack-boots={number}) would settle it"
+    return _advice_on_rounds(verdict)
+
+
+def _advice_on_rounds(verdict: Verdict) -> str:
+    """Return the numbers of rounds that would settle a verdict, each with the share of cases."""
+    advised = [(rounds, share) for chance, share in _CHANCES if (rounds := rounds_advised(verdict, chance))]
+    (needed, share), *fewer = advised
+    times = max(needed / verdict.estimate.rounds, 1.1)
     return (
-        f"about {_rounds(needed)} (--fsstack-rounds={needed}) would probably settle it, "
-        f"or a workload about {max(needed / numbers.rounds, 1.1):.1f} times as long"
+        f"about {_rounds(needed)} (--fsstack-rounds={needed}), or a workload {times:.1f} times as long, would settle "
+        f"{share} such cases{''.join(f', {_rounds(rounds)} {part}' for rounds, part in fewer)}"
     )
 
 
-def rounds_advised(verdict: Verdict) -> int | None:
-    """Return how many rounds, or boots, would probably settle an inconclusive verdict; None if no reasonable number."""
-    if not verdict.runs and abs(verdict.z) < _ON_THE_BUDGET:
-        return None
-    rounds = verdict.estimate.rounds
-    needed = rounds * _factor(verdict)
-    return None if needed >= _REASONABLE_ROUNDS else max(ceil(needed), rounds + 1)
+def rounds_advised(verdict: Verdict, chance: float = _PROBABLY) -> int | None:
+    """Return how many rounds, or boots, would settle an inconclusive verdict with a chance; None if too many would."""
+    if verdict.runs:
+        return _boots_advised(verdict)
+    numbers = range(verdict.estimate.rounds + 1, _REASONABLE_ROUNDS)
+    index = bisect_left(numbers, chance, key=lambda rounds: _chance_of_settling(verdict, rounds))
+    return numbers[index] if index < len(numbers) else None
 
 
-def _factor(verdict: Verdict) -> float:
-    """Return how many times as many rounds, or boots, would probably settle an inconclusive verdict in one look.
+def _chance_of_settling(verdict: Verdict, rounds: int) -> float:
+    """Return how likely one look after so many fresh rounds decides.
 
-    The statistic z grows with the square root of the number of rounds. One look decides at the quantile of alpha, and
-    four times of five if z is expected to be 0.84 beyond it. What is inconclusive is often so by bad luck, so z² is
-    taken as larger by `_BAD_LUCK` (docs/statistics.md has the table).
-
-    Boots have no z. The width of their interval shrinks with the square root of their number.
+    The true z of the rounds that were run is as likely as the observed one is far from it: normally distributed around
+    that. The z of the fresh rounds is larger by the root of their number, and has noise of its own.
     """
-    if not verdict.runs:
-        needed = NormalDist().inv_cdf(1 - verdict.looks.alpha) + NormalDist().inv_cdf(_SETTLED)
-        return needed**2 / (verdict.z**2 + _BAD_LUCK)
+    normal, growth = NormalDist(), rounds / verdict.estimate.rounds
+    threshold, expected = normal.inv_cdf(1 - verdict.looks.alpha), abs(verdict.z) * sqrt(growth)
+    return sum(normal.cdf((side * expected - threshold) / sqrt(1 + growth)) for side in (1, -1))
+
+
+def _boots_advised(verdict: Verdict) -> int | None:
+    """Return how many boots would probably settle a verdict: the interval shrinks with the root of their number."""
     numbers, limit = verdict.estimate, log1p(verdict.budget)
     low, centre, high = (_log_ratio(overhead) for overhead in (numbers.low, numbers.overhead, numbers.high))
     half_width = max(GRID, centre - low if centre > limit else high - centre)
-    return half_width**2 * _MARGIN / max(abs(centre - limit), GRID) ** 2
+    boots = numbers.rounds * half_width**2 * _MARGIN / max(abs(centre - limit), GRID) ** 2
+    return None if boots >= _REASONABLE_ROUNDS else max(ceil(boots), numbers.rounds + 1)
 
 
 def describe(verdict: Verdict) -> str:
@@ -626,7 +642,7 @@ def describe(verdict: Verdict) -> str:
     else:
         interval = f"too few rounds for a {percent(numbers.confidence)} interval"
     budget = f"{verdict.budget * 100:g} %"
-    if verdict.budget >= _RATIO_FROM:
+    if verdict.budget >= RATIOS_FROM:
         budget += f" = {percent(verdict.budget)}"
     number = "{} against {} boots".format(*verdict.runs) if verdict.runs else _rounds(numbers.rounds)
     overhead = percent(numbers.overhead, verdict.budget)
@@ -639,24 +655,6 @@ def _ending(verdict: Verdict) -> str:
     if verdict.coarse:
         return ", known only to the resolution of the figures"
     return ", given up: not decidable here" if verdict.given_up else ""
-
-
-def percent(overhead: float, budget: float = nan) -> str:
-    """Return an overhead for people: in percent below 300 %, from there on as ratio to the baseline.
-
-    >>> percent(0.412), percent(-0.03), percent(12.4)
-    ('41.2 %', '-3.0 %', 'x13.4')
-
-    ``x13.4`` reads "13.4 times the baseline": nobody pictures 1240 % more. What is beside the `budget` is not rounded
-    to it:
-
-    >>> percent(0.30004, 0.3), percent(0.3, 0.3)
-    ('30.1 %', '30.0 %')
-    """
-    if overhead >= _RATIO_FROM:
-        return f"x{rounded(1 + overhead, 1, 1 + budget):.1f}"
-    # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
-    return f"{rounded(overhead * 100, 1, budget * 100) + 0.0:.1f} %"
 
 
 def _log_ratio(overhead: float) -> float:

@@ -1,4 +1,4 @@
-"""How to get the stacks that the running kernel cannot build."""
+"""Advice for stacks that the running kernel cannot build."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def another_kernel(stacks: Sequence[str]) -> list[str]:
     kernel, how = _newest(), ""
     if kernel is None:
         how = f"{needs.install_command([_PACKAGES[needs.package_manager()]])}, then "
-    again = f"run the same command with --fsstack-kernel={kernel or _BOOT / 'vmlinuz-VERSION'}"
-    return [f"{shortened(first_names(stacks), 40)}: not with this kernel, but in a VM ({_kvm()})", f"  {how}{again}"]
+    advice = f"run the same command with --fsstack-kernel={kernel or _BOOT / 'vmlinuz-VERSION'}"
+    return [f"{shortened(first_names(stacks), 40)}: not with this kernel, but in a VM ({_kvm()})", f"  {how}{advice}"]
 
 
 def _newest() -> Path | None:
     """The newest kernel in /boot that is not the running one."""
-    found = [path for path in _BOOT.glob("vmlinuz-*") if path.name != f"vmlinuz-{platform.release()}"]
-    return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)], default=None)
+    images = [path for path in _BOOT.glob("vmlinuz-*") if path.name != f"vmlinuz-{platform.release()}"]
+    return max(images, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)], default=None)
 
 
 def _kvm() -> str:
-    known = vm.known_to_accelerate()
-    if known is None:
+    works = vm.known_to_accelerate()
+    if works is None:
         return "KVM not tried yet"
-    return "KVM works here" if known else "no KVM: its figures mean nothing"
+    return "KVM works here" if works else "no KVM: its figures mean nothing"

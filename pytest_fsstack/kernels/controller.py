@@ -10,23 +10,23 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.data.corpus import cache_directory
-from pytest_fsstack.judging.results import ChainResults
+from pytest_fsstack.judging.course import Cell, ChainPlan, Course, Place, Policy
 from pytest_fsstack.kernels import vm
-from pytest_fsstack.kernels.comparison import Boot, Course
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import Description
-from pytest_fsstack.kernels.turns import Part, TurnScheduling, drawn
+from pytest_fsstack.kernels.messages import Collected, FromWorker, Measured, Report, Turn
+from pytest_fsstack.kernels.turns import Part, TurnScheduling
 from pytest_fsstack.machine import load, signals
-from pytest_fsstack.rounds.moment import Moment
 from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.protocol import report_verdict
 
@@ -39,7 +39,7 @@ WORKER = "fsstack"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to boot, in which order, and what a slower kernel may cost (0.05 is 5 %; None: nothing is judged)."""
+    """The kernels to boot, in order, and the limit for slower ones (0.05 is 5 %, None judges nothing)."""
 
     kernels: tuple[Kernel, ...]
     boots: int
@@ -65,15 +65,17 @@ class Controller:
             directories.temporary(Path(tempfile.gettempdir()), session.builder.journal, "fsstack-kernels-")
         )
         self.settings, self._counts = session.settings, session.budgets
+        self._own_policy = session.policy
+        #: The plans of the chains, by their names, from all workers.
+        self._plans: dict[str, dict[Place, ChainPlan]] = {}
         self._courses: dict[str, Course] = {}
         self._paces: dict[str, Pace] = {}
-        #: The machine's counters before the round that is running, at both ends of a pause.
-        self._seen = (load.read(), load.read())
-        #: What the progress says of the chain that runs.
-        self._moment = Moment("", "", 0, 0)
-        #: How many budgets the error rate holds for all together, as the workers counted; 0 if it is each one's own.
-        self._budgets = 0
+        #: The machine's counters before the round that is running, at both ends of a pause; None between rounds.
+        self._seen: tuple[load.Reading, load.Reading] | None = None
         self._lines: dict[Any, _Line] = {}
+        #: The workers that measure, and the places of those that went down.
+        self._nodes: dict[Place, Any] = {}
+        self._lost: set[Place] = set()
         #: The names of all tests on all kernels, and of the verdicts between them.
         self._tests: set[str] = set()
         self._session: pytest.Session | None = None
@@ -103,7 +105,7 @@ class Controller:
         return f"popen//{python}fsstack={index}"
 
     def _launch(self, index: int) -> str:
-        """What is started in place of a Python: a guest, or a stand-in for a worker that went down."""
+        """Return the command in place of a Python: a guest, or a stand-in for a worker that went down."""
         kernel, _ = self._kernel_of(index)
         plan, description = self.plan, self.directory / f"{index}.json"
         Description(
@@ -125,7 +127,7 @@ class Controller:
         return self.directory / f"{index}.log"
 
     def header(self) -> list[str]:
-        """What the session says about the kernels before it starts."""
+        """Return the lines about kernels in the header."""
         names = [kernel.name for kernel in self.plan.kernels]
         boots = "" if self.plan.boots == 1 else f", {self.plan.boots} boots each"
         lines = [f"fsstack: kernels {names[0]} (baseline){''.join(f', {name}' for name in names[1:])}{boots}"]
@@ -141,7 +143,7 @@ class Controller:
         return TurnScheduling(len(self.plan.kernels) * self.plan.boots, self)
 
     def pytest_configure_node(self, node: Any) -> None:
-        kernel, boot = self._boot_of(node)
+        kernel, boot = self._place_of(node)
         line = self._lines[node] = _Line(node.gateway.newchannel())
         node.workerinput[WORKER] = {
             "kernel": kernel,
@@ -190,81 +192,98 @@ class Controller:
     # -- taking turns --------------------------------------------------------------------------------------------------
 
     def parts(self, node: Any, names: Sequence[str]) -> list[Part] | None:
-        """The chains of a worker, as it says itself; one that says nothing stands in for another."""
-        told = self._lines[node].heard()
-        if not told:
-            return None
-        self._budgets = max(self._budgets, told[0]["confirmed"])
-        self._counts.add(told[0]["budgets"], judged=0)
-        measured = {index: chain for chain, tests in told[0]["chains"].items() for index in tests}
-        tests: dict[str, list[int]] = {}
-        for index, name in enumerate(names):
-            tests.setdefault(measured.get(index) or _chain_of(name), []).append(index)
-        return [Part(chain, tuple(found), chain in told[0]["chains"]) for chain, found in tests.items()]
-
-    def next_round(self, chain: str, nodes: Sequence[Any]) -> list[Any]:
-        """The workers on which somebody wants to know more of a chain; none where a failure ends the session (-x)."""
-        limit = self.config.getoption("maxfail", 0)
-        if limit and sum(course.failed for course in self._courses.values()) >= limit:
-            return []
-        course, rules = self._course(chain), self.settings.discard_rounds
-        if course.found:
-            course.end_round(load.conditions(*self._seen, load.read()))
-            self._moment = self._moment._replace(
-                stacks=tuple(course.standings()),
-                decided=course.decided(),
-                left=self._paces[chain].left(course.left()),
-            )
-            self._show(chain)
-        if course.gave_up:
-            return []
-        course.confirm()
-        taking_part = [node for node in nodes if course.wanted(self._boot_of(node)) != []]
-        if taking_part:
-            self._seen = load.watch(any(rule.name.startswith("psi") for rule in rules))
-            before, now = self._seen
-            course.begin_round(load.conditions(before, now, now), rules)
-        return taking_part
-
-    def line_up(self, chain: str, number: int, nodes: Sequence[Any]) -> list[Any]:
-        """Drawn for a round; the reports are in the order of the kernels."""
-        ordered = sorted(nodes, key=_index)
-        return drawn(self.seed, chain, number, ordered) if number else ordered
-
-    def begin(self, node: Any, chain: str, number: int, tests: int) -> None:
-        """Tell a worker what its turn is for; and the others that the session lives, so that they wait on."""
-        if number:
-            self._show(chain, self._boot_of(node)[0])
-        else:
-            self._moment = Moment("", "", 0, 0)
-            self._progress.end()
-        for other, line in self._lines.items():
-            if other is node:
-                line.tell((tests, *(self._course(chain).order(self._boot_of(node)) if number else (0, None, None))))
-            else:
-                line.tell(None)
-
-    def end(self, node: Any, chain: str, number: int) -> None:
+        """Return the chains of a worker, as it says itself; None if it says nothing and stands in for another."""
         for message in self._lines[node].heard():
-            boot, course = self._boot_of(node), self._course(chain)
-            before = course.runs
-            environment = course.hear(boot, message)
-            if over := message["over"]:
-                self._counts.add(-over["waived"], judged=over["judged"])
-            self._paces[chain].add(course.runs - before)
-            self.results.environment.setdefault("kernels", {})[boot[0]] = environment
+            if isinstance(message, Collected):
+                place = self._place_of(node)
+                self._nodes[place] = node
+                for chain, plan in message.chains.items():
+                    self._plans.setdefault(chain, {})[place] = plan
+                return _parts(message, names)
+        return None
+
+    def next_round(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
+        """Return the turns of a chain's next round; none if it is over, or if a failure ends the session (-x)."""
+        course, limit = self._course(chain), self.config.getoption("maxfail", 0)
+        if self._seen:
+            course.end_round(load.conditions(*self._seen, load.read()))
+            self._seen = None
+            self._show(chain)
+        if limit and sum(each.failures for each in self._courses.values()) >= limit:
+            return []
+        if not nodes or (this := course.next_round()) is None:
+            return []
+        self._seen = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))
+        turns = [
+            (self._nodes[cell.place], Turn(1, cell.stack, this.number, dict(this.repetitions))) for cell in this.order
+        ]
+        return turns if any(node in nodes for node, _ in turns) else []
+
+    def reports(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
+        """Return the turns in which workers report the tests of a chain, in the order of the kernels."""
+        reports: dict[Place, list[Report]] = {}
+        if chain in self._plans:
+            course = self._course(chain)
+            course.conclude(self._comparisons)
+            full = options.value(self.config, "junit") == "full"
+            for place, plan in self._plans[chain].items():
+                cells = [(test.step, Cell(test.stack, *place)) for test in plan.tests]
+                reports[place] = [
+                    Report(step, cell.stack, course.outcome(step, cell), course.figures(step, cell, full=full))
+                    for step, cell in cells
+                ]
+        self._progress.end()
+        ordered = sorted(nodes, key=_index)
+        return [(node, Turn(0, reports=reports.get(self._place_of(node), []))) for node in ordered]
+
+    @property
+    def _comparisons(self) -> int:
+        """Count the timed steps that are compared with a baseline in this session."""
+        plans = [plan for places in self._plans.values() for plan in places.values()]
+        return sum(test.stack != plan.baseline for plan in plans for test in plan.tests)
+
+    def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
+        """Tell a worker what its turn is for; and the others that the session lives, so that they wait on."""
+        if what.stack:
+            self._show(chain, self._course(chain).name(Cell(what.stack, *self._place_of(node))))
+        what.tests = tests
+        for other, line in self._lines.items():
+            line.tell(msgspec.json.encode(what) if other is node else None)
+
+    def end(self, node: Any) -> None:
+        for message in self._lines[node].heard():
+            if isinstance(message, Measured):
+                place = self._place_of(node)
+                self._course(message.chain).add(Cell(message.stack, *place), message.run)
+                self._paces[message.chain].add(1)
+                self.results.environment.setdefault("kernels", {})[place.kernel] = message.environment
 
     def lost(self, node: Any) -> None:
         del self._lines[node]
+        place = self._place_of(node)
+        self._lost.add(place)
         for course in self._courses.values():
-            course.lose(self._boot_of(node))
+            course.lose(place)
 
     def _course(self, chain: str) -> Course:
         if chain not in self._courses:
             kernels = [kernel.name for kernel in self.plan.kernels]
             self._paces[chain] = Pace()
-            self._courses[chain] = Course(kernels, self.plan.boots, self.plan.max_regression, self._budgets)
+            course = Course(self._plans[chain], self._policy, chain, kernels, self.plan.boots)
+            for place in self._lost:
+                course.lose(place)
+            self._courses[chain] = course
         return self._courses[chain]
+
+    @cached_property
+    def _policy(self) -> Policy:
+        """The policy of all courses; how many budgets share the error rate is known once all workers have collected."""
+        limit, first = self.plan.max_regression, self.plan.kernels[0].name
+        plans = [(place, plan) for places in self._plans.values() for place, plan in places.items()]
+        own = sum(budget.overhead is not None for _, plan in plans for test in plan.tests for budget in test.budgets)
+        between = sum(len(plan.tests) for place, plan in plans if place.boot == 0 and place.kernel != first)
+        sharing = (own + (0 if limit is None else between)) if self.settings.confirms else 0
+        return replace(self._own_policy, limit=limit, sharing=sharing)
 
     @cached_property
     def _progress(self) -> Progress:
@@ -273,23 +292,11 @@ class Controller:
 
     def _show(self, chain: str, running: str = "") -> None:
         """Say where a chain is: between turns, so that no kernel waits for it."""
-        name, _, device = chain.rpartition(" ")
-        course = self._course(chain)
-        since = course.confirming_since
-        self._moment = self._moment._replace(
-            chain=name,
-            device=self.settings.devices[int(device)].spec,
-            round=max(1, course.number - (since or 0)),
-            most=self.settings.looks.most,
-            phase="planned" if since is None else "confirming",
-            running=running,
-            elapsed=self._paces[chain].elapsed,
-        )
-        self._progress(self._moment)
+        self._progress(self._paces[chain].timed(self._course(chain))._replace(running=running))
 
-    def _boot_of(self, node: Any) -> Boot:
+    def _place_of(self, node: Any) -> Place:
         kernel, boot = self._kernel_of(_index(node))
-        return kernel.name, boot
+        return Place(kernel.name, boot)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
@@ -303,35 +310,17 @@ class Controller:
             self._conclude()
 
     def _conclude(self) -> None:
-        for course in self._courses.values():
-            if not course.found:
-                continue
-            chain = course.conclude()
-            self.results.chains.append(chain)
-            if within := course.within():
-                self.results.chains.append(within)
-            if len(self.plan.kernels) > 1:
-                # A limit that nothing was compared for is one that nothing was found out about.
-                least = 0 if self.plan.max_regression is None else 1
-                self._counts.add(max(least, len(chain.judgements)), judged=chain.judged)
-                for step, stack in chain.judgements:
-                    self._report(chain, step, stack)
-        self._courses.clear()
-
-    def _report(self, chain: ChainResults, step: str, stack: str) -> None:
-        """Report a verdict between kernels as a test of its own, which JUnit and exit codes know how to treat."""
-        from pytest_fsstack.judging import results
-
-        worst = chain.worst(step, stack)
-        nodeid = f"{chain.id}::{step} on {stack} against {chain.reference(stack)}"
-        if worst == "fail" or (worst == "inconclusive" and self.strict):
-            report_verdict(self.config, nodeid, "failed", results.describe_failure(chain, step, stack))
-        elif worst == "inconclusive":
-            report_verdict(self.config, nodeid, "skipped", results.describe_undecided(chain, step, stack))
-        elif self.strict and (doubt := chain.doubt(step, stack)):
-            report_verdict(self.config, nodeid, "failed", f"{nodeid}: {worst}, but {doubt} (--fsstack-strict)")
-        else:
-            report_verdict(self.config, nodeid, "passed", "")
+        for chain, plans in self._plans.items():
+            if course := self._courses.get(chain):
+                course.conclude(self._comparisons)
+                self.results.chains += course.results()
+                self._counts.add(course.budgets, judged=course.judged)
+                for nodeid, outcome in course.outcomes_between():
+                    # Of JUnit and exit codes, each is a test of its own.
+                    report_verdict(self.config, nodeid, outcome.outcome, outcome.text)
+            else:
+                self._counts.add(sum(len(test.budgets) for plan in plans.values() for test in plan.tests), judged=0)
+        self._plans.clear()
 
     def pytest_report_header(self) -> list[str]:
         return self.header()
@@ -344,22 +333,31 @@ class Controller:
 
 
 class _Line:
-    """What is said to a worker and heard from it, beside pytest-xdist's own channel and in the same order."""
+    """The line to a worker, beside pytest-xdist's own channel and in the same order."""
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
         # Filled by execnet's own thread, before xdist is told of what the worker says after it.
-        self._inbox: deque[str] = deque()
+        self._inbox: deque[bytes] = deque()
         channel.setcallback(self._inbox.append)
 
-    def tell(self, order: tuple[Any, ...] | None) -> None:
+    def tell(self, message: bytes | None) -> None:
         # If the worker has just gone down, xdist is about to say so.
         with contextlib.suppress(OSError):
-            self.channel.send(order)
+            self.channel.send(message)
 
-    def heard(self) -> list[dict[str, Any]]:
-        """What has arrived since the last call."""
-        return [json.loads(self._inbox.popleft()) for _ in range(len(self._inbox))]
+    def heard(self) -> list[FromWorker]:
+        """Return what has arrived since the last call."""
+        return [msgspec.json.decode(self._inbox.popleft(), type=FromWorker) for _ in range(len(self._inbox))]
+
+
+def _parts(collected: Collected, names: Sequence[str]) -> list[Part]:
+    """Return the chains of a worker; tests that measure nothing are chains by their class."""
+    measured = {index: chain for chain, tests in collected.tests.items() for index in tests}
+    tests: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        tests.setdefault(measured.get(index) or _chain_of(name), []).append(index)
+    return [Part(chain, tuple(indices), chain in collected.tests) for chain, indices in tests.items()]
 
 
 def _index(node: Any) -> int:
@@ -393,7 +391,7 @@ def start(config: pytest.Config, session: Session) -> Controller:
 
 
 def plan_of(config: pytest.Config) -> Plan:
-    """What the command line asks for. Raises `pytest.UsageError`."""
+    """Return the plan of the command line. Raises `pytest.UsageError`."""
     source = options.given_for(config, "kernel")
     where = source.where if source else "--fsstack-kernel"
     try:

@@ -1,4 +1,4 @@
-"""From what the user names to a kernel that boots: an image, a build tree, a package, a directory."""
+"""Kernels that boot, from an image, a build tree, a package or a directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST = "host"
 
 
 class KernelError(Exception):
-    """What was named is no kernel that can be booted; the message says what is."""
+    """A name does not lead to a kernel that boots. The message lists the possible forms."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Kernel:
         return self.image is not None
 
     def arguments(self) -> list[str]:
-        """How virtme-run is told of it; it looks for the modules beside the image, or in the tree."""
+        """The arguments for virtme-run, which searches modules beside the image or in the tree."""
         if self.tree is not None:
             return ["--kdir", str(self.tree), "--mods", "auto"]
         return ["--kimg", str(self.image), "--mods", "auto"]

@@ -1,4 +1,4 @@
-"""What xdist starts in place of a Python: boots a guest, and lets xdist talk to a Python in there.
+"""The program that xdist starts in place of a Python: it boots a guest, and connects xdist to a Python in it.
 
     python -m pytest_fsstack.kernels.launch DESCRIPTION -u -c ...
 
@@ -26,7 +26,7 @@ from pytest_fsstack.options import GUEST_DOWN
 
 @dataclass(frozen=True)
 class Description:
-    """What the controller asks for, in a JSON file. `log` is where the reason goes if the guest dies."""
+    """The request of the controller, in a JSON file. `log` gets the reason if the guest dies."""
 
     name: str
     image: str
@@ -63,25 +63,25 @@ def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    ours, theirs, errors = sys.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
-    watched = {ours, theirs, errors}
-    heard = time.monotonic()
-    while theirs in watched:
+    own_input, output, errors = sys.stdin.fileno(), process.stdout.fileno(), process.stderr.fileno()
+    watched = {own_input, output, errors}
+    last_word = time.monotonic()
+    while output in watched:
         ready, _, _ = select.select(list(watched), [], [], 1.0)
         for fd in ready:
             data = os.read(fd, 1 << 16)
             if not data:
                 watched.discard(fd)
-                if fd == ours:
+                if fd == own_input:
                     process.stdin.close()
-            elif fd == ours:
-                heard = time.monotonic()
+            elif fd == own_input:
+                last_word = time.monotonic()
                 process.stdin.write(data)
                 process.stdin.flush()
             else:
-                heard = time.monotonic() if fd == theirs else heard
-                _write(1 if fd == theirs else 2, data)
-        if time.monotonic() - heard > silent_seconds:
+                last_word = time.monotonic() if fd == output else last_word
+                _write(1 if fd == output else 2, data)
+        if time.monotonic() - last_word > silent_seconds:
             guest.kill()
             return f"was silent for {silent_seconds:g} s, and was ended"
     try:
@@ -123,8 +123,8 @@ def main() -> int:
         late = f"did not boot within {description.boot_seconds:g} s"
         outcome = late if ended is None else f"went down before it had booted (virtme-run: exit code {ended})"
         guest.kill()
-        _, said, _ = guest.communicate(10.0)
-        stand_in(argv, guest.story(outcome, said))
+        _, output, _ = guest.communicate(10.0)
+        stand_in(argv, guest.story(outcome, output))
     if problem := talk(guest, description.silent_seconds):
         log.write_text(guest.story(problem))
         return 1

@@ -1,4 +1,4 @@
-"""What another kernel can build: a guest of it is asked, in which pytest starts as for the doctor, and answers."""
+"""Layers that another kernel can build: pytest starts in a guest of it as for the doctor, and answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_fsstack.kernels import vm
-from pytest_fsstack.machine.needs import Lack, LackKind
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
 from pytest_fsstack.options import PROBED
 
 #: At the start of the line with the answer: a conftest may write to stdout too.
 _MARK = "fsstack-answer: "
 
 #: What is missing, by the kind and the name of what needs it.
-Answer = Mapping[tuple[str, str], Sequence[Lack]]
+Answer = Mapping[tuple[str, str], Sequence[MissingRequirement]]
 
 
 class ProbeError(Exception):
@@ -37,8 +37,8 @@ def ask(
         with vm.Guest(machine, argv, disk_size=disk_size, env={**vm.guest_environment(), PROBED: name}) as guest:
             if not guest.booted(boot_seconds):
                 guest.kill()
-                _, said, _ = guest.communicate(10.0)
-                raise ProbeError(guest.story(f"did not boot within {boot_seconds:g} s", said))
+                _, output, _ = guest.communicate(10.0)
+                raise ProbeError(guest.story(f"did not boot within {boot_seconds:g} s", output))
             stdout, stderr, in_time = guest.communicate(answer_seconds)
             if not in_time:
                 raise ProbeError(guest.story(f"did not answer within {answer_seconds:g} s", stderr))
@@ -46,20 +46,20 @@ def ask(
                 raise ProbeError(guest.story("went down", stderr))
     except OSError as error:
         raise ProbeError(f"kernel {name}: cannot be started: {error}") from None
-    found = answer_in(stdout)
-    if found is None:
-        said = "\n".join([*stdout.splitlines(), *stderr.splitlines()][-10:])
-        raise ProbeError(f"kernel {name}: pytest did not answer in its guest; it said:\n{said}")
-    return found
+    answer = answer_in(stdout)
+    if answer is None:
+        output = "\n".join([*stdout.splitlines(), *stderr.splitlines()][-10:])
+        raise ProbeError(f"kernel {name}: pytest did not answer in its guest; it said:\n{output}")
+    return answer
 
 
-def answer_text(found: Iterable[tuple[str, str, Sequence[Lack]]]) -> str:
+def answer_text(parts: Iterable[tuple[str, str, Sequence[MissingRequirement]]]) -> str:
     """The answer as the guest writes it: kind, name and what is missing of each."""
-    entries = [[kind, name, [_as_list(lack) for lack in lacks]] for kind, name, lacks in found]
+    entries = [[kind, name, [_as_list(lack) for lack in lacks]] for kind, name, lacks in parts]
     return _MARK + json.dumps(entries)
 
 
-def _as_list(lack: Lack) -> list[str]:
+def _as_list(lack: MissingRequirement) -> list[str]:
     return [lack.kind.value, lack.what, lack.remedy, lack.package]
 
 
@@ -69,7 +69,7 @@ def answer_in(stdout: str) -> Answer | None:
     if line is None:
         return None
     return {
-        (kind, name): [Lack(LackKind(lack), *texts) for lack, *texts in lacks]
+        (kind, name): [MissingRequirement(Missing(lack), *texts) for lack, *texts in lacks]
         for kind, name, lacks in json.loads(line.removeprefix(_MARK))
     }
 

@@ -1,22 +1,19 @@
-"""A pytest-xdist scheduler by which workers take turns, round by round, so that only one measures at a time."""
+"""A pytest-xdist scheduler by which workers take turns, so that only one measures at a time."""
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
-
-_Worker = TypeVar("_Worker")
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one worker has of a chain: its tests, by their indices.
+    """The part of a chain at one worker: its tests, by their indices.
 
-    If the chain is `measured`, the worker runs a round of it when it is given the first test, and reports the tests in
-    a last turn. If it is not, the tests are run in one turn.
+    If the chain is `measured`, the worker runs one of its stacks when it is given the first test, and reports the tests
+    in a last turn. If it is not, the tests are run in one turn.
     """
 
     chain: str
@@ -25,21 +22,21 @@ class Part:
 
 
 class Conductor(Protocol):
-    """Knows what the turns are for. Nodes are xdist's controllers of workers."""
+    """Knows what the turns are for. Nodes are xdist's controllers of workers; what a turn is for is any object."""
 
     def parts(self, node: Any, names: Sequence[str]) -> Sequence[Part] | None:
-        """What the tests that a worker has collected are; None if it only stands in for one that went down."""
+        """Return what the tests that a worker has collected are; None if it only stands in for one that went down."""
 
-    def next_round(self, chain: str, nodes: Sequence[Any]) -> Sequence[Any]:
-        """Those of the workers that take part in a further round of a measured chain; none if there is none."""
+    def next_round(self, chain: str, nodes: Sequence[Any]) -> Sequence[tuple[Any, Any]]:
+        """Return the turns of the next round of a measured chain: workers, and what each is for; none if it is over."""
 
-    def line_up(self, chain: str, number: int, nodes: Sequence[Any]) -> Sequence[Any]:
-        """The order of the workers in a round, numbered from 1; in that of the reports, number 0."""
+    def reports(self, chain: str, nodes: Sequence[Any]) -> Sequence[tuple[Any, Any]]:
+        """Return the last turns of a chain, in which workers report its tests."""
 
-    def begin(self, node: Any, chain: str, number: int, tests: int) -> None:
+    def begin(self, node: Any, chain: str, what: Any, tests: int) -> None:
         """Called before a worker gets a turn of so many tests."""
 
-    def end(self, node: Any, chain: str, number: int) -> None:
+    def end(self, node: Any) -> None:
         """Called after a worker has ended its turn."""
 
     def lost(self, node: Any) -> None:
@@ -48,16 +45,12 @@ class Conductor(Protocol):
 
 @dataclass(frozen=True)
 class _Turn:
-    """A round of a chain on a worker, or with number 0 its reports."""
+    """A turn of a worker: what it is for, and whether it reports the tests of the chain."""
 
     node: Any
     chain: str
-    number: int
-
-
-def drawn(seed: int, chain: str, number: int, workers: Sequence[_Worker]) -> list[_Worker]:
-    """The workers in the order of a round, drawn anew for each: a drift of the machine favours none of them."""
-    return random.Random(f"{seed} {chain} {number}").sample(workers, len(workers))
+    what: Any = None
+    reports: bool = True
 
 
 class TurnScheduling:
@@ -115,9 +108,9 @@ class TurnScheduling:
         dead = next((entry for entry in self._lost if _same(entry[0], node)), None)
         if dead is not None:
             self._lost.remove(dead)
-        rest = [index for index, name in enumerate(collection) if dead is None or name in dead[1]]
-        self._unreported[node] = set(rest)
-        self._stand_ins.append((node, rest))
+        tests = [index for index, name in enumerate(collection) if dead is None or name in dead[1]]
+        self._unreported[node] = set(tests)
+        self._stand_ins.append((node, tests))
 
     def schedule(self) -> None:
         """Begin; or go on, when a stand-in has collected."""
@@ -131,13 +124,11 @@ class TurnScheduling:
 
     def _all_turns(self) -> Iterator[_Turn]:
         for chain in self._chains:
-            number = 0
-            while self._is_measured(chain) and (nodes := self._conductor.next_round(chain, self._able(chain))):
-                number += 1
-                for node in self._conductor.line_up(chain, number, nodes):
-                    yield _Turn(node, chain, number)
-            for node in self._conductor.line_up(chain, 0, self._able(chain)):
-                yield _Turn(node, chain, 0)
+            while self._is_measured(chain) and (turns := self._conductor.next_round(chain, self._able(chain))):
+                for node, what in turns:
+                    yield _Turn(node, chain, what, reports=False)
+            for node, what in self._conductor.reports(chain, self._able(chain)):
+                yield _Turn(node, chain, what)
 
     def _is_measured(self, chain: str) -> bool:
         return any(parts[chain].measured for parts in self._parts.values() if chain in parts)
@@ -163,24 +154,24 @@ class TurnScheduling:
 
     def _begin(self, turn: _Turn) -> None:
         node, part = turn.node, self._parts[turn.node][turn.chain]
-        tests = part.tests[:1] if turn.number else part.tests
-        along = part.tests[:1] if turn.number else self._first_test_after(node, turn.chain)
+        tests = part.tests if turn.reports else part.tests[:1]
+        along = self._first_test_after(node, turn.chain) if turn.reports else part.tests[:1]
         # The worker must know what it is for before it can start.
-        self._conductor.begin(node, turn.chain, turn.number, len(tests))
-        self._send(turn, [*tests[len(self._pending[node]) :], *along], left=len(along))
+        self._conductor.begin(node, turn.chain, turn.what, len(tests))
+        self._send(turn, [*tests[len(self._pending[node]) :], *along], remaining=len(along))
 
     def _begin_stand_in(self, node: Any, tests: list[int]) -> None:
         if not tests:
             node.shutdown()
         elif self._is_able(node):
-            self._send(_Turn(node, "", 0), tests, left=0)
+            self._send(_Turn(node, ""), tests, remaining=0)
 
-    def _send(self, turn: _Turn, tests: list[int], left: int) -> None:
-        self._turn, self._left = turn, left
+    def _send(self, turn: _Turn, tests: list[int], remaining: int) -> None:
+        self._turn, self._left = turn, remaining
         self._pending[turn.node] += tests
         if tests:
             turn.node.send_runtest_some(tests)
-        if not left:
+        if not remaining:
             turn.node.shutdown()
 
     def _first_test_after(self, node: Any, chain: str) -> tuple[int, ...]:
@@ -193,21 +184,21 @@ class TurnScheduling:
         turn = self._turn
         if turn is None or node is not turn.node:
             return
-        if not turn.number:
+        if turn.reports:
             self._unreported[node].discard(item_index)
         if len(self._pending[node]) <= self._left:
             self._turn = None
             if turn.chain:
-                self._conductor.end(node, turn.chain, turn.number)
+                self._conductor.end(node)
             self._advance()
 
     def remove_node(self, node: Any) -> str | None:
         del self._pending[node]
-        rest = self._unreported.pop(node, set())
+        unreported = self._unreported.pop(node, set())
         if self._turn is not None and self._turn.node is node:
             self._turn = None
-        if rest:
-            self._lost.append((node, {self._collections[node][index] for index in rest}))
+        if unreported:
+            self._lost.append((node, {self._collections[node][index] for index in unreported}))
             self._conductor.lost(node)
         self._advance()
         return None

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from pytest_fsstack.kernels.images import Kernel
 from pytest_fsstack.machine import blockdev, commands, needs
-from pytest_fsstack.machine.needs import Lack, LackKind, Need, Root, Tool
+from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need, Root, Tool
 
 #: What the guest may write to without the host noticing. What is in `HIDDEN` it has of its own.
 OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
@@ -52,11 +52,11 @@ DISK = blockdev.GUEST_DISK
 class VirtmeRun:
     """virtme-ng's command."""
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         try:
             virtme_run()
         except FileNotFoundError:
-            return Lack(LackKind.OTHER, "needs virtme-run", "pip install pytest-fsstack[kernel]")
+            return MissingRequirement(Missing.OTHER, "needs virtme-run", "pip install pytest-fsstack[kernel]")
         return None
 
 
@@ -74,7 +74,7 @@ NEEDS: tuple[Need, ...] = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What a guest gets: kernel, memory as QEMU writes it (2G), CPUs, KVM or emulation, the writable directory."""
+    """The parts of a guest: kernel, memory as QEMU writes it (2G), CPUs, KVM or emulation, the writable directory."""
 
     kernel: Kernel
     directory: Path
@@ -116,7 +116,7 @@ def environment() -> dict[str, str]:
 
 
 def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdin: bool) -> str:
-    """What the guest's shell runs: the command in its directory and environment, between two marks on the console."""
+    """Return the script of the guest's shell: the command in its directory and environment, between two marks."""
     words = [f"{name}={value}" for name, value in env.items()]
     return "\n".join(
         (
@@ -145,7 +145,7 @@ def _bound(source: Path, target: Path) -> str:
 
 
 def guest_environment(passed: Iterable[str] = ("PYTEST_", "PYTHON", "XDG_CACHE_HOME", "VIRTUAL_ENV")) -> dict[str, str]:
-    """What a command in the guest gets: a PATH, a home, a temporary directory in memory, and what concerns Python."""
+    """Return the environment of a command in the guest: PATH, home, a temporary directory, and Python's variables."""
     return {
         **{name: value for name, value in os.environ.items() if name.startswith(tuple(passed))},
         "PATH": commands.search_path(),
@@ -165,10 +165,10 @@ def _home() -> str:
 
 def virtme_run() -> str:
     """The path of virtme-run: beside this Python, or on the search path. Raises FileNotFoundError."""
-    found = shutil.which("virtme-run", path=str(Path(sys.executable).parent)) or commands.which("virtme-run")
-    if found is None:
+    path = shutil.which("virtme-run", path=str(Path(sys.executable).parent)) or commands.which("virtme-run")
+    if path is None:
         raise FileNotFoundError("needs virtme-run: pip install pytest-fsstack[kernel]")
-    return found
+    return path
 
 
 def hidden(path: Path) -> bool:
@@ -256,7 +256,7 @@ class Guest:
 
     @property
     def console(self) -> str:
-        """What its kernel has said so far."""
+        """Return the output of its kernel so far."""
         size = os.fstat(self._console.fileno()).st_size
         return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
 
@@ -275,13 +275,13 @@ class Guest:
         return STARTED in self.console
 
     def communicate(self, seconds: float) -> tuple[str, str, bool]:
-        """What its command wrote to stdout and stderr, and whether all was over in time; if not, it is killed."""
+        """Return the stdout and stderr of its command, and whether it ended in time. Otherwise it is killed."""
         try:
-            said, in_time = self.process.communicate(timeout=seconds), True
+            output, in_time = self.process.communicate(timeout=seconds), True
         except subprocess.TimeoutExpired:
             self.kill()
-            said, in_time = self._last_words(), False
-        return said[0].decode(errors="replace"), said[1].decode(errors="replace"), in_time
+            output, in_time = self._last_words(), False
+        return output[0].decode(errors="replace"), output[1].decode(errors="replace"), in_time
 
     def _last_words(self) -> tuple[bytes, bytes]:
         """Return what it wrote before it was killed. What it had started may hold its pipes open."""
@@ -295,7 +295,7 @@ class Guest:
         commands.reap(self.process)
 
     def story(self, outcome: str, stderr: str = "") -> str:
-        """What a reader wants of a failure: the panic if there was one, the last words, what QEMU said."""
+        """Describe a failure: the panic if there was one, the last words, and the output of QEMU."""
         console = self.console
         panic = [line for line in console.splitlines() if "Kernel panic" in line or "BUG:" in line]
         tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
@@ -316,9 +316,9 @@ def accelerate(wish: str, kernel: Kernel, seconds: float = 40.0) -> bool:
     """
     if wish != "auto":
         return wish == "kvm"
-    known = known_to_accelerate()
-    if known is not None:
-        return known
+    works = known_to_accelerate()
+    if works is not None:
+        return works
     boots = _boots_on_kvm(kernel, seconds)
     if boots is not None:
         answer = _answer()

@@ -78,5 +78,5 @@ BUILT_IN = _BuiltIn(
 
 
 def known(brought: Iterable[Iterable[type[Layer]]]) -> MutableMapping[str, type[Layer]]:
-    """The built-in layers and those that plugins and conftests bring, by name; more may be added."""
+    """Return the layers of the plugin, of other plugins and of conftests, by name."""
     return ChainMap({layer.name: layer for layers in brought for layer in layers}, BUILT_IN)  # type: ignore[arg-type]

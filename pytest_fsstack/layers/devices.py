@@ -1,4 +1,4 @@
-"""Where stacks start: a sparse loop file, memory, a real block device, an existing directory."""
+"""Devices of stacks: a sparse loop file, memory, a real block device, an existing directory."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.layers import loopback
-from pytest_fsstack.machine import blockdev, commands, directories, guard, journal, mounts, tuning
+from pytest_fsstack import guard
+from pytest_fsstack.machine import blockdev, directories, journal, mounts
 from pytest_fsstack.machine.blockdev import Identity
 from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
-from pytest_fsstack.stack.model import Block, Device, Directory, PlaceType, Site
+from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack import tuning
+from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, PlaceType
 
 
 @contextlib.contextmanager
-def _sparse_file(directory: Path, size: int) -> Iterator[Block]:
-    """A loop device over a file that has no name, so that nothing of it can stay behind."""
+def _sparse_file(machine: Machine, directory: Path, size: int) -> Iterator[Block]:
+    """Attach a loop device to a file without a name, which cannot stay behind."""
     with tempfile.TemporaryFile(dir=directory) as image:
         image.truncate(size)
-        with loopback.attached(image.fileno()) as block:
-            yield block
+        with machine.attached(image.fileno()) as loop:
+            yield Block.on_loop(loop, machine)
     # The filesystem now frees the file's blocks: that work must not fall into the next stack's measurement.
-    commands.syncfs(directory)
+    machine.sync(directory)
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,8 @@ class LoopDevice:
     def held(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    @contextlib.contextmanager
-    def opened(self, site: Site) -> Iterator[Block]:
-        with _sparse_file(site.directory, self.size) as block:
-            yield block
+    def opened(self, context: BuildContext) -> contextlib.AbstractContextManager[Block]:
+        return _sparse_file(context.machine, context.directory, self.size)
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,10 @@ class RamDevice:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def opened(self, site: Site) -> Iterator[Block]:
-        target = site.mountpoint("ram", 0)
+    def opened(self, context: BuildContext) -> Iterator[Block]:
         with (
-            site.journal.entry(mounts.MOUNT, target=str(target)),
-            mounts.mounted("tmpfs", target, "tmpfs", f"size={self.size + 2**20}"),
-            _sparse_file(target, self.size) as block,
+            context.mounted("ram", "tmpfs", "tmpfs", f"size={self.size + 2**20}") as directory,
+            _sparse_file(context.machine, directory.path, self.size) as block,
         ):
             yield block
 
@@ -168,18 +167,18 @@ class DiskDevice:
                 self._held.remove(device)
 
     @contextlib.contextmanager
-    def opened(self, site: Site) -> Iterator[Block]:
+    def opened(self, context: BuildContext) -> Iterator[Block]:
         notes = []
 
         @contextlib.contextmanager
         def record(disk: guard.Disk) -> Iterator[guard.Tell]:
-            with site.journal.entry(DISK, **disk.facts()) as note:
+            with context.journal.entry(DISK, **disk.facts()) as note:
                 notes.append(note)
 
                 def tell(proof: Mapping[str, str]) -> None:
                     # The journal is for a kill: where it cannot be written, the label still can.
                     with contextlib.suppress(OSError):
-                        note.note(**proof)
+                        note.update(**proof)
 
                 yield tell
 
@@ -191,29 +190,29 @@ class DiskDevice:
             undo.enter_context(device.claimed(record=record))
             if self.discard:
                 device.check()
-                commands.run("blkdiscard", device.path)
+                context.machine.run("blkdiscard", device.path)
                 # Without its label, what a killed session left would need to be given over again.
                 device.label()
 
             def written() -> None:
                 device.settle()
                 # What proves to a later clean-up that nobody has formatted the device since.
-                notes[0].note(signature=guard.signature(device.path))
+                notes[0].update(signature=guard.signature(device.path))
                 opened()
 
             def opened() -> None:
                 # What proves to it that nobody has mounted the filesystem since.
                 if (now := blockdev.last_mount(device.path)) != notes[0].facts.get("mounted"):
-                    notes[0].note(mounted=now)
+                    notes[0].update(mounted=now)
 
             # While the session holds the device, the kernel keeps what was read of it, by udev for example, when a
             # filesystem is unmounted. The next mount must see what that filesystem wrote past this cache.
-            yield Block(device.path, device.check, written, verify=device.settle, opened=opened)
+            yield Block(device.path, device.check, context.machine, written, verify=device.settle, opened=opened)
 
 
 @dataclass(frozen=True)
 class DirectoryDevice:
-    """An existing directory, in which each stack gets a fresh subdirectory; nothing is formatted."""
+    """An existing directory, in which each stack gets a fresh subdirectory. Nothing is formatted."""
 
     path: Path
     #: In test ids, if the last part of the path does not tell it from another device of the session.
@@ -241,11 +240,11 @@ class DirectoryDevice:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def opened(self, site: Site) -> Iterator[Directory]:
-        with directories.lasting(self.path, site.journal) as data:
-            target = site.mountpoint("directory", 0)
+    def opened(self, context: BuildContext) -> Iterator[Directory]:
+        with directories.lasting(self.path, context.journal) as data:
+            target = context.mountpoint("directory")
             # Other users reach the data there, if a test starts something as one of them, and by no other name.
-            with site.journal.entry(mounts.MOUNT, target=str(target)), directories.reachable(data, target) as path:
+            with context.journal.entry(mounts.MOUNT, target=str(target)), directories.reachable(data, target) as path:
                 yield Directory(path)
 
 
@@ -262,7 +261,7 @@ def _same_disk(facts: Facts) -> guard.Disk:
     return disk
 
 
-def _unlabelled(facts: Facts) -> bool:
+def _unlabelled(machine: Machine, facts: Facts) -> bool:
     path = Path(journal.text(facts, "path"))
     if facts.get("diskseq") is None:
         raise Gone("this kernel does not number disks, so nothing proves that this is the one")
@@ -272,7 +271,7 @@ def _unlabelled(facts: Facts) -> bool:
     return not guard.labelled(path)
 
 
-def _relabelled(facts: Facts) -> str:
+def _relabelled(machine: Machine, facts: Facts) -> str:
     # Held from before the proof until it is empty, so both are about the same disk.
     with guard.held(_same_disk(facts), overwrite=True) as device:
         _prove_left_by_session(device.path, facts)
@@ -315,34 +314,34 @@ DISK = Kind(
 
 
 def _last_parts(path: Path, count: int) -> str:
-    """The end of a path in characters that ``-k`` accepts."""
+    """Return the end of a path in characters that ``-k`` accepts."""
     words = path.parts[1:][-count:] or ("root",)
     return re.sub(r"[^A-Za-z0-9_.:-]+", ".", ".".join(words))
 
 
-def told_apart(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """The devices with ids of their own, as many last parts of their paths as that takes: chains go by the ids."""
-    found = list(dict.fromkeys(devices))
+def with_unique_ids(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return the devices with unique ids, made of as few last parts of their paths as possible."""
+    unique = list(dict.fromkeys(devices))
     count = 1
-    while twice := {device.id for device in found if [each.id for each in found].count(device.id) > 1}:
+    while twice := {device.id for device in unique if [other.id for other in unique].count(device.id) > 1}:
         count += 1
-        for index, device in enumerate(found):
+        for index, device in enumerate(unique):
             if device.id in twice and isinstance(device, (DiskDevice, DirectoryDevice)):
                 name = _last_parts(device.path, count)
                 # Characters that are left out may be the whole difference.
                 unlike = "" if count <= len(device.path.parts) else f"-{index + 1}"
-                found[index] = dataclasses.replace(device, name=name + unlike)
-    return tuple(found)
+                unique[index] = dataclasses.replace(device, name=name + unlike)
+    return tuple(unique)
 
 
 def _gigabytes(size: int) -> str:
-    """As --fsstack-size takes it, rounded up."""
+    """Write a size for --fsstack-size, rounded up."""
     return f"{-(-size // 2**30)}G"
 
 
 def _discards(device: Path) -> bool:
     try:
-        return int((tuning.queue(device) / "discard_max_bytes").read_text()) > 0
+        return int((tuning.queue(RealMachine(), device) / "discard_max_bytes").read_text()) > 0
     except OSError:
         return False
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
-from pytest_fsstack.layers.mapper import MAPPING, mapping
-from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, KernelCipher, Need, Root, Tool
-from pytest_fsstack.stack.model import Block, Checked, OptionError, Place, Site, option
-from pytest_fsstack.stack.program import ToolLayer
+from pytest_fsstack.layers.mapper import Key, KeyedLayer
+from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher, Need, Tool
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, OptionError, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Value
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
@@ -45,26 +44,25 @@ _WORKQUEUES = ("no_read_workqueue", "no_write_workqueue", "same_cpu_crypt", "sub
 
 
 @dataclass(frozen=True)
-class _Crypt(ToolLayer):
-    """What LUKS and plain dm-crypt have in common."""
+class _Crypt(KeyedLayer):
+    """The common part of LUKS and plain dm-crypt."""
 
-    leaves: ClassVar = (MAPPING,)
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
+    target: ClassVar = "crypt"
+    encrypts: ClassVar = True
     tool: ClassVar = CRYPTSETUP
     grammar: ClassVar = {"open": _OPTIONS, "cipher": _CIPHER}
 
-    cipher: str = option("aes-xts-plain64", "cipher, as `cryptsetup --cipher` takes it, such as aes-cbc-essiv:sha256")
-    key_size: int = option(512, "bits of the key; XTS halves it")
-    sector_size: int | None = option(None, "bytes of an encryption sector, 512 to 4096; by default cryptsetup's choice")
+    cipher: str = option("aes-xts-plain64", "a value of `cryptsetup --cipher`, such as aes-cbc-essiv:sha256")
+    key_size: int = option(512, "bits of the key. XTS halves it")
+    sector_size: int | None = option(None, "bytes of an encryption sector, 512 to 4096. Default: cryptsetup's choice")
     no_read_workqueue: bool = option(False, "decrypt where the read ends, without dm-crypt's workqueue")
     no_write_workqueue: bool = option(False, "encrypt where the write begins, without dm-crypt's workqueue")
     same_cpu_crypt: bool = option(False, "encrypt on the CPU that submitted the request")
-    submit_from_crypt_cpus: bool = option(False, "submit writes from the CPUs that encrypted them, and not in order")
+    submit_from_crypt_cpus: bool = option(False, "submit writes from the CPUs that encrypted them, out of order")
     open: str = option("", "further options of `cryptsetup open`, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("crypt"), DMSETUP, self.program, *_in_kernel(self.cipher)]
+        return [*super().needs(), *_in_kernel(self.cipher)]
 
     def check_options(self) -> None:
         if self.key_size <= 0 or self.key_size % 8:
@@ -84,10 +82,10 @@ class _Crypt(ToolLayer):
 
 @dataclass(frozen=True)
 class Luks(_Crypt):
-    """LUKS on dm-crypt, with a random passphrase; its key derivation is made cheap, so that setting up is fast.
+    """LUKS on dm-crypt, with a random passphrase and a cheap, fast key derivation.
 
-    With `integrity`, dm-integrity is below dm-crypt, and everything is written once when the stack is set up: reading
-    a sector that never was would fail. That takes as long as filling the device does.
+    With `integrity`, dm-integrity is below dm-crypt. The whole device is written once when the stack is set up, which
+    takes as long as filling it. Otherwise reading a sector that was never written would fail.
     """
 
     name: ClassVar = "luks"
@@ -97,11 +95,11 @@ class Luks(_Crypt):
     type: str = option("luks2", "version of the header", choices=("luks1", "luks2"))
     integrity: str = option(
         "",
-        "authenticate each sector, as `cryptsetup --integrity` takes it: hmac-sha256; aead with aes-gcm-random and "
-        "poly1305 with chacha20-random as `cipher`, of `key_size` 256",
+        "authenticate each sector, with a value of `cryptsetup --integrity`: hmac-sha256, aead (with the `cipher` "
+        "aes-gcm-random) or poly1305 (with chacha20-random), the last two with `key_size` 256",
     )
-    journal: bool = option(True, "write data to a journal first, so that sectors and their tags agree after a crash")
-    wipe: bool = option(True, "write everything once; without it, only what was written before can be read")
+    journal: bool = option(True, "write data to a journal first. Sectors and their tags then agree after a crash")
+    wipe: bool = option(True, "write the whole device once. Without it, only sectors that were written can be read")
     format: str = option("", "further options of `cryptsetup luksFormat`, verbatim")
 
     def needs(self) -> list[Need]:
@@ -118,61 +116,54 @@ class Luks(_Crypt):
                 if not getattr(self, name):
                     raise OptionError(name, "is an option of what `integrity` adds; give that as well")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
+    def create(self, below: Block, context: BuildContext) -> None:
         pbkdf = ["--pbkdf", "pbkdf2"] if self.type == "luks2" else []
-        with site.secret.passphrase() as fd:
+        with self.key(context) as key:
             below.overwrite(
                 *(self.program.command, "--batch-mode", "luksFormat", "--type", self.type),
                 *(*pbkdf, "--pbkdf-force-iterations", "1000", *self._cipher),
                 *(["--integrity", self.integrity] if self.integrity else []),
                 *([] if self.wipe else ["--integrity-no-wipe"]),
-                *(*shlex.split(self.format), "--key-file", f"/proc/self/fd/{fd}"),
-                fds=(fd,),
+                *(*shlex.split(self.format), *key.words),
+                fds=key.fds,
             )
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        name = site.name(f"{depth}-luks")
-        with contextlib.ExitStack() as undo:
-            with site.secret.passphrase() as fd:
-                journal = [] if self.journal else ["--integrity-no-journal"]
-                words = ["--type", "luks", *journal, *self._opening, "--key-file", f"/proc/self/fd/{fd}"]
-                command = [self.program.command, "--batch-mode", "open", *words, str(below.path), name]
-                # As cryptsetup calls it.
-                integrity = [f"{name}_dif"] if self.integrity else []
-                block = undo.enter_context(mapping(name, site, *command, fds=(fd,), below=integrity))
-            yield block
+    def key(self, context: BuildContext) -> Iterator[Key]:
+        with context.secret.passphrase() as fd:
+            yield Key(["--key-file", f"/proc/self/fd/{fd}"], (fd,))
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+    def opening(self, key: list[str]) -> list[str]:
+        journal = [] if self.journal else ["--integrity-no-journal"]
+        return ["--type", "luks", *journal, *self._opening, *key]
+
+    def parts(self, name: str) -> list[str]:
+        # As cryptsetup calls it.
+        return [f"{name}_dif"] if self.integrity else []
+
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
         return scrubs.readable(place.path) if self.integrity and self.wipe else None
 
 
 @dataclass(frozen=True)
 class Dmcrypt(_Crypt):
-    """Plain dm-crypt, without a header, with a random key. Its sectors have 512 bytes unless told otherwise."""
+    """Plain dm-crypt, without a header, with a random key. Its sectors have 512 bytes by default."""
 
     name: ClassVar = "dmcrypt"
     example: ClassVar = "dmcrypt(cipher='aes-cbc-essiv:sha256', key_size=256) | ext4"
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        below.wipe()
-
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        name, size = site.name(f"{depth}-dmcrypt"), self.key_size // 8
-        with contextlib.ExitStack() as undo:
-            with site.secret.key(size) as fd:
-                keys = ["--key-file", f"/proc/self/fd/{fd}", "--keyfile-size", str(size)]
-                words = ["--type", "plain", *self._cipher, *self._opening, *keys]
-                command = [self.program.command, "--batch-mode", "open", *words, str(below.path), name]
-                block = undo.enter_context(mapping(name, site, *command, fds=(fd,)))
-            yield block
+    def key(self, context: BuildContext) -> Iterator[Key]:
+        size = self.key_size // 8
+        with context.secret.key(size) as fd:
+            yield Key(["--key-file", f"/proc/self/fd/{fd}", "--keyfile-size", str(size)], (fd,))
+
+    def opening(self, key: list[str]) -> list[str]:
+        return ["--type", "plain", *self._cipher, *self._opening, *key]
 
 
 def _in_kernel(cipher: str) -> list[KernelCipher]:
-    """What the kernel must have for a cipher of dm-crypt's; nothing for one that is written in a way not known here."""
+    """Return the requirements of a cipher of dm-crypt on the kernel, empty for an unknown notation."""
     if parts := re.fullmatch(r"(\w+)-(\w+)-[\w:]+|(\w+,\w+)(?:,\w+)?-(adiantum)-[\w:]+", cipher):
         name = f"{parts[2] or parts[4]}({parts[1] or parts[3]})"
     elif parts := re.fullmatch(r"capi:(.+\))-[\w:]+", cipher):

@@ -6,23 +6,32 @@ not, and it shrinks a sparse file behind the back of a measurement.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
-import os
 import shlex
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.stacked import served
-from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Limit, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import (
+    Block,
+    BlockLayer,
+    BuildContext,
+    Checked,
+    Directory,
+    Layer,
+    Limit,
+    OptionError,
+    Place,
+    option,
+)
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import (
     FLAG,
@@ -47,11 +56,10 @@ _XFS_EOFBLOCKS = struct.pack("=IIIII108x", 1, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Filesystem(ToolLayer):
+class Filesystem(ToolLayer, BlockLayer):
     """A filesystem of the kernel: mkfs, mount, unmount."""
 
     leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
-    takes: ClassVar = (Block,)
     gives: ClassVar = Directory
     #: Always passed to mkfs: quiet, overwrite, no discard.
     always: ClassVar[tuple[str, ...]]
@@ -61,6 +69,8 @@ class Filesystem(ToolLayer):
     gone: ClassVar[str] = ""
     #: The checker of the same package as mkfs, with the options by which it changes nothing; empty without one.
     checker: ClassVar[tuple[str, ...]] = ()
+    #: The methods of compression that `compress` takes, where there is such an option.
+    methods: ClassVar[tuple[str, ...]] = ()
     grammar: ClassVar[Mapping[str, Grammar]] = {"mkfs": CommandLine({}), "mount": MOUNT}
 
     mkfs: str = option("", "options of mkfs, verbatim")
@@ -69,37 +79,35 @@ class Filesystem(ToolLayer):
     def needs(self) -> list[Need]:
         return [Root("mounting"), KernelFilesystem(self.driver or self.name, gone=self.gone), self.program]
 
+    def check_options(self) -> None:
+        compress = getattr(self, "compress", None)
+        if self.methods and compress is not None:
+            method, _, level = compress.partition(":")
+            if method not in self.methods or (level and not level.isdecimal()):
+                message = f"must be {', '.join(self.methods[:-1])} or {self.methods[-1]} (or zstd:3) (got {compress!r})"
+                raise OptionError("compress", message)
+
     def mkfs_words(self) -> list[str]:
-        """The options for mkfs: ours, then the user's, which win where both speak."""
+        """Return the options for mkfs: the plugin's, then the user's, which override them."""
         return [*self.always, *shlex.split(self.mkfs)]
 
     def mount_words(self) -> list[str]:
-        """The mount options."""
+        """Return the mount options."""
         return [self.mount] if self.mount else []
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
-        """The options for mkfs, with what layers above want."""
+        """Return the options for mkfs, with the features that layers above need."""
         added = [name for feature in wanted for name in self.provides[feature]]
         return [*words, "-O", ",".join(added)] if added else words
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), site.wanted))
+    def create(self, below: Block, context: BuildContext) -> None:
+        below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), context.wanted))
 
-    def fsck(self, below: Place, site: Site) -> Checked | None:
-        if not self.checker:
-            return None
-        code, stdout, stderr = commands.ended(*self.checker, below.path)
-        return Checked(code == 0, (stdout + stderr).strip())
+    def fsck(self, below: Block, context: BuildContext) -> Checked | None:
+        return Checked.of(*context.machine.ended(*self.checker, below.path)) if self.checker else None
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
-        with (
-            site.journal.entry(mounts.MOUNT, target=str(target)),
-            mounts.mounted(below.path, target, self.driver or self.name, ",".join(self.mount_words())),
-        ):
-            yield Directory(target)
+    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
+        return context.mounted(self.name, below.path, self.driver or self.name, ",".join(self.mount_words()))
 
 
 @dataclass(frozen=True)
@@ -138,30 +146,30 @@ class _Ext(Filesystem):
 
     def mkfs_words(self) -> list[str]:
         # mke2fs obeys the last -E only, so ours and the user's must become one.
-        rest, given = _taken_out(shlex.split(self.mkfs), "-E")
-        keys = {item.partition("=")[0].removeprefix("no") for item in given}
-        ours = [item for item in self.extended if item.partition("=")[0].removeprefix("no") not in keys]
+        further, extended = _taken_out(shlex.split(self.mkfs), "-E")
+        keys = {item.partition("=")[0].removeprefix("no") for item in extended}
+        defaults = [item for item in self.extended if item.partition("=")[0].removeprefix("no") not in keys]
         # Which filesystem it makes goes by its own name, which may be mkfs.ext4-1.46.
         kind = ["-t", self.name] if self.binary else []
-        return [*self.always, *kind, "-E", ",".join([*ours, *given]), *rest]
+        return [*self.always, *kind, "-E", ",".join([*defaults, *extended]), *further]
 
     def check_wanted(self, feature: str) -> None:
         super().check_wanted(feature)
-        _, given = _taken_out(self.mkfs_words(), "-O")
+        _, features = _taken_out(self.mkfs_words(), "-O")
         for name in self.provides[feature]:
-            if f"^{name}" in given:
+            if f"^{name}" in features:
                 raise OptionError("mkfs", f"{self.mkfs!r} forbids it: leave ^{name} out")
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
         # mke2fs obeys the last -O only as well.
-        rest, given = _taken_out(words, "-O")
-        added = [name for feature in wanted for name in self.provides[feature] if name not in given]
-        return [*rest, "-O", ",".join([*given, *added])] if added else words
+        further, features = _taken_out(words, "-O")
+        added = [name for feature in wanted for name in self.provides[feature] if name not in features]
+        return [*further, "-O", ",".join([*features, *added])] if added else words
 
 
 def _taken_out(words: list[str], option: str) -> tuple[list[str], list[str]]:
-    """The words without an option that may be repeated, and all its values, which commas separate."""
-    words, rest, values = list(words), [], []
+    """Return the words without a repeatable option, and all values of that option, which commas separate."""
+    words, remaining, values = list(words), [], []
     while words:
         word = words.pop(0)
         if word == option and words:
@@ -169,12 +177,12 @@ def _taken_out(words: list[str], option: str) -> tuple[list[str], list[str]]:
         elif word.startswith(option) and len(word) > len(option):
             values += word[len(option) :].split(",")
         else:
-            rest.append(word)
-    return rest, values
+            remaining.append(word)
+    return remaining, values
 
 
 def _no_fallocate(module: str) -> dict[Limit, str]:
-    """Of a filesystem whose part of the kernel has none."""
+    """Return the limits of a filesystem without fallocate in the kernel."""
     return dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), f"fs/{module} of Linux: no fallocate")
 
 
@@ -212,7 +220,7 @@ class Ext3(_Ext):
 
 @dataclass(frozen=True)
 class Ext4(_Ext):
-    """The ext4 filesystem, initialised completely at mkfs unless `mkfs` says otherwise."""
+    """The ext4 filesystem. mkfs initialises it completely by default."""
 
     name: ClassVar = "ext4"
     example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
@@ -222,7 +230,7 @@ class Ext4(_Ext):
 
 @dataclass(frozen=True)
 class Xfs(Filesystem):
-    """The XFS filesystem; it needs a device of 300 MB."""
+    """The XFS filesystem. It needs a device of 300 MB."""
 
     name: ClassVar = "xfs"
     example: ClassVar = "xfs(mkfs='-m reflink=0')"
@@ -241,21 +249,18 @@ class Xfs(Filesystem):
         "mount": MOUNT | {"logdev rtdev": OUTSIDE, "allocsize inode64 logbufs logbsize sunit swidth": SIZE},
     }
 
-    def sync(self, place: Place) -> None:
+    def sync(self, place: Place, context: BuildContext) -> None:
         """Write everything out. Since Linux 5.14 a worker frees deleted files, and syncfs does not wait for it."""
-        descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.ioctl(descriptor, _XFS_IOC_FREE_EOFBLOCKS, _XFS_EOFBLOCKS)
+            context.machine.ioctl(place.path, _XFS_IOC_FREE_EOFBLOCKS, _XFS_EOFBLOCKS)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
-        finally:
-            os.close(descriptor)
-        super().sync(place)
+        super().sync(place, context)
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
         # It checks metadata. Kernels without CONFIG_XFS_ONLINE_SCRUB cannot.
-        return scrubs.xfs(place.path)
+        return scrubs.xfs(context.machine, place.path)
 
 
 @dataclass(frozen=True)
@@ -266,6 +271,7 @@ class Btrfs(Filesystem):
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     checker: ClassVar = ("btrfs", "check", "--readonly")
+    methods: ClassVar = ("zlib", "lzo", "zstd")
     always: ClassVar = ("-q", "-f", "-K")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -290,26 +296,21 @@ class Btrfs(Filesystem):
 
     compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
 
-    def check_options(self) -> None:
-        if self.compress is not None:
-            method, _, level = self.compress.partition(":")
-            if method not in ("zlib", "lzo", "zstd") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"must be zlib, lzo or zstd (or zstd:3) (got {self.compress!r})")
-
     def mount_words(self) -> list[str]:
         # Since Linux 6.2 it discards in the background where the device can.
         discard = [] if "discard" in self.mount else ["nodiscard"]
         return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
-        return scrubs.btrfs(place.path)
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+        return scrubs.btrfs(context.machine, place.path)
 
 
 @dataclass(frozen=True)
 class F2fs(Filesystem):
     """The flash-friendly filesystem F2FS, log-structured.
 
-    It collects no garbage in the background; `mount='background_gc=on'` lets it, as it does by itself when it is idle.
+    It collects no garbage in the background. `mount='background_gc=on'` restores the kernel's default, which collects
+    when the filesystem is idle.
     """
 
     name: ClassVar = "f2fs"
@@ -317,6 +318,7 @@ class F2fs(Filesystem):
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
     checker: ClassVar = ("fsck.f2fs", "--dry-run")
     provides: ClassVar = {"encryption": ("encrypt",)}
+    methods: ClassVar = ("lzo", "lz4", "zstd", "lzo-rle")
     always: ClassVar = ("-q", "-f", "-t", "0")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -340,15 +342,9 @@ class F2fs(Filesystem):
 
     compress: str | None = option(
         None,
-        "compress all files: lzo, lz4, zstd or lzo-rle, with a level as in zstd:3; F2FS then writes less, but it keeps "
-        "the space that it saves for itself",
+        "compress all files: lzo, lz4, zstd or lzo-rle, with a level as in zstd:3. F2FS then writes less, but does not "
+        "free the saved space",
     )
-
-    def check_options(self) -> None:
-        if self.compress is not None:
-            method, _, level = self.compress.partition(":")
-            if method not in ("lzo", "lz4", "zstd", "lzo-rle") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got {self.compress!r})")
 
     def mkfs_words(self) -> list[str]:
         features = ["-O", "extra_attr,compression"] if self.compress else []
@@ -356,18 +352,18 @@ class F2fs(Filesystem):
 
     def mount_words(self) -> list[str]:
         # It discards by default where the device can.
-        ours = [] if "discard" in self.mount else ["nodiscard"]
-        ours += [] if "background_gc" in self.mount else ["background_gc=off"]
-        ours += [f"compress_algorithm={self.compress}", "compress_extension=*"] if self.compress else []
-        return [*ours, *super().mount_words()]
+        defaults = [] if "discard" in self.mount else ["nodiscard"]
+        defaults += [] if "background_gc" in self.mount else ["background_gc=off"]
+        defaults += [f"compress_algorithm={self.compress}", "compress_extension=*"] if self.compress else []
+        return [*defaults, *super().mount_words()]
 
 
 @dataclass(frozen=True)
 class Nilfs2(Filesystem):
     """The log-structured filesystem NILFS2, which keeps its past as snapshots.
 
-    Its cleaner, a daemon that copies live blocks together to make room, does not run: what is overwritten or deleted
-    takes up its space until the stack is torn down.
+    Its cleaner, a daemon that copies live blocks together, does not run. Overwritten and deleted data
+    keeps its space until the stack is taken down.
     """
 
     name: ClassVar = "nilfs2"
@@ -405,7 +401,7 @@ class Jfs(Filesystem):
 
 @dataclass(frozen=True)
 class Reiserfs(Filesystem):
-    """The filesystem ReiserFS, version 3.6; kernels from 6.13 on have it no more."""
+    """The filesystem ReiserFS, version 3.6. Linux 6.13 removed it."""
 
     name: ClassVar = "reiserfs"
     limits: ClassVar = _no_fallocate("reiserfs")
@@ -428,12 +424,13 @@ class Reiserfs(Filesystem):
 
 @dataclass(frozen=True)
 class Bcachefs(Filesystem):
-    """The copy-on-write filesystem bcachefs, if kernel and tools have it."""
+    """The copy-on-write filesystem bcachefs, if the kernel and the tools support it."""
 
     name: ClassVar = "bcachefs"
     example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
     checker: ClassVar = ("bcachefs", "fsck", "-n")
+    methods: ClassVar = ("lz4", "gzip", "zstd")
     always: ClassVar = ("-q", "-f")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -459,12 +456,6 @@ class Bcachefs(Filesystem):
 
     compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
 
-    def check_options(self) -> None:
-        if self.compress is not None:
-            method, _, level = self.compress.partition(":")
-            if method not in ("lz4", "gzip", "zstd") or (level and not level.isdecimal()):
-                raise OptionError("compress", f"must be lz4, gzip or zstd (or zstd:3) (got {self.compress!r})")
-
     def mkfs_words(self) -> list[str]:
         discard = [] if "discard" in self.mkfs else ["--discard=0"]
         compress = [f"--compression={self.compress}"] if self.compress else []
@@ -476,7 +467,7 @@ class Bcachefs(Filesystem):
 
 @dataclass(frozen=True)
 class Exfat(Filesystem):
-    """Microsoft's exFAT, as on large memory cards; it has no owners, permissions or links."""
+    """Microsoft's exFAT, as on large memory cards. It has no owners, permissions or links."""
 
     name: ClassVar = "exfat"
     limits: ClassVar = {**_FAT_LIMITS, Limit.ALLOCATION: "fs/exfat of Linux: no fallocate"}
@@ -498,9 +489,9 @@ class Exfat(Filesystem):
 
 @dataclass(frozen=True)
 class Vfat(Filesystem):
-    """Microsoft's FAT with long names, as on memory cards; it has no owners, permissions or links.
+    """Microsoft's FAT with long names, as on memory cards. It has no owners, permissions or links.
 
-    mkfs.vfat chooses 12, 16 or 32 bits by the size of the device; `mkfs='-F 32'` says which.
+    mkfs.vfat chooses 12, 16 or 32 bits by the size of the device. `mkfs='-F 32'` fixes the number.
     """
 
     name: ClassVar = "vfat"
@@ -561,7 +552,7 @@ class Ntfs(Filesystem):
 
 @dataclass(frozen=True)
 class Ntfs3g(Ntfs):
-    """Microsoft's NTFS by the FUSE daemon ntfs-3g, as on systems whose kernel has no driver that writes."""
+    """Microsoft's NTFS by the FUSE daemon ntfs-3g, for kernels without a driver that writes."""
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
     name: ClassVar = "ntfs3g"
@@ -584,17 +575,15 @@ class Ntfs3g(Ntfs):
         # With no_detach it stays in the foreground; directories made compressible count only with `compression`.
         return ["no_detach", *(["compression"] if self.compress else []), *super().mount_words()]
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
+    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
+        target = context.mountpoint(self.name)
         words = [self.beside(_NTFS_3G).command, "-o", ",".join(self.mount_words()), str(below.path), str(target)]
-        with served(target, site, *words, on_block=True) as place:
-            yield place
+        return served(target, context, *words, on_block=True)
 
 
 @dataclass(frozen=True)
 class Tmpfs(Layer):
-    """Memory, whatever is below: what the machine can do without a device."""
+    """Memory, independent of the place below. It shows the speed of the machine without a device."""
 
     leaves: ClassVar[tuple[Kind, ...]] = (mounts.MOUNT,)
     name: ClassVar = "tmpfs"
@@ -609,11 +598,5 @@ class Tmpfs(Layer):
     def needs(self) -> list[Need]:
         return [Root("mounting"), KernelFilesystem("tmpfs")]
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
-        with (
-            site.journal.entry(mounts.MOUNT, target=str(target)),
-            mounts.mounted("tmpfs", target, "tmpfs", self.mount),
-        ):
-            yield Directory(target)
+    def opened(self, below: Place, context: BuildContext) -> AbstractContextManager[Directory]:
+        return context.mounted(self.name, "tmpfs", "tmpfs", self.mount)

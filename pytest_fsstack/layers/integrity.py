@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
-from pytest_fsstack.layers.mapper import MAPPING, mapping
-from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
-from pytest_fsstack.stack.model import Block, Checked, OptionError, Place, Site, option
-from pytest_fsstack.stack.program import ToolLayer
+from pytest_fsstack.layers.mapper import Key, KeyedLayer
+from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, OptionError, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
@@ -37,38 +36,30 @@ _KEY = 32
 
 
 @dataclass(frozen=True)
-class Integrity(ToolLayer):
-    """dm-integrity: a checksum for each sector, so that reading what has decayed fails.
+class Integrity(KeyedLayer):
+    """dm-integrity: a checksum for each sector. Reading a decayed sector fails.
 
-    Everything is written once when the stack is set up, which takes as long as filling the device does: reading a
-    sector that never was written fails, and what makes a filesystem reads before it writes. Checksums that the kernel
-    computes by and by (`--integrity-recalculate`) would be work behind a measurement.
+    The whole device is written once when the stack is set up, which takes as long as filling it. Otherwise reading a
+    sector that was never written would fail, and mkfs reads before it writes. `--integrity-recalculate` is no
+    alternative, because the kernel would compute checksums during measurements.
     """
 
-    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "integrity"
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
     tool: ClassVar = INTEGRITYSETUP
     grammar: ClassVar = {"integrity": KEYWORD, "format": _OPTIONS, "open": _OPTIONS}
 
-    integrity: str = option(
-        "crc32c", "checksum, as `integritysetup --integrity` takes it: sha256, xxhash64, hmac-sha256"
-    )
-    tag_size: int | None = option(None, "bytes that are kept of each checksum; by default all")
-    sector_size: int | None = option(None, "bytes that have a checksum of their own, 512 to 4096; by default 512")
+    integrity: str = option("crc32c", "a value of `integritysetup --integrity`: sha256, xxhash64, hmac-sha256")
+    tag_size: int | None = option(None, "stored bytes of each checksum. The default is all")
+    sector_size: int | None = option(None, "bytes with a checksum of their own, 512 to 4096. The default is 512")
     mode: str = option(
         "journal",
-        "what makes sectors and checksums agree after a crash: all is written twice, or what was being written is "
-        "marked and computed anew, or nothing does",
+        "how sectors and checksums agree after a crash: everything is written twice, current writes are marked and "
+        "computed anew, or not at all",
         choices=("journal", "bitmap", "none"),
     )
-    wipe: bool = option(True, "write everything once; without it, only what was written before can be read")
+    wipe: bool = option(True, "write the whole device once. Without it, only sectors that were written can be read")
     format: str = option("", "further options of `integritysetup format`, verbatim")
     open: str = option("", "further options of `integritysetup open`, verbatim")
-
-    def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("integrity"), DMSETUP, self.program]
 
     def check_options(self) -> None:
         if self.tag_size is not None and self.tag_size <= 0:
@@ -76,45 +67,31 @@ class Integrity(ToolLayer):
         if self.sector_size not in (None, 512, 1024, 2048, 4096):
             raise OptionError("sector_size", f"must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        with self._checksum(site) as (words, fds):
+    def create(self, below: Block, context: BuildContext) -> None:
+        with self.key(context) as key:
             below.overwrite(
-                *(self.program.command, "--batch-mode", "format", "--progress-frequency", "0", *words),
+                *(self.program.command, "--batch-mode", "format", "--progress-frequency", "0", *key.words),
                 *(["--tag-size", str(self.tag_size)] if self.tag_size else []),
                 *(["--sector-size", str(self.sector_size)] if self.sector_size else []),
                 *([] if self.wipe else ["--no-wipe"]),
                 *shlex.split(self.format),
-                fds=fds,
+                fds=key.fds,
             )
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        name = site.name(f"{depth}-integrity")
-        with contextlib.ExitStack() as undo:
-            with self._checksum(site) as (words, fds):
-                command = [
-                    self.program.command,
-                    "--batch-mode",
-                    "open",
-                    *words,
-                    *_MODES[self.mode],
-                    *shlex.split(self.open),
-                ]
-                block = undo.enter_context(mapping(name, site, *command, str(below.path), name, fds=fds))
-            yield block
+    def opening(self, key: list[str]) -> list[str]:
+        return [*key, *_MODES[self.mode], *shlex.split(self.open)]
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
         # Without the wipe, sectors that never were written cannot be read.
         return scrubs.readable(place.path) if self.wipe else None
 
     @contextlib.contextmanager
-    def _checksum(self, site: Site) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-        """The options that name it and its key, and the descriptor of the key; it is not kept on the device."""
+    def key(self, context: BuildContext) -> Iterator[Key]:
+        """Return the options that name the checksum and its key, which is not kept on the device."""
         words = ["--integrity", self.integrity]
         if not self.integrity.startswith(("hmac", "cmac")):
-            yield words, ()
+            yield Key(words)
             return
-        with site.secret.key(_KEY) as fd:
-            key = ["--integrity-key-file", f"/proc/self/fd/{fd}", "--integrity-key-size", str(_KEY)]
-            yield [*words, *key], (fd,)
+        with context.secret.key(_KEY) as fd:
+            words += ["--integrity-key-file", f"/proc/self/fd/{fd}", "--integrity-key-size", str(_KEY)]
+            yield Key(words, (fd,))

@@ -19,14 +19,15 @@ from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import (
     KernelCipher,
     KernelFilesystem,
-    Lack,
+    MissingRequirement,
     Need,
     Root,
     Tool,
     load_module,
     not_in_kernel,
 )
-from pytest_fsstack.stack.model import Directory, Layer, Limit, OptionError, Place, Site, option
+from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.stack.model import BuildContext, Directory, Layer, Limit, OptionError, option
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, NUMBER, OUTSIDE, CommandLine
 
 KEYCTL = Tool("keyctl", "keyutils")
@@ -42,7 +43,7 @@ _MOUNT = 'while [ "$1" != -- ]; do keyctl padd user "$1" @s <"$2"; shift 2; done
 
 
 def _authentication_token(key: bytes, signature: str) -> bytes:
-    """``struct ecryptfs_auth_tok`` (linux/ecryptfs.h) with a key that needs no derivation."""
+    """Pack a ``struct ecryptfs_auth_tok`` (linux/ecryptfs.h) with a key that needs no derivation."""
     version, password, sha512, key_set = 0x0004, 0, 10, 0x02
     head = struct.pack("=HHI", version, password, 0)
     session_key = bytes(3 * 4 + 512 + 64)
@@ -59,21 +60,21 @@ def _real_target(facts: Facts) -> dict[str, Fact]:
     return {"target": os.path.realpath(journal.text(facts, "target"))}
 
 
-def _key_added(facts: Facts) -> bool:
+def _key_added(machine: Machine, facts: Facts) -> bool:
     # Its identifier is a hash of the random key, so wherever it is known it is that session's.
     target, key = journal.text(facts, "target"), journal.text(facts, "key")
     if not Path(target).is_dir():
         return False
     try:
-        return "Absent" not in commands.run("xfs_io", "-c", f"enckey_status {key}", target)
+        return "Absent" not in machine.run("xfs_io", "-c", f"enckey_status {key}", target)
     except commands.CommandError:
         return False  # the filesystem that had it is not mounted there any more
 
 
-def _key_removed(facts: Facts) -> str:
+def _key_removed(machine: Machine, facts: Facts) -> str:
     target = journal.text(facts, "target")
-    if "busy" in commands.run("xfs_io", "-c", f"rm_enckey {journal.text(facts, 'key')}", target):
-        holders = ", ".join(processes.users(Path(target)))
+    if "busy" in machine.run("xfs_io", "-c", f"rm_enckey {journal.text(facts, 'key')}", target):
+        holders = ", ".join(processes.users(Path(target), machine.daemons))
         raise Unproved(f"its files are still open{f'; in use by: {holders}' if holders else ''}")
     return f"removed the encryption key of {target}"
 
@@ -86,7 +87,7 @@ KEY = Kind("fscrypt key", _key_added, _key_removed, _real_target)
 
 @dataclass(frozen=True)
 class Ecryptfs(Layer):
-    """eCryptfs: each file encrypted by the kernel into a file of the directory below, by default with AES-128.
+    """eCryptfs: the kernel encrypts each file into a file of the directory below, by default with AES-128.
 
     Encrypted names leave 143 bytes for a name.
     """
@@ -97,6 +98,7 @@ class Ecryptfs(Layer):
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate")
     name_max: ClassVar = 143
+    encrypts: ClassVar = True
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
     grammar: ClassVar = {
@@ -104,10 +106,10 @@ class Ecryptfs(Layer):
         "mount": MOUNT | {"passphrase_passwd_file passwd_file key keyfile": OUTSIDE, "ecryptfs*": KEYWORD},
     }
 
-    cipher: str = option("aes", "cipher, as the mount option ecryptfs_cipher takes it: aes, blowfish, des3_ede, ...")
+    cipher: str = option("aes", "a value of the mount option ecryptfs_cipher: aes, blowfish, des3_ede, ...")
     key_bytes: int = option(16, "bytes of a file's key, such as 16, 24 or 32 for aes")
     fnek: bool = option(True, "encrypt file names too, with a key of their own")
-    passthrough: bool = option(False, "let files below that are not encrypted be read and written as they are")
+    passthrough: bool = option(False, "allow reading and writing unencrypted files of the directory below")
     mount: str = option("", "further mount options, verbatim, such as ecryptfs_xattr")
 
     def needs(self) -> list[Need]:
@@ -117,16 +119,16 @@ class Ecryptfs(Layer):
         if not 0 < self.key_bytes <= 64:
             raise OptionError("key_bytes", f"must be a number of bytes such as 16 or 32 (got {self.key_bytes})")
 
-    def create(self, below: Place, site: Site) -> None:
-        self._ciphertext(below).mkdir()
+    def create(self, below: Directory, context: BuildContext) -> None:
+        context.machine.mkdir(self._ciphertext(below))
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
+    def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
+        target = context.mountpoint(self.name)
         keys, words = contextlib.ExitStack(), []
-        with site.journal.entry(mounts.MOUNT, target=str(target)), keys:
+        with context.journal.entry(mounts.MOUNT, target=str(target)), keys:
             signatures = []
-            for key, signature in self._keys(site):
+            for key, signature in self._keys(context):
                 fd = keys.enter_context(commands.secret_fd(_authentication_token(key, signature)))
                 signatures.append((signature, fd))
                 words += [signature, f"/proc/self/fd/{fd}"]
@@ -134,17 +136,17 @@ class Ecryptfs(Layer):
             # mount.ecryptfs, where it is installed, would ask questions.
             mount = ["-i", "-t", "ecryptfs", "-o", options, str(self._ciphertext(below)), str(target)]
             session = ["keyctl", "session", "-", "sh", "-euc", _MOUNT, "sh"]
-            commands.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
+            context.machine.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
             keys.close()
             try:
                 yield Directory(target)
             finally:
-                mounts.unmount(target)
+                mounts.unmount(context.machine, target)
 
-    def _keys(self, site: Site) -> list[tuple[bytes, str]]:
-        """For contents and for names: the key, and the public name that files refer to it by."""
+    def _keys(self, context: BuildContext) -> list[tuple[bytes, str]]:
+        """Return the keys for contents and for names, each with its public name in the files."""
         count = 2 if self.fnek else 1
-        with site.secret.key(count * 72) as fd:
+        with context.secret.key(count * 72) as fd:
             parts = [os.read(fd, 72) for _ in range(count)]
         return [(part[:64], part[64:].hex()) for part in parts]
 
@@ -157,7 +159,7 @@ class Ecryptfs(Layer):
             *([self.mount] if self.mount else []),
         ]
 
-    def _ciphertext(self, below: Place) -> Path:
+    def _ciphertext(self, below: Directory) -> Path:
         return below.path / self.stores
 
 
@@ -190,7 +192,7 @@ _FOR_NAMES = tuple(dict.fromkeys(name for mode in _MODES.values() for name in mo
 class _FileEncryption:
     """A filesystem of the running kernel that can encrypt files."""
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         for kind in "ext4", "f2fs":
             feature = Path("/sys/fs", kind, "features/encryption")
             if feature.exists() or (load_module(kind) and feature.exists()):
@@ -202,20 +204,21 @@ class _FileEncryption:
 class Fscrypt(Layer):
     """fscrypt: a directory of ext4 or f2fs that the filesystem itself encrypts, names included.
 
-    The filesystem below is made for it by itself. On `dir:/a/directory` it must be already.
+    mkfs of the filesystem below enables encryption automatically. On `dir:/a/directory` it must be enabled already.
     """
 
     leaves: ClassVar = (KEY,)
     name: ClassVar = "fscrypt"
     example: ClassVar = "ext4 | fscrypt"
     wants: ClassVar = ("encryption",)
+    encrypts: ClassVar = True
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
     grammar: ClassVar = {"policy": CommandLine({"-v": NUMBER, "-c -f -n -s": KEYWORD})}
 
-    contents: str = option("AES-256-XTS", "how contents are encrypted", choices=_FOR_CONTENTS)
+    contents: str = option("AES-256-XTS", "encryption of contents", choices=_FOR_CONTENTS)
     filenames: str | None = option(
-        None, "how names are encrypted; by default the first that `contents` goes with", choices=_FOR_NAMES
+        None, "encryption of names. The default is the first that fits `contents`", choices=_FOR_NAMES
     )
     policy: str = option("", "further options of xfs_io's `set_encpolicy`, verbatim, such as -f 0x8")
 
@@ -228,53 +231,53 @@ class Fscrypt(Layer):
         if self._names not in possible:
             raise OptionError("filenames", f"{self.contents} goes with {' or '.join(possible)} (got {self._names})")
 
-    def create(self, below: Place, site: Site) -> None:
-        key = self._identifier(site)
+    def create(self, below: Directory, context: BuildContext) -> None:
+        machine, key = context.machine, self._identifier(context)
         try:
-            commands.run("xfs_io", "-c", f"enckey_status {key}", below.path)
+            machine.run("xfs_io", "-c", f"enckey_status {key}", below.path)
         except commands.CommandError as error:
-            kind = commands.run("findmnt", "-n", "-o", "FSTYPE", "-T", below.path).strip()
+            kind = machine.run("findmnt", "-n", "-o", "FSTYPE", "-T", below.path).strip()
             raise OSError(
                 f"{below.path} is on {kind} that was not made for encryption; `ext4 | fscrypt` and `f2fs | fscrypt` "
                 "make one (an ext4 that is there already gets it by `tune2fs -O encrypt`)"
             ) from error
         directory = self._directory(below)
-        directory.mkdir()
+        machine.mkdir(directory)
         modes = f"-c {_MODES[self.contents].number} -n {_MODES[self._names].number}"
-        commands.run("xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), directory)
+        machine.run("xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), directory)
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        key = self._identifier(site)
-        with site.journal.entry(KEY, target=str(below.path), key=key):
+    def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
+        key = self._identifier(context)
+        with context.journal.entry(KEY, target=str(below.path), key=key):
             try:
-                with site.secret.key(64) as fd:
-                    commands.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
+                with context.secret.key(64) as fd:
+                    context.machine.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
                 yield Directory(self._directory(below))
             finally:
-                self._remove_key(below, key)
+                self._remove_key(context.machine, below, key)
 
-    def _remove_key(self, below: Place, key: str) -> None:
+    def _remove_key(self, machine: Machine, below: Directory, key: str) -> None:
         # Adding it may have been interrupted before it was there.
-        if "Absent" in commands.run("xfs_io", "-c", f"enckey_status {key}", below.path):
+        if "Absent" in machine.run("xfs_io", "-c", f"enckey_status {key}", below.path):
             return
-        if "busy" in commands.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
+        if "busy" in machine.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
             directory = self._directory(below)
-            raise OSError(f"{directory} can still be read, since it is {mounts.in_use(directory)}")
+            raise OSError(f"{directory} can still be read, since it is {mounts.in_use(machine, directory)}")
 
     @property
     def _names(self) -> str:
         return self.filenames or _MODES[self.contents].names[0]
 
-    def _identifier(self, site: Site) -> str:
+    def _identifier(self, context: BuildContext) -> str:
         """The public name that the kernel gives the key.
 
         It is what `add_enckey` prints (fs/crypto/hkdf.c), known before so that the journal can have it.
         """
-        with site.secret.key(64) as fd:
+        with context.secret.key(64) as fd:
             key = os.read(fd, 64)
         extracted = hmac.digest(bytes(64), key, "sha512")
         return hmac.digest(extracted, b"fscrypt\0\x01\x01", "sha512")[:16].hex()
 
-    def _directory(self, below: Place) -> Path:
+    def _directory(self, below: Directory) -> Path:
         return below.path / "fscrypt"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.layers import mapper
-from pytest_fsstack.machine import commands, directories, journal
+from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
-from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.stack.model import Block, BuildContext, OptionError, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
-from pytest_fsstack.units import parse_size
 
 _TARGETS = {"linear": "linear", "striped": "striped", "thin": "thin-pool", "snapshot": "snapshot"}
 
@@ -93,16 +94,16 @@ DEV = Path("/dev")
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
-def _active_volumes(facts: Facts) -> list[str]:
+def _active_volumes(machine: Machine, facts: Facts) -> list[str]:
     """The mappings of a volume group, hidden ones as well."""
     group = journal.text(facts, "name")
     if not group.startswith("fsstack-"):
         raise Unproved("that is no name that this plugin gives to a volume group")
-    return sorted(mapper.mappings(_of(group)))
+    return sorted(machine.mappings(_of(group)))
 
 
-def _active(facts: Facts) -> bool:
-    return bool(_active_volumes(facts)) or _links(facts).is_dir()
+def _active(machine: Machine, facts: Facts) -> bool:
+    return bool(_active_volumes(machine, facts)) or _links(facts).is_dir()
 
 
 def _links(facts: Facts) -> Path:
@@ -110,11 +111,11 @@ def _links(facts: Facts) -> Path:
     return DEV / journal.text(facts, "name")
 
 
-def _deactivated(facts: Facts) -> str:
-    if volumes := _active_volumes(facts):
+def _deactivated(machine: Machine, facts: Facts) -> str:
+    if volumes := _active_volumes(machine, facts):
         # Those on which others stand go after them.
-        commands.run("dmsetup", "remove", "--deferred", *volumes, env=commands.mapper_environment())
-    if not commands.wait_until(lambda: not _active_volumes(facts), 2.0):
+        machine.run("dmsetup", "remove", "--deferred", *volumes, env=machine.mapper_environment())
+    if not machine.wait_until(lambda: not _active_volumes(machine, facts), 2.0):
         raise Unproved("it goes once nothing uses it any more")
     _remove_links(_links(facts))
     return f"removed the logical volumes of {journal.text(facts, 'name')}"
@@ -127,18 +128,16 @@ GROUP = Kind("vg", _active, _deactivated)
 
 
 @dataclass(frozen=True)
-class Lvm(Layer):
+class Lvm(mapper.MapperLayer):
     """A logical volume of LVM, in a volume group of its own on the device below.
 
-    `kind` is what it is: linear, or striped over slices of the device; thin, in a pool that is filled as it is written
-    to; or one of which a snapshot exists, so that what is written first is copied first (with `on='snapshot'` the stack
-    stands on the snapshot).
+    `kind` is one of four. A linear volume. A volume striped over slices of the device. A thin volume, in a pool that
+    fills with its writes. A volume with a snapshot, where the first write to a block copies it. With `on='snapshot'`
+    the stack stands on the snapshot.
     """
 
     leaves: ClassVar = (GROUP, mapper.MAPPING)
     name: ClassVar = "lvm"
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
     grammar: ClassVar = {
         "pvcreate": _PVCREATE,
         "vgcreate": _VGCREATE,
@@ -147,23 +146,23 @@ class Lvm(Layer):
         "virtual_size": SIZE,
     }
 
-    kind: str = option("linear", "what the volume is", choices=tuple(_TARGETS))
-    stripes: int | None = option(None, "number of stripes of a striped volume; by default 2")
-    stripe_size: int | None = option(None, "bytes of a stripe, a power of 2 from 4096 on; by default LVM's, 65536")
+    kind: str = option("linear", "the kind of volume", choices=tuple(_TARGETS))
+    stripes: int | None = option(None, "number of stripes of a striped volume. The default is 2")
+    stripe_size: int | None = option(None, "bytes of a stripe, a power of 2 from 4096 on. The default is LVM's, 65536")
     chunk_size: int | None = option(
         None,
-        "bytes of a chunk, of a thin pool (65536 and multiples) or of a snapshot (4096 to 524288); by default LVM's",
+        "bytes of a chunk of a thin pool (65536 and multiples) or a snapshot (4096 to 524288). The default is LVM's",
     )
-    on: str = option("origin", "what the stack stands on if there is a snapshot", choices=("origin", "snapshot"))
+    on: str = option("origin", "the place of the stack if there is a snapshot", choices=("origin", "snapshot"))
     extents: str = option(
         "",
-        "size of the volume, or of the thin pool, as `lvcreate --extents` takes it; by default 100%FREE, or 45%VG "
-        "if a snapshot gets the rest",
+        "size of the volume or thin pool, a value of `lvcreate --extents`. The default is 100%FREE, or 45%VG if a "
+        "snapshot gets the rest",
     )
-    virtual_size: str = option("", "size of a thin volume, such as 4G; by default 80 % of the device")
+    virtual_size: str = option("", "size of a thin volume, such as 4G. The default is 80 % of the device")
     pvcreate: str = option("", "further options of `pvcreate`, verbatim")
     vgcreate: str = option("", "further options of `vgcreate`, verbatim, such as '--physicalextentsize 1M'")
-    lvcreate: str = option("", "further options of `lvcreate`, verbatim; with a snapshot, of the one that makes it")
+    lvcreate: str = option("", "further options of `lvcreate`, verbatim. With a snapshot, they apply to it")
 
     def needs(self) -> list[Need]:
         return [Root("device-mapper"), DeviceMapper(_TARGETS[self.kind]), DMSETUP, Tool("lvm", "lvm2")]
@@ -178,38 +177,33 @@ class Lvm(Layer):
         }
         for name, kinds in belongs.items():
             if name in self.given_options and self.kind not in kinds:
-                wanted = " or ".join(f"kind='{kind}'" for kind in kinds)
-                raise OptionError(name, f"goes with {wanted}")
+                alternatives = " or ".join(f"kind='{kind}'" for kind in kinds)
+                raise OptionError(name, f"goes with {alternatives}")
         if self.stripes is not None and not 1 < self.stripes <= 128:
             raise OptionError("stripes", f"must be a number from 2 to 128 (got {self.stripes})")
         for name in "stripe_size", "chunk_size":
             size = getattr(self, name)
             if size is not None and (size < 4096 or size % 4096):
                 raise OptionError(name, f"must be a number of bytes such as 65536 (got {size})")
-        if self.virtual_size:
-            try:
-                parse_size(self.virtual_size)
-            except ValueError as error:
-                raise OptionError("virtual_size", str(error)) from None
+        self.size_of("virtual_size")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        group = site.name(f"{site.depth}-lvm")
+    def create(self, below: Block, context: BuildContext) -> None:
+        machine, group = context.machine, context.name(self.name)
         if self.kind == "striped":
             below.wipe()
         with (
-            self._physical(below, site, site.depth) as volumes,
-            _private(volumes, site) as env,
-            site.journal.entry(GROUP, name=group),
-            mapper.removed_on_error(_of(group)),
+            self._physical(below, context) as volumes,
+            _private(volumes, context) as env,
+            context.journal.entry(GROUP, name=group),
+            mapper.removed_on_error(machine, _of(group)),
         ):
             for volume in volumes:
                 volume.overwrite("lvm", "pvcreate", "-qffy", *shlex.split(self.pvcreate), env=env)
             # The system's LVM may see the group. It must not activate it by itself.
             words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
-            commands.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
+            machine.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
             for words in self._volumes(below, group):
-                commands.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
+                machine.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
 
     def _volumes(self, below: Block, group: str) -> list[list[str]]:
         """The options of `lvcreate` for each volume."""
@@ -217,9 +211,7 @@ class Lvm(Layer):
         chunk = ["--chunksize", f"{self.chunk_size}b"] if self.chunk_size else []
         plain = ["-Wn", "-Zn", "--name", "lv"]
         if self.kind == "thin":
-            size = (
-                parse_size(self.virtual_size) if self.virtual_size else mapper.sectors(below) * mapper.SECTOR * 8 // 10
-            )
+            size = self.size_of("virtual_size") or below.sectors * mapper.SECTOR * 8 // 10
             pool = ["--type", "thin", "--thinpool", "pool", "--extents", self.extents or "100%FREE", *chunk]
             return [[*pool, "-Wn", "--virtualsize", f"{size // mapper.SECTOR}s", "--name", "lv", *verbatim, group]]
         if self.kind == "snapshot":
@@ -232,48 +224,48 @@ class Lvm(Layer):
         return [[*plain, *extents, *verbatim, group]]
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        assert isinstance(below, Block)
-        group = site.name(f"{depth}-lvm")
+    def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
+        machine, group = context.machine, context.name(self.name)
         with contextlib.ExitStack() as undo:
-            volumes = undo.enter_context(self._physical(below, site, depth))
-            undo.enter_context(site.journal.entry(GROUP, name=group))
-            if commands.mapper_environment():
+            volumes = undo.enter_context(self._physical(below, context))
+            undo.enter_context(context.journal.entry(GROUP, name=group))
+            if machine.mapper_environment():
                 # Without udevd, LVM does not hear that the kernel took the volumes.
                 undo.callback(_remove_links, DEV / group)
-            with _private(volumes, site) as env:
+            with _private(volumes, context) as env:
                 # It brings those with it that it stands on, hidden ones and the snapshot.
                 words = ["lvm", "lvchange", "-qy", "--activate", "y", f"{group}/lv"]
-                found = undo.enter_context(mapper.held(_of(group), lambda: commands.run(*words, env=env)))
+                activate = functools.partial(machine.run, *words, env=env)
+                devices = undo.enter_context(mapper.held(machine, _of(group), activate))
             name = f"{_prefix(group)}{'snap' if self.on == 'snapshot' else 'lv'}"
-            if name not in found:
-                raise OSError(f"LVM activated {', '.join(found) or 'nothing'}, and not {name}")
-            yield mapper.block(name, found[name])
+            if name not in devices:
+                raise OSError(f"LVM activated {', '.join(devices) or 'nothing'}, and not {name}")
+            yield mapper.block(machine, name, devices[name])
 
     @contextlib.contextmanager
-    def _physical(self, below: Block, site: Site, depth: int) -> Iterator[list[Block]]:
+    def _physical(self, below: Block, context: BuildContext) -> Iterator[list[Block]]:
         """The physical volumes: the device, or as many slices as there are stripes."""
         if self.kind != "striped":
             yield [below]
             return
         count = self.stripes or 2
-        length = mapper.sectors(below) // count // 2048 * 2048
+        length = below.sectors // count // 2048 * 2048
         extents = [(number * length, length) for number in range(count)]
-        with mapper.slices(site.name(f"{depth}-pv"), site, below, extents) as volumes:
+        with mapper.slices(context.name("pv"), context, below, extents) as volumes:
             yield volumes
 
 
 @contextlib.contextmanager
-def _private(volumes: Sequence[Block], site: Site) -> Iterator[Mapping[str, str]]:
+def _private(volumes: Sequence[Block], context: BuildContext) -> Iterator[Mapping[str, str]]:
     """The environment of an LVM that knows these physical volumes, and has everything to itself."""
-    with directories.scratch(site.directory, "lvm-") as directory:
+    with directories.scratch(context.directory, "lvm-") as directory:
         paths = [re.escape(os.path.realpath(volume.path)) for volume in volumes]
         accepted = ", ".join(f'"a|^{path}$|"' for path in paths)
         # A string as LVM's parser reads it (libdm/libdm-config.c): these two stand for themselves after a backslash.
         quoted = re.sub(r'(["\\])', r"\\\1", str(directory))
         (directory / "lvm.conf").write_text(_CONFIGURATION.format(accepted=accepted, directory=quoted))
         private = {"LVM_SYSTEM_DIR": str(directory), "LVM_SUPPRESS_FD_WARNINGS": "1"}
-        yield {**commands.mapper_environment(), **private}
+        yield {**context.machine.mapper_environment(), **private}
 
 
 def _remove_links(links: Path) -> None:
@@ -284,7 +276,7 @@ def _remove_links(links: Path) -> None:
 
 
 def _prefix(group: str) -> str:
-    """How the names of a group's mappings begin: lib/misc/lvm-string.c of LVM doubles the hyphens."""
+    """Return the beginning of the names of a group's mappings. LVM doubles the hyphens (lib/misc/lvm-string.c)."""
     return f"{group.replace('-', '--')}-"
 
 

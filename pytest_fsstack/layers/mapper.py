@@ -11,273 +11,278 @@ import errno
 import functools
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from pytest_fsstack.machine import blockdev, commands, journal, mounts
+from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.journal import Facts, Kind
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root
-from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, Site, option
+from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, option
+from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import KEYWORD, SIZE, Words
-from pytest_fsstack.units import parse_size
 
 #: Bytes; all that the device-mapper counts is in these.
 SECTOR = 512
-
-SYS = Path("/sys")
-
 
 # -- mappings ----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def held(ours: Callable[[str], bool], make: Callable[[], object]) -> Iterator[dict[str, Path]]:
+def held(machine: Machine, ours: Callable[[str], bool], make: Callable[[], object]) -> Iterator[dict[str, Path]]:
     """Hold what mappings `make` makes, of the names that are `ours`: yields their /dev/dm-N by name, and removes them.
 
     The journal must have them already. Raises `commands.CommandError`, and OSError where somebody else still uses one.
     """
-    with removed_on_error(ours), contextlib.ExitStack() as opening:
+    with removed_on_error(machine, ours), contextlib.ExitStack() as opening:
         make()
-        found = mappings(ours)
-        for device in found.values():
-            opening.callback(os.close, os.open(device, os.O_RDONLY | os.O_CLOEXEC))
-        _remove(found)
+        devices = machine.mappings(ours)
+        for device in devices.values():
+            opening.enter_context(machine.held_open(device))
+        _remove(machine, devices)
         hold = opening.pop_all()
     try:
-        yield found
+        yield devices
     finally:
         hold.close()
-        _wait_for_the_end(found)
+        _wait_for_the_end(machine, devices)
 
 
 @contextlib.contextmanager
-def removed_on_error(ours: Callable[[str], bool]) -> Iterator[None]:
-    """Where an error passes, remove the mappings of these names: a tool may have failed after it had made some."""
+def removed_on_error(machine: Machine, ours: Callable[[str], bool]) -> Iterator[None]:
+    """Remove the mappings of these names on an error: a tool may have failed after it had made some."""
     try:
         yield
     except BaseException:
-        if left := mappings(ours):
-            _remove(left)
-            _wait_for_the_end(left)
+        if devices := machine.mappings(ours):
+            _remove(machine, devices)
+            _wait_for_the_end(machine, devices)
         raise
 
 
-def _remove(mappings: Mapping[str, Path]) -> None:
-    """Each goes once it has no user left: those that nobody uses at once, and then those that they stood on."""
-    commands.run("dmsetup", "remove", "--deferred", *mappings, env=commands.mapper_environment())
+def _remove(machine: Machine, mappings: Iterable[str]) -> None:
+    """Have each removed once it has no user: those that nobody uses at once, and then those that they stood on."""
+    machine.run("dmsetup", "remove", "--deferred", *mappings, env=machine.mapper_environment())
 
 
-def _wait_for_the_end(mappings: Mapping[str, Path]) -> None:
+def _wait_for_the_end(machine: Machine, mappings: Mapping[str, Path]) -> None:
     def left() -> dict[str, Path]:
-        return {name: device for name, device in mappings.items() if _name(device) in (name, _ENDING)}
+        # The name is empty while the kernel takes one apart.
+        return {name: device for name, device in mappings.items() if machine.mapping_name(device) in (name, "")}
 
-    if not commands.wait_until(lambda: not left(), 15.0):
+    if not machine.wait_until(lambda: not left(), 15.0):
         for name, device in left().items():
-            raise OSError(f"{device} ({name}) is still {mounts.in_use(device)}")
+            raise OSError(f"{device} ({name}) is still {mounts.in_use(machine, device)}")
 
 
-_ENDING = ""
+def _left(machine: Machine, facts: Facts) -> bool:
+    return bool(machine.mappings(journal.text(facts, "name").__eq__))
 
 
-def _name(device: Path) -> str | None:
-    """The name of the mapping that is /dev/dm-N now: `_ENDING` while the kernel takes one apart, None without one."""
-    try:
-        return (SYS / "block" / device.name / "dm/name").read_text().strip()
-    except OSError as error:
-        # drivers/md/dm-sysfs.c: what is below is still in use then. The file goes after that.
-        return _ENDING if error.errno == errno.EINVAL else None
-
-
-def mappings(ours: Callable[[str], bool]) -> dict[str, Path]:
-    """The /dev/dm-N of each mapping whose name is ours."""
-    devices = [Path("/dev", shown.name) for shown in (SYS / "block").glob("dm-*")]
-    return {name: device for device in devices if (name := _name(device)) and ours(name)}
-
-
-def _left(facts: Facts) -> bool:
-    return bool(mappings(journal.text(facts, "name").__eq__))
-
-
-def _removed(facts: Facts) -> str:
+def _removed(machine: Machine, facts: Facts) -> str:
     name = journal.text(facts, "name")
-    commands.run("dmsetup", "remove", name, env=commands.mapper_environment())
+    machine.run("dmsetup", "remove", name, env=machine.mapper_environment())
     return f"removed the device-mapper device {name}"
 
 
 MAPPING = Kind("dm", _left, _removed)
 
 
-def block(name: str, device: Path, written: Callable[[], object] = lambda: None) -> Block:
-    """The place that a mapping is; it may be written to as long as it is that mapping."""
+def block(machine: Machine, name: str, device: Path, written: Callable[[], object] = lambda: None) -> Block:
+    """Return the place that a mapping is. It may be written to as long as it is that mapping."""
 
     def check() -> None:
-        if _name(device) != name:
+        if machine.mapping_name(device) != name:
             raise OSError(f"{device} is not this session's {name} any more; nothing was written to it")
 
-    return Block(device, check, written)
+    return Block(device, check, machine, written)
 
 
 @contextlib.contextmanager
 def mapping(
     name: str,
-    site: Site,
+    context: BuildContext,
     *create: str | os.PathLike[str],
     fds: tuple[int, ...] = (),
     below: Sequence[str] = (),
     written: Callable[[], object] = lambda: None,
 ) -> Iterator[Block]:
     """Make the mapping `name` with the command `create`, which makes those of `below` too, and yield its device."""
+    machine, names = context.machine, [*below, name]
     with contextlib.ExitStack() as undo:
-        names = [*below, name]
-        for each in names:
-            undo.enter_context(site.journal.entry(MAPPING, name=each))
-        run = functools.partial(commands.run, *create, fds=fds, env=commands.mapper_environment())
-        found = undo.enter_context(held(names.__contains__, run))
-        if name not in found:
+        for mapping_name in names:
+            undo.enter_context(context.journal.entry(MAPPING, name=mapping_name))
+        run = functools.partial(machine.run, *create, fds=fds, env=machine.mapper_environment())
+        devices = undo.enter_context(held(machine, names.__contains__, run))
+        if name not in devices:
             raise FileNotFoundError(errno.ENOENT, f"{create[0]} made no such mapping", name)
-        yield block(name, found[name], written)
-
-
-def table(name: str, site: Site, text: str, below: Block) -> contextlib.AbstractContextManager[Block]:
-    """The mapping `name` of one table, on `below`: it shows the bytes there as they are."""
-    return mapping(name, site, "dmsetup", "create", name, "--table", text, written=_seen_on(below))
+        yield block(machine, name, devices[name], written)
 
 
 @contextlib.contextmanager
-def slices(name: str, site: Site, below: Block, extents: Sequence[tuple[int, int]]) -> Iterator[list[Block]]:
-    """Parts of a device as devices of their own, each from its first sector and as many long."""
+def slices(name: str, context: BuildContext, below: Block, extents: Sequence[tuple[int, int]]) -> Iterator[list[Block]]:
+    """Make parts of a device devices of their own, each from its first sector and as many long."""
+    machine = context.machine
     tables = {
         f"{name}-{number}": f"0 {length} linear {below.path} {start}" for number, (start, length) in enumerate(extents)
     }
     # One command makes them all; name, UUID, minor number, mode, table.
-    concise = ";".join(f"{each},,,rw,{text}" for each, text in tables.items())
+    concise = ";".join(f"{part},,,rw,{text}" for part, text in tables.items())
     with contextlib.ExitStack() as undo:
-        for each in tables:
-            undo.enter_context(site.journal.entry(MAPPING, name=each))
-        create = functools.partial(
-            commands.run, "dmsetup", "create", "--concise", concise, env=commands.mapper_environment()
-        )
-        found = undo.enter_context(held(tables.__contains__, create))
-        yield [block(each, found[each], _seen_on(below)) for each in tables]
+        for part in tables:
+            undo.enter_context(context.journal.entry(MAPPING, name=part))
+        words = "dmsetup", "create", "--concise", concise
+        create = functools.partial(machine.run, *words, env=machine.mapper_environment())
+        devices = undo.enter_context(held(machine, tables.__contains__, create))
+        yield [block(machine, part, devices[part], _seen_on(below)) for part in tables]
 
 
 def _seen_on(below: Block) -> Callable[[], None]:
-    """What tells `below` that it was written to: by way of a mapping, which its own page cache knows nothing of."""
+    """Return what tells `below` that a mapping of it was written to, of which its own page cache knows nothing."""
 
     def written() -> None:
-        with blockdev.opened(below.path, below.number) as fd:
-            blockdev.forget_cache(fd)
+        below.machine.forget_cache(below.path)
         below.written()
 
     return written
 
 
-def sectors(place: Block) -> int:
-    """The size of a device."""
-    return int(Path("/sys/dev/block", place.number, "size").read_text())
+# -- kinds of layers ---------------------------------------------------------------------------------------------------
+
+
+class Key(NamedTuple):
+    """The options that name a key to a tool, and the descriptors that it reads it from."""
+
+    words: list[str]
+    fds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MapperLayer(BlockLayer):
+    """A device that the device-mapper makes of the one below."""
+
+    leaves: ClassVar[tuple[Kind, ...]] = (MAPPING,)
+    gives: ClassVar = Block
+    #: What the kernel calls the target, where that is not the layer's name.
+    target: ClassVar[str] = ""
+
+    def needs(self) -> list[Need]:
+        return [Root("device-mapper"), DeviceMapper(self.target or self.name), DMSETUP]
+
+
+@dataclass(frozen=True)
+class TableLayer(MapperLayer):
+    """A mapping of one table. It shows the bytes of the device below as they are."""
+
+    def table(self, below: Block) -> str:
+        """Return the table: start, length, target, and its parameters. Raises OSError."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
+        name = context.name(self.name)
+        words = "dmsetup", "create", name, "--table", self.table(below)
+        with mapping(name, context, *words, written=_seen_on(below)) as place:
+            yield place
+
+
+@dataclass(frozen=True)
+class KeyedLayer(ToolLayer, MapperLayer):
+    """A mapping that a tool of cryptsetup's opens. The descriptor of its key is closed before it is used."""
+
+    def needs(self) -> list[Need]:
+        return [*super().needs(), self.program]
+
+    def key(self, context: BuildContext) -> AbstractContextManager[Key]:
+        """Return the options that name the key, and its descriptors."""
+        raise NotImplementedError
+
+    def opening(self, key: list[str]) -> list[str]:
+        """Return the options that open it, with those of the key."""
+        raise NotImplementedError
+
+    def parts(self, name: str) -> list[str]:
+        """Return the names of the mappings that the tool makes below the mapping of this name."""
+        return []
+
+    @contextlib.contextmanager
+    def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
+        name = context.name(self.name)
+        with contextlib.ExitStack() as undo:
+            with self.key(context) as key:
+                words = [self.program.command, "--batch-mode", "open", *self.opening(key.words), str(below.path), name]
+                place = mapping(name, context, *words, fds=key.fds, below=self.parts(name))
+                block = undo.enter_context(place)
+            yield block
 
 
 # -- targets -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Linear(Layer):
-    """dm-linear: the device below, or a part of it. What the device-mapper costs by itself."""
+class Linear(TableLayer):
+    """dm-linear: the device below, or a part of it. It shows the cost of the device-mapper itself."""
 
-    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "linear"
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
     grammar: ClassVar = {"offset": SIZE, "size": SIZE}
 
-    offset: str = option("0", "where it begins, such as 1M; with 512 nothing above is aligned to the device's blocks")
-    size: str = option("", "how long it is, such as 4G; by default it ends where the device below does")
-
-    def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("linear"), DMSETUP]
+    offset: str = option("0", "its beginning, such as 1M. 512 misaligns the layers above with the device's blocks")
+    size: str = option("", "its length, such as 4G. Default: the rest of the device")
 
     def check_options(self) -> None:
-        for name, text in ("offset", self.offset), ("size", self.size or "512"):
-            try:
-                size = parse_size(text)
-            except ValueError as error:
-                raise OptionError(name, str(error)) from None
-            if size % SECTOR or (name == "size" and not size):
-                raise OptionError(name, f"must be a multiple of 512 bytes (got {text})")
+        for name in "offset", "size":
+            size = self.size_of(name)
+            if size is not None and (size % SECTOR or (name == "size" and not size)):
+                raise OptionError(name, f"must be a multiple of 512 bytes (got {getattr(self, name)})")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        below.wipe()
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        assert isinstance(below, Block)
-        start, there = parse_size(self.offset) // SECTOR, sectors(below)
-        length = parse_size(self.size) // SECTOR if self.size else there - start
+    def table(self, below: Block) -> str:
+        start, there = (self.size_of("offset") or 0) // SECTOR, below.sectors
+        length = (self.size_of("size") or 0) // SECTOR or there - start
         if length <= 0 or start + length > there:
             raise OSError(f"{self} does not fit on {below.path}, which has {there * SECTOR} bytes")
-        with table(site.name(f"{depth}-linear"), site, f"0 {length} linear {below.path} {start}", below) as place:
-            yield place
+        return f"0 {length} linear {below.path} {start}"
 
 
 @dataclass(frozen=True)
-class Delay(Layer):
-    """dm-delay: every request waits. A slow device made of a fast one, and a difference of known size to find."""
+class Delay(TableLayer):
+    """dm-delay: every request waits. It makes a slow device of a fast one, or an effect of known size."""
 
-    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "delay"
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
 
-    read: int = option(10, "milliseconds that a read waits")
-    write: int = option(10, "milliseconds that a write waits")
-    flush: int | None = option(None, "milliseconds that a flush waits; by default as a write")
-
-    def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("delay"), DMSETUP]
+    read: int = option(10, "delay of a read in milliseconds")
+    write: int = option(10, "delay of a write in milliseconds")
+    flush: int | None = option(None, "delay of a flush in milliseconds. The default is that of a write")
 
     def check_options(self) -> None:
         for name in "read", "write", "flush":
             if (getattr(self, name) or 0) < 0:
                 raise OptionError(name, f"must be a number of milliseconds (got {getattr(self, name)})")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        below.wipe()
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        assert isinstance(below, Block)
+    def table(self, below: Block) -> str:
         times = [self.read, self.write, *([self.flush] if self.flush is not None else [])]
         words = " ".join(f"{below.path} 0 {milliseconds}" for milliseconds in times)
-        with table(site.name(f"{depth}-delay"), site, f"0 {sectors(below)} delay {words}", below) as place:
-            yield place
+        return f"0 {below.sectors} delay {words}"
 
 
 @dataclass(frozen=True)
-class Flakey(Layer):
-    """dm-flakey: a device that fails now and then, to see that a test notices.
+class Flakey(TableLayer):
+    """dm-flakey: a device that fails periodically, to check that a test notices.
 
-    It works for `up` seconds and fails for `down`, in turns from when it is opened, which a remount does anew. While it
-    is down all requests fail, unless an option says what happens instead.
+    It works for `up` seconds and fails for `down` seconds, in turns from the time when it is opened. A remount opens it
+    anew. While it is down, all requests fail unless an option changes that.
     """
 
-    leaves: ClassVar = (MAPPING,)
     name: ClassVar = "flakey"
-    takes: ClassVar = (Block,)
-    gives: ClassVar = Block
     grammar: ClassVar = {"features": Words(KEYWORD)}
 
-    up: int = option(60, "seconds during which it works")
-    down: int = option(5, "seconds during which it does not")
-    drop_writes: bool = option(False, "while it is down, forget what is written and say nothing; reads work")
-    error_writes: bool = option(False, "while it is down, writes fail; reads work")
-    features: str = option("", "further features, verbatim, as dm-flakey's table has them: 'corrupt_bio_byte 32 r 1 0'")
-
-    def needs(self) -> list[Need]:
-        return [Root("device-mapper"), DeviceMapper("flakey"), DMSETUP]
+    up: int = option(60, "seconds in which it works")
+    down: int = option(5, "seconds in which it fails")
+    drop_writes: bool = option(False, "while it is down, writes are lost without an error, and reads work")
+    error_writes: bool = option(False, "while it is down, writes fail, and reads work")
+    features: str = option("", "further features of dm-flakey's table, verbatim: 'corrupt_bio_byte 32 r 1 0'")
 
     def check_options(self) -> None:
         for name in "up", "down":
@@ -288,15 +293,8 @@ class Flakey(Layer):
         if self.drop_writes and self.error_writes:
             raise OptionError("error_writes", "does not go with drop_writes")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        below.wipe()
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
-        assert isinstance(below, Block)
+    def table(self, below: Block) -> str:
         features = [name for name in ("drop_writes", "error_writes") if getattr(self, name)]
         features += shlex.split(self.features)
         words = " ".join([str(below.path), "0", str(self.up), str(self.down), str(len(features)), *features])
-        with table(site.name(f"{depth}-flakey"), site, f"0 {sectors(below)} flakey {words}", below) as place:
-            yield place
+        return f"0 {below.sectors} flakey {words}"

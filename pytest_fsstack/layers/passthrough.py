@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.layers import loopback
-from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
-from pytest_fsstack.stack.model import Block, Directory, Layer, OptionError, Place, Site, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Directory, Layer, OptionError, Place, option
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
-from pytest_fsstack.units import parse_size
 
 
 @dataclass(frozen=True)
-class Raw(Layer):
+class Raw(BlockLayer):
     """The block device as it is, without a filesystem."""
 
     name: ClassVar = "raw"
     example: ClassVar = "luks | raw"
-    takes: ClassVar = (Block,)
     gives: ClassVar = Block
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Place]:
-        yield below
+    def create(self, below: Block, context: BuildContext) -> None:
+        """Leave what is there."""
+
+    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Place]:
+        return contextlib.nullcontext(below)
 
 
 @dataclass(frozen=True)
@@ -39,17 +38,16 @@ class PlainDirectory(Layer):
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
-    def create(self, below: Place, site: Site) -> None:
-        (below.path / self.name).mkdir()
+    def create(self, below: Directory, context: BuildContext) -> None:
+        context.machine.mkdir(below.path / self.name)
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        yield Directory(below.path / self.name)
+    def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
+        return contextlib.nullcontext(Directory(below.path / self.name))
 
 
 @dataclass(frozen=True)
 class Bind(Layer):
-    """A bind mount of a directory: what one more mount costs that does nothing."""
+    """A bind mount of a directory. It shows the cost of one more mount."""
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "bind"
@@ -59,26 +57,19 @@ class Bind(Layer):
     def needs(self) -> list[Need]:
         return [Root("mounting")]
 
-    def create(self, below: Place, site: Site) -> None:
-        (below.path / "bind").mkdir()
+    def create(self, below: Directory, context: BuildContext) -> None:
+        context.machine.mkdir(below.path / "bind")
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
-        with site.journal.entry(mounts.MOUNT, target=str(target)):
-            commands.run("mount", "--bind", below.path / "bind", target)
-            try:
-                yield Directory(target)
-            finally:
-                mounts.unmount(target)
+    def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
+        return context.mounted(self.name, below.path / "bind", options="bind")
 
 
 @dataclass(frozen=True)
 class Overlay(Layer):
-    """An overlay mount, as containers have it: what is written goes to an upper directory in the directory below.
+    """An overlay mount, as of containers. Writes go to an upper directory in the directory below.
 
-    What shows through is either on the machine already or on the stack itself: `lower='app:base'` makes two empty
-    directories in the directory below, to be filled at `fsstack.below`; `fsstack.remount()` then shows what is in them.
+    The lower directories are on the machine or on the stack itself. `lower='app:base'` makes two empty directories in
+    the directory below. Fill them at `fsstack.below`, and call `fsstack.remount()` to see their contents.
     """
 
     leaves: ClassVar = (mounts.MOUNT,)
@@ -93,8 +84,8 @@ class Overlay(Layer):
 
     lower: str = option(
         "",
-        "the directory that shows through, or several with colons between, the topmost first: absolute, or a name in "
-        "the directory below; by default an empty one",
+        "the lower directory, or several with colons between, the topmost first: absolute, or a name in the directory "
+        "below. The default is an empty one",
     )
     mount: str = option("", "further mount options, verbatim, such as metacopy=on")
 
@@ -110,16 +101,12 @@ class Overlay(Layer):
     def _lower(self) -> list[str]:
         return [path for path in self.lower.split(":") if path]
 
-    def create(self, below: Place, site: Site) -> None:
-        for name in "lower", "upper", "work":
-            (below.path / "overlay" / name).mkdir(parents=True)
-        for name in self._lower:
-            if not Path(name).is_absolute():
-                (below.path / name).mkdir()
+    def create(self, below: Directory, context: BuildContext) -> None:
+        directories = [Path("overlay", name) for name in ("lower", "upper", "work")]
+        for directory in [*directories, *(Path(name) for name in self._lower if not Path(name).is_absolute())]:
+            context.machine.mkdir(below.path / directory, parents=True)
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
+    def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
         # Relative, because what is above may hold commas and colons, which kernels and tools unescape in several ways.
         lower = [path if Path(path).is_absolute() else f"../{path}" for path in self._lower]
         options = [
@@ -128,11 +115,7 @@ class Overlay(Layer):
             "workdir=work",
             *([self.mount] if self.mount else []),
         ]
-        with (
-            site.journal.entry(mounts.MOUNT, target=str(target)),
-            mounts.mounted("overlay", target, "overlay", ",".join(options), cwd=below.path / "overlay"),
-        ):
-            yield Directory(target)
+        return context.mounted(self.name, "overlay", "overlay", ",".join(options), cwd=below.path / "overlay")
 
 
 @dataclass(frozen=True)
@@ -145,32 +128,27 @@ class Loop(Layer):
     gives: ClassVar = Block
     grammar: ClassVar = {"size": SIZE}
 
-    size: str = option("", "size of the sparse file, such as 2G; by default 90 % of what is free")
+    size: str = option("", "size of the sparse file, such as 2G. The default is 90 % of the free space")
     direct_io: bool = option(True, "bypass the page cache of the filesystem below, if it can")
 
     def needs(self) -> list[Need]:
         return [Root("attaching a loop device"), LOOP_DEVICES]
 
     def check_options(self) -> None:
-        if self.size:
-            try:
-                parse_size(self.size)
-            except ValueError as error:
-                raise OptionError("size", str(error)) from None
+        self.size_of("size")
 
-    def create(self, below: Place, site: Site) -> None:
-        status = os.statvfs(below.path)
-        size = parse_size(self.size) if self.size else status.f_bavail * status.f_frsize * 9 // 10
+    def create(self, below: Directory, context: BuildContext) -> None:
+        size = self.size_of("size") or context.machine.free(below.path) * 9 // 10
         with open(self._image(below), "xb") as image:
             image.truncate(size // 4096 * 4096)
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Block]:
+    def opened(self, below: Directory, context: BuildContext) -> Iterator[Block]:
         with (
             open(self._image(below), "r+b") as image,
-            loopback.attached(image.fileno(), self.direct_io) as block,
+            context.machine.attached(image.fileno(), direct_io=self.direct_io) as loop,
         ):
-            yield block
+            yield Block.on_loop(loop, context.machine)
 
-    def _image(self, below: Place) -> Path:
+    def _image(self, below: Directory) -> Path:
         return below.path / "container.img"

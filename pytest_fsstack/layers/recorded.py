@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import sys
 from collections.abc import Iterator
@@ -11,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.layers import loopback, recorder
+from pytest_fsstack.layers import recorder
 from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import FUSE, LOOP_DEVICES, Need, Root
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, Layer, OptionError, Place, PlaceType, Site, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, option
 
 
 @dataclass(frozen=True)
 class RecordedBlock(Block):
-    """A device of which everything that is written to it is written down."""
+    """A device whose writes are logged."""
 
     #: In the format of dm-log-writes, since the layer was made.
     log: Path = Path()
@@ -34,21 +33,20 @@ class RecordedBlock(Block):
 
 
 @dataclass(frozen=True)
-class Recorded(Layer):
-    """The device below, of which a FUSE server writes down each write and each flush, in their order.
+class Recorded(BlockLayer):
+    """The device below, with a FUSE server that logs each write and each flush, in their order.
 
-    From that log, the scenario `power_cut` makes the device as a power cut would have left it. The server shows the
-    device as one file, a loop device stands on that, and so what the layers above send down arrives: writes, zeroed
-    ranges and flushes (a write with FUA is a write and a flush). It is for tests of what is there after a power cut; as
-    a part of what is measured, it is slow.
+    From that log, the scenario `power_cut` rebuilds the device in its state after a power cut. The server shows the
+    device as one file, and a loop device stands on that. So it logs everything from the layers above: writes, zeroed
+    ranges and flushes. A write with FUA is a write and a flush. Use it for tests of power cuts, not for measurements,
+    because it is slow.
     """
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
     name: ClassVar = "recorded"
-    takes: ClassVar[tuple[PlaceType, ...]] = (Block,)
     gives: ClassVar = Block
 
-    sector: int = option(4096, "the device's logical block size, 512 or 4096: bytes that it writes whole or not at all")
+    sector: int = option(4096, "the device's logical block size, 512 or 4096 bytes. It never writes parts of one")
 
     def needs(self) -> list[Need]:
         return [Root("mounting"), FUSE, LOOP_DEVICES]
@@ -57,17 +55,13 @@ class Recorded(Layer):
         if self.sector not in (512, 4096):
             raise OptionError("sector", f"must be 512 or 4096 (got {self.sector})")
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
-        below.wipe()
-
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[RecordedBlock]:
-        assert isinstance(below, Block)
-        target = site.directory / f"{depth}-{self.name}"
+    def opened(self, below: Block, context: BuildContext) -> Iterator[RecordedBlock]:
+        machine, depth = context.machine, context.depth
+        target = context.directory / f"{depth}-{self.name}"
         # What is mounted is one file, and so is what it is mounted on.
         target.touch(mode=0o600)
-        log = site.directory / f"{depth}-{self.name}.log"
+        log = context.directory / f"{depth}-{self.name}.log"
         # The server needs nothing but Python's own library, and starts faster without looking for more.
         command = [
             sys.executable,
@@ -80,9 +74,17 @@ class Recorded(Layer):
             str(self.sector),
         ]
         with (
-            served(target, site, *command, on_block=True),
+            served(target, context, *command, on_block=True),
             open(target, "r+b") as file,
-            loopback.attached(file.fileno(), direct_io=False, sector=self.sector) as block,
+            machine.attached(file.fileno(), direct_io=False, sector=self.sector) as loop,
         ):
-            shown = {field.name: getattr(block, field.name) for field in dataclasses.fields(Block)}
-            yield RecordedBlock(**{**shown, "blank": below.blank, "written": below.written}, log=log, file=target)
+            yield RecordedBlock(
+                loop.path,
+                loop.check,
+                machine,
+                blank=below.blank,
+                written=below.written,
+                verify=loop.verify,
+                log=log,
+                file=target,
+            )

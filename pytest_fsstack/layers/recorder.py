@@ -137,38 +137,38 @@ class Server:
                 if error.errno != errno.ENOENT:  # who asked is gone
                     raise
 
-    def _begin(self, asked: memoryview) -> bytes:
-        _, minor, readahead, flags = struct.unpack_from("=IIII", asked)
+    def _begin(self, request: memoryview) -> bytes:
+        _, minor, readahead, flags = struct.unpack_from("=IIII", request)
         return _INIT.pack(
             7, min(minor, 31), readahead, flags & (_BIG_WRITES | _MAX_PAGES), 0, 0, _PAGES * 4096, 1, _PAGES, 0, 0
         )
 
-    def _attributes(self, asked: memoryview) -> bytes:
+    def _attributes(self, request: memoryview) -> bytes:
         return _ATTR.pack(
             *(3600, 0, 0),
             *(1, self._size, self._size // 512, 0, 0, 0, 0, 0, 0),
             *(_REGULAR, 1, 0, 0, 0, 4096, 0),
         )
 
-    def _read(self, asked: memoryview) -> bytes:
-        _, offset, length, *_ = _TRANSFER.unpack_from(asked)
+    def _read(self, request: memoryview) -> bytes:
+        _, offset, length, *_ = _TRANSFER.unpack_from(request)
         return os.pread(self._device, length, offset)
 
-    def _write(self, asked: memoryview) -> bytes:
-        _, offset, length, *_ = _TRANSFER.unpack_from(asked)
-        data = asked[_TRANSFER.size : _TRANSFER.size + length]
+    def _write(self, request: memoryview) -> bytes:
+        _, offset, length, *_ = _TRANSFER.unpack_from(request)
+        data = request[_TRANSFER.size : _TRANSFER.size + length]
         self._log.add(0, offset, length, data)
-        done = 0
-        while done < length:
-            done += os.pwrite(self._device, data[done:], offset + done)
+        count = 0
+        while count < length:
+            count += os.pwrite(self._device, data[count:], offset + count)
         return struct.pack("=II", length, 0)
 
-    def _flush(self, asked: memoryview) -> bytes:
+    def _flush(self, request: memoryview) -> bytes:
         self._log.add(FLUSH)
         return b""
 
-    def _zero(self, asked: memoryview) -> bytes:
-        _, offset, length, mode, _ = _RANGE.unpack_from(asked)
+    def _zero(self, request: memoryview) -> bytes:
+        _, offset, length, mode, _ = _RANGE.unpack_from(request)
         if (
             mode not in (_PUNCH_HOLE | _KEEP_SIZE, _ZERO_RANGE, _ZERO_RANGE | _KEEP_SIZE)
             or offset + length > self._size
@@ -182,9 +182,9 @@ class Server:
                 os.pwrite(self._device, bytes(min(1 << 20, offset + length - start)), start)
         return b""
 
-    def _mark(self, asked: memoryview) -> bytes:
-        length, _ = struct.unpack_from("=II", asked)
-        name, _, value = bytes(asked[8:]).partition(b"\0")
+    def _mark(self, request: memoryview) -> bytes:
+        length, _ = struct.unpack_from("=II", request)
+        name, _, value = bytes(request[8:]).partition(b"\0")
         if name.decode() != MARK:
             raise OSError(errno.EOPNOTSUPP, "")
         self._log.add(IS_MARK, mark=value[:length])

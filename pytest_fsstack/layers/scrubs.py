@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import re
@@ -10,8 +9,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_fsstack.layers.mapper import SYS
-from pytest_fsstack.machine import commands, signals
+from pytest_fsstack.machine import signals
+from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Checked
 
 #: linux/btrfs.h. By the command `btrfs scrub`, the state of each scrub would be left in /var/lib/btrfs.
@@ -26,73 +25,71 @@ _PROGRESS = (
 _AT_ONCE = 1 << 20
 
 
-def btrfs(path: Path) -> Checked:
+def btrfs(machine: Machine, path: Path) -> Checked:
     """Scrub the one device of a mounted Btrfs: what has a good copy is corrected."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        request = bytearray(_SCRUB_ARGS.pack(1, 0, (1 << 64) - 1, *bytes(16)))
-        fcntl.ioctl(descriptor, _BTRFS_IOC_SCRUB, request)
-    finally:
-        os.close(descriptor)
-    found = dict(zip(_PROGRESS, _SCRUB_ARGS.unpack(request)[4:]))
-    wrong = [f"{count} {what}" for what, count in found.items() if what.endswith("errors") and count]
+    request = bytearray(_SCRUB_ARGS.pack(1, 0, (1 << 64) - 1, *bytes(16)))
+    machine.ioctl(path, _BTRFS_IOC_SCRUB, request)
+    counts = dict(zip(_PROGRESS, _SCRUB_ARGS.unpack(request)[4:]))
+    wrong = [f"{count} {what}" for what, count in counts.items() if what.endswith("errors") and count]
     return Checked(not wrong, ", ".join(wrong) or "no errors")
 
 
-def xfs(path: Path) -> Checked | None:
+def xfs(machine: Machine, path: Path) -> Checked | None:
     """Check the metadata of a mounted XFS, and change nothing; None where the tool or the kernel has no such check."""
-    if commands.which("xfs_scrub") is None:
+    if machine.which("xfs_scrub") is None:
         return None
-    code, stdout, stderr = commands.ended("xfs_scrub", "-n", path)
+    code, stdout, stderr = machine.ended("xfs_scrub", "-n", path)
     # xfs_scrub(8): 1 if there are errors, 2 if something could be better, 4 or 8 if it cannot do its work.
     return None if code & ~3 else Checked(not code & 1, (stdout + stderr).strip())
 
 
-def zfs(pool: str) -> Checked:
+def zfs(machine: Machine, pool: str) -> Checked:
     """Scrub an imported pool: what has a good copy is corrected."""
-    commands.run("zpool", "scrub", pool)
-    said = ""
+    machine.run("zpool", "scrub", pool)
+    output = ""
 
     def ended() -> bool:
-        nonlocal said
-        said = commands.run("zpool", "status", "-v", pool)
-        return "in progress" not in said
+        nonlocal output
+        output = machine.run("zpool", "status", "-v", pool)
+        return "in progress" not in output
 
-    _wait_for(pool, ended)
-    return zpool_status(said)
+    _wait_for(machine, pool, ended)
+    return zpool_status(output)
 
 
-def zpool_status(said: str) -> Checked:
-    """What `zpool status` says of a pool that was scrubbed."""
-    counts = re.findall(r"^\t.* [A-Z]+ +(\S+) +(\S+) +(\S+)", said, re.MULTILINE)
+def zpool_status(output: str) -> Checked:
+    """Read the output of `zpool status` about a scrubbed pool."""
+    counts = re.findall(r"^\t.* [A-Z]+ +(\S+) +(\S+) +(\S+)", output, re.MULTILINE)
     damaged = any(set(columns) - {"0"} for columns in counts if columns != ("READ", "WRITE", "CKSUM"))
-    clean = "errors: No known data errors" in said and not damaged and bool(counts)
-    return Checked(clean, said.strip())
+    clean = "errors: No known data errors" in output and not damaged and bool(counts)
+    return Checked(clean, output.strip())
 
 
-def raid(device: Path) -> Checked:
+def raid(machine: Machine, device: Path) -> Checked:
     """Compare all copies, or parity with data, of an array of dm-raid; which of two is right nobody knows.
 
     What one of the devices cannot read is written anew from the others.
     """
-    name = (SYS / "block" / device.name / "dm/name").read_text().strip()
-    commands.run("dmsetup", "message", name, "0", "check", env=commands.mapper_environment())
+    name = machine.mapping_name(device)
+    if not name:
+        raise OSError(f"{device} is no array of the device-mapper any more")
+    machine.run("dmsetup", "message", name, "0", "check", env=machine.mapper_environment())
     fields: list[str] = []
 
     def ended() -> bool:
         # Documentation/admin-guide/device-mapper/dm-raid.rst: start, length, "raid", type, devices, health, ratio,
         # action, mismatches.
-        fields[:] = commands.run("dmsetup", "status", name).split()
+        fields[:] = machine.run("dmsetup", "status", name).split()
         return fields[7] != "check"
 
-    _wait_for(name, ended)
+    _wait_for(machine, name, ended)
     health, mismatches = fields[5], int(fields[8])
     return Checked(not mismatches and not health.strip("A"), f"{mismatches} sectors differ, devices {health}")
 
 
-def _wait_for(name: str, ended: Callable[[], bool]) -> None:
-    if not commands.wait_until(ended, commands.limit):
-        raise OSError(f"the scrub of {name} has not ended within {commands.limit:g} s (--fsstack-timeout)")
+def _wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
+    if not machine.wait_until(ended, machine.limit):
+        raise OSError(f"the scrub of {name} has not ended within {machine.limit:g} s (--fsstack-timeout)")
 
 
 def readable(device: Path) -> Checked:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.machine import commands, mounts, processes
+from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Checked, Directory, Limit, OptionError, Place, Site, option
+from pytest_fsstack.machine.port import Daemon, Machine
+from pytest_fsstack.stack.model import BuildContext, Checked, Directory, Limit, OptionError, option
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
@@ -23,7 +24,7 @@ FUSERMOUNT = Tool("fusermount", "fuse", {"pacman": "fuse2"})
 @contextlib.contextmanager
 def served(
     target: Path,
-    site: Site,
+    context: BuildContext,
     *argv: str | os.PathLike[str],
     stdin: int | None = None,
     fds: tuple[int, ...] = (),
@@ -40,66 +41,101 @@ def served(
     Raises `CommandError`, also where it was unmounted while the block ran. A daemon that ended meanwhile is told of.
     One that does not let go of its mount is killed, and all that waits for it ends with an error.
     """
-    with site.journal.entry(mounts.MOUNT, target=str(target)), mounts.FuseWatch(target) as watch:
-        daemon = processes.start(*argv, stdin=stdin, fds=fds, env=env)
-        with site.journal.entry(DAEMON, pid=daemon.pid, target=str(target)):
-            last = processes.outlive(daemon.pid) if on_block else None
+    machine = context.machine
+    with context.journal.entry(mounts.MOUNT, target=str(target)), mounts.FuseWatch(machine, target) as watch:
+        daemon = machine.start(*argv, stdin=stdin, fds=fds, env=env)
+        with context.journal.entry(DAEMON, pid=daemon.pid, target=str(target)):
+            last = machine.outlive(daemon.pid) if on_block else None
             stood = False
             try:
-                if not commands.wait_until(lambda: mounts.at(target) or not daemon.alive, patience):
+                if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
                 if not daemon.alive:
                     raise daemon.error()
                 stood = True
                 yield Directory(target)
             finally:
-                gone, dead = not mounts.at(target), not daemon.alive
+                unmounted, dead = not machine.mount_at(target), not daemon.alive
                 with contextlib.ExitStack() as undo:
                     if last:
                         undo.callback(last.stop, patience=0)
                     undo.callback(daemon.stop, patience=10.0 if stood else 0)
-                    if not gone:
-                        _unmount(target, daemon, watch)
+                    if not unmounted:
+                        _unmount(machine, target, daemon, watch)
                 if watch.aborted:
                     # Said at once as well: pytest shows no errors of a session that a signal has ended.
-                    site.tell(str(error := _aborted(daemon)))
+                    context.tell(str(error := _aborted(daemon)))
                     raise error
-                if gone and stood:
+                if unmounted and stood:
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
-                    site.tell(str(daemon.error("while its filesystem was in use")))
+                    context.tell(str(daemon.error("while its filesystem was in use")))
 
 
-def _aborted(daemon: processes.Daemon) -> commands.CommandError:
+def _aborted(daemon: Daemon) -> commands.CommandError:
     text = "all that waited for it has ended with an error"
     return commands.CommandError(daemon.argv, None, text, "it did not answer, so its connection was aborted")
 
 
-def _unmount(target: Path, daemon: processes.Daemon, watch: mounts.FuseWatch) -> None:
+def _unmount(machine: Machine, target: Path, daemon: Daemon, watch: mounts.FuseWatch) -> None:
     try:
-        mounts.unmount(target, served=True)
+        mounts.unmount(machine, target, served=True)
     except commands.CommandError as error:
         daemon.kill()
         if watch.aborted:
             return
-        if mounts.at(target):
-            mounts.unmount(target)
+        if machine.mount_at(target):
+            mounts.unmount(machine, target)
         text = f"{error.stderr}; its server, {os.path.basename(daemon.argv[0])}, was killed"
         raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
 
 
 @dataclass(frozen=True)
 class _Fuse(ToolLayer):
+    """A FUSE daemon that keeps what it is given in a directory below, encrypted with a passphrase."""
+
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
     caches: ClassVar = True
+    encrypts: ClassVar = True
+    #: Whether the daemon reads the passphrase from stdin, and not from a file that it is given.
+    asks: ClassVar[bool] = False
+    #: Seconds that the mount may take.
+    patience: ClassVar[float] = 60.0
 
     def needs(self) -> list[Need]:
         return [FUSE, FUSERMOUNT, self.program]
 
-    def ciphertext(self, below: Place) -> Path:
+    def ciphertext(self, below: Directory) -> Path:
         return below.path / self.stores
+
+    def command(self, below: Directory, passphrase: str) -> list[str]:
+        """Return the words of the daemon, up to the mount point; `passphrase` is a file that holds it."""
+        raise NotImplementedError
+
+    def environment(self, below: Directory) -> dict[str, str]:
+        """Return the variables that the daemon gets."""
+        return {}
+
+    def create(self, below: Directory, context: BuildContext) -> None:
+        context.machine.mkdir(self.ciphertext(below))
+
+    @contextlib.contextmanager
+    def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
+        target, env = context.mountpoint(self.name), self.environment(below)
+        with contextlib.ExitStack() as undo:
+            with context.secret.passphrase() as fd:
+                words = [self.program.command, *self.command(below, f"/proc/self/fd/{fd}"), str(target)]
+                stdin, fds = (fd, ()) if self.asks else (None, (fd,))
+                daemon = served(target, context, *words, stdin=stdin, fds=fds, env=env, patience=self.patience)
+                directory = undo.enter_context(daemon)
+            yield directory
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    """Return the words for those options that were given a value."""
+    return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
 
 #: Options of gocryptfs, which it also takes in the list of its -o.
@@ -121,8 +157,8 @@ _GOCRYPTFS_LIST = FUSE_MOUNT | {names.replace(" -", " ")[1:]: form for names, fo
 class Gocryptfs(_Fuse):
     """gocryptfs: file contents in AES-GCM, names in AES-EME.
 
-    With `reverse` it is the other way round: an encrypted view, read-only, of all that is in the directory below. What
-    shall appear there is written below, at `fsstack.below`.
+    With `reverse` it is a read-only, encrypted view of the directory below. Write the files to encrypt to
+    `fsstack.below`.
     """
 
     name: ClassVar = "gocryptfs"
@@ -135,8 +171,8 @@ class Gocryptfs(_Fuse):
 
     grammar: ClassVar = dict.fromkeys(("init", "mount"), CommandLine({**_GOCRYPTFS, "-o": _GOCRYPTFS_LIST}))
 
-    aessiv: bool = option(False, "AES-SIV instead of AES-GCM; `reverse` has it always")
-    xchacha: bool = option(False, "XChaCha20-Poly1305 instead of AES-GCM; not with `reverse`")
+    aessiv: bool = option(False, "AES-SIV instead of AES-GCM. `reverse` always has it")
+    xchacha: bool = option(False, "XChaCha20-Poly1305 instead of AES-GCM, not with `reverse`")
     plaintextnames: bool = option(False, "leave file names unencrypted")
     reverse: bool = option(False, "show the plain directory below as an encrypted one, read-only")
     init: str = option("", "further options of `gocryptfs -init`, verbatim")
@@ -147,33 +183,25 @@ class Gocryptfs(_Fuse):
             other = "reverse" if self.reverse else "aessiv"
             raise OptionError("xchacha", f"does not go with {other}, which means AES-SIV")
 
-    def create(self, below: Place, site: Site) -> None:
+    def create(self, below: Directory, context: BuildContext) -> None:
         if not self.reverse:
-            self.ciphertext(below).mkdir()
+            super().create(below, context)
         flags = [f"-{name}" for name in ("aessiv", "xchacha", "plaintextnames") if getattr(self, name)]
-        with site.secret.passphrase() as fd:
-            words = [*flags, *shlex.split(self.init), "-passfile", f"/proc/self/fd/{fd}"]
-            commands.run(self.program.command, "-q", "-init", "-scryptn", "10", *words, *self._source(below), fds=(fd,))
+        with context.secret.passphrase() as fd:
+            words = [*flags, *shlex.split(self.init), "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
+            context.machine.run(self.program.command, "-q", "-init", "-scryptn", "10", *words, fds=(fd,))
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
-        with contextlib.ExitStack() as undo:
-            with site.secret.passphrase() as fd:
-                words = [*shlex.split(self.mount), "-passfile", f"/proc/self/fd/{fd}"]
-                command = [self.program.command, "-q", "-fg", *words, *self._source(below), str(target)]
-                directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
-            yield directory
+    def command(self, below: Directory, passphrase: str) -> list[str]:
+        return ["-q", "-fg", *shlex.split(self.mount), "-passfile", passphrase, *self._source(below)]
 
-    def fsck(self, below: Place, site: Site) -> Checked | None:
+    def fsck(self, below: Directory, context: BuildContext) -> Checked | None:
         if self.reverse:
             return None
-        with site.secret.passphrase() as fd:
+        with context.secret.passphrase() as fd:
             words = [self.program.command, "-fsck", "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
-            code, stdout, stderr = commands.ended(*words, fds=(fd,))
-        return Checked(code == 0, (stdout + stderr).strip())
+            return Checked.of(*context.machine.ended(*words, fds=(fd,)))
 
-    def _source(self, below: Place) -> list[str]:
+    def _source(self, below: Directory) -> list[str]:
         return ["-reverse", str(below.path)] if self.reverse else [str(self.ciphertext(below))]
 
 
@@ -187,6 +215,7 @@ class Encfs(_Fuse):
     #: It keeps one block of each open file and nothing of closed ones, and its mount derives a key for half a second.
     caches: ClassVar = False
     tool: ClassVar = Tool("encfs", "encfs")
+    asks: ClassVar = True
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate")
     #: encfs(1) says 176 for names that are encrypted in blocks, and refuses one of 176.
     name_max: ClassVar = 175
@@ -204,36 +233,26 @@ class Encfs(_Fuse):
         )
     }
 
-    mode: str = option("standard", "the preset that a new filesystem gets", choices=("standard", "paranoia"))
+    mode: str = option("standard", "the preset of a new filesystem", choices=("standard", "paranoia"))
     mount: str = option("", "further options of encfs, verbatim")
 
     def limited(self) -> Mapping[Limit, str]:
-        """In paranoia mode, what a file is encrypted with depends on its path."""
+        """Return the limits. In paranoia mode, the encryption of a file depends on its path."""
         chained = {Limit.HARD_LINKS: "encfs(1), External IV Chaining"} if self.mode == "paranoia" else {}
         return {**self.limits, **chained}
 
-    def create(self, below: Place, site: Site) -> None:
-        self.ciphertext(below).mkdir()
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def command(self, below: Directory, passphrase: str) -> list[str]:
         # The preset takes effect when encfs first meets the empty directory; later it reads what it wrote then.
-        target = site.mountpoint(self.name, depth)
-        with contextlib.ExitStack() as undo:
-            with site.secret.passphrase() as fd:
-                words = [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount)]
-                command = [self.program.command, *words, str(self.ciphertext(below)), str(target)]
-                directory = undo.enter_context(served(target, site, *command, stdin=fd))
-            yield directory
+        return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.ciphertext(below))]
 
 
 @dataclass(frozen=True)
 class Cryfs(_Fuse):
     """CryFS: everything, directories included, in encrypted blocks of one size.
 
-    Its key derivation, which cannot be made cheaper, takes several seconds and half a gigabyte of memory at each mount.
-    The daemon writes behind: for up to a second after a sync it holds back up to 1000 blocks, which the figures of a
-    step that writes do not include.
+    Its key derivation cannot be made cheaper. It takes several seconds and half a gigabyte of memory at each mount. For
+    up to a second after a sync, the daemon holds back up to 1000 blocks. The figures of a writing step do not include
+    them.
     """
 
     name: ClassVar = "cryfs"
@@ -243,6 +262,8 @@ class Cryfs(_Fuse):
     caches: ClassVar = False
     forgets_after: ClassVar = 2.0
     tool: ClassVar = Tool("cryfs", "cryfs")
+    asks: ClassVar = True
+    patience: ClassVar = 300.0
     limits: ClassVar = {
         Limit.HARD_LINKS: "its issue 44",
         Limit.ATTRIBUTES: "its issue 113",
@@ -265,43 +286,27 @@ class Cryfs(_Fuse):
         ),
     }
 
-    cipher: str | None = option(None, "cipher, one of `cryfs --show-ciphers`; by default cryfs's choice")
-    blocksize: int | None = option(None, "bytes of a block of ciphertext; by default cryfs's choice")
+    cipher: str | None = option(None, "a cipher of `cryfs --show-ciphers`. The default is cryfs's choice")
+    blocksize: int | None = option(None, "bytes of a block of ciphertext. The default is cryfs's choice")
     mount: str = option("", "further options of cryfs, verbatim")
 
-    def create(self, below: Place, site: Site) -> None:
-        self.ciphertext(below).mkdir()
-
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        # The cipher and the size take effect when it first meets the empty directory; later they must be the same.
-        target = site.mountpoint(self.name, depth)
-        environment = {
+    def environment(self, below: Directory) -> dict[str, str]:
+        return {
             "CRYFS_FRONTEND": "noninteractive",
             "CRYFS_NO_UPDATE_CHECK": "true",
             # It remembers each filesystem that it has seen, by default in the user's home. Here it goes with the stack.
             "CRYFS_LOCAL_STATE_DIR": str(below.path / "cryfs.state"),
         }
-        given = (("--cipher", self.cipher), ("--blocksize", self.blocksize))
-        words = [word for name, value in given if value is not None for word in (name, str(value))]
-        command = [
-            self.program.command,
-            "-f",
-            *words,
-            *shlex.split(self.mount),
-            str(self.ciphertext(below)),
-            str(target),
-        ]
-        with contextlib.ExitStack() as undo:
-            with site.secret.passphrase() as fd:
-                daemon = served(target, site, *command, stdin=fd, env=environment, patience=300.0)
-                directory = undo.enter_context(daemon)
-            yield directory
+
+    def command(self, below: Directory, passphrase: str) -> list[str]:
+        # The cipher and the size take effect when it first meets the empty directory; later they must be the same.
+        words = _given({"--cipher": self.cipher, "--blocksize": self.blocksize})
+        return ["-f", *words, *shlex.split(self.mount), str(self.ciphertext(below))]
 
 
 @dataclass(frozen=True)
 class Securefs(_Fuse):
-    """securefs: contents in AES-GCM, names in AES-SIV, with a random key file whose derivation is made cheap."""
+    """securefs: contents in AES-GCM, names in AES-SIV, with a random key file and a cheap key derivation."""
 
     name: ClassVar = "securefs"
     stores: ClassVar = "securefs.ciphertext"
@@ -338,7 +343,7 @@ class Securefs(_Fuse):
     format: int | None = option(
         None, "version of the format: 1 and 2 hide the directories, 3 also keeps times, 4 (default) stores file by file"
     )
-    block_size: int | None = option(None, "bytes of a block of ciphertext; by default 4096")
+    block_size: int | None = option(None, "bytes of a block of ciphertext. The default is 4096")
     init: str = option("", "further options of `securefs create`, verbatim")
     mount: str = option("", "further options of `securefs mount`, verbatim")
 
@@ -346,23 +351,15 @@ class Securefs(_Fuse):
         if self.format is not None and self.format not in range(1, 5):
             raise OptionError("format", f"must be 1, 2, 3 or 4 (got {self.format})")
 
-    def create(self, below: Place, site: Site) -> None:
-        self.ciphertext(below).mkdir()
-        given = (("--format", self.format), ("--block-size", self.block_size))
-        words = [word for name, value in given if value is not None for word in (name, str(value))]
-        with site.secret.passphrase() as fd:
-            commands.run(
+    def create(self, below: Directory, context: BuildContext) -> None:
+        super().create(below, context)
+        words = _given({"--format": self.format, "--block-size": self.block_size})
+        with context.secret.passphrase() as fd:
+            context.machine.run(
                 *(self.program.command, "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1000", *words),
                 *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.ciphertext(below))),
                 fds=(fd,),
             )
 
-    @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
-        with contextlib.ExitStack() as undo:
-            with site.secret.passphrase() as fd:
-                words = [*shlex.split(self.mount), "--keyfile", f"/proc/self/fd/{fd}"]
-                command = [self.program.command, "mount", *words, str(self.ciphertext(below)), str(target)]
-                directory = undo.enter_context(served(target, site, *command, fds=(fd,)))
-            yield directory
+    def command(self, below: Directory, passphrase: str) -> list[str]:
+        return ["mount", *shlex.split(self.mount), "--keyfile", passphrase, str(self.ciphertext(below))]

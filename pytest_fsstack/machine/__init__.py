@@ -1,1 +1,1 @@
-"""What this machine is told to do: commands, mounts, devices, and the guard and journal around them."""
+"""The machine as an object, real or recording: commands, mounts, devices, and the journal of what is made there."""

@@ -1,4 +1,4 @@
-"""What a block device is: its number, size, serial and the like; where sysfs has it; what a loop device stands on."""
+"""Facts of a block device: its number, size and serial, its place in sysfs, and the file below a loop device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from pytest_fsstack.machine.libc import libc
 
 SYS = Path("/sys")
 
@@ -51,20 +53,18 @@ def number(path: str | os.PathLike[str] | int) -> str | None:
         return major_minor(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
     import ctypes
 
-    found = ctypes.create_string_buffer(_STATX.size)
-    if statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE, found):
+    buffer = ctypes.create_string_buffer(_STATX.size)
+    if statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE, buffer):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), os.fspath(path))
-    mode, major, minor = _STATX.unpack(found)
+    mode, major, minor = _STATX.unpack(buffer)
     return f"{major}:{minor}" if stat.S_ISBLK(mode) else None
 
 
 @functools.cache
 def _statx() -> Callable[..., int] | None:
     """statx(2), which Python has only from 3.15 on; None for a C library without it."""
-    import ctypes
-
-    return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+    return getattr(libc(), "statx", None)
 
 
 def number_of_name(text: str) -> str | None:
@@ -75,9 +75,9 @@ def number_of_name(text: str) -> str | None:
         return number(text)
     except OSError:
         name = text.removesuffix(" (deleted)")
-        found = SYS / "class/block" / name.rpartition("/")[2] / "dev"
+        path = SYS / "class/block" / name.rpartition("/")[2] / "dev"
         # Path.exists raises for names that are too long.
-        return read(found) if name.startswith("/dev/") and os.path.exists(found) else None
+        return read(path) if name.startswith("/dev/") and os.path.exists(path) else None
 
 
 def read(path: Path) -> str:
@@ -109,7 +109,7 @@ def node(directory: Path) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a device from every other, and from itself after it was plugged in again."""
+    """The identity of a device, which changes if it is plugged in again."""
 
     #: ``major:minor``
     number: str
@@ -170,8 +170,8 @@ def serials(disk: Path, names: Iterable[str]) -> list[str]:
 def _loop_file(path: Path, loop: int | None) -> str:
     if loop is None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
-    found = backing(loop)
-    return f"{major_minor(found.device)} {found.inode} {found.offset} {found.limit}"
+    backing_file = backing(loop)
+    return f"{major_minor(backing_file.device)} {backing_file.inode} {backing_file.offset} {backing_file.limit}"
 
 
 @contextlib.contextmanager
@@ -179,8 +179,8 @@ def opened(path: Path, device: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of the device of this number, even if its path leads elsewhere by now. Raises OSError."""
     fd = os.open(path, flags | os.O_CLOEXEC)
     try:
-        if (found := number(fd)) != device:
-            raise OSError(errno.ENODEV, f"{path} is the device {found} now, and not {device}")
+        if (actual := number(fd)) != device:
+            raise OSError(errno.ENODEV, f"{path} is the device {actual} now, and not {device}")
         yield fd
     finally:
         os.close(fd)
@@ -196,7 +196,7 @@ def forget_cache(fd: int) -> None:
 
 
 def last_mount(path: Path) -> str | None:
-    """When the ext2, 3 or 4 on a device was last mounted for writing, and how often; None for anything else.
+    """Return the time of the last mount for writing and the number of mounts of an ext2, 3 or 4, else None.
 
     It is what is on the medium: a mapping of the device has a cache of its own. Raises OSError.
     """
@@ -222,6 +222,6 @@ class Backing(NamedTuple):
 
 
 def backing(loop: int) -> Backing:
-    """What the loop device behind a descriptor stands on. Raises OSError (ENXIO if it is detached)."""
+    """Return the file below the loop device of a descriptor. Raises OSError (ENXIO if it is detached)."""
     info = LOOP_INFO.unpack(fcntl.ioctl(loop, _LOOP_GET_STATUS64, bytes(LOOP_INFO.size)))
     return Backing(*info[:5])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import os
 import resource
 import select
@@ -20,13 +19,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_fsstack.machine import signals
+from pytest_fsstack.machine.libc import failure, libc
 from pytest_fsstack.units import reason_of
-
-if TYPE_CHECKING:
-    import ctypes
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PR_SET_PDEATHSIG = 1
@@ -67,10 +64,10 @@ def which(tool: str) -> str | None:
     """The path of an installed tool, or None."""
     path = search_path()
     # With cold caches, a search costs milliseconds. What is missing may be installed meanwhile.
-    found = _found.get((tool, path)) or shutil.which(tool, path=path)
-    if found:
-        _found[tool, path] = found
-    return found
+    executable = _found.get((tool, path)) or shutil.which(tool, path=path)
+    if executable:
+        _found[tool, path] = executable
+    return executable
 
 
 _found: dict[tuple[str, str], str] = {}
@@ -158,7 +155,7 @@ def started(
         lines.append(
             " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
         )
-    parent, prctl, set_limit = os.getpid(), _libc().prctl, resource.setrlimit
+    parent, prctl, set_limit = os.getpid(), libc().prctl, resource.setrlimit
 
     def prepare() -> None:
         # One byte: with none, a core dump that is piped to a program would not be held back (core(5)).
@@ -215,12 +212,12 @@ def not_installed(words: Sequence[str]) -> CommandError:
 
 def _spare_descriptors() -> None:
     """Raise OSError if there are too few descriptors for the pipes of a command: sh leaves those open that it has."""
-    taken: list[int] = []
+    descriptors: list[int] = []
     try:
         for _ in range(_PIPES):
-            taken.append(os.dup(2))
+            descriptors.append(os.dup(2))
     finally:
-        for fd in taken:
+        for fd in descriptors:
             os.close(fd)
 
 
@@ -274,7 +271,7 @@ def ended(
     cwd: Path | None = None,
     timeout: float | None = None,
 ) -> tuple[int, str, str]:
-    """As `run`, but an exit code other than 0 is an answer as well; it, stdout and stderr."""
+    """Run a command as `run` does, and return its exit code, stdout and stderr. Any exit code is an answer."""
     seconds = limit if timeout is None else timeout
     with signals.shielded(), started(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd) as process:
         try:
@@ -292,11 +289,11 @@ def ended(
             if process.pidfd is not None and not select.select([process.pidfd], [], [], _DEATH)[0]:
                 signals.progress()
                 raise CommandError(process.argv, None, "", f"{how}, which did not end it: it hangs in the kernel")
-        found = process.ended()
+        result = process.ended()
         signals.progress()
     if how:
         raise CommandError(process.argv, None, "", how)
-    return found
+    return result
 
 
 #: Commands that were killed and did not end. Without a reference, Python would warn of them.
@@ -319,7 +316,8 @@ def wait_until(condition: Any, seconds: float) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
-        pause = min(0.05, pause * 1.5)
+        # What is waited for took at least so long: a tenth more, on average, is not noticed.
+        pause = min(0.05, pause * 1.2)
     return True
 
 
@@ -338,52 +336,18 @@ def secret_fd(secret: bytes) -> Iterator[int]:
         os.close(fd)
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def syncfs(path: str | os.PathLike[str]) -> None:
     """Write out everything of the filesystem that holds `path` (syncfs(2)). Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _libc().syncfs(fd) != 0:
-            raise _failure(path)
-    finally:
-        os.close(fd)
-
-
-def _failure(path: str | os.PathLike[str]) -> OSError:
-    """What the last function of the C library failed with."""
-    import ctypes
-
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), os.fspath(path))
-
-
-def map_file(path: str | os.PathLike[str]) -> None:
-    """Load a file into memory, and keep it there to the end of this process (mmap(2)). Raises OSError.
-
-    Not by Python's mmap, which keeps a descriptor for each.
-    """
-    import ctypes
-
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = ctypes.c_size_t(os.fstat(fd).st_size)
-        load = _libc().mmap
-        load.restype = ctypes.c_void_p
-        place = load(None, size, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, ctypes.c_longlong(0))
-        if place == ctypes.c_void_p(-1).value:
-            raise _failure(path)
+        if libc().syncfs(fd) != 0:
+            raise failure(f"cannot write out {os.fspath(path)}")
     finally:
         os.close(fd)
 
 
 def mapper_environment() -> dict[str, str]:
-    """For device-mapper's tools: without a running udevd they would wait for it for ever."""
+    """Return the environment of device-mapper's tools. Without a running udevd they would wait for ever."""
     import socket
 
     # Its socket outlives it, so that there is one proves nothing.

@@ -14,10 +14,11 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
+from pytest_fsstack.machine.port import Machine
 
 if TYPE_CHECKING:
     from pytest_fsstack.machine.journal import Journal
@@ -31,7 +32,11 @@ MOST_LINKS = 40
 class HeldDirectory:
     """A directory that an open descriptor holds, and the names in it. It is not inherited by commands."""
 
+    #: The descriptors of all that are open, which are the session's and not the test's.
+    descriptors: ClassVar[set[int]] = set()
+
     def __init__(self, descriptor: int, path: Path) -> None:
+        self.descriptors.add(descriptor)
         #: Where it was opened; `where` says where it is now.
         self.path = path
         self._descriptor = descriptor
@@ -45,6 +50,7 @@ class HeldDirectory:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.descriptors.discard(self._descriptor)
         os.close(self._descriptor)
 
     def fileno(self) -> int:
@@ -72,16 +78,16 @@ class HeldDirectory:
     def make(self, name: str, mode: int = 0o700) -> HeldDirectory:
         """Make a directory in this one and hold it. Raises OSError, also if another took its name at once."""
         os.mkdir(name, 0o700, dir_fd=self._descriptor)
-        made = self.subdirectory(name)
+        directory = self.subdirectory(name)
         try:
-            status = made.status
-            if status.st_uid != os.geteuid() or status.st_mode & 0o077 or os.listdir(made.fileno()):
-                raise PermissionError(errno.EPERM, f"{made.path} was exchanged while it was made")
-            made.chmod(mode)
+            status = directory.status
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077 or os.listdir(directory.fileno()):
+                raise PermissionError(errno.EPERM, f"{directory.path} was exchanged while it was made")
+            directory.chmod(mode)
         except BaseException:
-            os.close(made.fileno())
+            os.close(directory.fileno())
             raise
-        return made
+        return directory
 
     def open_file(self, name: str, flags: int, mode: int = 0o600) -> int:
         """Open a regular file in this directory. Raises OSError if the name is a link or anything else."""
@@ -248,7 +254,7 @@ def _text_of_link(directory: int, name: str) -> str | None:
 
 
 def _mount_of(directory: int) -> str:
-    """Which mount an open directory was reached through."""
+    """Return the mount through which a directory was opened."""
     lines = Path(f"/proc/self/fdinfo/{directory}").read_text().splitlines()
     return next(line for line in lines if line.startswith("mnt_id:"))
 
@@ -288,9 +294,9 @@ def untrusted(directory: Path) -> str:
 
     In a directory with the sticky bit, as /tmp, others cannot rename what they do not own.
     """
-    real = directory.resolve()
+    resolved = directory.resolve()
     users, groups = trusted_users(), {0, os.getegid()}
-    for place in (real, *real.parents):
+    for place in (resolved, *resolved.parents):
         status = place.stat()
         if status.st_uid not in users:
             return f"user {status.st_uid} owns {place}"
@@ -302,8 +308,8 @@ def untrusted(directory: Path) -> str:
 
 def traversable(directory: Path) -> bool:
     """Whether every user can reach what is in a directory, if it lets them."""
-    real = directory.resolve()
-    return all(parent.stat().st_mode & stat.S_IXOTH for parent in (real, *real.parents))
+    resolved = directory.resolve()
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in (resolved, *resolved.parents))
 
 
 def safe_place(*wishes: Path) -> Path:
@@ -324,40 +330,40 @@ def safe_place(*wishes: Path) -> Path:
 
 def remove(path: Path) -> None:
     """Remove a directory and all that is in it, but nothing of another filesystem. Raises OSError."""
-    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as held:
-        parent.remove(path.name, held)
+    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as directory:
+        parent.remove(path.name, directory)
 
 
 @contextlib.contextmanager
 def scratch(parent: Path, prefix: str = "fsstack-") -> Iterator[Path]:
     """A new directory in a `parent` that is cleaned up itself; removed afterwards with all that is in it."""
-    with HeldDirectory.open(parent) as above, above.make(_random_name(prefix)) as held:
+    with HeldDirectory.open(parent) as above, above.make(_random_name(prefix)) as directory:
         try:
-            yield held.path
+            yield directory.path
         finally:
-            above.remove(held.path.name, held)
+            above.remove(directory.path.name, directory)
 
 
 @contextlib.contextmanager
 def temporary(parent: Path, book: Journal, prefix: str = "fsstack-") -> Iterator[Path]:
     """A new directory in `parent`, removed afterwards with all that is in it; the journal has it meanwhile."""
-    with held_temporary(parent, book, prefix) as held:
-        yield held.path
+    with held_temporary(parent, book, prefix) as directory:
+        yield directory.path
 
 
 @contextlib.contextmanager
 def held_temporary(parent: Path, book: Journal, prefix: str = "fsstack-", mode: int = 0o700) -> Iterator[HeldDirectory]:
-    """As `temporary`, with the descriptor."""
-    with HeldDirectory.open(parent) as above, above.make(_random_name(prefix), mode) as held:
-        name = held.path.name
+    """Make a directory as `temporary` does, and yield it with its descriptor."""
+    with HeldDirectory.open(parent) as above, above.make(_random_name(prefix), mode) as directory:
+        name = directory.path.name
         with contextlib.ExitStack() as unwritten:
-            unwritten.callback(above.remove, name, held)
-            with book.entry(DIRECTORY, path=str(held.path), **_inode(held.status)):
+            unwritten.callback(above.remove, name, directory)
+            with book.entry(DIRECTORY, path=str(directory.path), **_inode(directory.status)):
                 unwritten.pop_all()
                 try:
-                    yield held
+                    yield directory
                 finally:
-                    above.remove(name, held)
+                    above.remove(name, directory)
 
 
 class Workplace(NamedTuple):
@@ -415,18 +421,18 @@ _MARKER = ".pytest-fsstack"
 
 @contextlib.contextmanager
 def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
-    """As `temporary`, and found again by `remove_stale` if nothing is left of the journal, as after a reboot.
+    """Make a directory as `temporary` does. `remove_stale` finds it even without a journal, as after a reboot.
 
     Other users cannot enter it by its name.
     """
     mounts.private_namespace()
-    with held_temporary(parent, book) as held:
+    with held_temporary(parent, book) as directory:
         # Locked before it has its name: without a lock, it says that its session is dead.
-        marker, unfinished = held.new_file(_MARKER)
+        marker, unfinished = directory.new_file(_MARKER)
         try:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held.rename(unfinished, _MARKER)
-            with held.make("data", 0o755) as data:
+            directory.rename(unfinished, _MARKER)
+            with directory.make("data", 0o755) as data:
                 yield data
         finally:
             os.close(marker)
@@ -450,17 +456,17 @@ def remove_stale(parent: Path) -> list[str]:
 
 def _remove_if_stale(above: HeldDirectory, name: str) -> str:
     """Remove one directory of a dead session. Raises OSError if nothing proves that it is one."""
-    with above.subdirectory(name) as held:
-        marker = held.open_file(_MARKER, os.O_RDWR)
+    with above.subdirectory(name) as directory:
+        marker = directory.open_file(_MARKER, os.O_RDWR)
         try:
-            if {os.fstat(marker).st_uid, held.status.st_uid} != {os.geteuid()}:
-                raise PermissionError(errno.EPERM, f"{held.path} is of another user")
+            if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
+                raise PermissionError(errno.EPERM, f"{directory.path} is of another user")
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
-                above.remove(name, held)
+                above.remove(name, directory)
             except OSError as error:
-                return f"left alone: {held.path}: {error.strerror}"
-            return f"removed {held.path}, of a session that was killed"
+                return f"left alone: {directory.path}: {error.strerror}"
+            return f"removed {directory.path}, of a session that was killed"
         finally:
             os.close(marker)
 
@@ -473,7 +479,7 @@ def _inode(status: os.stat_result) -> dict[str, Fact]:
 
 
 def _identified(facts: Facts) -> dict[str, Fact]:
-    """Which directory has the name, unless the descriptor of the one that was made has told."""
+    """Return the identity of the directory with the name, if the entry has none yet."""
     if "ino" in facts:
         return {}
     try:
@@ -492,7 +498,7 @@ def _check(facts: Facts, status: os.stat_result) -> None:
         raise Gone("it is another one now")
 
 
-def _exists(facts: Facts) -> bool:
+def _exists(machine: Machine, facts: Facts) -> bool:
     try:
         status = os.lstat(journal.text(facts, "path"))
     except FileNotFoundError:
@@ -501,11 +507,11 @@ def _exists(facts: Facts) -> bool:
     return True
 
 
-def _removed(facts: Facts) -> str:
+def _removed(machine: Machine, facts: Facts) -> str:
     path = Path(journal.text(facts, "path"))
-    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as held:
-        _check(facts, held.status)
-        parent.remove(path.name, held)
+    with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as directory:
+        _check(facts, directory.status)
+        parent.remove(path.name, directory)
     return f"removed {path}"
 
 

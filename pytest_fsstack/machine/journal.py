@@ -1,4 +1,4 @@
-"""What a session has set up on this machine, so that another can undo it after SIGKILL.
+"""The journal of a session's changes to this machine, from which another session undoes them after SIGKILL.
 
 Each thing is written down before it is made, and struck out once it is gone. What is not proved by a journal to have
 been made by a dead session, and to be still the same thing, is left alone.
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_fsstack.machine import signals
+from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.units import reason_of
 
 _PROC = Path("/proc")
@@ -30,7 +31,7 @@ Facts = Mapping[str, Fact]
 
 
 def default_directory() -> Path:
-    """Where this user's journals are."""
+    """Return the directory of this user's journals."""
     if os.geteuid() == 0:
         return Path("/run/pytest-fsstack")
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
@@ -48,17 +49,17 @@ class Unproved(Exception):  # noqa: N818 - a finding
 
 
 class Gone(Exception):  # noqa: N818 - a finding
-    """What is there now is not what the entry speaks of, which nobody can find any more."""
+    """The thing of an entry is gone, and another may be in its place."""
 
 
 def no_facts(facts: Facts) -> dict[str, Fact]:
-    """For a thing that its name alone tells from all others."""
+    """Return no facts, for things with a unique name."""
     return {}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of thing is found again, and undone: stands beside the code that makes it.
+    """The way to find and undo one kind of thing, defined beside the code that makes it.
 
     A layer names those that it may leave (`Layer.leaves`), by which the clean-up knows them.
     """
@@ -66,9 +67,9 @@ class Kind:
     #: What it is, in a word or two. No other kind may have the name.
     name: str
     #: Whether it is still there. Raises `Unproved`, `Gone`.
-    present: Callable[[Facts], bool]
+    present: Callable[[Machine, Facts], bool]
     #: Undo it, and say what was done. Called only if it is present. Raises `Unproved`, or what its tools raise.
-    undo: Callable[[Facts], str]
+    undo: Callable[[Machine, Facts], str]
     #: The facts that follow from those given, by which it is told from another thing of its name later.
     identify: Callable[[Facts], dict[str, Fact]] = no_facts
     #: Whether it is still there after a reboot.
@@ -82,7 +83,7 @@ class Kind:
 
     @property
     def module(self) -> str:
-        """Where it comes from."""
+        """The module that defines it."""
         return self.undo.__module__
 
 
@@ -108,17 +109,19 @@ def whole_number(facts: Facts, name: str) -> int:
 class Journal:
     """The journal of this session: a file of JSON lines, there from the first entry until `close`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, machine: Machine) -> None:
         self._directory = directory
+        #: On which the things are made.
+        self.machine = machine
         self._path: Path | None = None
         self._fd = self._place = -1
         #: The process whose journal it is: a child that it forks has a copy.
         self._process = os.getpid()
         self._entries = 0
-        self._open: dict[int, Note] = {}
+        self._open: dict[int, OpenEntry] = {}
 
     @contextlib.contextmanager
-    def entry(self, kind: Kind, **facts: Fact) -> Iterator[Note]:
+    def entry(self, kind: Kind, **facts: Fact) -> Iterator[OpenEntry]:
         """Write down what is about to be made; around its making and its undoing.
 
         What can be known of the thing already is added: when a process started, which directory or disk it is. The
@@ -129,13 +132,13 @@ class Journal:
         self._entries += 1
         number = self._entries
         self._write({"entry": number, "kind": kind.name, "module": kind.module, "facts": facts})
-        note = self._open[number] = Note(self, number, kind, facts)
+        note = self._open[number] = OpenEntry(self, number, kind, facts)
         try:
             yield note
         except BaseException:
             # The error may be anybody's, and the undo may have worked all the same. But a tool that was killed, by a
             # signal or a time limit, may have made the thing just before, and then nobody has undone it.
-            if not _still_there(kind, note.facts) or _undone(kind, note.facts):
+            if not _still_there(self.machine, kind, note.facts) or _undone(self.machine, kind, note.facts):
                 self._done(number)
             raise
         # What is left of other entries may be in use by what must be undone first.
@@ -147,15 +150,15 @@ class Journal:
         if self._path is None or os.getpid() != self._process:
             return []
         os.close(self._fd)
-        left = [str(note) for note in self._open.values() if not note._kind.first]
-        if not left:
+        leftovers = [str(note) for note in self._open.values() if not note._kind.first]
+        if not leftovers:
             # By its descriptor: a test may have mounted something else there.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path.name, dir_fd=self._place)
         os.close(self._place)
         self._path = None
         self._open.clear()
-        return left
+        return leftovers
 
     def _done(self, number: int) -> None:
         # A generator may end after `close`, which has reported its entry as left.
@@ -174,7 +177,7 @@ class Journal:
         _append(self._fd, line)
 
 
-class Note:
+class OpenEntry:
     """An entry that stands, for the facts that are known only once the thing is made."""
 
     def __init__(self, journal: Journal, number: int, kind: Kind, facts: dict[str, Fact]) -> None:
@@ -183,17 +186,17 @@ class Note:
     def __str__(self) -> str:
         return _named(self._kind.name, self.facts)
 
-    def note(self, **facts: Fact) -> None:
+    def update(self, **facts: Fact) -> None:
         """Add facts to the entry, and what follows from them. Raises OSError."""
         # What was told apart once stays what it was, whatever has its name now.
-        known = self._kind.identify({**self.facts, **facts})
-        facts = {**facts, **{name: value for name, value in known.items() if name not in self.facts}}
+        identity = self._kind.identify({**self.facts, **facts})
+        facts = {**facts, **{name: value for name, value in identity.items() if name not in self.facts}}
         self.facts.update(facts)
         self._journal._write({"note": self._number, "facts": facts})
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None where it has ended. A zombie has."""
+    """Return the start of a process in clock ticks since boot. None if it has ended, as a zombie has."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -247,7 +250,7 @@ def _pid_namespace() -> str:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who wrote a journal."""
+    """The writer of a journal."""
 
     pid: int
     #: As /proc/pid/stat has it: a later process may have the same number.
@@ -306,7 +309,9 @@ def leftovers(directory: Path) -> list[Leftover]:
 
     Journals that cannot be read are not among them. Raises PermissionError where others can write to the directory.
     """
-    return [found for found in _journals(directory) if isinstance(found, Leftover) and found.session.alive is False]
+    return [
+        journal for journal in _journals(directory) if isinstance(journal, Leftover) and journal.session.alive is False
+    ]
 
 
 def _journals(directory: Path) -> Iterator[Leftover | str]:
@@ -345,19 +350,19 @@ def _parse(path: Path) -> Leftover:
     return Leftover(path, session, tuple(entries.values()))
 
 
-def _session(found: Mapping[str, object]) -> Owner:
-    start = found["start"]
+def _session(record: Mapping[str, object]) -> Owner:
+    start = record["start"]
     return Owner(
-        pid=_typed(found["pid"], int),
+        pid=_typed(record["pid"], int),
         start=None if start is None else _typed(start, int),
-        boot=_typed(found["boot"], str),
-        pid_namespace=_typed(found["pid_namespace"], str),
+        boot=_typed(record["boot"], str),
+        pid_namespace=_typed(record["pid_namespace"], str),
     )
 
 
-def _facts(found: object) -> dict[str, Fact]:
+def _facts(record: object) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
-    for name, fact in _typed(found, dict).items():
+    for name, fact in _typed(record, dict).items():
         if fact is not None and not isinstance(fact, (str, int)):
             raise TypeError(f"{name} is {fact!r}")
         facts[name] = fact
@@ -368,7 +373,7 @@ _T = TypeVar("_T")
 
 
 def _typed(value: object, kind: type[_T]) -> _T:
-    """What is trusted later must be what a session writes. Raises TypeError."""
+    """Check the type of a value before it is trusted. Raises TypeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} where {kind.__name__} belongs")
     return value
@@ -378,8 +383,8 @@ def _typed(value: object, kind: type[_T]) -> _T:
 
 
 @dataclass
-class Said:
-    """What a clean-up did, and what it left alone and why: a line each."""
+class CleanupReport:
+    """The actions of a clean-up, and the things that it left alone with the reasons: a line each."""
 
     undone: list[str] = dataclasses.field(default_factory=list)
     left: list[str] = dataclasses.field(default_factory=list)
@@ -387,7 +392,7 @@ class Said:
     busy: bool = False
 
 
-def cleanup(directory: Path, kinds: Mapping[str, Kind], *, asked: bool = True) -> Said:
+def cleanup(directory: Path, machine: Machine, kinds: Mapping[str, Kind], *, asked: bool = True) -> CleanupReport:
     """Undo what dead sessions have left, newest first.
 
     `kinds` are those that are known, by name: what is of another is left alone. A journal is deleted once nothing of it
@@ -395,24 +400,24 @@ def cleanup(directory: Path, kinds: Mapping[str, Kind], *, asked: bool = True) -
     such a reason stays, and nothing is done if another process cleans up for longer than a few seconds. Raises
     PermissionError if others can write to the directory.
     """
-    said = Said()
+    report = CleanupReport()
     if not directory.exists():
-        return said
+        return report
     with _alone(directory, _FOREVER if asked else _PATIENCE) as alone:
         if not alone:
-            said.busy = True
-            return said
+            report.busy = True
+            return report
         _remove_unfinished(directory)
-        for found in _journals(directory):
-            if isinstance(found, str):
-                said.left.append(found)
-            elif found.session.alive is None:
-                said.left.append(
-                    f"left alone: {found.session} may be alive in another pid namespace; run the cleanup in that"
+        for journal in _journals(directory):
+            if isinstance(journal, str):
+                report.left.append(journal)
+            elif journal.session.alive is None:
+                report.left.append(
+                    f"left alone: {journal.session} may be alive in another pid namespace; run the cleanup in that"
                 )
-            elif found.session.alive is False:
-                _clean(found, kinds, said, asked)
-    return said
+            elif journal.session.alive is False:
+                _clean(machine, journal, kinds, report, asked)
+    return report
 
 
 #: Seconds that a session which begins waits for another that cleans up: what that one leaves is in both their way.
@@ -457,26 +462,26 @@ def _remove_unfinished(directory: Path) -> None:
 
 def _in_use(directory: Path) -> set[str]:
     """The things of sessions that may be alive."""
-    found = [journal for journal in _journals(directory) if isinstance(journal, Leftover)]
-    return {str(entry) for journal in found if journal.session.alive is not False for entry in journal.entries}
+    journals = [journal for journal in _journals(directory) if isinstance(journal, Leftover)]
+    return {str(entry) for journal in journals if journal.session.alive is not False for entry in journal.entries}
 
 
-def _clean(journal: Leftover, kinds: Mapping[str, Kind], said: Said, asked: bool) -> None:
-    kept = False
+def _clean(machine: Machine, journal: Leftover, kinds: Mapping[str, Kind], report: CleanupReport, asked: bool) -> None:
+    remains = False
     for entry in sorted(journal.entries, key=lambda entry: (not _is_first(entry, kinds), -entry.number)):
         try:
             # Looked up for each, because a session may have begun meanwhile.
             if str(entry) in _in_use(journal.path.parent):
                 raise Unproved("a session that is alive has one of that name")
-            if done := _undo(entry, journal.session.this_boot, kinds, asked):
-                said.undone.append(f"{done} (of {journal.session})")
+            if action := _undo(machine, entry, journal.session.this_boot, kinds, asked):
+                report.undone.append(f"{action} (of {journal.session})")
         except Gone as gone:
-            kept = kept or not asked
-            said.left.append(f"left alone: {entry} of {journal.session}: {gone}")
+            remains = remains or not asked
+            report.left.append(f"left alone: {entry} of {journal.session}: {gone}")
         except Exception as error:  # whatever a tool or a third party's kind raises, the rest is to be undone
-            kept = True
-            said.left.append(f"left alone: {entry} of {journal.session}: {reason_of(error)}")
-    if not kept:
+            remains = True
+            report.left.append(f"left alone: {entry} of {journal.session}: {reason_of(error)}")
+    if not remains:
         journal.path.unlink(missing_ok=True)
 
 
@@ -484,7 +489,7 @@ def _is_first(entry: Entry, kinds: Mapping[str, Kind]) -> bool:
     return entry.kind in kinds and kinds[entry.kind].first
 
 
-def _undo(entry: Entry, this_boot: bool, kinds: Mapping[str, Kind], asked: bool) -> str | None:
+def _undo(machine: Machine, entry: Entry, this_boot: bool, kinds: Mapping[str, Kind], asked: bool) -> str | None:
     kind = kinds.get(entry.kind)
     if kind is None:
         raise Unproved(
@@ -495,29 +500,29 @@ def _undo(entry: Entry, this_boot: bool, kinds: Mapping[str, Kind], asked: bool)
         if kind.afterwards:
             raise Gone(kind.afterwards)
         return None
-    if not kind.present(entry.facts):
+    if not kind.present(machine, entry.facts):
         return None
     if kind.only_asked and not asked:
         raise Unproved("somebody may have put files there since; --fsstack-cleanup empties it if nobody has")
-    return kind.undo(entry.facts)
+    return kind.undo(machine, entry.facts)
 
 
-def _still_there(kind: Kind, facts: Facts) -> bool:
+def _still_there(machine: Machine, kind: Kind, facts: Facts) -> bool:
     try:
-        return kind.present(facts)
+        return kind.present(machine, facts)
     except Gone:
         return False
     except Exception:  # whatever it was, nothing proves that the thing is gone
         return True
 
 
-def _undone(kind: Kind, facts: Facts) -> bool:
+def _undone(machine: Machine, kind: Kind, facts: Facts) -> bool:
     """Try to undo what an error has left. What cannot be undone stays in the journal, for the next session to tell."""
     if kind.only_asked:
         return False
     with signals.during(signals.State.UNDOING):
         try:
-            kind.undo(facts)
+            kind.undo(machine, facts)
         except Exception:  # whatever it was: the error that passes was first, and is the cause
             return False
-        return not _still_there(kind, facts)
+        return not _still_there(machine, kind, facts)

@@ -1,4 +1,4 @@
-"""What else the machine does: load, pressure, stolen time, throttling and CPU frequency, as the kernel shows them."""
+"""The load of the machine: load, pressure, stolen time, throttling and CPU frequency, from the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESOURCES = ("cpu", "io", "memory")
 
 @dataclass(frozen=True)
 class Reading:
-    """What the counters show at one moment; None and nothing is what the machine does not have."""
+    """The counters of one moment. Missing ones are None or left out."""
 
     #: Of a clock that never goes back, in seconds.
     time: float
@@ -50,7 +50,7 @@ def read(root: Path = Path("/"), clock: float | None = None) -> Reading:
         load=float(load[0]) if load else None,
         ticks=sum(ticks),
         stolen=ticks[7] if len(ticks) == 8 else None,
-        pressure={name: int(found[1]) for name, found in pressure.items() if found},
+        pressure={name: int(match[1]) for name, match in pressure.items() if match},
         throttled=sum(counts) if counts else None,
         frequency=sum(kilohertz) / len(kilohertz) / 1000 if kilohertz else None,
     )
@@ -62,26 +62,26 @@ def conditions(first: Reading, start: Reading, end: Reading) -> dict[str, float]
     It was watched from `first` to `start`, and ran from then to `end`. Pressure is that before the round, because
     during it the stacks' own is in it, which has a name of its own; stolen time and throttling are those of both.
     """
-    found: dict[str, float] = {"cpus": os.cpu_count() or 1}
+    figures: dict[str, float] = {"cpus": float(os.cpu_count() or 1)}
     if first.load is not None:
-        found["load"] = first.load
+        figures["load"] = first.load
     if first.stolen is not None and end.stolen is not None and end.ticks > first.ticks:
-        found["steal"] = (end.stolen - first.stolen) / (end.ticks - first.ticks)
+        figures["steal"] = (end.stolen - first.stolen) / (end.ticks - first.ticks)
     if first.throttled is not None and end.throttled is not None:
-        found["throttled"] = end.throttled - first.throttled
+        figures["throttled"] = end.throttled - first.throttled
     if start.frequency is not None and end.frequency is not None:
-        found["frequency"] = (start.frequency + end.frequency) / 2
+        figures["frequency"] = (start.frequency + end.frequency) / 2
     for name, before in first.pressure.items() if start.time - first.time >= WINDOW / 2 else ():
         if name in start.pressure:
-            found[f"psi_{name}"] = (start.pressure[name] - before) / 1e6 / (start.time - first.time)
+            figures[f"psi_{name}"] = (start.pressure[name] - before) / 1e6 / (start.time - first.time)
     for name, before in start.pressure.items() if end.time > start.time else ():
         if name in end.pressure:
-            found[f"psi_{name}_during"] = (end.pressure[name] - before) / 1e6 / (end.time - start.time)
-    return found
+            figures[f"psi_{name}_during"] = (end.pressure[name] - before) / 1e6 / (end.time - start.time)
+    return figures
 
 
 def watch(before: bool) -> tuple[Reading, Reading]:
-    """What the counters show before a round; with `before`, at both ends of a pause in which only others work."""
+    """Read the counters before a round. With `before`, read them at both ends of a pause of the session."""
     first = read()
     if not before:
         return first, first
@@ -90,11 +90,11 @@ def watch(before: bool) -> tuple[Reading, Reading]:
 
 
 def lacking(names: Iterable[str], reading: Reading) -> str:
-    """What a rule is about, of the names of `judging.conditions`, that this machine does not show; empty if nothing."""
-    known = {f"psi_{name}" for name in reading.pressure}
-    known |= {name for name, value in (("load", reading.load), ("steal", reading.stolen)) if value is not None}
-    known |= {"throttled"} if reading.throttled is not None else set()
-    return next((name for name in names if name not in known), "")
+    """Return the first of these names of `judging.conditions` that this machine does not have, or an empty text."""
+    available = {f"psi_{name}" for name in reading.pressure}
+    available |= {name for name, value in (("load", reading.load), ("steal", reading.stolen)) if value is not None}
+    available |= {"throttled"} if reading.throttled is not None else set()
+    return next((name for name in names if name not in available), "")
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is mounted, mounting and unmounting: the only module that reads mountinfo.
+"""Mounts, mounting and unmounting: the only module that reads mountinfo.
 
 Whoever may mount anything, which with FUSE is every user, chooses bytes that stand in that table. So it is read as
 bytes, and names become text as Python's file names do (`os.fsdecode`): every name that a file can have comes through.
@@ -15,15 +15,12 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import blockdev, commands, journal, processes, signals
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
-
-if TYPE_CHECKING:
-    import ctypes
+from pytest_fsstack.machine.libc import failure, libc
+from pytest_fsstack.machine.port import Machine, Mount
 
 _CLONE_NEWNS = 0x20000
 _MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
@@ -37,32 +34,9 @@ FUSE_CONNECTIONS = Path("/sys/fs/fuse/connections")
 _GRACE = 3
 
 
-@dataclass(frozen=True)
-class Mount:
-    """A line of mountinfo (proc_pid_mountinfo(5))."""
-
-    #: ``major:minor`` of the filesystem, which for many is an anonymous number (``0:N``).
-    device: str
-    #: What of the filesystem is mounted, as a path in it.
-    root: str
-    #: Where, as a path below the root directory of the process whose table it is.
-    target: str
-    #: Of this mount, such as ``rw,noatime``.
-    options: str
-    kind: str
-    source: str
-    #: Of the filesystem.
-    super_options: str
-
-    def __str__(self) -> str:
-        """``type source options``, for people."""
-        options = dict.fromkeys([*self.options.split(","), *self.super_options.split(",")])
-        return f"{self.kind} {self.source} {','.join(options)}"
-
-
 def parse(table: bytes) -> list[Mount]:
     """The mounts of a mountinfo table, those that hide others after them. Raises ValueError if it is no such table."""
-    found = []
+    mounts = []
     # Only at what the kernel escapes in names: they may hold all else that Python takes for a blank or an end of line.
     for line in table.split(b"\n"):
         if not line:
@@ -70,12 +44,12 @@ def parse(table: bytes) -> list[Mount]:
         fields = line.split(b" ")
         try:
             # Optional fields end with a hyphen.
-            _, _, device, root, target, options, *rest = fields
-            kind, source, super_options = rest[rest.index(b"-") + 1 :]
+            _, _, device, root, target, options, *further = fields
+            kind, source, super_options = further[further.index(b"-") + 1 :]
         except ValueError:
             raise ValueError(f"not a line of mountinfo: {line!r}") from None
-        found.append(Mount(*map(unescape, (device, root, target, options, kind, source, super_options))))
-    return found
+        mounts.append(Mount(*map(unescape, (device, root, target, options, kind, source, super_options))))
+    return mounts
 
 
 def unescape(text: bytes) -> str:
@@ -84,7 +58,7 @@ def unescape(text: bytes) -> str:
 
 
 def table(process: Path | None = None) -> list[Mount]:
-    """What a process (a directory of /proc) sees mounted; by default, this one. Raises OSError."""
+    """Return the mounts of a process (a directory of /proc), by default of this one. Raises OSError."""
     return parse(((process or PROC / "self") / "mountinfo").read_bytes())
 
 
@@ -94,19 +68,19 @@ def at(path: str | os.PathLike[str]) -> Mount | None:
 
 
 def below(path: str | os.PathLike[str]) -> list[str]:
-    """Where something is mounted at or below a directory, which is named as the kernel does: without links."""
+    """Return the mount points at or below a directory, which is a path without links."""
     directory = os.fspath(path)
     return [mount.target for mount in table() if mount.target == directory or mount.target.startswith(directory + "/")]
 
 
 def holding(path: Path) -> Mount | None:
     """The mount that a file or directory is on."""
-    real, found = path.resolve(), None
+    resolved, innermost = path.resolve(), None
     for mount in table():
         # Of two at the same place, the later one hides the earlier.
-        if real.is_relative_to(mount.target) and (found is None or len(mount.target) >= len(found.target)):
-            found = mount
-    return found
+        if resolved.is_relative_to(mount.target) and (innermost is None or len(mount.target) >= len(innermost.target)):
+            innermost = mount
+    return innermost
 
 
 @functools.cache
@@ -116,7 +90,7 @@ def private_namespace() -> bool:
     Whatever is mounted afterwards vanishes with the process, even after SIGKILL. Propagation is *slave*: mounts of the
     host still arrive, and can still be unmounted there, which *private* would prevent.
     """
-    if _libc().unshare(_CLONE_NEWNS) != 0:
+    if libc().unshare(_CLONE_NEWNS) != 0:
         return False
     _call(
         "mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None, failed="cannot make the mounts of this session private"
@@ -124,20 +98,10 @@ def private_namespace() -> bool:
     return True
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _call(function: str, *arguments: object, failed: str) -> None:
     """Call a function of the C library. Raises OSError."""
-    import ctypes
-
-    if getattr(_libc(), function)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{failed}: {os.strerror(number)}")
+    if getattr(libc(), function)(*arguments) != 0:
+        raise failure(failed)
 
 
 @contextlib.contextmanager
@@ -156,16 +120,21 @@ def bound(directory: int, target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def mounted(
-    source: str | os.PathLike[str], target: Path, kind: str = "", options: str = "", cwd: Path | None = None
+    machine: Machine,
+    source: str | os.PathLike[str],
+    target: Path,
+    kind: str = "",
+    options: str = "",
+    cwd: Path | None = None,
 ) -> Iterator[Path]:
     """Mount, and unmount afterwards. Relative paths in the options begin at `cwd`. Raises `CommandError`."""
     words = [*(["-t", kind] if kind else []), *(["-o", options] if options else [])]
-    commands.run("mount", *words, source, target, cwd=cwd)
+    machine.run("mount", *words, source, target, cwd=cwd)
     try:
         yield target
     finally:
-        frozen = _thawed(source, target)
-        unmount(target)
+        frozen = _thawed(machine, source, target)
+        unmount(machine, target)
         if frozen:
             what_to_do = f"`fsfreeze -u {target}` before the test ends; the teardown has done so"
             raise commands.CommandError(
@@ -173,13 +142,13 @@ def mounted(
             )
 
 
-def _thawed(source: str | os.PathLike[str], target: Path) -> bool:
+def _thawed(machine: Machine, source: str | os.PathLike[str], target: Path) -> bool:
     """Whether a filesystem was frozen, and is not any more.
 
     A frozen one can be unmounted, and keeps its device for ever. What is not mounted from a device is not touched: the
     filesystem below a bind mount is somebody else's.
     """
-    mount = at(target)
+    mount = machine.mount_at(target)
     try:
         if mount is None or (number := blockdev.number(source)) is None:
             return False
@@ -201,7 +170,7 @@ def _opened(directory: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def unmount(target: Path, patience: float = 10.0, *, served: bool = False) -> None:
+def unmount(machine: Machine, target: Path, patience: float = 10.0, *, served: bool = False) -> None:
     """Unmount; if it is in use, say by whom and raise `CommandError`.
 
     It is tried again for `patience` seconds, also if somebody uses it: whoever looks at all files of the machine holds
@@ -213,36 +182,36 @@ def unmount(target: Path, patience: float = 10.0, *, served: bool = False) -> No
     """
     # Also while it is built: what an error ends there has to be undone, however often somebody hurries.
     with signals.during(signals.State.UNDOING):
-        _unmount(target, patience, served)
+        _unmount(machine, target, patience, served)
 
 
-def _unmount(target: Path, patience: float, served: bool) -> None:
+def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> None:
     deadline = time.monotonic() + patience
     tries = 0
     swap: list[str] = []
     while True:
         tries += 1
         try:
-            commands.run("umount", target)
+            machine.run("umount", target)
             break
         except commands.CommandError as error:
-            if at(target) is None:
+            if machine.mount_at(target) is None:
                 if tries == 1:
                     raise unmounted_by_others(error.argv) from None
                 break
             # Once its mount is detached, a swap file has no name by which it could be turned off.
             if not swap and (swap := swap_space(target)):
                 with contextlib.suppress(commands.CommandError):  # it is named as what uses it then
-                    commands.run("swapoff", *swap)
+                    machine.run("swapoff", *swap)
                 continue
             # Without an exit code it had no answer, and would have none again.
             if error.returncode is None or time.monotonic() > deadline:
                 # Looking for users may ask the filesystem.
-                users = "" if error.returncode is None else in_use(target)
+                users = "" if error.returncode is None else in_use(machine, target)
                 if served:
-                    abort_fuse(target)
-                if at(target):
-                    commands.run("umount", "-l", target)
+                    abort_fuse(machine, target)
+                if machine.mount_at(target):
+                    machine.run("umount", "-l", target)
                 detached = "detached: it is unmounted once all who use it have ended"
                 text = "; ".join(filter(None, (error.stderr, users, detached)))
                 raise commands.CommandError(error.argv, error.returncode, text, error.how) from None
@@ -252,13 +221,13 @@ def _unmount(target: Path, patience: float, served: bool) -> None:
         raise commands.CommandError(["umount", os.fspath(target)], None, what_to_do, "swap space was left on it")
 
 
-def abort_fuse(target: Path) -> bool:
+def abort_fuse(machine: Machine, target: Path) -> bool:
     """End all calls that wait for the FUSE server of a mount, with an error; whether one is mounted there.
 
     Such a call hangs in the kernel, also one of the server itself, and SIGKILL ends neither. Without fusectl, a forced
     unmount does the same. Raises OSError.
     """
-    mount = at(target)
+    mount = machine.mount_at(target)
     if mount is None or not mount.kind.startswith("fuse"):
         return False
     major, minor = map(int, mount.device.split(":"))
@@ -268,7 +237,7 @@ def abort_fuse(target: Path) -> bool:
         control.write_text("1")
     else:
         # It aborts, and then fails if the mount is still in use.
-        _libc().umount2(os.fsencode(target), _MNT_FORCE | _UMOUNT_NOFOLLOW)
+        libc().umount2(os.fsencode(target), _MNT_FORCE | _UMOUNT_NOFOLLOW)
     return True
 
 
@@ -278,9 +247,9 @@ class FuseWatch(threading.Thread):
     A thread, because the main one may hang in a call that waits for this server.
     """
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, machine: Machine, target: Path) -> None:
         super().__init__(daemon=True, name=f"fsstack: {target}")
-        self.target, self.aborted = target, False
+        self.machine, self.target, self.aborted = machine, target, False
         self._over = threading.Event()
 
     def __enter__(self) -> FuseWatch:
@@ -298,12 +267,12 @@ class FuseWatch(threading.Thread):
         while not self._over.wait(1.0):
             seconds = seconds + 1 if signals.must_end() else 0
             if seconds >= _GRACE and not self._answers():
-                self.aborted = abort_fuse(self.target)
+                self.aborted = abort_fuse(self.machine, self.target)
                 return
 
     def _answers(self) -> bool:
         """Whether there is no FUSE server, or it tells how much space it has (statfs(2))."""
-        mount = at(self.target)
+        mount = self.machine.mount_at(self.target)
         if mount is None or not mount.kind.startswith("fuse"):
             return True
         question = threading.Thread(target=_ask_for_space, args=(self.target,), daemon=True)
@@ -317,10 +286,10 @@ def _ask_for_space(target: Path) -> None:
         os.statvfs(target)
 
 
-def in_use(place: Path) -> str:
+def in_use(machine: Machine, place: Path) -> str:
     """Return in words who uses a mount or a block device."""
     swap = [f"swap space ({name}), which `swapoff` ends" for name in swap_space(place)]
-    if users := [*processes.users(place), *swap]:
+    if users := [*processes.users(place, machine.daemons), *swap]:
         return f"in use by: {', '.join(users)}"
     if _lives_without_mount(place):
         return (
@@ -343,12 +312,12 @@ def swap_space(place: Path) -> list[str]:
 def _lives_without_mount(device: Path) -> bool:
     """Whether a filesystem on a device is alive though it is not mounted; ext4, XFS and f2fs show that in sysfs."""
     number = blockdev.number(device)
-    shown = any((blockdev.SYS / "fs").glob(f"*/{device.name}"))
-    return number is not None and shown and all(mount.device != number for mount in table())
+    has_sysfs = any((blockdev.SYS / "fs").glob(f"*/{device.name}"))
+    return number is not None and has_sysfs and all(mount.device != number for mount in table())
 
 
 def unmounted_by_others(argv: Sequence[str]) -> commands.CommandError:
-    """What is wrong if a mount is gone before its time."""
+    """Return the error of a mount that is gone before its time."""
     what_to_do = "what ran since did not run on it; find what unmounts it in the middle of a test"
     return commands.CommandError(argv, None, what_to_do, "it is not mounted any more")
 
@@ -360,21 +329,21 @@ def _real_target(facts: Facts) -> dict[str, Fact]:
     return {"target": os.path.realpath(journal.text(facts, "target"))}
 
 
-def _is_mounted(facts: Facts) -> bool:
-    return at(journal.text(facts, "target")) is not None
+def _is_mounted(machine: Machine, facts: Facts) -> bool:
+    return machine.mount_at(Path(journal.text(facts, "target"))) is not None
 
 
-def _unmounted(facts: Facts) -> str:
+def _unmounted(machine: Machine, facts: Facts) -> str:
     target = Path(journal.text(facts, "target"))
     try:
-        while mount := at(target):
+        while mount := machine.mount_at(target):
             # Without root, only FUSE's own tool may, and `umount` fails on one whose daemon is dead.
             if os.geteuid() != 0 and mount.kind.startswith("fuse"):
-                commands.run("fusermount3" if commands.which("fusermount3") else "fusermount", "-u", target)
+                machine.run("fusermount3" if machine.which("fusermount3") else "fusermount", "-u", target)
             else:
-                commands.run("umount", target)
+                machine.run("umount", target)
     except commands.CommandError as error:
-        raise Unproved(f"{error.stderr}; {in_use(target)}") from error
+        raise Unproved(f"{error.stderr}; {in_use(machine, target)}") from error
     return f"unmounted {target}"
 
 

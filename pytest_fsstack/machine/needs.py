@@ -1,4 +1,4 @@
-"""What a layer, a device or a workload needs from the machine: probed, with the reason and the way to get it."""
+"""Requirements of layers, devices and workloads: probed, with the reason and the way to get them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ INSTALL = {
 }
 
 
-class LackKind(enum.Enum):
-    """What something is missing from, and so who can help."""
+class Missing(enum.Enum):
+    """The place of a missing requirement, which decides who can help."""
 
     #: A command or file that a package of the system has.
     PACKAGE = "package"
@@ -39,10 +39,10 @@ class LackKind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingRequirement:
     """Something that is missing: what, how to get it, and what kind of thing it is. As text it is one line."""
 
-    kind: LackKind
+    kind: Missing
     what: str
     remedy: str
     #: The package that has it, as this machine's package manager calls it.
@@ -55,7 +55,7 @@ class Lack:
 class Need(Protocol):
     """One thing that must be there."""
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         """None if it is there, else what is missing and how to get it."""
 
 
@@ -66,19 +66,21 @@ def package_manager() -> str:
 
 
 def install_command(packages: Iterable[str]) -> str:
-    """What a person types to install packages here."""
+    """Return the command that installs packages here."""
     words = "pacman -S" if package_manager() == "pacman" else f"{package_manager()} install"
     return " ".join([words, *sorted(set(packages))])
 
 
-def not_installed(what: str, package: str) -> Lack:
-    """What a package that is not installed would give."""
-    return Lack(LackKind.PACKAGE, what, install_command([package]), package)
+def not_installed(what: str, package: str) -> MissingRequirement:
+    """Return the missing requirement of a package that is not installed."""
+    return MissingRequirement(Missing.PACKAGE, what, install_command([package]), package)
 
 
-def not_in_kernel(feature: str) -> Lack:
-    """What the running kernel does not have."""
-    return Lack(LackKind.KERNEL, f"this kernel ({platform.release()}) has no {feature}", "boot a kernel that has it")
+def not_in_kernel(feature: str) -> MissingRequirement:
+    """Return the missing requirement of the running kernel."""
+    return MissingRequirement(
+        Missing.KERNEL, f"this kernel ({platform.release()}) has no {feature}", "boot a kernel that has it"
+    )
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Tool:
     def package_here(self) -> str:
         return self.elsewhere.get(package_manager(), self.package)
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if commands.which(self.command):
             return None
         return not_installed(f"needs {self.command}", self.package_here)
@@ -103,7 +105,7 @@ class Tool:
 class Program(Tool):
     """An executable that a stack names, by its path or as a name in PATH, in place of the tool that a package has."""
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if commands.which(self.command):
             return None
         if not self.command.startswith("/"):
@@ -113,18 +115,20 @@ class Program(Tool):
         else:
             what = "which is a directory" if os.path.isdir(self.command) else "which is not executable"
         # No package would put it there.
-        return Lack(LackKind.OTHER, f"needs {self.command}, {what}", "put it there, or correct `binary` in the stack")
+        return MissingRequirement(
+            Missing.OTHER, f"needs {self.command}, {what}", "put it there, or correct `binary` in the stack"
+        )
 
 
 @dataclass(frozen=True)
 class PythonTool(Tool):
     """A command that pip installs beside this very Python, and the package on PyPI that holds it."""
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if commands.which(self.command):
             return None
         install = shlex.join([sys.executable, "-m", "pip", "install", self.package])
-        return Lack(LackKind.OTHER, f"needs {self.command}", install)
+        return MissingRequirement(Missing.OTHER, f"needs {self.command}", install)
 
 
 @dataclass(frozen=True)
@@ -136,15 +140,15 @@ class Crate:
     @property
     def path(self) -> str | None:
         """The executable: in PATH, or where cargo puts it, which is in the PATH of few; None where it is not there."""
-        if found := commands.which(self.name):
-            return found
+        if path := commands.which(self.name):
+            return path
         home = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
         return shutil.which(self.name, path=os.path.join(home, "bin"))
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if self.path:
             return None
-        return Lack(LackKind.OTHER, f"needs {self.name}", f"cargo install {self.name}")
+        return MissingRequirement(Missing.OTHER, f"needs {self.name}", f"cargo install {self.name}")
 
 
 DMSETUP = Tool("dmsetup", "dmsetup", {"dnf": "device-mapper", "pacman": "device-mapper", "zypper": "device-mapper"})
@@ -159,8 +163,8 @@ class KernelFilesystem:
     #: What became of it, where today's kernels have it no more.
     gone: str = ""
 
-    def missing(self) -> Lack | None:
-        if _filesystem_known(self.name) or (load_module(self.module or self.name) and _filesystem_known(self.name)):
+    def missing(self) -> MissingRequirement | None:
+        if self.name in filesystems() or (load_module(self.module or self.name) and self.name in filesystems()):
             return None
         return not_in_kernel(f"{self.name}{f' ({self.gone})' if self.gone else ''}")
 
@@ -171,7 +175,7 @@ class DeviceMapper:
 
     target: str
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if not _device_mapper() and not (load_module("dm_mod") and _device_mapper()):
             return not_in_kernel(f"device-mapper (for dm-{self.target})")
         if lack := DMSETUP.missing():
@@ -189,7 +193,7 @@ class KernelCipher:
     #: The kernel's option for it, which tells where the interface itself is missing.
     config: str
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if _cipher_known(self.name):
             return None
         # Any kernel that encrypts has AES; one that does not name it lacks the interface to ask.
@@ -206,7 +210,7 @@ class DeviceNode:
     feature: str
     module: str
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if Path(self.path).exists() or (load_module(self.module) and Path(self.path).exists()):
             return None
         return not_in_kernel(f"{self.feature} ({self.path})")
@@ -222,14 +226,14 @@ class Root:
 
     what: str
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if os.geteuid() == 0:
             return None
-        return Lack(LackKind.PERMISSION, f"{self.what} needs root", "run pytest with sudo")
+        return MissingRequirement(Missing.PERMISSION, f"{self.what} needs root", "run pytest with sudo")
 
 
 def in_words(need: Need) -> str:
-    """What is needed, in a few words; empty for what is only ever missing with something else."""
+    """Return a requirement in a few words, empty for one that is only missing together with another."""
     if isinstance(need, Tool):
         return need.command
     if isinstance(need, Crate):
@@ -243,7 +247,7 @@ def in_words(need: Need) -> str:
     return "root" if isinstance(need, Root) else ""
 
 
-def lacking(needs: Iterable[Need]) -> list[Lack]:
+def lacking(needs: Iterable[Need]) -> list[MissingRequirement]:
     """All that is not there, each once."""
     return list(dict.fromkeys(lack for need in needs if (lack := need.missing())))
 
@@ -280,8 +284,9 @@ def load_module(name: str) -> bool:
     return True
 
 
-def _filesystem_known(name: str) -> bool:
-    return any(line.split()[-1] == name for line in Path("/proc/filesystems").read_text().splitlines() if line.strip())
+def filesystems() -> set[str]:
+    """Return the filesystems that the kernel can mount without loading another module."""
+    return {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines() if line.strip()}
 
 
 def _device_mapper() -> bool:

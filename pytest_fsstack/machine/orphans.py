@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.journal import Fact, Facts, Journal, Kind, Unproved, start_time
+from pytest_fsstack.machine.port import Machine
 
 PROC = Path("/proc")
 
@@ -54,14 +55,14 @@ def _started(facts: Facts) -> dict[str, Fact]:
     return {"start": start_time(journal.whole_number(facts, "pid"))} if "pid" in facts else {}
 
 
-def _running(facts: Facts) -> bool:
+def _running(machine: Machine, facts: Facts) -> bool:
     # Without its number it was never seen to run; the parent-death signal has ended it if it did.
     if facts.get("start") is None:
         return False
     return start_time(journal.whole_number(facts, "pid")) == facts["start"]
 
 
-def _end(facts: Facts) -> str:
+def _end(machine: Machine, facts: Facts) -> str:
     pid = journal.whole_number(facts, "pid")
     ended = end(pid, journal.whole_number(facts, "start"))
     return f"ended process {pid}" if ended else f"process {pid} has just ended"
@@ -126,17 +127,19 @@ def _ancestry() -> Iterable[int]:
         pid = int(text.rpartition(")")[2].split()[1])
 
 
-def _any(facts: Facts) -> bool:
+def _any(machine: Machine, facts: Facts) -> bool:
     return bool(_descendants(facts))
 
 
-def _end_all(facts: Facts) -> str:
+def _end_all(machine: Machine, facts: Facts) -> str:
     ended: list[str] = []
     # One may start another meanwhile.
-    while found := _descendants(facts):
-        if own := found.keys() & set(_ancestry()):
-            raise Unproved(f"this very command was started by it (process {min(own)}); run the clean-up from elsewhere")
-        ended += [str(pid) for pid, start in sorted(found.items()) if end(pid, start)]
+    while processes := _descendants(facts):
+        if ancestors := processes.keys() & set(_ancestry()):
+            raise Unproved(
+                f"this very command was started by it (process {min(ancestors)}); run the clean-up from elsewhere"
+            )
+        ended += [str(pid) for pid, start in sorted(processes.items()) if end(pid, start)]
     return f"ended {'process' if len(ended) == 1 else 'processes'} {', '.join(ended)}"
 
 

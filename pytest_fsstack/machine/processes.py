@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_fsstack.machine import commands, watcher
+from pytest_fsstack.machine import commands, reaper
 from pytest_fsstack.machine.commands import CommandError, Process
+from pytest_fsstack.machine.libc import libc
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _PROC = Path("/proc")
@@ -23,9 +24,10 @@ _PROC = Path("/proc")
 class Daemon:
     """A server process that stays in the foreground, and that the kernel kills when this process dies."""
 
-    def __init__(self, process: Process, undo: ExitStack) -> None:
-        self.argv, self._process, self._undo = process.argv, process, undo
+    def __init__(self, process: Process, running: set[int], undo: ExitStack) -> None:
+        self.argv, self._process, self._running, self._undo = process.argv, process, running, undo
         self.pid: int = process.running.pid
+        running.add(self.pid)
 
     @property
     def alive(self) -> bool:
@@ -48,7 +50,7 @@ class Daemon:
             if commands.wait_until(lambda: not self.alive, seconds):
                 self._process.ended()
                 self._undo.close()
-                _own.discard(self.pid)
+                self._running.discard(self.pid)
                 return
         raise CommandError(self.argv, None, "", f"process {self.pid} survived SIGKILL")
 
@@ -58,63 +60,50 @@ class Daemon:
         self.stop(patience=2.0)
 
 
-#: The numbers of the daemons that run.
-_own: set[int] = set()
-
-
 def start(
-    *argv: str | os.PathLike[str],
-    stdin: int | None = None,
-    fds: Sequence[int] = (),
-    env: Mapping[str, str] | None = None,
-) -> Daemon:
-    """Start a server in its foreground mode. Call it from the main thread. Raises `CommandError`.
-
-    The parent-death signal fires when the *thread* that started the server ends, and a server that forks itself away
-    loses it: hence the foreground mode.
-    """
-    return _daemon(*argv, stdin=stdin, fds=fds, env=env)
-
-
-def outlive(pid: int) -> Daemon:
-    """Start a process that ends after that one has, and that nothing else ends: it keeps the mount namespace alive."""
-    return _daemon("tail", f"--pid={pid}", "-f", "/dev/null", outlives=True)
-
-
-def _daemon(
+    running: set[int],
     *argv: str | os.PathLike[str],
     stdin: int | None = None,
     fds: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
     outlives: bool = False,
 ) -> Daemon:
+    """Start a server in its foreground mode. Call it from the main thread. Raises `CommandError`.
+
+    Its number is in `running` as long as it runs. Unless it `outlives` this process, it dies with it. The parent-death
+    signal fires when the *thread* that started the server ends, and a server that forks itself away loses it: hence the
+    foreground mode.
+    """
     with ExitStack() as undo:
         process = undo.enter_context(commands.started(*argv, stdin=stdin, fds=fds, env=env, outlives=outlives))
-        daemon = Daemon(process, undo.pop_all())
-    _own.add(daemon.pid)
-    return daemon
+        return Daemon(process, running, undo.pop_all())
 
 
-def own_files(target: Path) -> list[str]:
-    """What this process itself has open at or below `target`, by its path there; `.` is the working directory."""
-    found = []
+def own_files(target: Path, besides: Container[int]) -> list[str]:
+    """Return what this process has open at or below `target`, without the descriptors `besides`.
+
+    Each is a path relative to `target`. `.` is the directory itself.
+    """
+    names = []
     for link in [Path("/proc/self/cwd"), *Path("/proc/self/fd").iterdir()]:
+        if link.name.isdecimal() and int(link.name) in besides:
+            continue
         with contextlib.suppress(OSError):  # the descriptor with which the others are listed
-            name = Path(os.readlink(link))
-            if name.is_relative_to(target):
-                found.append(os.fspath(name.relative_to(target)))
-    return sorted(found)
+            path = Path(os.readlink(link))
+            if path.is_relative_to(target):
+                names.append(os.fspath(path.relative_to(target)))
+    return sorted(names)
 
 
-def users(target: Path) -> list[str]:
-    """The processes with a working directory or an open file at or below `target`, as ``pid (command) file``.
+def users(target: Path, daemons: Container[int] = ()) -> list[str]:
+    """Return the processes with a working directory or an open file at or below `target`, as ``pid (command) file``.
 
-    The daemons of this session are not among them: one that serves a mount is no user of it, though it may have a file
-    there open for a moment, as go-fuse does to see whether the kernel polls.
+    The session's own daemons are left out: one that serves a mount is no user of it, though it may have a file there
+    open for a moment, as go-fuse does to see whether the kernel polls.
     """
     lines = []
     for process in _PROC.glob("[0-9]*"):
-        if int(process.name) in _own:
+        if int(process.name) in daemons:
             continue
         with contextlib.suppress(OSError):  # processes end while one looks
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
@@ -134,6 +123,8 @@ def _name_below(link: Path, target: Path) -> str | None:
     return name if name == os.fspath(target) or name.startswith(f"{target}/") else None
 
 
+#: With fewer, neither pytest nor a command that takes a stack down can end in order.
+_FEWEST_DESCRIPTORS = 64
 #: The limits without which this process can allocate, write, open and start nothing.
 _LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_NPROC")
 
@@ -141,9 +132,7 @@ _LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_
 @contextlib.contextmanager
 def undumpable() -> Iterator[None]:
     """Let a crash of this process leave no core dump, in which a key might be (PR_SET_DUMPABLE)."""
-    import ctypes
-
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl = libc().prctl
     before = prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
@@ -164,8 +153,9 @@ def without_returning_children() -> Iterator[None]:
 
 
 _NO_WAY_BACK = (
-    b"\nfsstack: a test took what this session cannot get back (setuid, or a hard RLIMIT_AS), so it ends without "
-    b"reports; the kernel takes its stacks down, and the next session or --fsstack-cleanup removes the rest\n"
+    b"\nfsstack: a test took what this session cannot get back (setuid, or a hard limit of memory or open files), so "
+    b"it ends without reports. The kernel takes its stacks down, and the next session or --fsstack-cleanup removes "
+    b"the rest\n"
 )
 
 
@@ -199,9 +189,9 @@ def keeping_limits(errors: int = 2) -> Iterator[None]:
                 try:
                     resource.setrlimit(kind, limit)
                 except ValueError:  # only root may raise a hard limit
-                    if kind == resource.RLIMIT_AS:
-                        _end_here(errors)
                     hard = resource.getrlimit(kind)[1]
+                    if kind == resource.RLIMIT_AS or (kind == resource.RLIMIT_NOFILE and hard < _FEWEST_DESCRIPTORS):
+                        _end_here(errors)
                     resource.setrlimit(kind, (hard, hard))
         try:
             _give_back(user, root, errors)
@@ -228,13 +218,13 @@ def _end_here(errors: int) -> NoReturn:
 
 
 def _leave_chroot(root: int) -> None:
-    here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    working_directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fchdir(root)
         os.chroot(".")
-        os.fchdir(here)
+        os.fchdir(working_directory)
     finally:
-        os.close(here)
+        os.close(working_directory)
 
 
 def end_if_forked(owner: int) -> None:
@@ -249,12 +239,12 @@ def end_if_forked(owner: int) -> None:
 def watched(variable: str) -> Iterator[None]:
     """Have all processes killed that carry this process's value of an environment variable, if this process dies.
 
-    That is what `watcher` does, in a process of its own without that variable.
+    That is what `reaper` does, in a process of its own without that variable.
     """
     pidfd = os.pidfd_open(os.getpid())
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", watcher.__file__, str(pidfd), f"{variable}={os.environ[variable]}"],
+            [sys.executable, "-I", "-S", reaper.__file__, str(pidfd), f"{variable}={os.environ[variable]}"],
             env={name: value for name, value in os.environ.items() if name != variable},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import mmap
 import os
 import re
 
 from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.libc import failure, libc
 
 #: Every dynamically linked command reads it first.
 _LOADER_CACHE = "/etc/ld.so.cache"
@@ -32,14 +34,33 @@ def keep(command: str) -> None:
     for file in (os.path.realpath(name) for name in [_LOADER_CACHE, path, *_libraries(path)]):
         if file not in _kept:
             with contextlib.suppress(OSError):
-                commands.map_file(file)
+                _load(file)
                 _kept.add(file)
 
 
 def _libraries(path: str) -> list[str]:
     """The shared libraries of an executable; none where it is a script, is linked statically, or nothing tells."""
     try:
-        said = commands.run("ldd", path)
+        output = commands.run("ldd", path)
     except commands.CommandError:
         return []
-    return re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", said, re.M)
+    return re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", output, re.M)
+
+
+def _load(path: str) -> None:
+    """Map a file into memory to the end of this process (mmap(2)). Raises OSError.
+
+    Not by Python's mmap, which keeps a descriptor for each.
+    """
+    import ctypes
+
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = ctypes.c_size_t(os.fstat(fd).st_size)
+        load = libc().mmap
+        load.restype = ctypes.c_void_p
+        place = load(None, size, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, ctypes.c_longlong(0))
+        if place == ctypes.c_void_p(-1).value:
+            raise failure(f"cannot map {path}")
+    finally:
+        os.close(fd)

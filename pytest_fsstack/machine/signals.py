@@ -23,7 +23,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class State(enum.Enum):
-    """What this process does."""
+    """The state of this process."""
 
     #: Anything else, such as collecting and reporting.
     IDLE = enum.auto()
@@ -117,11 +117,11 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
         yield
         return
     outer, hook = _caught, sys.unraisablehook
-    _caught = here = _Caught(ended)
+    _caught = state = _Caught(ended)
 
     def dropped(what: Any) -> None:
         # Python drops what the handler raises in a callback or a destructor. It must not be raised in here again.
-        if here.raised is not None and what.exc_value is here.raised:
+        if state.raised is not None and what.exc_value is state.raised:
             threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
         else:
             hook(what)
@@ -131,15 +131,15 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
     try:
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                here.handlers[number] = signal.signal(number, here.note)
+                state.handlers[number] = signal.signal(number, state.note)
         yield
     finally:
-        for old, handler in here.handlers.items():
+        for old, handler in state.handlers.items():
             signal.signal(old, handler)
         sys.unraisablehook = hook
         _caught = outer
-        here.over.set()
-        os.close(here.wake)
+        state.over.set()
+        os.close(state.wake)
 
 
 def received() -> signal.Signals | None:
@@ -217,11 +217,11 @@ def wait(fd: int, seconds: float) -> bool:
     if _caught and threading.current_thread() is threading.main_thread():
         poll.register(_caught.wake, select.POLLIN)
     while True:
-        left = deadline - time.monotonic()
-        ready = {found for found, _ in poll.poll(max(0, min(left, 86_400.0)) * 1000)}
+        remaining = deadline - time.monotonic()
+        ready = {descriptor for descriptor, _ in poll.poll(max(0, min(remaining, 86_400.0)) * 1000)}
         if fd in ready:
             return True
-        if left <= 0 or cut_short():
+        if remaining <= 0 or cut_short():
             return False
         if _caught and _caught.wake in ready:
             with contextlib.suppress(BlockingIOError):
@@ -241,7 +241,7 @@ class _Watch(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(left if (left := self.deadline - time.monotonic()) > 0 else 1.0):
+        while not self.over.wait(remaining if (remaining := self.deadline - time.monotonic()) > 0 else 1.0):
             # One that comes too late finds no step, and does nothing.
             if self.overdue:
                 _nudge()

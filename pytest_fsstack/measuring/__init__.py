@@ -1,1 +1,1 @@
-"""What a step costs: the timed block and its sample."""
+"""Measurement of a step: the timed block and its sample."""

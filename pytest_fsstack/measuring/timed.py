@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.machine import blockdev, commands, resident, signals
-from pytest_fsstack.machine.settling import ABOUT_ZERO, unwritten
+from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block, Directory
@@ -60,7 +60,7 @@ class Timed:
 
     @property
     def sample(self) -> Sample | None:
-        """What was measured, once the block has ended; it includes what the workload recorded."""
+        """Return the sample of the ended block, with the records of the workload."""
         if self._sample is None:
             return None
         return Sample(
@@ -92,8 +92,8 @@ class Timed:
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
         self._entered = True
-        known = {"bytes": bytes, "files": files, "direction": direction, "cold": cold}
-        self._block = {name: value for name, value in known.items() if value is not None}
+        arguments = {"bytes": bytes, "files": files, "direction": direction, "cold": cold}
+        self._block = {name: value for name, value in arguments.items() if value is not None}
         watch = Watch(self._stack) if self._repeated else None
         with signals.shielded():
             self._stack.sync()
@@ -273,12 +273,12 @@ def _sync(patience: float = 300.0) -> None:
         raise MeasureError("needs the command sync, of coreutils or busybox")
     resident.keep("sync")
     # Not subprocess, which looks for the end of a command every 50 ms, and warns of one that is left behind.
-    ours, theirs = os.pipe()
-    with open(ours, "rb") as end:
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as end:
         try:
-            process = os.posix_spawn(sync, ["sync"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 1)])
+            process = os.posix_spawn(sync, ["sync"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)])
         finally:
-            os.close(theirs)
+            os.close(write_end)
         # A process that ends closes its side.
         ended = signals.wait(end.fileno(), patience)
     if not ended:

@@ -34,9 +34,9 @@ class Watch:
         self._written = _written(self._stack.path)
 
     def change(self) -> str:
-        """What the block, which was synced, did to the stack; empty if nothing."""
-        if written := _written(self._stack.path) - self._written:
-            return f"{written:,} bytes were written"
+        """Return the changes of the stack by the synced block in words, empty if there are none."""
+        if size := _written(self._stack.path) - self._written:
+            return f"{size:,} bytes were written"
         now = _files(self._stack.path)
         for verb, names in (
             ("created", now.keys() - self._files.keys()),
@@ -49,24 +49,24 @@ class Watch:
 
 
 def _files(top: Path) -> dict[str, tuple[int, ...]]:
-    """What there is below a directory, by its path from there; nothing for a device."""
-    found: dict[str, tuple[int, ...]] = {}
-    for directory, names, others in os.walk(top):
-        for name in (*names, *others):
+    """Return the facts of all files below a directory, by relative path. Empty for a device."""
+    facts: dict[str, tuple[int, ...]] = {}
+    for directory, names, files in os.walk(top):
+        for name in (*names, *files):
             path = os.path.join(directory, name)
             try:
-                known = os.lstat(path)
+                status = os.lstat(path)
             except FileNotFoundError:
                 continue  # whoever removed it meanwhile is no timed block
             # The size of a directory is the driver's own affair: that of ntfs-3g changes when it is read again.
-            size = 0 if stat.S_ISDIR(known.st_mode) else known.st_size
-            found[os.path.relpath(path, top)] = (known.st_mode, size, known.st_mtime_ns, known.st_ctime_ns)
-    return found
+            size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+            facts[os.path.relpath(path, top)] = (status.st_mode, size, status.st_mtime_ns, status.st_ctime_ns)
+    return facts
 
 
 def _written(path: Path) -> int:
     """Bytes written so far to a block device, which the kernel counts in sectors of 512 bytes; 0 for a directory."""
-    known = path.stat()
-    if not stat.S_ISBLK(known.st_mode):
+    status = path.stat()
+    if not stat.S_ISBLK(status.st_mode):
         return 0
-    return int(Path("/sys/dev/block", blockdev.major_minor(known.st_rdev), "stat").read_text().split()[6]) * 512
+    return int(Path("/sys/dev/block", blockdev.major_minor(status.st_rdev), "stat").read_text().split()[6]) * 512

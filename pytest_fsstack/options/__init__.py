@@ -1,6 +1,7 @@
 """The command line and the ini: one record an option, from which argparse, the ini, the checks and the docs follow.
 
-Importing this costs nothing. To add an option, add its record to `OPTIONS`, and read it with `value`.
+A pytest run that mentions none of them does not import this. To add an option, add its record to `OPTIONS`, and read it
+with `value`.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ def _number(text: str) -> int:
         raise ValueError(f"must be a whole number (got {text})") from None
 
 
-def _positive(text: str, below: float, wanted: str) -> float:
-    """A number above zero and below that one. Raises `ValueError`, which says what is wanted."""
+def _positive(text: str, below: float, requirement: str) -> float:
+    """Read a number above zero and below another. Raises `ValueError` with the text `requirement`."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < below:
-        raise ValueError(f"{wanted} (got {text})")
+        raise ValueError(f"{requirement} (got {text})")
     return number
 
 
@@ -69,14 +70,14 @@ def _seconds(text: str) -> float:
     return _positive(text, 1e9, "must be a number of seconds above 0")
 
 
-#: The scenarios in `scenarios/`, by the names that --fsstack-study takes.
-STUDIES = (
+#: The scenarios in `scenarios/`, by the names that --fsstack-scenario takes.
+SCENARIOS = (
     *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
     *("hardlink_backup", "power_cut", "bit_rot", "contents", "posix"),
 )
 
 
-def _study(text: str) -> str:
+def _scenario(text: str) -> str:
     if "::" not in text:
         return _full_name(text)
     file, _, test = text.partition("::")
@@ -89,15 +90,15 @@ def _full_name(text: str) -> str:
 
     matches: list[str] = []
     for matches in (
-        [name for name in STUDIES if name == text],
-        [name for name in STUDIES if name.startswith(text)],
-        [name for name in STUDIES if text in name],
+        [name for name in SCENARIOS if name == text],
+        [name for name in SCENARIOS if name.startswith(text)],
+        [name for name in SCENARIOS if text in name],
     ):
         if len(matches) == 1:
             return matches[0]
-    near = matches or difflib.get_close_matches(text, STUDIES)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(STUDIES)}"
-    raise ValueError(f"there is no study {text!r}; {hint}")
+    near = matches or difflib.get_close_matches(text, SCENARIOS)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(SCENARIOS)}"
+    raise ValueError(f"there is no scenario {text!r}; {hint}")
 
 
 def _error_rate(text: str) -> float:
@@ -111,7 +112,7 @@ def _percentage(text: str) -> float:
 
 
 def _settling(text: str) -> Any:
-    from pytest_fsstack.machine.settling import Settle
+    from pytest_fsstack.measuring.settling import Settle
 
     return Settle.parse(text)
 
@@ -155,14 +156,20 @@ def _label(text: str) -> tuple[str, str]:
     return parse(text)
 
 
+def _weights(text: str) -> dict[str, float]:
+    from pytest_fsstack.report.overall import parse_weights
+
+    return parse_weights(text)
+
+
 # -- the options -------------------------------------------------------------------------------------------------------
 
 
 class Option(NamedTuple):
-    """What there is to know about one option.
+    """The record of one option.
 
-    `parse` reads and checks each text that is given for it. `default` is a text too, and shown; without one it is None,
-    an empty list or False.
+    `parse` reads and checks each of its texts. `default` is a text too, and shown in the help. An option without one
+    has None, an empty list or False.
     """
 
     name: str
@@ -186,14 +193,14 @@ class Option(NamedTuple):
 
     @property
     def flags(self) -> str:
-        """As on the command line: ``--fsstack-size``."""
+        """The option on the command line: ``--fsstack-size``."""
         return f"--fsstack-{self.name}"
 
     @property
     def usage(self) -> str:
         """The flag with its value: ``--fsstack-size=SIZE``."""
-        shown = "" if self.flag else f"={self.metavar or '|'.join(self.choices)}"
-        return f"{self.flags}[{shown}]" if self.bare else f"{self.flags}{shown}"
+        value = "" if self.flag else f"={self.metavar or '|'.join(self.choices)}"
+        return f"{self.flags}[{value}]" if self.bare else f"{self.flags}{value}"
 
     @property
     def description(self) -> str:
@@ -205,7 +212,7 @@ class Option(NamedTuple):
         return f"fsstack_{self.name.replace('-', '_')}"
 
     def read(self, text: str) -> Any:
-        """The value that a text stands for. Raises `ValueError`."""
+        """Return the value of a text. Raises `ValueError`."""
         if self.choices and text not in self.choices:
             hint = f"; write --fsstack-{self.name}={self.choices[0]} before names of tests" if self.bare else ""
             raise ValueError(f"must be {', '.join(self.choices[:-1])} or {self.choices[-1]} (got {text!r}){hint}")
@@ -216,39 +223,40 @@ OPTIONS = (
     Option(
         "device",
         "where stacks start: loop (a sparse file), ram, a block device such as /dev/sdb1 (IT IS OVERWRITTEN), or "
-        "dir:/a/directory; repeat it to run on several",
+        "dir:/a/directory. Repeat it to run on several",
         "DEVICE",
         many=True,
         default="loop",
-        doc="A block device that is in use is always refused, and one that holds anything unless `--fsstack-overwrite` "
-        "names it. In `dir:/a/directory` nothing is formatted: only stacks that start in a directory can stand there.",
+        doc="A block device that is in use is always refused. One that holds data is refused unless "
+        "`--fsstack-overwrite` names it. In `dir:/a/directory` nothing is formatted, so only stacks that start in a "
+        "directory can stand there.",
     ),
     Option("size", "size of loop and ram devices", "SIZE", _size, "4G"),
     Option("dir", "directory for loop files and mount points (default: pytest's base temp)", "DIR", _directory),
     Option(
         "overwrite",
-        "give a device that holds data over to testing: its contents are lost; must name the device of "
+        "allow testing on a device that holds data, whose contents are lost. Must name the device of "
         "--fsstack-device, on the command line itself",
         "DEVICE",
         many=True,
         ini=False,
         again=False,
-        doc="It is refused in `addopts` and `PYTEST_ADDOPTS`, which are written once and then forgotten.",
+        doc="It is refused in `addopts` and `PYTEST_ADDOPTS`, which people write once and forget.",
     ),
     Option(
         "discard",
-        "discard all of a block device before each stack is built on it; loop and ram are blank each time anyway",
+        "discard all of a block device before each stack is built on it. loop and ram are blank each time anyway",
         flag=True,
     ),
     Option(
         "settle",
-        "what happens between two stacks: a pause of so many seconds, a discard of all of a block device, or a wait "
-        "until it is idle, at most for a minute",
+        "between two stacks, pause for some seconds, discard all of a block device, or wait until it is idle, at most "
+        "for a minute",
         "SECONDS|discard|idle",
         _settling,
-        doc="It is for devices that are still busy with what the last stack has left, and is never a part of what is "
-        "timed. `idle` waits until the device has nothing in flight, and until reads, writes, discards and unwritten "
-        "memory stay as they are for a second.",
+        doc="Use it for devices that are still busy with the writes of the last stack. It is never timed. `idle` waits "
+        "until the device has nothing in flight, and reads, writes, discards and unwritten memory stay the same for a "
+        "second.",
     ),
     Option(
         "scheduler", "the I/O scheduler of the device, such as none or mq-deadline, while a stack stands on it", "NAME"
@@ -259,32 +267,32 @@ OPTIONS = (
     Option("governor", "the frequency governor of all CPUs, such as performance, during the session", "NAME"),
     Option(
         "stacks",
-        "a stack such as 'luks | ext4' or 'name = luks | ext4', instead of those of the tests; repeat it, the first is "
+        "a stack such as 'luks | ext4' or 'name = luks | ext4', instead of those of the tests. Repeat it. The first is "
         "the baseline",
         "STACK",
         many=True,
-        doc="In an ini it is for the tests that have no marker `fsstack`.",
+        doc="In an ini it applies to tests without the mark `fsstack`.",
     ),
     Option(
-        "study",
-        f"run a scenario that comes with the plugin: {', '.join(STUDIES)}; or one of its tests, by its id; repeat it",
+        "scenario",
+        f"run a scenario that comes with the plugin: {', '.join(SCENARIOS)}, or one of its tests, by its id. Repeat it "
+        "to run several",
         "NAME",
-        _study,
+        _scenario,
         many=True,
         ini=False,
         again=False,
-        doc="It works from any directory. The beginning of a name, or another part of it, is enough if no other "
-        "scenario has it: `encryption` is `encryption_overhead`. One test is run again, with the steps that it stands "
-        "on, by its id as pytest shows it: "
-        "`--fsstack-study='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
+        doc="It works from any directory. A part of a name is enough if only one scenario matches: `encryption` is "
+        "`encryption_overhead`. One test runs again, with the steps before it, by its id as pytest shows it: "
+        "`--fsstack-scenario='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
     ),
     Option("baseline", "the stack that the others are compared with, by name", "NAME"),
     Option(
         "control",
-        "run the baseline a second time in each round, as a stack that is called control, and say so if it differs",
+        "run the baseline a second time in each round, as a stack called control, and report a difference",
         flag=True,
-        doc="If it does, something besides the stacks makes a difference here ([statistics.md](statistics.md)). It has "
-        "no budgets, and no tests of its own.",
+        doc="If there is one, another influence than the stacks makes a difference here "
+        "([statistics.md](statistics.md)). The control has no budgets and no tests of its own.",
     ),
     Option(
         "rounds",
@@ -293,55 +301,65 @@ OPTIONS = (
         _count,
     ),
     Option(
-        "discard-rounds",
-        "discard a round, for all stacks alike, if the machine was busy: rules such as 'load>2, steal>5%, psi_io>20%, "
+        "drop-rounds",
+        "discard a round of all stacks if the machine was busy, by rules such as 'load>2, steal>5%, psi_io>20%, "
         "throttled'",
         "RULES",
         _discarding,
         doc="`load` and `psi_io`, `psi_cpu`, `psi_memory` (the share of one second in which some task waited for it) "
-        "are taken before the round, `steal` and `throttled` also during it. Discarded rounds are replaced by later "
-        "ones, at most by as many as were planned. They are in the JSON, and are never judged. docs/statistics.md says "
-        "why verdicts stay exact.",
+        "are measured before the round, `steal` and `throttled` also during it. Later rounds replace discarded ones, "
+        "at most as many as were planned. Discarded rounds are in the JSON, and are never judged. Verdicts stay exact "
+        "([statistics.md](statistics.md)).",
+    ),
+    Option(
+        "weights",
+        "weigh steps in the cost over all steps, such as 'stream_write=3, delete=1'",
+        "STEP=N,...",
+        _weights,
+        again=False,
+        doc="Reports order stacks by the geometric mean of their costs in all steps. A step without a weight weighs 1, "
+        "and 0 leaves a step out. No verdict depends on it. `fsstack report RUN.json --weights=...` weighs afterwards.",
     ),
     Option("seed", "replay the order of the stacks of an earlier session", "N", _number, ini=False, again=False),
     Option("alpha", "error rate of a verdict", "P", _error_rate, "0.05"),
     Option(
         "budget",
-        "what a stack may cost, such as '30%', 'luks*: 30%', 'luks*: written_bytes 50%' or 'ext4: seconds <= 2.5'; "
-        "repeat it, the last that matches wins, over the tests' own",
+        "the highest accepted cost of a stack, such as '30%', 'luks*: 30%', 'luks*: written_bytes 50%' or "
+        "'ext4: seconds <= 2.5'. Repeat it. The last match wins, also over the budgets of the tests",
         "BUDGET",
         many=True,
-        doc="On the command line, a pattern that matches no stack of the session is refused. In an ini, which holds "
-        "for other sessions too, one is refused if it names no layer and matches no stack of the project. Only a "
-        "session that collects all of the project knows that: not if files are named or `--fsstack-stacks` is given.",
+        doc="On the command line, a pattern that matches no stack of the session is refused. An ini applies to other "
+        "sessions too, so there a pattern is refused only if it names no layer and matches no stack of the project. "
+        "Only a session that collects the whole project can check that: without names of files and `--fsstack-stacks`.",
     ),
     Option(
-        "errors",
-        "what the error rate holds for: each budget, or any of the session, whose failures fresh rounds then confirm "
-        "(default: session with --fsstack-strict, else budget)",
+        "error-rate-per",
+        "the error rate is that of each budget, or of all budgets of the session together. Fresh rounds then confirm "
+        "failures (default: session with --fsstack-strict, else budget)",
         choices=("budget", "session"),
     ),
     Option(
         "strict",
-        "fail what is inconclusive, instead of skipping it, and verdicts that the run before could change",
+        "fail inconclusive tests instead of skipping them, and fail verdicts that the previous stack could change",
         flag=True,
-        doc="[statistics.md](statistics.md#carry-over) says when a verdict is doubtful.",
+        doc="[statistics.md](statistics.md#carry-over) defines doubtful verdicts. With `--fsstack-compare`, a limit "
+        "that would leave most unchanged runs undecided is refused before the first round.",
     ),
     Option(
         "exit",
         "the exit code: pytest's, or for `git bisect run` 0 if all budgets are kept, 1 if one is broken and 125 if "
-        "that is not known",
+        "unknown",
         default="pytest",
         choices=("pytest", "bisect"),
         ini=False,
         again=False,
-        doc="With `bisect`, whatever else goes wrong is 125: nothing was decided, a stack cannot be built, a test "
-        "fails by itself, an option or a conftest is wrong. A signal still gives 128 + n, which ends the bisection. "
+        doc="With `bisect`, all other problems are 125: nothing was decided, a stack cannot be built, a test fails by "
+        "itself, an option or a conftest is wrong. A signal still gives 128 + n, which ends the bisection. "
         "[bisecting.md](bisecting.md) has recipes.",
     ),
     Option(
-        "missing",
-        "what becomes of a stack that this machine cannot build",
+        "if-unavailable",
+        "skip or fail stacks that this machine cannot build",
         default="skip",
         choices=("skip", "fail"),
     ),
@@ -353,33 +371,33 @@ OPTIONS = (
         "how big the steps of a scenario are: smoke (seconds, and five rounds), small (minutes; default) or paper (as "
         "published)",
         choices=("smoke", "small", "paper"),
-        doc="Sizes that do not fit the device are refused if the scale was given, and skipped otherwise. At `smoke`, "
-        "as many rounds run as a verdict takes: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides that.",
+        doc="Sizes that do not fit the device are refused if you gave the scale, and skipped otherwise. `smoke` runs "
+        "the fewest rounds for a verdict: five at `--fsstack-alpha=0.05`. `--fsstack-rounds` overrides that.",
     ),
     Option(
         "label",
-        "tell this run apart in a history; repeat it",
+        "a label of this run in results and histories. Repeat it",
         "KEY=VALUE",
         _label,
         many=True,
         again=False,
-        doc="The labels `commit` and `branch` are taken from git, of pytest's rootdir, else from the environment of "
-        "GitHub (also Forgejo and Gitea), GitLab or Jenkins, from which `ci` and `ci_run` come too; `kernel` is the "
-        "release of the running one. What is given here wins. They are in the JSON ([results.md](results.md)). Changes "
-        "that are not committed are in no label.",
+        doc="The labels `commit` and `branch` come from git in pytest's rootdir, otherwise from the environment of "
+        "GitHub (also Forgejo and Gitea), GitLab or Jenkins, as do `ci` and `ci_run`. `kernel` is the release of the "
+        "running kernel. Labels of this option override these. All are in the JSON ([results.md](results.md)). No "
+        "label shows uncommitted changes.",
     ),
     Option(
         "compare",
-        "compare with an earlier run, whose results --fsstack-json or --fsstack-accept wrote, or with all *.json of a "
-        "directory; repeat it",
+        "compare with an earlier run (a file of --fsstack-json or --fsstack-save-reference) or with all *.json of a "
+        "directory. Repeat it",
         "OLD.json",
         _existing,
         many=True,
         ini=False,
         again=False,
-        doc="What each stack costs over its reference is compared with what it cost then, one figure a run; "
-        "`--fsstack-max-regression` judges it. [over-time.md](over-time.md) has the recipe. A file that cannot be read "
-        "or is no result ends the session before anything is measured.",
+        doc="The overhead of each stack over its reference is compared with its earlier overheads, one figure a run. "
+        "`--fsstack-max-regression` judges it. [over-time.md](over-time.md) has the recipe. An unreadable file, or one "
+        "without results, ends the session before the first round.",
     ),
     Option(
         "compare-anyway",
@@ -389,35 +407,35 @@ OPTIONS = (
         again=False,
     ),
     Option(
-        "accept",
+        "save-reference",
         "write the results to FILE, for later sessions to compare with, if nothing failed",
         "FILE",
         _target,
         ini=False,
         again=False,
-        doc="It is written last, when all has been judged. If anything failed, the file stays as it was.",
+        doc="It is written last, after all verdicts. If a test failed, the file does not change.",
     ),
     Option(
         "history",
-        "add the results, whether anything failed or not, to the file of this machine in DIR, a line a session",
+        "append the results, also of failed tests, to the file of this machine in DIR, a line a session",
         "DIR",
         _new_directory,
         ini=False,
         again=False,
-        doc="DIR is made if it is missing. Several sessions may add at the same time. One that was interrupted is "
-        "added too, and marked. [over-time.md](over-time.md) has more.",
+        doc="DIR is created if it is missing. Several sessions may append at the same time. An interrupted session is "
+        "appended too, and marked ([over-time.md](over-time.md)).",
     ),
     Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, again=False),
     Option(
         "report",
-        "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE or tables=FILE; pictures as SVG: heatmap=FILE, "
-        "forest=FILE; or for a store: bencher=FILE, "
-        "github-benchmark=FILE, otava=FILE, openmetrics=FILE, lava=FILE, ktap=FILE; repeat it",
+        "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE, tables=FILE, pictures as SVG (heatmap=FILE, "
+        "forest=FILE), or the input of a store (bencher=FILE, github-benchmark=FILE, otava=FILE, openmetrics=FILE, "
+        "lava=FILE, ktap=FILE). Repeat it",
         "NAME=FILE",
         many=True,
         ini=False,
         again=False,
-        doc="What each store takes is in [results.md](results.md).",
+        doc="[results.md](results.md#for-stores-of-results) describes the stores.",
     ),
     Option(
         "junit",
@@ -426,17 +444,17 @@ OPTIONS = (
         default="short",
         choices=("short", "full", "none"),
         again=False,
-        doc="Choose `none` for a consumer that checks the file by a schema without properties of tests, such as "
+        doc="Choose `none` for consumers that validate the file by a schema without properties of tests, such as "
         "Jenkins' `junit-10.xsd`.",
     ),
     Option(
         "ci",
-        "what the session gives by itself to the CI that it runs in: auto (GitHub's summary and annotations, GitLab's "
-        "reports) or off",
+        "reports for the CI system that runs the session: auto (GitHub's summary and annotations, GitLab's reports) "
+        "or off",
         default="auto",
         choices=("auto", "off"),
         again=False,
-        doc="[ci.md](ci.md) says what that is.",
+        doc="[ci.md](ci.md#reports-without-an-option) lists them.",
     ),
     Option(
         "console",
@@ -448,7 +466,7 @@ OPTIONS = (
     Option(
         "kernel",
         "run the tests in a VM of this kernel: a vmlinuz or bzImage, a build tree, a .deb or .rpm, or `host` for the "
-        "running one without a VM; repeat it to compare kernels, the first is the baseline",
+        "running one without a VM. Repeat it to compare kernels. The first is the baseline",
         "KERNEL",
         many=True,
     ),
@@ -457,13 +475,13 @@ OPTIONS = (
         "boot each kernel N times (default: 3 if --fsstack-max-regression judges kernels, else 1)",
         "N",
         _count,
-        doc="Boots are the unit of a verdict between kernels, and three of each are the fewest. With one, a verdict is "
-        "about these boots only: [kernels.md](kernels.md#how-many-boots) has its error rate.",
+        doc="Boots are the unit of a verdict between kernels, with at least three of each. With one boot, a verdict "
+        "holds for these boots only. [kernels.md](kernels.md#how-many-boots) has its error rate.",
     ),
     Option(
         "max-regression",
-        "what a test may cost on a kernel more than on the first one, and a stack more than in the runs of "
-        "--fsstack-compare, such as 5%",
+        "fail tests that cost more than this above the first kernel, and stacks above the runs of --fsstack-compare, "
+        "such as 5%",
         "PERCENT",
         _percentage,
         again=False,
@@ -482,14 +500,14 @@ OPTIONS = (
         "SECONDS",
         _seconds,
         "600",
-        doc="A command that takes longer is killed, Python code of a layer is interrupted, and the stack is taken "
-        "down. It does not limit the tests themselves.",
+        doc="A longer command is killed, Python code of a layer is interrupted, and the stack is taken down. It does "
+        "not limit the tests themselves.",
     ),
     Option("vm-timeout", "seconds of silence after which a VM counts as hung", "SECONDS", _seconds, "3600"),
     Option(
         "doctor",
-        "show whether the selected stacks and steps run here, and on each --fsstack-kernel, and how to get what is "
-        "missing, and exit; =install installs packages; =all and =install-all do so for all layers and workloads",
+        "check whether the selected stacks and steps can run here and on each --fsstack-kernel, show how to get "
+        "missing parts, and exit. =install installs packages. =all and =install-all cover all layers and workloads",
         choices=("show", "install", "all", "install-all"),
         bare=True,
         ini=False,
@@ -497,29 +515,35 @@ OPTIONS = (
     ),
     Option(
         "dry-run",
-        "show what the selected tests would run, without root: for each chain its device, rounds, steps, what is "
-        "missing here, the expected time and the commands of each stack, and exit",
+        "show, without root, the device, rounds, steps, missing parts, expected time and commands of each selected "
+        "chain, and exit",
         flag=True,
         ini=False,
         again=False,
-        doc="Nothing is built, measured or written, and the exit code is 0 whatever is missing. How long a stack takes "
-        "is known from the earlier runs that `--fsstack-history` or `--fsstack-compare` name; otherwise it shows how "
-        "many runs of stacks there are at least and at most. A block device is looked at as before a session, which "
-        "needs root; that it would be refused does not end the dry run. Of kernels it shows how many turns they take.",
+        doc="Nothing is built, measured or written, and the exit code is 0 even if parts are missing. The time comes "
+        "from the earlier runs of `--fsstack-history` or `--fsstack-compare`. Without them, it shows the least and the "
+        "largest number of runs of stacks. A block device is checked as before a session, which needs root. A device "
+        "that would be refused does not end the dry run. For kernels it shows the number of turns.",
     ),
-    Option("cleanup", "remove what a killed session left behind, and exit", flag=True, ini=False, again=False),
+    Option("cleanup", "clean up after a killed session, and exit", flag=True, ini=False, again=False),
 )
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 
 
 def named(name: str) -> Option:
-    """The option of that name, without ``--fsstack-``."""
+    """Return the option of that name, without ``--fsstack-``."""
     return _BY_NAME[name]
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare every option, and its ini twin if it may be in a file."""
+def declare(config: pytest.Config, parser: pytest.Parser) -> None:
+    """Declare every option and its ini twin, and register the reader of command lines. A second call does nothing."""
+    if not config.pluginmanager.hasplugin(CommandLine.PLUGIN):
+        _add_options(parser)
+        config.pluginmanager.register(CommandLine(parser), CommandLine.PLUGIN)
+
+
+def _add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("fsstack", "storage stacks (fsstack)")
     for option in OPTIONS:
         keywords: dict[str, Any] = {"metavar": option.metavar or f"{{{','.join(option.choices)}}}"}
@@ -552,12 +576,14 @@ _OF_PYTEST = {
 class CommandLine:
     """A reader of command lines that knows the options of all plugins."""
 
+    PLUGIN = "fsstack-command-line"
+
     def __init__(self, parser: pytest.Parser) -> None:
         self._parser = parser
 
     @classmethod
     def of(cls, config: pytest.Config) -> CommandLine:
-        reader = config.pluginmanager.get_plugin("fsstack-command-line")
+        reader = config.pluginmanager.get_plugin(cls.PLUGIN)
         assert isinstance(reader, CommandLine)
         return reader
 
@@ -593,55 +619,55 @@ def _as_words(flag: str, value: Any) -> list[str]:
 
 
 class Given(NamedTuple):
-    """The texts that one source gives for an option, and what that source is called in a message."""
+    """The texts of one source for an option, and the name of that source in messages."""
 
     where: str
     texts: tuple[str, ...]
 
 
 def _on_command_line(config: pytest.Config, option: Option) -> Given | None:
-    found = config.getoption(option.ini_name)
-    if found is None or found is False:
+    content = config.getoption(option.ini_name)
+    if content is None or content is False:
         return None
-    return Given(option.flags, tuple(map(str, found)) if option.many else (str(found),))
+    return Given(option.flags, tuple(map(str, content)) if option.many else (str(content),))
 
 
 def _in_ini(config: pytest.Config, option: Option) -> Given | None:
-    """What the ini says. Raises `pytest.UsageError`."""
+    """Return the texts of the ini. Raises `pytest.UsageError`."""
     if not option.ini:
         return None
     where = _place_of(config, option.ini_name)
     try:
-        found = config.getini(option.ini_name)
+        content = config.getini(option.ini_name)
     except (ValueError, TypeError, pytest.UsageError) as error:
         # pytest's own message does not always say which option is meant.
         hint = "; write true or false" if option.flag else ""
         raise pytest.UsageError(f"{where}: {error}{hint}") from None
-    if found is None or found in ("", [], False):
+    if content is None or content in ("", [], False):
         return None
-    return Given(where, tuple(map(str, found)) if option.many else (str(found),))
+    return Given(where, tuple(map(str, content)) if option.many else (str(content),))
 
 
 def _place_of(config: pytest.Config, ini_name: str) -> str:
-    """An ini option as a message names it: with the file, or with ``-o`` if it came from there."""
+    """Return the name of an ini option for messages: with the file, or with ``-o`` if it came from there."""
     if any(word.partition("=")[0] == ini_name for word in config.getoption("override_ini") or []):
         return f"-o {ini_name}"
     return f"{ini_name} in {os.path.relpath(config.inipath)}" if config.inipath else ini_name
 
 
 def given_for(config: pytest.Config, name: str) -> Given | None:
-    """What was given for an option: on the command line, else in the ini. Raises `pytest.UsageError`."""
+    """Return the texts of the command line for an option, else those of the ini. Raises `pytest.UsageError`."""
     option = _BY_NAME[name]
     return _on_command_line(config, option) or _in_ini(config, option)
 
 
 def on_command_line(config: pytest.Config, name: str) -> Given | None:
-    """What the command line gives for an option, whatever the ini says."""
+    """Return the texts of the command line for an option, without those of the ini."""
     return _on_command_line(config, _BY_NAME[name])
 
 
 def in_ini(config: pytest.Config, name: str) -> Given | None:
-    """What the ini gives for an option, whatever the command line says. Raises `pytest.UsageError`."""
+    """Return the texts of the ini for an option, without the command line. Raises `pytest.UsageError`."""
     return _in_ini(config, _BY_NAME[name])
 
 
@@ -655,20 +681,20 @@ def blaming(where: str | None) -> Iterator[None]:
 
 
 def blaming_option(config: pytest.Config, name: str) -> contextlib.AbstractContextManager[None]:
-    """As `blaming`, with the place where an option was given; the option itself if it was not."""
+    """Return `blaming` with the place that gave an option, or the option itself."""
     source = given_for(config, name)
     return blaming(source.where if source else _BY_NAME[name].flags)
 
 
 def value(config: pytest.Config, name: str) -> Any:
-    """An option's value: from the command line, else the ini, else its default. Raises `pytest.UsageError`."""
-    option, found = _BY_NAME[name], given_for(config, name)
+    """Return an option's value: of the command line, else the ini, else its default. Raises `pytest.UsageError`."""
+    option, source = _BY_NAME[name], given_for(config, name)
     if option.flag:
-        return found is not None
-    if found is None:
-        found = Given("", () if option.default is None else (option.default,))
-    with blaming(found.where):
-        values = [option.read(text) for text in found.texts]
+        return source is not None
+    if source is None:
+        source = Given("", () if option.default is None else (option.default,))
+    with blaming(source.where):
+        values = [option.read(text) for text in source.texts]
     if option.many:
         return values
     return values[0] if values else None
@@ -681,7 +707,7 @@ def boots(config: pytest.Config) -> int:
 
 
 def any_given(config: pytest.Config) -> bool:
-    """Whether anything was said about fsstack, on the command line or in the ini. Raises `pytest.UsageError`."""
+    """Whether the command line or the ini has an option of fsstack. Raises `pytest.UsageError`."""
     unknown = _unknown_in_ini(config)
     if unknown is not None:
         raise pytest.UsageError(unknown)
@@ -694,7 +720,7 @@ def only_looks(config: pytest.Config) -> bool:
 
 
 def _unknown_in_ini(config: pytest.Config) -> str | None:
-    """A message about the first name in the ini that would be one of ours, if there were such an option."""
+    """Return a message about the first unknown name in the ini that begins with ``fsstack_``."""
     import warnings
 
     with warnings.catch_warnings():
@@ -715,11 +741,11 @@ def _unknown_in_ini(config: pytest.Config) -> str | None:
 def _near(name: str) -> str:
     import difflib
 
-    wanted = name.replace("-", "_")
-    if any(option.ini_name == wanted and not option.ini for option in OPTIONS):
-        return f"--{wanted.replace('_', '-')} can only be given on the command line"
+    ini_name = name.replace("-", "_")
+    if any(option.ini_name == ini_name and not option.ini for option in OPTIONS):
+        return f"--{ini_name.replace('_', '-')} can only be given on the command line"
     names = [option.ini_name for option in OPTIONS if option.ini]
-    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(ini_name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
     return f"there is no such option; {hint}"
 
@@ -740,11 +766,11 @@ CONTROLLER = "fsstack_controller"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:
-    """In a worker of a kernel, what the controller says of it: kernel, boot, in_vm, seed; else nothing.
+    """Return what the controller sends to a worker of a kernel: kernel, boot, in_vm and seed. Elsewhere it is empty.
 
-    In a guest that the doctor asks it is kernel and in_vm.
+    In a guest of the doctor it is kernel and in_vm.
     """
     if kernel := os.environ.get(PROBED):
         return {"kernel": kernel, "in_vm": True}
-    found: dict[str, Any] = getattr(config, "workerinput", {}).get("fsstack", {})
-    return found
+    settings: dict[str, Any] = getattr(config, "workerinput", {}).get("fsstack", {})
+    return settings

@@ -1,4 +1,4 @@
-"""What a run is told apart by in a history: its commit and its branch, and the run of CI that it is a part of."""
+"""Labels of a run in a history: its commit and branch, and its run of CI."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def parse(text: str) -> tuple[str, str]:
 
 
 def collect(
-    given: Iterable[tuple[str, str]], directory: Path, *, kernel: str = "", environ: Mapping[str, str] = os.environ
+    pairs: Iterable[tuple[str, str]], directory: Path, *, kernel: str = "", environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """All labels of a run: those `given`, before what git says of the directory, before what CI says.
 
     What is checked out there wins over what CI was started for, as they differ while somebody bisects. `kernel` is the
     release of the running one; empty if kernels are compared, each of which has its own.
     """
-    found = {**of_ci(environ), **of_git(directory, environ)}
-    return {**found, **({"kernel": kernel} if kernel else {}), **dict(given)}
+    derived = {**of_ci(environ), **of_git(directory, environ)}
+    return {**derived, **({"kernel": kernel} if kernel else {}), **dict(pairs)}
 
 
 def of_ci(environ: Mapping[str, str]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def of_git(directory: Path, environ: Mapping[str, str] = os.environ) -> dict[str
         return {}
     quiet = {name: value for name, value in environ.items() if name not in _ELSEWHERE}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [git, "-C", str(directory), "rev-parse", "HEAD", "--abbrev-ref", "HEAD"],
             env={**quiet, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
             stdin=subprocess.DEVNULL,
@@ -95,7 +95,7 @@ def of_git(directory: Path, environ: Mapping[str, str] = os.environ) -> dict[str
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    lines = done.stdout.decode(errors="backslashreplace").split("\n")
-    if done.returncode or len(lines) < 2:
+    lines = result.stdout.decode(errors="backslashreplace").split("\n")
+    if result.returncode or len(lines) < 2:
         return {}
     return {"commit": lines[0], **({"branch": lines[1]} if lines[1] != "HEAD" else {})}

@@ -1,4 +1,4 @@
-"""What the options mean for a session: read, checked, and made into what the session works with."""
+"""Settings of a session, read and checked from the options."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pytest_fsstack import options
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
+    from pytest_fsstack.guard import Disk, Refused
     from pytest_fsstack.judging.budget import Rule
     from pytest_fsstack.judging.conditions import Rule as Discarding
     from pytest_fsstack.judging.verdict import Looks
     from pytest_fsstack.layers.devices import DiskDevice
-    from pytest_fsstack.machine.guard import Disk, Refused
-    from pytest_fsstack.machine.settling import Settle
-    from pytest_fsstack.machine.tuning import Governor, Queue
+    from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.stack.model import Device, Layer, Stack
+    from pytest_fsstack.stack.tuning import Governor, Queue
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Settings:
     scale_given: bool
     reports: tuple[tuple[str, Path], ...]
     labels: tuple[tuple[str, str], ...]
+    #: Of steps, for their cost over all of them.
+    weights: dict[str, float]
 
     def identities(self) -> dict[str, tuple[object, ...]]:
         """Return which block devices are meant, by their names, as plain data for another process."""
@@ -84,7 +86,7 @@ def read_settings(
     """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
     from pytest_fsstack.data.scale import DEFAULT
     from pytest_fsstack.judging import budget
-    from pytest_fsstack.machine.settling import Settle
+    from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.stack.model import Stack
 
     values = {option.name: options.value(config, option.name) for option in options.OPTIONS}
@@ -114,21 +116,22 @@ def read_settings(
         seed=_seed(config, values["seed"]),
         budgets=tuple(budgets),
         strict=values["strict"],
-        confirms=(values["errors"] or ("session" if values["strict"] else "budget")) == "session",
-        missing_fails=values["missing"] == "fail",
+        confirms=(values["error-rate-per"] or ("session" if values["strict"] else "budget")) == "session",
+        missing_fails=values["if-unavailable"] == "fail",
         corpus=values["corpus"],
         timeout=values["timeout"],
         scale=values["scale"] or DEFAULT,
         scale_given=values["scale"] is not None,
         reports=_reports(values, report_names),
         labels=tuple(values["label"]),
+        weights=values["weights"] or {},
     )
 
 
 def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
-    from pytest_fsstack.layers.devices import DiskDevice, parse_device, told_apart
+    from pytest_fsstack.guard import Disk
+    from pytest_fsstack.layers.devices import DiskDevice, parse_device, with_unique_ids
     from pytest_fsstack.machine.blockdev import GUEST_DISK
-    from pytest_fsstack.machine.guard import Disk
 
     settle = values["settle"]
     size, discard = values["size"], values["discard"] or bool(settle and settle.discard)
@@ -141,11 +144,13 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
     given_up = {text: early.get(text) or look_up(text) for text in _overwrite(config)}
     identities = {disk.identity for disk in given_up.values() if isinstance(disk, Disk)}
     with options.blaming_option(config, "device"):
-        devices = told_apart(parse_device(text, size=size, overwrite=identities, discard=discard) for text in texts)
-    if settle and settle.discard and (others := [each for each in devices if not isinstance(each, DiskDevice)]):
+        devices = with_unique_ids(
+            parse_device(text, size=size, overwrite=identities, discard=discard) for text in texts
+        )
+    if settle and settle.discard and (unsuitable := [each for each in devices if not isinstance(each, DiskDevice)]):
         with options.blaming_option(config, "settle"):
             raise ValueError(
-                f"only a block device can be discarded, and {others[0].spec} is none: wait until it is idle"
+                f"only a block device can be discarded, and {unsuitable[0].spec} is none: wait until it is idle"
             )
     for text, disk in given_up.items():
         if not any(_is_named_by(device, text, disk) for device in devices if isinstance(device, DiskDevice)):
@@ -165,8 +170,10 @@ def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
 
 def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device, ...]) -> Queue:
     from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
-    from pytest_fsstack.machine import tuning
+    from pytest_fsstack.machine.real import RealMachine
+    from pytest_fsstack.stack import tuning
 
+    machine = RealMachine()
     queue = tuning.Queue(values["scheduler"], values["readahead"])
     for device in devices:
         if isinstance(device, DirectoryDevice):
@@ -177,14 +184,14 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
         # What a kernel offers that is yet to be booted shows only there.
         if not values["kernel"] and not options.worker_input(config):
             disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
-            if disk and (reason := queue.why_not_offered(tuning.queue(disk))):
+            if disk and (reason := queue.why_not_offered(machine, tuning.queue(machine, disk))):
                 with options.blaming_option(config, "scheduler"):
                     raise ValueError(reason)
     return queue
 
 
 def _governor(config: pytest.Config, name: str | None) -> Governor | None:
-    from pytest_fsstack.machine.tuning import Governor
+    from pytest_fsstack.stack.tuning import Governor
 
     # The CPUs are the host's, where the session that started this worker has set it.
     if options.worker_input(config).get("in_vm") or name is None:
@@ -205,14 +212,14 @@ def _overwrite(config: pytest.Config) -> frozenset[str]:
 
     typed = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     typed.add_argument("--fsstack-overwrite", action="append", default=[])
-    found, _ = typed.parse_known_args([str(word) for word in config.invocation_params.args])
-    given = frozenset(config.getoption("fsstack_overwrite") or [])
-    if hidden := given - frozenset(found.fsstack_overwrite):
+    typed_options, _ = typed.parse_known_args([str(word) for word in config.invocation_params.args])
+    names = frozenset(config.getoption("fsstack_overwrite") or [])
+    if hidden := names - frozenset(typed_options.fsstack_overwrite):
         raise pytest.UsageError(
             f"--fsstack-overwrite={sorted(hidden)[0]} must stand on the command line itself, not in addopts or "
             "PYTEST_ADDOPTS: it destroys data"
         )
-    return given
+    return names
 
 
 def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
@@ -227,33 +234,26 @@ def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
 
 
 def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:
-    rules: tuple[Discarding, ...] = values["discard-rounds"] or ()
-    # A guest cannot see what the machine does; the controller tells it.
+    rules: tuple[Discarding, ...] = values["drop-rounds"] or ()
+    # A guest cannot see what the machine does, and does not judge.
     if not rules or options.worker_input(config):
         return ()
-    from pytest_fsstack.judging.conditions import BEFORE
     from pytest_fsstack.machine import load
 
-    with options.blaming_option(config, "discard-rounds"):
-        late = next((rule.name for rule in rules if rule.name not in BEFORE), None)
-        if values["kernel"] and late:
-            raise ValueError(
-                f"{late} is known only after a round, when the kernels have planned on: with --fsstack-kernel, "
-                f"write rules about {', '.join(BEFORE)}"
-            )
+    with options.blaming_option(config, "drop-rounds"):
         if name := load.lacking((rule.name for rule in rules), load.read()):
             raise ValueError(f"this machine does not show what the rule {name} is about: leave that rule out")
     return rules
 
 
 def _seed(config: pytest.Config, commanded: int | None) -> int:
-    found = options.worker_input(config).get("seed", commanded)
-    return int.from_bytes(os.urandom(4), "big") if found is None else int(found)
+    seed = options.worker_input(config).get("seed", commanded)
+    return int.from_bytes(os.urandom(4), "big") if seed is None else int(seed)
 
 
 def _reports(values: dict[str, Any], names: frozenset[str]) -> tuple[tuple[str, Path], ...]:
     texts = [*values["report"], *([f"json={values['json']}"] if values["json"] else [])]
-    found = []
+    reports = []
     for text in texts:
         name, _, file = text.partition("=")
         if name not in names or not file:
@@ -263,5 +263,5 @@ def _reports(values: dict[str, Any], names: frozenset[str]) -> tuple[tuple[str, 
         path = Path(file).absolute()
         if not path.parent.is_dir():
             raise pytest.UsageError(f"--fsstack-report: there is no directory {path.parent}")
-        found.append((name, path))
-    return tuple(found)
+        reports.append((name, path))
+    return tuple(reports)

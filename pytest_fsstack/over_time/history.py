@@ -32,12 +32,12 @@ class History(NamedTuple):
 
 
 def file_of(directory: Path, machine: str | None) -> Path:
-    """Where the runs of a machine are; all those that cannot be told apart share a file."""
+    """Return the file with the runs of a machine. Machines without an id share one."""
     return directory / f"{machine or 'unknown-machine'}.jsonl"
 
 
 def aside_of(path: Path) -> Path:
-    """Where the bytes of lines are kept that a power cut left half written."""
+    """Return the file for lines that a power cut left incomplete."""
     return path.with_suffix(".torn")
 
 
@@ -62,7 +62,7 @@ def append(path: Path, line: str) -> int:
             size = start
         # Only the end of the line may be what is missing.
         lead = b"\n" if last and not torn and not last.endswith(b"\n") else b""
-        content = lead + line.encode("ascii") + b"\n"
+        content = lead + line.encode() + b"\n"
         try:
             if os.write(descriptor, content) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -80,20 +80,20 @@ def read(path: Path) -> History:
     with open(path, "rb") as file:
         # A writer that has cut the last line off puts it aside before it goes on.
         fcntl.flock(file, fcntl.LOCK_SH)
-        *lines, rest = file.read().split(b"\n")
-    found = History([], [])
-    for number, line in enumerate([*lines, rest] if rest else lines, start=1):
+        *lines, last = file.read().split(b"\n")
+    content = History([], [])
+    for number, line in enumerate([*lines, last] if last else lines, start=1):
         try:
-            found.runs.append(saved.loads(line.decode("utf-8")))
+            content.runs.append(saved.loads(line.decode("utf-8")))
         except ValueError as error:
-            cut = rest and number > len(lines)
+            cut = last and number > len(lines)
             what = "was cut off" if cut else f"is no run: {error}"
-            found.problems.append(f"{path.name}: line {number} is left out: it {what}")
-    return found
+            content.problems.append(f"{path.name}: line {number} is left out: it {what}")
+    return content
 
 
 class Pruned(NamedTuple):
-    """How many runs were kept and removed, and how many bytes of lines that are no runs were set aside."""
+    """The numbers of kept and removed runs, and of bytes of other lines that were set aside."""
 
     kept: int
     removed: int
@@ -117,18 +117,17 @@ def prune(path: Path, before: str) -> Pruned:
             lines = [line for line in file.read().split(b"\n") if line]
         whole = [line for line in lines if _is_whole(line)]
         torn = b"\n".join(line for line in lines if not _is_whole(line))
-        kept = [line for line in whole if (_start(line) or before) >= before]
-        if len(kept) < len(lines):
+        remaining = [line for line in whole if (_start(line) or before) >= before]
+        if len(remaining) < len(lines):
             if torn:
                 _set_aside(directory, aside_of(path).name, torn, stat.S_IMODE(os.fstat(descriptor).st_mode))
-            directory.replace(path.name, b"".join(line + b"\n" for line in kept))
+            directory.replace(path.name, b"".join(line + b"\n" for line in remaining))
             os.fsync(directory.fileno())
-    return Pruned(len(kept), len(whole) - len(kept), len(torn))
+    return Pruned(len(remaining), len(whole) - len(remaining), len(torn))
 
 
 def _start(line: bytes) -> str | None:
-    found = json.loads(line).get("session")
-    start = found.get("start") if isinstance(found, dict) else None
+    start = json.loads(line).get("start")
     return start if isinstance(start, str) else None
 
 
@@ -180,14 +179,14 @@ def _is_run(line: bytes) -> bool:
 
 
 def _start_of_last_line(descriptor: int, size: int) -> int:
-    """Where the last line begins, be it ended or not; 0 if there is only one or none."""
+    """Return the beginning of the last line, complete or not. 0 if there is only one or none."""
     # The end of the last line is not the end of the one before it.
     end = size - 1
     while end > 0:
         start = max(0, end - _BLOCK)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        position = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if position >= 0:
+            return start + position + 1
         end = start
     return 0
 

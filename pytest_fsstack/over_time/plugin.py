@@ -1,23 +1,23 @@
-"""This run against earlier ones: ``--fsstack-compare``; ``--fsstack-accept`` and ``--fsstack-history`` keep it
+"""This run against earlier ones: ``--fsstack-compare``; ``--fsstack-save-reference`` and ``--fsstack-history`` keep it
 for later ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging import past, saved
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.judging.series import test_of
-from pytest_fsstack.machine import identity
-from pytest_fsstack.over_time import history
+from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.report.errors import ReportError
 from pytest_fsstack.rounds.protocol import Outcome, report_verdict
+from pytest_fsstack.session import identity
 from pytest_fsstack.session.files import ReportFile
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ def start(config: pytest.Config, session: Session) -> None:
         raise pytest.UsageError(
             "--fsstack-max-regression: it judges nothing without --fsstack-compare=FILE or --fsstack-kernel"
         )
-    if path := options.value(config, "accept"):
+    if path := options.value(config, "save-reference"):
         if config.getoption("benchmark_disable", False):
-            raise pytest.UsageError("--fsstack-accept: --benchmark-disable measures nothing that could be a reference")
-        config.pluginmanager.register(Accepting(session, ReportFile("accept", path)), "fsstack-accept")
+            raise pytest.UsageError(
+                "--fsstack-save-reference: --benchmark-disable measures nothing that could be a reference"
+            )
+        config.pluginmanager.register(Accepting(session, ReportFile("save-reference", path)), "fsstack-save-reference")
     if directory := options.value(config, "history"):
         if config.getoption("benchmark_disable", False):
             raise pytest.UsageError("--fsstack-history: --benchmark-disable measures nothing that could be added")
@@ -54,7 +56,7 @@ def earlier_runs(source: Path) -> dict[Path, Results]:
     paths = sorted(source.glob("*.json")) if source.is_dir() else [source]
     if not paths:
         raise ValueError(f"there is no *.json in the directory {source}")
-    found = {}
+    runs = {}
     for path in paths:
         try:
             results = saved.loads(path.read_text(encoding="utf-8"))
@@ -64,16 +66,16 @@ def earlier_runs(source: Path) -> dict[Path, Results]:
             raise ValueError(f"{path}: {error}") from None
         if not any(chain.samples for chain in results.chains):
             raise ValueError(f"{path}: nothing was measured in this run")
-        found[path] = results
-    return found
+        runs[path] = results
+    return runs
 
 
 def refusals(now: Iterable[Results], then: Mapping[Path, Results]) -> list[str]:
-    """What makes the comparison meaningless, with the files of the earlier runs that it is said of."""
+    """Return the reasons against a comparison, with the files of the earlier runs."""
     files: dict[str, dict[str, None]] = {}
     for results in now:
         for path, earlier in then.items():
-            for reason in past.unlike(results, earlier):
+            for reason in comparison.unlike(results, earlier):
                 files.setdefault(reason, {})[path.name] = None
     return [f"{reason} [{', '.join(names)}]" for reason, names in files.items()]
 
@@ -90,11 +92,11 @@ class Comparing:
             for source in sources:
                 self.then |= earlier_runs(source)
             self._check_scale()
-        self.found: past.Comparison | None = None
+        self.found: comparison.Comparison | None = None
         self._session: pytest.Session
 
     def _check_scale(self) -> None:
-        """What can be known now must not be found out after hours. Raises `ValueError`."""
+        """Check the scale before the first round. Raises `ValueError`."""
         scale = self.session.settings.scale
         for path, results in self.then.items():
             if results.scale not in ("", scale) and not self.anyway:
@@ -106,67 +108,102 @@ class Comparing:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         self._session = session
+        if not options.only_looks(self.config):
+            self._refuse_undecidable({item.nodeid.partition("[")[0] for item in session.items})
         # Around the one of the kernels' controller, whose results come when its own loop is over.
-        done = yield
+        result = yield
         if not options.only_looks(self.config):
             self._compare()
-        return done
+        return result
+
+    def _refuse_undecidable(self, tests: Collection[str]) -> None:
+        """Raise `pytest.UsageError` if a strict gate would be red at random, as its limit hardly decides anything."""
+        from pytest_fsstack.over_time.text import plan_in_short
+
+        if self.limit is None or not self.session.settings.strict:
+            return
+        series = self._outlook()
+        # The controller of xdist has no items.
+        series = [outlook for outlook in series if outlook.place.test in tests] or series
+        if not series or any(outlook.is_hopeless for outlook in series):
+            text = plan_in_short(series, self.limit)
+            raise pytest.UsageError(f"--fsstack-strict fails what is undecided, and --fsstack-max-regression: {text}")
+
+    def _outlook(self) -> list[comparison.Outlook]:
+        """Return what the limit can tell of this run."""
+        settings = self.session.settings
+        return comparison.outlook(
+            list(self.then.values()),
+            self.limit,
+            alpha=settings.looks.alpha,
+            session=settings.confirms,
+            machine=identity.machine_id(),
+            rounds=settings.looks.most if settings.fixed_rounds else None,
+        )
 
     def _compare(self) -> None:
+        from pytest_fsstack.over_time.text import section
+
         self.session.complete_results()
         now, then = self.session.results, list(self.then.values())
         if not now.chains:
             self._report("fsstack-compare", "failed", "nothing was measured, so nothing is compared with earlier runs")
             return
         if not self.anyway and (reasons := refusals([self.session.results], self.then)):
-            said = f"not compared: {reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}"
+            message = f"not compared: {reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}"
             hint = "Move those runs away, or compare all the same with --fsstack-compare-anyway."
             self._report(
-                "fsstack-compare", "failed", "\n".join([said, "", *(f"  {each}" for each in reasons), "", hint])
+                "fsstack-compare", "failed", "\n".join([message, "", *(f"  {reason}" for reason in reasons), "", hint])
             )
             return
         settings = self.session.settings
-        self.found = past.compare([now], then, limit=self.limit, alpha=settings.looks.alpha, session=settings.confirms)
+        self.found = comparison.compare(
+            [now], then, limit=self.limit, alpha=settings.looks.alpha, session=settings.confirms
+        )
+        self.session.results.comparison = section(self.found, [now], then)
         if not self.found.compared:
             self._report(
                 "fsstack-compare", "failed", "not compared: no overhead was measured both now and in an earlier run"
             )
-        for change in self.found.compared if self.limit is not None else ():
+        elif self.limit is not None and not self.found.judged:
+            text = "not judged: no metric of a budget has an overhead both now and in an earlier run"
+            self._report("fsstack-compare", "failed", text)
+        for change in self.found.judged:
             self._judge(change, self.found)
         self._judge_references(self.found)
         ran = {test_of(chain) for chain in now.chains}
         for place in self.found.only_then if settings.strict and self.limit is not None else ():
             if place.test in ran:
-                said = f"{place.stack}: {place.metric} was measured then and is not now (--fsstack-strict)"
-                self._report(_nodeid(place), "failed", said)
+                message = f"{place.stack}: {place.metric} was measured then and is not now (--fsstack-strict)"
+                self._report(_nodeid(place), "failed", message)
 
-    def _judge_references(self, found: past.Comparison) -> None:
+    def _judge_references(self, result: comparison.Comparison) -> None:
         """Report what hits every stack: bytes fail by the limit, what moved is a warning in all reports."""
-        from pytest_fsstack.report.past import describe, warnings
+        from pytest_fsstack.over_time.text import describe, warnings
 
-        for change in found.regressions:
+        for change in result.regressions:
             if change.is_reference:
-                self._report(_nodeid(change.place), "failed", describe(change, found))
-        for change, text in warnings(found):
+                self._report(_nodeid(change.place), "failed", describe(change, result))
+        for change, text in warnings(result):
             for chain in self.session.results.chains:
                 if test_of(chain) == change.place.test and text not in chain.remarks:
                     chain.remarks.append(text)
             if change.moved:
                 self._report(_nodeid(change.place), "skipped", text)
 
-    def _judge(self, change: past.Change, found: past.Comparison) -> None:
-        from pytest_fsstack.report.past import describe
+    def _judge(self, change: comparison.Change, result: comparison.Comparison) -> None:
+        from pytest_fsstack.over_time.text import describe
 
         strict = self.session.settings.strict
         nodeid = _nodeid(change.place)
         if change.outcome == "fail":
-            self._report(nodeid, "failed", describe(change, found))
+            self._report(nodeid, "failed", describe(change, result))
         elif change.outcome == "pass":
             self._report(nodeid, "passed", "")
         else:
-            first, *rest = describe(change, found).split("\n")
+            first, *further = describe(change, result).split("\n")
             if strict:
-                self._report(nodeid, "failed", "\n".join([f"{first} (--fsstack-strict)", *rest]))
+                self._report(nodeid, "failed", "\n".join([f"{first} (--fsstack-strict)", *further]))
             else:
                 self._report(nodeid, "skipped", first)
 
@@ -179,22 +216,13 @@ class Comparing:
         """Say before anything is measured if the limit will not decide."""
         if self.limit is None or options.only_looks(self.config):
             return []
-        from pytest_fsstack.report.past import plan_in_short
+        from pytest_fsstack.over_time.text import plan_in_short
 
-        settings = self.session.settings
-        series = past.outlook(
-            list(self.then.values()),
-            self.limit,
-            alpha=settings.looks.alpha,
-            session=settings.confirms,
-            machine=identity.machine_id(),
-            rounds=settings.looks.most if settings.fixed_rounds else None,
-        )
-        text = plan_in_short(series, self.limit)
+        text = plan_in_short(self._outlook(), self.limit)
         return [f"fsstack: --fsstack-max-regression: {text}"] if text else []
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        from pytest_fsstack.report.past import lines
+        from pytest_fsstack.over_time.text import lines
 
         if self.found is None or self.config.get_verbosity() < -1:
             return
@@ -204,7 +232,7 @@ class Comparing:
             terminalreporter.write_line(line)
 
 
-def _nodeid(place: past.Place) -> str:
+def _nodeid(place: comparison.Place) -> str:
     return f"{place.test}::{place.within} against earlier runs"
 
 
@@ -216,7 +244,7 @@ class Accepting:
         try:
             file.check()
         except ReportError as error:
-            raise pytest.UsageError(f"--fsstack-accept: {error}") from None
+            raise pytest.UsageError(f"--fsstack-save-reference: {error}") from None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
@@ -259,14 +287,14 @@ class Recording:
         yield
         if options.only_looks(session.config):
             return
-        results, shown = self.session.results, ReportFile("history", self.path).shown
+        results, name = self.session.results, ReportFile("history", self.path).shown
         try:
             if not any(chain.samples for chain in results.chains):
                 raise ValueError("nothing was measured")
             torn = history.append(self.path, saved.line(results))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            self.session.say(f"nothing added to the history {shown}: {reason}", red=True)
+            self.session.say(f"nothing added to the history {name}: {reason}", red=True)
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
@@ -274,4 +302,4 @@ class Recording:
             aside = ReportFile("history", history.aside_of(self.path)).shown
             self.session.say(f"the last line of the history was cut off: its {torn} bytes are in {aside}", red=True)
         early = f", marked as ended early: {results.interrupted}" if results.interrupted else ""
-        self.session.say(f"added to the history {shown}{early}")
+        self.session.say(f"added to the history {name}{early}")

@@ -1,4 +1,4 @@
-"""What `--fsstack-doctor` does: see what this machine can build.
+"""The doctor of `--fsstack-doctor`: checks which stacks this machine can build.
 
 The doctor looks at what is selected, as pytest selects it: the stacks of the collected tests, and the workloads that
 their code names. Without a selection it looks at everything.
@@ -18,7 +18,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.machine import blockdev, needs
-from pytest_fsstack.machine.needs import Lack, LackKind, Need
+from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need
 
 if TYPE_CHECKING:
     from pytest_fsstack.kernels.controller import Plan
@@ -41,7 +41,7 @@ class Column:
     """A kernel, and what a part lacks on it. Where nobody could ask, `problem` says why."""
 
     kernel: str
-    lacks: Callable[[Part], Sequence[Lack]]
+    lacks: Callable[[Part], Sequence[MissingRequirement]]
     problem: str = ""
     here: bool = False
 
@@ -91,19 +91,19 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
     devices = [_device(device) for device in session.settings.devices]
     parts, selected = _parts(config, session, devices), _selected(config, session, items, devices)
     if probe.probed():
-        asked = {(part.kind, part.name): part for part in [*parts, *selected]}.values()
-        print(probe.answer_text((part.kind, part.name, needs.lacking(part.needs)) for part in asked))
+        unique = {(part.kind, part.name): part for part in [*parts, *selected]}.values()
+        print(probe.answer_text((part.kind, part.name, needs.lacking(part.needs)) for part in unique))
         return 0
     wish = options.value(config, "doctor")
-    shown = parts if wish in ("all", "install-all") or not selected else selected
+    listed = parts if wish in ("all", "install-all") or not selected else selected
     plan = _plan(config)
     if plan and any(kernel.in_vm for kernel in plan.kernels):
         from pytest_fsstack.kernels.vm import NEEDS
 
-        shown = [*shown, Part(_GUESTS, "in a VM", NEEDS)]
+        listed = [*listed, Part(_GUESTS, "in a VM", NEEDS)]
     # A guest has the tools of this machine, and may have what its kernel lacks: all is for any kernel.
     elsewhere = plan is not None or wish in ("all", "install-all")
-    packages = _packages(shown, elsewhere=elsewhere)
+    packages = _packages(listed, elsewhere=elsewhere)
     if wish in ("install", "install-all") and packages:
         if not selected and wish == "install":
             raise pytest.UsageError(
@@ -113,23 +113,25 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
             print("installing needs root: run pytest with sudo")
             return 1
         _install(packages)
-        packages = _packages(shown, elsewhere=elsewhere)
-    here = Column("the running kernel", lambda part: needs.lacking(part.needs), here=True)
+        packages = _packages(listed, elsewhere=elsewhere)
+    local = Column("the running kernel", lambda part: needs.lacking(part.needs), here=True)
     guests = [_ask(config, plan, kernel) for kernel in plan.kernels if kernel.in_vm] if plan else []
-    _show(shown, [here, *guests])
+    _show(listed, [local, *guests])
     if packages:
         print(f"\nto install what packages can give: {needs.install_command(packages)}")
     # The kernel of this machine counts if it is one of those that were given.
-    given = [*([here] if plan is None or len(guests) < len(plan.kernels) else []), *guests]
+    columns = [*([local] if plan is None or len(guests) < len(plan.kernels) else []), *guests]
     if not selected:
-        studies = ", ".join(options.STUDIES)
-        print(f"\nno stacks are selected; name tests, --fsstack-stacks, or a study by --fsstack-study: {studies}")
-        return int(any(column.problem for column in given))
-    return _conclude(selected, given)
+        scenarios = ", ".join(options.SCENARIOS)
+        print(
+            f"\nno stacks are selected; name tests, --fsstack-stacks, or a scenario by --fsstack-scenario: {scenarios}"
+        )
+        return int(any(column.problem for column in columns))
+    return _conclude(selected, columns)
 
 
 def _plan(config: pytest.Config) -> Plan | None:
-    """What to boot, where kernels are given."""
+    """Return the plan of the kernels to boot, if there are any."""
     if not options.value(config, "kernel"):
         return None
     from pytest_fsstack.kernels.controller import plan_of
@@ -144,21 +146,23 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
     def unknown(problem: str) -> Column:
         return Column(kernel.name, lambda part: [], problem)
 
-    here = Path.cwd()
-    if reason := vm.why_no_guest(here):
+    directory = Path.cwd()
+    if reason := vm.why_no_guest(directory):
         return unknown(reason)
     print(f"asking a guest of {kernel.name} ...", flush=True)
-    machine = vm.Machine(kernel, here, plan.memory, plan.cpus, vm.accelerate(plan.accelerator, kernel))
+    machine = vm.Machine(kernel, directory, plan.memory, plan.cpus, vm.accelerate(plan.accelerator, kernel))
     arguments = [str(word) for word in config.invocation_params.args]
     try:
         answer = probe.ask(machine, arguments, disk_size=plan.disk_size, boot_seconds=plan.boot_seconds)
     except probe.ProbeError as error:
         return unknown(str(error))
 
-    def lacks(part: Part) -> Sequence[Lack]:
+    def lacks(part: Part) -> Sequence[MissingRequirement]:
         # A guest has a disk of its own, which takes the place of a loop device.
         name = blockdev.GUEST_DISK if (part.kind, part.name) == ("device", "loop") else part.name
-        return answer.get((part.kind, name), [Lack(LackKind.OTHER, "is not known there", "see what pytest says there")])
+        return answer.get(
+            (part.kind, name), [MissingRequirement(Missing.OTHER, "is not known there", "see what pytest says there")]
+        )
 
     return Column(kernel.name, lacks)
 
@@ -167,9 +171,9 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
 class _Accepted:
     """The need for a device that the session does not refuse."""
 
-    lack: Lack | None
+    lack: MissingRequirement | None
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         return self.lack
 
 
@@ -182,7 +186,9 @@ def _device(device: Device) -> Part:
     looked_at = not probe.probed() and not needs.lacking(requirements)
     if looked_at and isinstance(device, DiskDevice) and (refused := device.refusal()):
         what, _, remedy = refused.reason.partition("; ")
-        requirements.append(_Accepted(Lack(LackKind.OTHER, f"is refused: {what}", remedy or "name another device")))
+        requirements.append(
+            _Accepted(MissingRequirement(Missing.OTHER, f"is refused: {what}", remedy or "name another device"))
+        )
     return Part("device", device.spec, requirements)
 
 
@@ -197,8 +203,10 @@ def _parts(config: pytest.Config, session: Session, devices: Iterable[Part]) -> 
 def _workloads(config: pytest.Config) -> list[Part]:
     from pytest_fsstack.workloads import needs_of
 
-    known = {name: function for each in config.hook.pytest_fsstack_workloads() for name, function in each.items()}
-    return [Part("workload", name, needs_of(function)) for name, function in known.items()]
+    functions = {
+        name: function for workloads in config.hook.pytest_fsstack_workloads() for name, function in workloads.items()
+    }
+    return [Part("workload", name, needs_of(function)) for name, function in functions.items()]
 
 
 def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:
@@ -219,24 +227,24 @@ def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:
             print(f"\nnobody knows what runs on {column.title}: {column.problem}", flush=True)
 
 
-def _reasons(part: Part, columns: Sequence[Column]) -> Iterator[tuple[Lack, str]]:
-    """What a part lacks, each once, with the kernels that it is about if it is not about all."""
-    asked = [column for column in columns if column.cell(part) in ("yes", "no")]
-    for lack in dict.fromkeys(lack for column in asked for lack in column.lacks(part)):
-        about = [column.kernel for column in asked if lack in column.lacks(part)]
+def _reasons(part: Part, columns: Sequence[Column]) -> Iterator[tuple[MissingRequirement, str]]:
+    """Yield the missing requirements of a part, each with its kernels if they do not apply to all."""
+    answering = [column for column in columns if column.cell(part) in ("yes", "no")]
+    for lack in dict.fromkeys(lack for column in answering for lack in column.lacks(part)):
+        about = [column.kernel for column in answering if lack in column.lacks(part)]
         # What a kernel lacks names the kernel.
-        known = len(about) == len(asked) or lack.kind is LackKind.KERNEL
-        yield lack, "" if known else ", ".join(about)
+        everywhere = len(about) == len(answering) or lack.kind is Missing.KERNEL
+        yield lack, "" if everywhere else ", ".join(about)
 
 
 def _packages(parts: Iterable[Part], *, elsewhere: bool) -> list[str]:
     """The packages that would help: not those of a part that this kernel cannot run, unless another one is asked."""
-    found: set[str] = set()
+    packages: set[str] = set()
     for part in parts:
         lacks = needs.lacking(part.needs)
-        if elsewhere or not any(lack.kind is LackKind.KERNEL for lack in lacks):
-            found.update(lack.package for lack in lacks if lack.package)
-    return sorted(found)
+        if elsewhere or not any(lack.kind is Missing.KERNEL for lack in lacks):
+            packages.update(lack.package for lack in lacks if lack.package)
+    return sorted(packages)
 
 
 def _install(packages: Sequence[str]) -> None:
@@ -255,13 +263,13 @@ def _install(packages: Sequence[str]) -> None:
 def _run(command: Sequence[str]) -> bool:
     print(f"\n$ {shlex.join(command)}", flush=True)
     try:
-        done = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False)
+        result = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}")
         return False
-    if done.returncode:
-        print(f"it failed with exit code {done.returncode}")
-    return done.returncode == 0
+    if result.returncode:
+        print(f"it failed with exit code {result.returncode}")
+    return result.returncode == 0
 
 
 def _selected(
@@ -275,9 +283,9 @@ def _selected(
     if not stacks:
         return []
     # A stack's own options may need more, or less, than its layers do by default.
-    chosen = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
+    stack_parts = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
     words = {word for item in items if parameter_of(item) for word in _words(item)}
-    return [*devices, *chosen.values(), *(part for part in _workloads(config) if part.name in words)]
+    return [*devices, *stack_parts.values(), *(part for part in _workloads(config) if part.name in words)]
 
 
 def _words(item: pytest.Item) -> Iterable[str]:
@@ -285,15 +293,15 @@ def _words(item: pytest.Item) -> Iterable[str]:
     return tuple(getattr(getattr(item, "function", None), "__code__", _words.__code__).co_names)
 
 
-def _conclude(selected: Sequence[Part], given: Sequence[Column]) -> int:
+def _conclude(selected: Sequence[Part], columns: Sequence[Column]) -> int:
     lacking = [
         (part.name, list(dict.fromkeys(map(str, lacks))))
         for part in selected
-        if (lacks := [lack for column in given if column.cell(part) == "no" for lack in column.lacks(part)])
+        if (lacks := [lack for column in columns if column.cell(part) == "no" for lack in column.lacks(part)])
     ]
     what = f"the selected stacks ({', '.join(part.name for part in selected if part.kind == 'stack')})"
-    where = "" if all(column.here for column in given) else f" on {', '.join(column.kernel for column in given)}"
-    if not lacking and not any(column.problem for column in given):
+    where = "" if all(column.here for column in columns) else f" on {', '.join(column.kernel for column in columns)}"
+    if not lacking and not any(column.problem for column in columns):
         print(f"\nall requirements of {what} are met{where}")
         return 0
     if lacking:

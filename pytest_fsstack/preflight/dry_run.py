@@ -1,4 +1,4 @@
-"""What `--fsstack-dry-run` does: show what the session would run, and how long that takes. It runs nothing."""
+"""The dry run of `--fsstack-dry-run`: shows the actions of the session and their time, and runs nothing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging.duration import seconds_of_run
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
-from pytest_fsstack.machine import identity
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.rounds.chains import Chain, parameter_of
+from pytest_fsstack.session import identity
+from pytest_fsstack.session.duration import seconds_of_run
 from pytest_fsstack.session.ending import runs_once
 from pytest_fsstack.stack.model import Device
 from pytest_fsstack.units import first_names, format_size
@@ -52,7 +52,7 @@ def described(
     chains = list(dict.fromkeys(session.chains.values()))
     yield "fsstack: dry run: nothing is built, measured or written"
     kernels = _Kernels(tuple(options.value(config, "kernel")), options.boots(config))
-    shown: dict[tuple[Device, str], str] = {}
+    described_before: dict[tuple[Device, str], str] = {}
     for chain in chains:
         plan = _Plan.of(config, session, chain)
         yield f"\n{chain.id} on {chain.device.spec}"
@@ -68,30 +68,27 @@ def described(
         for stack in plan.most:
             parameter = chain.stacks[stack]
             key = (chain.device, str(parameter.stack))
-            if key in shown:
-                yield f"\n  {_name(chain, stack)}: the commands are those of {shown[key]}"
+            if key in described_before:
+                yield f"\n  {_name(chain, stack)}: the commands are those of {described_before[key]}"
                 continue
-            shown[key] = f"{stack} in {chain.id}"
-            found = explained(parameter.stack, chain.device)
+            described_before[key] = f"{stack} in {chain.id}"
+            explanation = explained(parameter.stack, chain.device)
             yield f"\n  {_name(chain, stack)}:"
-            yield from (f"    {line}".rstrip() for line in found.lines)
-            if found.problem:
-                yield f"    the rest cannot be shown: {found.problem}"
-    others = len(items) - len(session.chains)
-    if others:
-        yield f"\n{others} other selected test{'' if others == 1 else 's'} would run as ever"
+            yield from (f"    {line}".rstrip() for line in explanation.lines)
+            if explanation.problem:
+                yield f"    the rest cannot be shown: {explanation.problem}"
+    ordinary = len(items) - len(session.chains)
+    if ordinary:
+        yield f"\n{ordinary} other selected test{'' if ordinary == 1 else 's'} would run as ever"
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How often each stack of a chain runs at least and at most, in the order of the chain; and that in words."""
+    """The least and largest number of runs of each stack of a chain, in its order, and a description."""
 
     rounds: str
     least: dict[str, int]
     most: dict[str, int]
-    #: Rounds at least and at most, of all stacks.
-    shortest: int
-    longest: int
 
     @classmethod
     def of(cls, config: pytest.Config, session: Session, chain: Chain) -> _Plan:
@@ -101,8 +98,8 @@ class _Plan:
         if runs_once(config):
             return cls._fixed(stacks, 1, "1, because of --benchmark-disable")
         first, last = settings.looks.rounds[0], settings.looks.most
-        again = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
-        again += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""
+        additional = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
+        additional += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""
         budgets = {
             stack: [
                 budget
@@ -116,7 +113,7 @@ class _Plan:
         between = options.value(config, "kernel") and options.value(config, "max-regression") is not None
         judged = {stack: bool(between or budgets[stack]) for stack in stacks}
         most = {stack: last if judged[stack] else first for stack in stacks}
-        if again:
+        if additional:
             confirmed = last if session.budgets.confirmed > 1 else 0
             for stack in stacks:
                 if any(budget.overhead is not None for budget in budgets[stack]):
@@ -126,15 +123,15 @@ class _Plan:
             most[stack] = max(most.values())
         if settings.discard_rounds:
             most = {stack: rounds + last for stack, rounds in most.items()}
-        shown = str(first) if first == last else f"{first} to {last}, judged after every eighth"
+        rounds_text = str(first) if first == last else f"{first} to {last}, judged after every eighth"
         if first != last and not any(judged.values()):
-            shown = f"{first}, because there are no budgets to decide"
-        return cls(shown + again, dict.fromkeys(stacks, first), most, first, max(most.values(), default=0))
+            rounds_text = f"{first}, because there are no budgets to decide"
+        return cls(rounds_text + additional, dict.fromkeys(stacks, first), most)
 
     @classmethod
     def _fixed(cls, stacks: Iterable[str], rounds: int, text: str) -> _Plan:
         runs = dict.fromkeys(stacks, rounds)
-        return cls(text, runs, runs, rounds, rounds)
+        return cls(text, runs, runs)
 
 
 @dataclass(frozen=True)
@@ -145,22 +142,21 @@ class _Kernels:
     boots: int
 
     @property
-    def turns(self) -> int:
-        """In each round."""
+    def guests(self) -> int:
+        """Return how many places there are for each stack to run in."""
         return max(1, len(self.names) * self.boots)
 
     def lines(self, plan: _Plan) -> Iterator[str]:
         if not self.names:
             return
         boots = f"{self.boots} boots each" if self.boots > 1 else "1 boot each"
-        first, *others = self.names
-        yield f"kernels: {', '.join([f'{first} (baseline)', *others])}; {boots}"
-        turns = _range(plan.shortest, plan.longest, self.turns)
-        yield f"turns: {self.turns} in each round, one at a time: {turns} in all"
+        first, *further = self.names
+        yield f"kernels: {', '.join([f'{first} (baseline)', *further])}; {boots}"
+        yield f"turns: a stack on a kernel, one at a time: {len(plan.most) * self.guests} in the first round"
 
 
-def _range(least: int, most: int, times: int = 1) -> str:
-    return str(least * times) if least == most else f"{least * times} to {most * times}"
+def _range(lowest: int, highest: int, times: int = 1) -> str:
+    return str(lowest * times) if lowest == highest else f"{lowest * times} to {highest * times}"
 
 
 def _name(chain: Chain, stack: str) -> str:
@@ -184,41 +180,45 @@ def _missing(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
     for stack in stacks:
         for reason in missing([*chain.device.needs(), *chain.stacks[stack].stack.needs()]):
             reasons.setdefault(reason, []).append(stack)
-    for reason, kept in reasons.items():
-        yield f"{reason} ({first_names(kept)})"
+    for reason, stacks_without in reasons.items():
+        yield f"{reason} ({first_names(stacks_without)})"
 
 
 def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], kernels: _Kernels) -> str:
-    runs = f"{_range(sum(plan.least.values()), sum(plan.most.values()), kernels.turns)} runs of stacks"
+    runs = f"{_range(sum(plan.least.values()), sum(plan.most.values()), kernels.guests)} runs of stacks"
     if kernels.names:
         return f"not known, because each kernel has its own speed; {runs}, and the boots"
     seconds = {
         stack: seconds_of_run(earlier, chain.id, chain.device.spec, chain.steps, stack, scale=session.settings.scale)
         for stack in plan.most
     }
-    unknown = [stack for stack, found in seconds.items() if found is None]
+    unknown = [stack for stack, seconds_of_one in seconds.items() if seconds_of_one is None]
     if unknown:
         hint = "" if earlier else "; --fsstack-history or --fsstack-compare names earlier runs"
         return f"not known, because there is no earlier run of {first_names(unknown)}; {runs}{hint}"
-    least, most = (
-        timedelta(seconds=round(sum(each[stack] * (found or 0.0) for stack, found in seconds.items())))
-        for each in (plan.least, plan.most)
+    shortest, longest = (
+        timedelta(
+            seconds=round(
+                sum(runs_by_stack[stack] * (seconds_of_one or 0.0) for stack, seconds_of_one in seconds.items())
+            )
+        )
+        for runs_by_stack in (plan.least, plan.most)
     )
-    shown = f"about {least}" if least == most else f"about {least}, at most about {most}"
-    return f"{shown}, as in the last run of these stacks; {runs}"
+    duration = f"about {shortest}" if shortest == longest else f"about {shortest}, at most about {longest}"
+    return f"{duration}, as in the last run of these stacks; {runs}"
 
 
 def _earlier(config: pytest.Config) -> list[Results]:
     """The runs that the command line names, the latest last. Raises `pytest.UsageError`."""
-    found: list[Results] = []
+    runs: list[Results] = []
     if directory := options.value(config, "history"):
         path = history.file_of(directory, identity.machine_id())
         with options.blaming_option(config, "history"):
             try:
-                found += history.read(path).runs if path.exists() else []
+                runs += history.read(path).runs if path.exists() else []
             except OSError as error:
                 raise ValueError(f"{path}: {error.strerror}") from None
     with options.blaming_option(config, "compare"):
         for source in options.value(config, "compare"):
-            found += earlier_runs(source).values()
-    return sorted(found, key=lambda each: each.start)
+            runs += earlier_runs(source).values()
+    return sorted(runs, key=lambda run: run.start)

@@ -20,29 +20,14 @@ def _report(module: str, function: str = "report") -> Callable[[Results], str]:
     return report
 
 
-class Picture:
-    """A report that needs a library of an extra; `missing` says which, before anything is measured."""
-
-    def __init__(self, function: str) -> None:
-        self._function = function
-
-    def __call__(self, results: Results) -> str:
-        return _report("vega", self._function)(results)
-
-    def missing(self) -> str:
-        """What to install; empty if nothing."""
-        found: str = import_module(f"{__name__}.vega").missing()
-        return found
-
-
 BUILT_IN: dict[str, Callable[[Results], str]] = {
     "json": _report("jsonfile"),
     "markdown": _report("markdown"),
     "csv": _report("csvfile"),
     "tables": _report("tables"),
     "html": _report("html"),
-    "heatmap": Picture("heat_maps"),
-    "forest": Picture("forests"),
+    "heatmap": _report("figures", "heat_maps"),
+    "forest": _report("figures", "forests"),
     "bencher": _report("stores", "bencher"),
     "github-benchmark": _report("stores", "github_benchmark"),
     "otava": _report("stores", "otava"),

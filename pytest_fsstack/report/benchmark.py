@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Record:
-    """What pytest-benchmark's `Metadata` reads of its own fixture."""
+    """The attributes that pytest-benchmark's `Metadata` reads of its own fixture."""
 
     def __init__(self, name: str, fullname: str, group: str | None, param: str, extra: dict[str, Any]) -> None:
         self.name, self.fullname, self.group, self.param, self.extra_info = name, fullname, group, param, extra
@@ -22,10 +22,10 @@ _TIMER = "fsstack"
 def hide_records(session: Any) -> None:
     """Take our records out of pytest-benchmark's tables, which say less than ours; they stay in its files."""
     groups = [
-        (name, [each for each in found if each["options"].get("timer") != _TIMER])
-        for name, found in session.groups or []
+        (name, [record for record in records if record["options"].get("timer") != _TIMER])
+        for name, records in session.groups or []
     ]
-    session.groups = [(name, found) for name, found in groups if found]
+    session.groups = [(name, records) for name, records in groups if records]
 
 
 def add_record(

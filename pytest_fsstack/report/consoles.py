@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
-from pytest_fsstack.judging.series import Series, test_of
 from pytest_fsstack.report.model import visible
+from pytest_fsstack.report.series import Series
 from pytest_fsstack.report.stores import main_series, several, suffix
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
@@ -97,7 +98,7 @@ def _failed(results: Results, entry: Series) -> bool:
 
 def _unmeasured(results: Results) -> dict[str, list[Case]]:
     """Return the tests that no chain shows, by their file or class."""
-    shown = {
+    measured = {
         test.id
         for chain in results.chains
         for step, stack in _places(chain)
@@ -106,7 +107,7 @@ def _unmeasured(results: Results) -> dict[str, list[Case]]:
     groups: dict[str, list[Case]] = {}
     for test in results.tests.values():
         # A test whose place has another, worse outcome is part of that place.
-        if test.id not in shown and not (test.chain and test.outcome == "passed"):
+        if test.id not in measured and not (test.chain and test.outcome == "passed"):
             case = _of_test(test, test.id, ())
             groups.setdefault(test.id.partition("[")[0].rpartition("::")[0] or test.id, []).append(case)
     return groups
@@ -128,7 +129,7 @@ def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
     if test := results.test(chain, step, stack):
         return _of_test(test, name, lines)
     if not chain.of(step, stack):
-        return Case(name, "skip", chain.notes.get((step, stack), "not measured"))
+        return Case(name, "skip", chain.note(step, stack) or "not measured")
     return Case(name, "skip", "inconclusive", lines) if worst == "inconclusive" else Case(name, "pass", "", lines)
 
 
@@ -137,7 +138,7 @@ def _lines(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
         yield f"did not do the work: {incomplete}"
     elif chain.of(step, stack):
         yield from _figures(chain, step, stack)
-        yield from (judgement.text for judgement in chain.judgements.get((step, stack), []))
+        yield from (judgement.text for judgement in chain.judgements_of(step, stack))
 
 
 def _figures(chain: ChainResults, step: str, stack: str) -> Iterator[str]:

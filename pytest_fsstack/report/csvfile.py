@@ -23,9 +23,10 @@ def report(results: Results) -> str:
     for chain in results.chains:
         # By step and stack, so that results that were saved and read give the same file.
         for step, stack in itertools.product(chain.steps, chain.stacks):
+            metrics = chain.metrics(step)
             for index, sample in sorted(chain.of(step, stack).items()):
                 for name, value in sample.values.items():
-                    unit = sample.metrics[name].unit
+                    unit = metrics[name].unit
                     # repr is the shortest text that reads back as the same number.
                     words = map(escaped, (chain.id, chain.device, step, stack, chain.reference(stack), name, unit))
                     lines.writerow([*words, index + 1, repr(value)])

@@ -1,4 +1,4 @@
-"""What is wrong with a report."""
+"""The error of a report."""
 
 from __future__ import annotations
 

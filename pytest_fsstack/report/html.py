@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: the verdict, pictures, tables, what the tools said."""
+"""One HTML page that needs nothing else: the answer, what needs attention, costs, rounds, tables, environment."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from pytest_fsstack.judging.results import ChainResults, Results, describe_shortly
-from pytest_fsstack.report import vega
-from pytest_fsstack.report.charts import charts, comparisons, families, is_curve
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, failures_beside, heading, visible
+from pytest_fsstack.judging.results import ChainResults, Judgement, Results
+from pytest_fsstack.report import draw, figures
+from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, problems
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, counted, heading, reference, visible
 from pytest_fsstack.report.shapes import grids
-from pytest_fsstack.units import format_size
+from pytest_fsstack.units import OverheadUnit, format_quantity, format_size
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
 _ROOM = 1 << 19
 #: What of the environment is a number of bytes.
 _IN_BYTES = ("memory", "size", "read_ahead", "bytes")
+#: What a verdict is called where its colour is.
+_VERDICTS = {"pass": ("good", "kept"), "fail": ("bad", "BROKEN"), "inconclusive": ("open", "undecided")}
+#: Facts that stand above the answer; the others are below.
+_SHORT = ("date", "machine", "kernel", "device")
 
 
 @dataclass(frozen=True, order=True)
-class Said:
-    """What a tool printed in one round."""
+class ToolOutput:
+    """The output of a tool in one round."""
 
     title: str
     text: str
@@ -34,9 +38,24 @@ class Said:
         return len(escape(self.text))
 
 
+@dataclass(frozen=True)
+class CostCell:
+    """The cost of a stack in a step: its darkness, its figures, and the verdicts on limits."""
+
+    kind: str
+    share: float = 0.0
+    ratio: str = ""
+    figure: str = ""
+    interval: str = ""
+    tip: str = ""
+    sort: float | None = None
+    verdicts: tuple[tuple[str, str], ...] = ()
+
+
 def report(results: Results) -> str:
-    """The page: the verdict first, then for each chain what its figures depend on, pictures, tables and notes."""
+    """Return the page: the answer first, then for each chain its costs, cards of its steps, tables and notes."""
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_fsstack.report", "."),
@@ -47,109 +66,187 @@ def report(results: Results) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.policies["json.dumps_function"] = lambda value, **how: json.dumps(_visible(value), **how)
+    environment.filters["svg"] = Markup
+    chains = results.chains
+    sentences = answer(results)
     return environment.get_template("page.html.jinja").render(
-        verdict=verdict(results),
-        failures=[*_failures(results), *failures_beside(results)],
+        answer=sentences or [Sentence("Nothing was compared")],
+        notes=notes_on_answer(results),
+        problems=list(
+            dict.fromkeys([*((problem.kind, str(problem)) for problem in problems(results)), *_notes(results)])
+        ),
+        facts=_short_facts(results),
         families=list(_families(results)),
+        comparison=results.comparison,
+        stacks=[(name, draw.colour_class(number)) for name, number in _drawn(results).items()],
         environment=dict(_environment(results)),
-        legend=LEGEND,
-        script=vega.script(),
-        missing=vega.MISSING,
+        legend=LEGEND if any(judgement for chain in chains for judgement in _of_user(chain)) else "",
+        style=Markup(draw.STYLE),
+        light=Markup(draw.colours(draw.LIGHT)),
+        dark=Markup(draw.colours(draw.DARK)),
     )
 
 
 def _visible(value: Any) -> Any:
     """Return the value with all its text visible; text that is HTML already is the page's own."""
-    if isinstance(value, dict):
-        return {_visible(key): _visible(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_visible(inner) for inner in value]
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def verdict(results: Results) -> str:
-    """How many budgets there are, and how many of them are broken or undecided, in a sentence; and what else failed."""
-    others = len(failures_beside(results))
-    return _of_budgets(results) + (f"; {others} other failure{'' if others == 1 else 's'}" if others else "")
+def _of_user(chain: ChainResults) -> Iterator[Judgement]:
+    """Yield the judgements on limits that the user has set."""
+    for _, _, judgements in chain.all_judgements():
+        yield from (judgement for judgement in judgements if not judgement.budget.sanity)
 
 
-def _of_budgets(results: Results) -> str:
-    outcomes = [each.outcome for chain in results.chains for found in chain.judgements.values() for each in found]
-    if not outcomes:
-        return "Figures without budgets"
-    broken, undecided = outcomes.count("fail"), outcomes.count("inconclusive")
-    budgets = f"{len(outcomes)} budget{'' if len(outcomes) == 1 else 's'}"
-    if not broken and not undecided:
-        return f"{budgets}, and all are kept"
-    parts = [f"{broken} broken" if broken else "", f"{undecided} not decided" if undecided else ""]
-    return f"{budgets}: {', '.join(filter(None, parts))}"
-
-
-def _failures(results: Results) -> Iterator[str]:
-    several = len({chain.device for chain in results.chains}) > 1
+def _notes(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield what else a reader must know, such as what disturbed the rounds."""
     for chain in results.chains:
-        for step, stack in chain.judgements:
-            if chain.worst(step, stack) == "fail":
-                where = f"{stack}, on {chain.device}" if several else stack
-                yield f"{step} on {where}: {describe_shortly(chain, step, stack).removeprefix('fail: ')}"
+        yield from (("note", str(remark)) for remark in View(chain, results).remarks)
+
+
+def _drawn(results: Results) -> dict[str, int]:
+    """Return the stacks of the pictures with the numbers of their colours."""
+    ran = {
+        chain.stacks[stack].name
+        for chain in results.chains
+        if not counted(chain)
+        for _, stack, _ in chain.all_samples()
+        if stack in chain.stacks
+    }
+    return {name: number for name, number in figures.stack_colours(results).items() if name in ran}
+
+
+def _short_facts(results: Results) -> list[str]:
+    """Return what was measured where, in a line."""
+    if not results.chains:
+        return []
+    facts = heading(results, results.chains[0])
+    if date := facts.get("date"):
+        facts["date"] = f"{date[:10]} {date[11:16]} UTC"
+    rounds = f"{results.chains[0].rounds} rounds" if len(results.chains) == 1 else ""
+    names = [chain.id.rpartition("/")[2] for chain in results.chains[:1]]
+    return list(filter(None, [*names, rounds, *(facts.get(name, "") for name in _SHORT)]))
 
 
 def _families(results: Results) -> Iterator[dict[str, Any]]:
-    """Each test; if it ran on several devices, with the pictures that have a facet for each of them."""
+    """Yield each test: what it costs over all steps and in each, the cards of its steps, and a section a device."""
     room = _ROOM
-    for family in families(results.chains):
-        several = len(family) > 1
+    for family in figures.families(results.chains):
         sections = []
         for chain in family:
-            sections.append(_section(results, chain, compared=not several, room=room))
-            room -= sum(said.size for said in sections[-1]["said"])
-        devices = ", ".join(chain.device for chain in family)
+            sections.append(_section(results, chain, room=room))
+            room -= sum(output.size for output in sections[-1]["said"])
         yield {
-            "title": f"{family[0].id} on {devices}" if several else "",
-            "charts": list(comparisons(family)) if several and not vega.missing() else [],
+            "title": family[0].id.rpartition("/")[2],
             "chains": sections,
+            "cards": list(figures.cards(results, family)),
         }
 
 
-def _section(results: Results, chain: ChainResults, *, compared: bool, room: int) -> dict[str, Any]:
-    view = View(chain)
-    said, left_out = _kept_texts(chain, room)
+def _section(results: Results, chain: ChainResults, *, room: int) -> dict[str, Any]:
+    view = View(chain, results)
+    outputs, left_out = _kept_texts(chain, room)
+    tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics() if metric != "seconds")]
+    costs = _costs(view, figures.stack_colours(results))
     return {
-        "title": f"{chain.id} on {chain.device}",
+        "title": chain.device,
         "heading": heading(results, chain),
+        "reference": reference(chain),
+        "overview": "" if counted(chain) else figures.overview(results, chain),
+        "costs": costs,
         "stacks": list(chain.stacks.values()),
-        "charts": [] if vega.missing() else list(charts(chain, compared=compared)),
-        "grids": [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics())],
+        "grids": tables if costs or tables else [view.grid("seconds")],
         "details": [view.grid(metric) for metric in view.metrics(DETAILS)],
-        "said": said,
+        "said": outputs,
         "left_out": left_out,
-        "notes": view.notes,
-        "remarks": view.remarks,
     }
 
 
-def _kept_texts(chain: ChainResults, room: int) -> tuple[list[Said], int]:
-    """What tools printed, the first rounds first, in so many characters; and how many texts there is no room for."""
-    found = sorted(
-        (index, place, said)
+# -- what each stack costs in each step --------------------------------------------------------------------------------
+
+
+def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
+    """Return the table of costs; empty if the chain only counts, or nothing was timed."""
+    chain = view.chain
+    steps = [step for step in chain.steps if "seconds" in chain.metrics(step)]
+    if counted(chain) or not steps:
+        return {}
+    estimates = [chain.estimate(step, stack) for step in steps for stack in chain.stacks]
+    heat = figures.Heat(estimate.overhead for estimate in estimates if estimate)
+    return {
+        "steps": [(step, f"{chain.summaries[step]}." if step in chain.summaries else "") for step in steps],
+        "ends": heat.ends if heat.largest else "",
+        "rows": [
+            (
+                stack,
+                info.name,
+                draw.colour_class(colours[info.name]),
+                [_cost(view, heat, step, stack) for step in steps],
+            )
+            for stack, info in chain.stacks.items()
+        ],
+    }
+
+
+def _cost(view: View, heat: figures.Heat, step: str, stack: str) -> CostCell:
+    chain, mark = view.chain, view.mark(step, stack)
+    median, estimate = chain.median(step, stack), chain.estimate(step, stack)
+    if median is None:
+        return CostCell("skipped", ratio="not measured", figure=mark, tip=chain.note(step, stack))
+    figure = " ".join(filter(None, [format_quantity(median, "s"), mark]))
+    if (rate := chain.median(step, stack, "throughput")) is not None:
+        figure += f" · {format_quantity(rate, 'B/s')}"
+    verdicts = tuple(_verdict(chain, step, stack, item) for item in chain.judgements_of(step, stack) if _shown(item))
+    if estimate is None:
+        name = "baseline" if stack == chain.reference(stack) else ""
+        return CostCell("", ratio=name, figure=figure, sort=0.0 if name else None, verdicts=verdicts)
+    kind = "cheaper" if estimate.overhead < 0 else "dearer"
+    limits, unit = chain.limits(step, stack, "seconds"), OverheadUnit(True)
+    interval = unit.interval(estimate.low, estimate.high, limits).strip("()")
+    ratio = unit.signed(estimate.overhead, limits)
+    return CostCell(kind, heat.share(estimate.overhead), ratio, figure, interval, "", estimate.overhead, verdicts)
+
+
+def _shown(judgement: Judgement) -> bool:
+    """Whether a verdict is worth a colour: those of the user are, and sanity limits that are not kept."""
+    return judgement.budget.metric == "seconds" and (not judgement.budget.sanity or judgement.outcome == "fail")
+
+
+def _verdict(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> tuple[str, str]:
+    tone, word = _VERDICTS[judgement.outcome]
+    budget = judgement.budget
+    if budget.overhead is not None:
+        limit = OverheadUnit(True).limit(budget.overhead)
+    else:
+        limit = format_quantity(budget.limit or 0.0, "s")
+    doubtful = ", doubtful" if chain.doubts(step, stack, judgement) else ""
+    return tone, f"{'sanity limit' if budget.sanity else 'limit'} {limit} {word}{doubtful}"
+
+
+# -- below -------------------------------------------------------------------------------------------------------------
+
+
+def _kept_texts(chain: ChainResults, room: int) -> tuple[list[ToolOutput], int]:
+    """Return the outputs of tools, the first rounds first, up to a size, and the number of omitted ones."""
+    texts = sorted(
+        (index, place, output)
         for place, (step, stack) in enumerate((step, stack) for step in chain.steps for stack in chain.stacks)
         for index, sample in chain.of(step, stack).items()
-        for said in _texts(f"{step} on {stack}, round {index + 1}", sample.kept)
+        for output in _texts(f"{step} on {stack}, round {index + 1}", sample.kept)
     )
-    chosen = []
-    for index, place, said in found:
-        room -= said.size
+    selected = []
+    for index, place, output in texts:
+        room -= output.size
         if room < 0:
             break
-        chosen.append((place, index, said))
-    return [said for _, _, said in sorted(chosen)], len(found) - len(chosen)
+        selected.append((place, index, output))
+    return [output for _, _, output in sorted(selected)], len(texts) - len(selected)
 
 
-def _texts(where: str, kept: Mapping[str, Any]) -> Iterator[Said]:
-    for name, value in kept.items():
-        if not is_curve(value):
-            yield Said(f"{where}: {name}", value if isinstance(value, str) else json.dumps(value, indent=1))
+def _texts(where: str, values: Mapping[str, Any]) -> Iterator[ToolOutput]:
+    for name, value in values.items():
+        if not figures.is_curve(value):
+            yield ToolOutput(f"{where}: {name}", value if isinstance(value, str) else json.dumps(value, indent=1))
 
 
 def _environment(results: Results) -> Iterator[tuple[str, str]]:
@@ -160,13 +257,13 @@ def _environment(results: Results) -> Iterator[tuple[str, str]]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """What is nested by its whole name, as ``kernel release``."""
+    """Flatten nested facts, with whole names such as ``kernel release``."""
     if isinstance(value, Mapping):
-        for inner, each in value.items():
-            yield from _flat(f"{name} {inner}", each)
-    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        for number, each in enumerate(value, 1):
-            yield from _flat(f"{name} {number}", each)
+        for inner, inner_value in value.items():
+            yield from _flat(f"{name} {inner}", inner_value)
+    elif isinstance(value, list) and any(isinstance(inner_value, Mapping) for inner_value in value):
+        for number, inner_value in enumerate(value, 1):
+            yield from _flat(f"{name} {number}", inner_value)
     elif isinstance(value, bool):
         yield name, "yes" if value else "no"
     elif isinstance(value, int) and name.rpartition(" ")[2] in _IN_BYTES:

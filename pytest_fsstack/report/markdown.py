@@ -5,32 +5,51 @@ from __future__ import annotations
 import re
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, failures_beside, heading, one_line, visible
+from pytest_fsstack.report.answer import answer, notes_on_answer, problems
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, one_line, visible
 from pytest_fsstack.report.shapes import grids
 
 
 def report(results: Results) -> str:
-    """A section for each chain: what the figures depend on, the stacks, the tables, the notes."""
+    """Return the answer and what needs attention, then each chain: its tables, notes, and what figures depend on."""
     # What somebody else's session has saved is printed too.
-    failures = [f"- {_plain(text)}" for text in failures_beside(results)]
-    others = ["\n".join(["## Failed beside the budgets", "", *failures, ""])] if failures else []
-    return visible("\n".join([*others, *(_chain(results, chain) for chain in results.chains)]))
+    parts = [*_answer(results), *_earlier_runs(results), *(_chain(results, chain) for chain in results.chains)]
+    return visible("\n".join(parts))
+
+
+def _earlier_runs(results: Results) -> list[str]:
+    """Return what the comparison with earlier runs found, if there was one."""
+    if (section := results.comparison) is None:
+        return []
+    facts = [f"- {name}: {_plain(text)}" for name, text in section.facts]
+    remarks = [f"- {_plain(text)}" for text in section.remarks]
+    table = ["", _table(section.grid)] if section.grid.rows else []
+    return [f"## {section.title.capitalize()}", "", *facts, *table, "", *remarks, *([""] if remarks else [])]
+
+
+def _answer(results: Results) -> list[str]:
+    sentences = [(f"**{_plain(line.headline)}**", _plain(line.details)) for line in answer(results)]
+    lines = [": ".join(filter(None, parts)) for parts in sentences] + [
+        _plain(note) for note in notes_on_answer(results)
+    ]
+    lines = [text for line in lines for text in (line, "")]
+    items = [f"- **{problem.kind}**: {_plain(str(problem))}" for problem in problems(results)]
+    return [*lines, *(["## What needs attention", "", *items, ""] if items else [])]
 
 
 def _chain(results: Results, chain: ChainResults) -> str:
-    view = View(chain)
-    shown = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(DETAILS))]
+    view = View(chain, results)
+    tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(DETAILS))]
     lines = [f"## {_plain(chain.id)} on {_plain(chain.device)}", ""]
     lines += [f"- {name}: {_plain(text)}" for name, text in heading(results, chain).items()]
     lines += [f"- stack {_plain(stack.id)}: {_code(stack.described)}" for stack in chain.stacks.values()]
-    for grid in shown:
+    for grid in tables:
         lines += ["", f"### {_plain(grid.title)}", "", _table(grid)]
-    if any(grid.judged for grid in shown):
+    if any(grid.judged for grid in tables):
         lines += ["", LEGEND]
-    for colours in dict.fromkeys(grid.colours for grid in shown if grid.coloured):
+    for colours in dict.fromkeys(grid.colours for grid in tables if grid.coloured):
         lines += ["", colours]
-    notes = [f"- [{number}] {_plain(note)}" for number, note in enumerate(view.notes, 1)]
-    notes += [f"- {_plain(text)}" for text in view.remarks]
+    notes = [f"- {_plain(str(remark))}" for remark in view.remarks]
     return "\n".join([*lines, *([""] if notes else []), *notes, ""])
 
 

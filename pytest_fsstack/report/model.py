@@ -1,4 +1,4 @@
-"""What all reports show of a chain: its heading, a table a metric, and the notes below."""
+"""The common model of reports: the heading of a chain, a table for each metric, and the notes below."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import isfinite, log, log1p
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_fsstack.judging.conditions import summary
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, worst
 from pytest_fsstack.judging.sample import METRICS, Metric
-from pytest_fsstack.judging.verdict import GRID, Estimate, Outcome, log_ratios, overhead_beside, percent
-from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size
+from pytest_fsstack.judging.verdict import GRID, Estimate, Outcome, log_ratios, overhead_beside
+from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
 
 #: How a verdict shows where there is no colour.
 SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
@@ -25,7 +25,7 @@ COLOURS = (
 )
 
 LEGEND = (
-    "pass: within its budget (in brackets); FAIL: above it; ?: not decided, see below; @N: decided after N rounds "
+    "pass: within its budget (in brackets); FAIL: above it; ?: undecided, see above; @N: decided after N rounds "
     "(the figures are those of all rounds)"
 )
 #: Marks an overhead that is known only to the resolution of its figures.
@@ -103,14 +103,25 @@ class Grid:
         return replace(self, headers=[self.headers[index] for index in filled], rows=rows, labels=labels)
 
 
+class Remark(NamedTuple):
+    """A line below the tables. If it explains a sign in a table, it has that."""
+
+    text: str
+    sign: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.text}".lstrip()
+
+
 class View:
     """A chain as reports show it."""
 
-    def __init__(self, chain: ChainResults) -> None:
+    def __init__(self, chain: ChainResults, results: Results | None = None) -> None:
         self.chain = chain
-        texts = dict.fromkeys(_note(chain, *place) for place in _places(chain) if place in chain.notes)
-        #: Footnotes, the first being number 1.
-        self.notes = list(texts)
+        chains = results.chains if results else [chain]
+        texts = [note_in_words(one, *place) for one in chains for place in places(one) if one.note(*place)]
+        #: Footnotes of all results, or of this chain alone, the first being number 1.
+        self.notes = list(dict.fromkeys(texts))
 
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
         """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`.
@@ -118,14 +129,16 @@ class View:
         Where the scenario has tables of its own, only the judged ones are, unless there are `details`; where it only
         counts, in any case.
         """
-        judged = [each.budget.metric for judgements in self.chain.judgements.values() for each in judgements]
+        judged = [
+            judgement.budget.metric for _, _, judgements in self.chain.all_judgements() for judgement in judgements
+        ]
         measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
-        own = [name for name in measured if name not in METRICS]
+        added = [name for name in measured if name not in METRICS]
         details = tuple(details)
         if counted(self.chain) or (self.chain.tables and not details):
             return [name for name in dict.fromkeys(judged) if name in measured]
-        chosen = dict.fromkeys(["seconds", *judged, *own, *details])
-        return [name for name in chosen if name == "seconds" or name in measured]
+        ordered = dict.fromkeys(["seconds", *judged, *added, *details])
+        return [name for name in ordered if name == "seconds" or name in measured]
 
     def grid(self, metric: str) -> Grid:
         """The metric in all steps where it was measured: a row a stack, a column a step."""
@@ -136,7 +149,7 @@ class View:
         steps = [
             step
             for step in chain.steps
-            if step in measured or (metric == "seconds" and any((step, stack) in chain.notes for stack in ran))
+            if step in measured or (metric == "seconds" and any(chain.note(step, stack) for stack in ran))
         ] or chain.steps
         estimates = [chain.estimate(step, stack, metric) for step in steps for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
@@ -145,80 +158,64 @@ class View:
 
     def mark(self, step: str, stack: str) -> str:
         """The number of the note on a step on a stack, as ``[1]``; empty where there is none."""
-        noted = (step, stack) in self.chain.notes
-        return f"[{self.notes.index(_note(self.chain, step, stack)) + 1}]" if noted else ""
+        note = self.chain.note(step, stack)
+        return f"[{self.notes.index(note_in_words(self.chain, step, stack)) + 1}]" if note else ""
 
     @property
-    def remarks(self) -> list[str]:
-        """All that stands below the footnotes, what belongs to a sign in the table with that in front."""
-        signed = [
-            *(("?", text) for text in self.undecided),
-            *((CONTRADICTS, text) for text in self.contradictions),
-            *((COARSE, text) for text in self.coarse),
-        ]
-        return [*(f"{sign} {text}" for sign, text in signed), *self.chain.remarks]
-
-    @property
-    def undecided(self) -> list[str]:
-        """What would decide the budgets that the samples do not; a line for all of which the same holds."""
-        budgets: dict[str, list[str]] = {}
-        for step, stack in _places(self.chain):
-            for each in self.chain.judgements.get((step, stack), []):
-                if each.outcome == "inconclusive":
-                    budgets.setdefault(each.advice, []).append(
-                        f"{step} on {stack}, {_budget(self.chain, step, stack, each)}"
-                    )
+    def remarks(self) -> list[Remark]:
+        """Return what stands below the tables."""
         return [
-            f"{places[0]}{f' (and {len(places) - 1} more)' if len(places) > 1 else ''}: {text}"
-            for text, places in budgets.items()
+            *(Remark(text, CONTRADICTS) for text in self.contradictions),
+            *(Remark(text, COARSE) for text in self.coarse),
+            *map(Remark, self.chain.remarks),
         ]
 
     @property
     def coarse(self) -> list[str]:
-        """Which overheads are known only to the resolution of their figures; one line, if any."""
+        """Return a line about overheads that are known only to the resolution of their figures, if there are any."""
         names = [
             f"{step} on {stack} ({metric}: {format_quantity(of_metric.resolution, of_metric.unit)})"
             for metric in self.metrics()
-            for step, stack in _places(self.chain)
+            for step, stack in places(self.chain)
             if self.chain.coarse(step, stack, metric) and (of_metric := self.chain.metric(step, stack, metric))
         ]
         return [f"known only to the resolution of the figures: {first_names(names)}"] if names else []
 
     @property
     def contradictions(self) -> list[str]:
-        """Where the medians of a cell say another thing than the overhead beside them, and why; one line, if any."""
-        found = [
+        """Return a line about cells whose medians contradict the overhead, with the reason, if there are any."""
+        cells = [
             f"{step} on {stack} ({OverheadUnit.fitting([apart]).signed(apart)})"
             for metric in self.metrics()
-            for step, stack in _places(self.chain)
+            for step, stack in places(self.chain)
             if (apart := self._apart(step, stack, metric)) is not None
         ]
-        if not found:
+        if not cells:
             return []
         return [
-            f"the medians alone are as far apart as in brackets: {first_names(found)}. What changed on the machine "
+            f"the medians alone are as far apart as in brackets: {first_names(cells)}. What changed on the machine "
             "from round to round is in them; an overhead is the median of what a stack costs in each round"
         ]
 
     def _apart(self, step: str, stack: str, metric: str) -> float | None:
-        """By how much the two medians differ, if that is outside of the overhead's interval and much different."""
-        chain, found = self.chain, self.chain.metric(step, stack, metric)
+        """Return the difference of the two medians, if it is clearly outside of the overhead's interval."""
+        chain, properties = self.chain, self.chain.metric(step, stack, metric)
         estimate = chain.estimate(step, stack, metric)
-        ours, base = chain.median(step, stack, metric), chain.median(step, chain.reference(stack), metric)
-        if not (found and estimate and ours and base) or not isfinite(estimate.high):
+        median, base = chain.median(step, stack, metric), chain.median(step, chain.reference(stack), metric)
+        if not (properties and estimate and median and base) or not isfinite(estimate.high):
             return None
-        (ratio,) = log_ratios([ours], [base], better=found.better)
+        (ratio,) = log_ratios([median], [base], better=properties.better)
         apart = overhead_beside(0.0, ratio / GRID, 1)
         much = abs(log1p(apart) - log1p(estimate.overhead)) > log(_MUCH)
         return apart if much and not estimate.low <= apart <= estimate.high else None
 
     def _cell(self, step: str, stack: str, metric: str, unit: OverheadUnit) -> Cell:
         chain, median, mark = self.chain, self.chain.median(step, stack, metric), self.mark(step, stack)
-        found = chain.metric(step, stack, metric)
-        if median is None or found is None:
+        properties = chain.metric(step, stack, metric)
+        if median is None or properties is None:
             return Cell("-", beside=mark)
         estimate = chain.estimate(step, stack, metric)
-        judged = [each for each in chain.judgements.get((step, stack), []) if each.budget.metric == metric]
+        judged = [judgement for judgement in chain.judgements_of(step, stack) if judgement.budget.metric == metric]
         rate = chain.median(step, stack, "throughput") if metric == "seconds" else None
         budgets = chain.limits(step, stack, metric)
         overhead = unit.signed(estimate.overhead, budgets) if estimate else ""
@@ -229,20 +226,20 @@ class View:
         if self._apart(step, stack, metric) is not None:
             overhead += f" {CONTRADICTS}"
         verdicts = [
-            f"{SIGNS[each.outcome]}{_after(each)}{', doubtful' if chain.doubts(step, stack, each) else ''} "
-            f"({_bound(each, found, unit)})"
-            for each in judged
+            f"{SIGNS[item.outcome]}{_after(item)}{', doubtful' if chain.doubts(step, stack, item) else ''} "
+            f"({_bound(item, properties, unit)})"
+            for item in judged
         ]
         # Beside the time, only where somebody asked: these tables are for a glance.
         shows_interval = estimate and (metric == "seconds" or judged)
         interval = unit.interval(estimate.low, estimate.high, budgets) if estimate and shows_interval else ""
         beside = [" ".join(filter(None, (overhead, mark))), *filter(None, [interval]), *verdicts]
         return Cell(
-            "\n".join(filter(None, (format_quantity(median, found.unit), _rate(rate)))),
+            "\n".join(filter(None, (format_quantity(median, properties.unit), _rate(rate)))),
             beside="\n".join(beside),
-            outcome=worst(each.outcome for each in judged),
+            outcome=worst(judgement.outcome for judgement in judged),
             numbers={
-                f"median ({found.unit})" if found.unit else "median": median,
+                f"median ({properties.unit})" if properties.unit else "median": median,
                 **({"rate (B/s)": rate} if rate else {}),
                 **overhead_numbers(estimate),
                 **_budget_numbers(judged),
@@ -272,13 +269,8 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n")
 
 
-def failures_beside(results: Results) -> list[str]:
-    """Return what failed and is in no table: comparisons with earlier runs, tests that measured nothing."""
-    return [f"{test.id}: {test.text}" for test in results.tests.values() if test.outcome == "failed" and not test.chain]
-
-
 def heading(results: Results, chain: ChainResults) -> dict[str, str]:
-    """What the figures of a chain depend on, by name, as text; what is not known is left out."""
+    """Return the conditions of a chain's figures by name, as text. Unknown ones are left out."""
     machine = results.environment if chain.environment is None else chain.environment
     kernels = dict.fromkeys(stack.kernel for stack in chain.stacks.values() if stack.kernel)
     facts = {
@@ -301,12 +293,12 @@ def counted(chain: ChainResults) -> bool:
     return bool(chain.tables) and all(name == "counts" for name, _ in chain.tables)
 
 
-def _places(chain: ChainResults) -> list[tuple[str, str]]:
+def places(chain: ChainResults) -> list[tuple[str, str]]:
     return [(step, stack) for stack in chain.stacks for step in chain.steps]
 
 
-def _note(chain: ChainResults, step: str, stack: str) -> str:
-    return f"{stack}: {chain.notes[step, stack]}"
+def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
+    return f"{stack}: {chain.note(step, stack)}"
 
 
 def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:
@@ -326,14 +318,14 @@ def _after(judgement: Judgement) -> str:
 def _budget_numbers(judged: list[Judgement]) -> dict[str, float | str]:
     """The budgets of a cell, overheads as fractions, and the worst verdict on them."""
     numbers: dict[str, float | str] = {}
-    for each in judged:
-        if each.budget.overhead is not None:
-            numbers["budget"] = each.budget.overhead
-        if each.budget.limit is not None:
-            numbers["limit"] = each.budget.limit
-        if each.final and each.final.decided_after:
-            numbers["decided after"] = each.final.decided_after
-    outcome = worst(each.outcome for each in judged)
+    for judgement in judged:
+        if judgement.budget.overhead is not None:
+            numbers["budget"] = judgement.budget.overhead
+        if judgement.budget.limit is not None:
+            numbers["limit"] = judgement.budget.limit
+        if judgement.final and judgement.final.decided_after:
+            numbers["decided after"] = judgement.final.decided_after
+    outcome = worst(judgement.outcome for judgement in judged)
     return {**numbers, "verdict": outcome} if outcome else numbers
 
 
@@ -342,7 +334,9 @@ def _rate(rate: float | None) -> str:
 
 
 def _device(chain: ChainResults, machine: Mapping[str, Any]) -> str:
-    facts: dict[str, Any] = next((each for each in machine.get("devices", []) if each.get("spec") == chain.device), {})
+    facts: dict[str, Any] = next(
+        (device for device in machine.get("devices", []) if device.get("spec") == chain.device), {}
+    )
     in_file = chain.device.partition(" ")[0] == "loop"
     words = [
         format_size(facts["size"]) if facts.get("size") else None,
@@ -352,8 +346,8 @@ def _device(chain: ChainResults, machine: Mapping[str, Any]) -> str:
         {True: "rotating", False: "not rotating"}.get(facts.get("rotational")),  # type: ignore[arg-type]
         f"scheduler {facts['scheduler']}" if facts.get("scheduler") else None,
     ]
-    known = ", ".join(word for word in words if word)
-    return f"{chain.device}: {known}" if known else chain.device
+    description = ", ".join(word for word in words if word)
+    return f"{chain.device}: {description}" if description else chain.device
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
@@ -379,15 +373,15 @@ def _corpus(corpus: dict[str, Any] | None) -> str | None:
 
 
 def _names(chain: ChainResults) -> str:
-    """What the names stand for that users gave to stacks, once for all kernels."""
+    """Return the meanings of users' names for stacks, once for all kernels."""
     return "; ".join(dict.fromkeys(f"{info.name} = {info.spec}" for info in chain.stacks.values() if info.renamed))
 
 
 def _figures(chain: ChainResults) -> str:
     # With several boots, the looks count these.
-    most = chain.looks.rounds[-1] if chain.boots == 1 else chain.rounds
-    ended = f" of at most {most}" if chain.rounds < most else ""
-    rounds = f"{chain.rounds}{ended} round{'s' if most > 1 else ''}"
+    limit = chain.looks.rounds[-1] if chain.boots == 1 else chain.rounds
+    ended = f" of at most {limit}" if chain.rounds < limit else ""
+    rounds = f"{chain.rounds}{ended} round{'s' if limit > 1 else ''}"
     if chain.boots > 1:
         rounds += f" in each of {chain.boots} boots"
     if chain.discarded:
@@ -396,19 +390,19 @@ def _figures(chain: ChainResults) -> str:
 
 
 def reference(chain: ChainResults) -> str:
-    """What its stacks are compared with, in words."""
+    """Return the reference of its stacks in words."""
     if not chain.against:
         return chain.baseline
     baseline = chain.baseline.rpartition(":")[0]
-    return f"{baseline} on the same kernel" if _within_kernels(chain) else "the same stack on the first kernel"
+    return f"{baseline} on the same kernel" if within_kernels(chain) else "the same stack on the first kernel"
 
 
-def _within_kernels(chain: ChainResults) -> bool:
+def within_kernels(chain: ChainResults) -> bool:
     return all(_kernel(stack) == _kernel(reference) for stack, reference in chain.against.items())
 
 
 def _overhead(chain: ChainResults) -> str:
-    looks, paired = chain.looks, not chain.against or _within_kernels(chain)
+    looks, paired = chain.looks, not chain.against or within_kernels(chain)
     text = f"over {reference(chain)}{' in the same round' if paired else ''}, "
     text += f"with its {percent(looks.confidence)} interval"
     if chain.confirmation and (confidence := chain.confirming.confidence) != looks.confidence:
@@ -421,9 +415,9 @@ def _overhead(chain: ChainResults) -> str:
 
 
 def _promise(chain: ChainResults) -> str:
-    """How often a budget that is kept is called broken; empty if there is none over a baseline."""
-    judged = [each for judgements in chain.judgements.values() for each in judgements]
-    if all(each.budget.overhead is None for each in judged):
+    """Return the rate of false failures in words, empty if there is no budget over a baseline."""
+    judged = [judgement for _, _, judgements in chain.all_judgements() for judgement in judgements]
+    if all(judgement.budget.overhead is None for judgement in judged):
         return ""
     rate = f"in at most {chain.looks.alpha * 100:.3g} % of sessions"
     if chain.budgets_sharing > 1:
@@ -435,7 +429,7 @@ def _kernel(stack: str) -> str:
     return stack.rpartition(":")[2]
 
 
-def _budget(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+def budget_in_words(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
     budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
     if budget.limit is None:
         return f"{budget.metric}, budget {(budget.overhead or 0) * 100:g} %"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.judging.series import Series, series
 from pytest_fsstack.report.model import visible
+from pytest_fsstack.report.series import Series, series
 
 #: How a unit stands at the end of a metric's name.
 _UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}
@@ -21,19 +21,19 @@ def report(results: Results) -> str:
 
     Overheads are fractions: 0.3 is 30 %. The labels of the run stand once, at ``fsstack_run_info``.
     """
-    found = series(results)
+    entries_of_run = series(results)
     lines = [*_family("fsstack_run", "info", "", "the run that all figures are of")]
     lines.append(_sample("fsstack_run_info", {_name(key): value for key, value in results.labels.items()}, 1))
     families: dict[str, tuple[str, list[Series]]] = {}
-    for each in found:
-        if each.kind == "figure":
-            name, unit = _family_of(each)
-            families.setdefault(name, (unit, []))[1].append(each)
+    for entry in entries_of_run:
+        if entry.kind == "figure":
+            name, unit = _family_of(entry)
+            families.setdefault(name, (unit, []))[1].append(entry)
     for name, (unit, entries) in families.items():
         lines += _family(name, "gauge", unit, f"median of the metric {entries[0].metric}")
-        lines += [_sample(name, _labels(each), each.value) for each in entries]
-    lines += _overheads([each for each in found if each.kind != "figure"])
-    lines += _verdicts([each for each in found if each.outcome])
+        lines += [_sample(name, _labels(entry), entry.value) for entry in entries]
+    lines += _overheads([entry for entry in entries_of_run if entry.kind != "figure"])
+    lines += _verdicts([entry for entry in entries_of_run if entry.outcome])
     return "\n".join([*lines, "# EOF", ""])
 
 
@@ -44,37 +44,37 @@ def _overheads(entries: list[Series]) -> Iterator[str]:
         "fsstack_overhead_high_ratio": ("the upper end of the interval of the overhead", "high"),
     }
     for name, (text, end) in ends.items():
-        known = [each for each in entries if getattr(each, end) is not None]
-        if known:
+        complete = [entry for entry in entries if getattr(entry, end) is not None]
+        if complete:
             yield from _family(name, "gauge", "ratio", text)
-        for each in known:
-            yield _sample(name, _of_kind(each), getattr(each, end))
+        for entry in complete:
+            yield _sample(name, _of_kind(entry), getattr(entry, end))
 
 
 def _verdicts(entries: list[Series]) -> Iterator[str]:
     name = "fsstack_verdict"
     if entries:
         yield from _family(name, "stateset", "", "the worst verdict on the budgets of a metric")
-    for each in entries:
+    for entry in entries:
         for verdict in _VERDICTS:
-            yield _sample(name, {**_of_kind(each), name: verdict}, int(each.outcome == verdict))
+            yield _sample(name, {**_of_kind(entry), name: verdict}, int(entry.outcome == verdict))
 
 
-def _labels(each: Series) -> dict[str, str]:
-    known = {"test": each.test, "step": each.step, "stack": each.stack, **each.labels}
+def _labels(entry: Series) -> dict[str, str]:
+    labels = {"test": entry.test, "step": entry.step, "stack": entry.stack, **entry.labels}
     # The metric too: a family's name cannot hold all that tells two of them apart.
-    return {**{name: known[name] for name in _OWN if known.get(name)}, "metric": each.metric}
+    return {**{name: labels[name] for name in _OWN if labels.get(name)}, "metric": entry.metric}
 
 
-def _of_kind(each: Series) -> dict[str, str]:
-    return {**_labels(each), "kind": each.kind, **({"over": each.reference} if each.reference else {})}
+def _of_kind(entry: Series) -> dict[str, str]:
+    return {**_labels(entry), "kind": entry.kind, **({"over": entry.reference} if entry.reference else {})}
 
 
-def _family_of(each: Series) -> tuple[str, str]:
+def _family_of(entry: Series) -> tuple[str, str]:
     """The name of the family, and its unit, with which the name must end."""
-    name, unit = f"fsstack_metric_{_name(each.metric)}", _UNITS.get(each.unit, "")
-    if each.unit and not unit:
-        unit = re.sub(r"[^a-z0-9]+", "_", each.unit.lower().replace("%", "percent").replace("/", "_per_")).strip("_")
+    name, unit = f"fsstack_metric_{_name(entry.metric)}", _UNITS.get(entry.unit, "")
+    if entry.unit and not unit:
+        unit = re.sub(r"[^a-z0-9]+", "_", entry.unit.lower().replace("%", "percent").replace("/", "_per_")).strip("_")
     if unit and not name.endswith(f"_{unit}"):
         name = f"{name}_{unit}"
     return name, unit
@@ -89,8 +89,8 @@ def _family(name: str, kind: str, unit: str, text: str) -> list[str]:
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{shown}}} {value!r}"
+    pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{pairs}}} {value!r}"
 
 
 def _escaped(text: str) -> str:

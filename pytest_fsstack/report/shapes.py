@@ -1,4 +1,4 @@
-"""Tables in the shape in which studies are published: a scenario names them with the marker ``fsstack_table``.
+"""Tables in the shape in which scenarios are published: a scenario names them with the marker ``fsstack_table``.
 
 To add one: write its function (a view of a chain in, grids out) and name it in `BUILT_IN`, or return it from the hook
 `pytest_fsstack_tables`.
@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.judging.sample import METRICS
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
+from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
 Shape = Callable[..., list[Grid]]
@@ -24,8 +24,8 @@ Shape = Callable[..., list[Grid]]
 
 def grids(view: View, shapes: Mapping[str, Shape]) -> list[Grid]:
     """The tables that the chain's scenario asks for; empty where it asks for none."""
-    found = [grid for name, options in view.chain.tables for grid in shapes[name](view, **options)]
-    return [grid.without_empty_columns() for grid in found]
+    tables = [grid for name, options in view.chain.tables for grid in shapes[name](view, **options)]
+    return [grid.without_empty_columns() for grid in tables]
 
 
 def times(view: View) -> list[Grid]:
@@ -39,10 +39,10 @@ def times(view: View) -> list[Grid]:
         medians = [chain.median(step, stack, name) for name in ("seconds", "user_seconds", "system_seconds")]
         if medians[0] is None:
             return _absent(view, step, stack)
-        shown = [_clock(value) if value is not None else "-" for value in medians]
-        shown[0] = f"{shown[0]} {view.mark(step, stack)}".rstrip()
+        texts = [_clock(value) if value is not None else "-" for value in medians]
+        texts[0] = f"{texts[0]} {view.mark(step, stack)}".rstrip()
         numbers = {f"{name} (s)": value for name, value in zip(("real", "user", "sys"), medians) if value is not None}
-        return Cell("\n".join(shown), _better(chain.estimate(step, stack)), numbers=numbers)
+        return Cell("\n".join(texts), _better(chain.estimate(step, stack)), numbers=numbers)
 
     rows = [[Cell(stack), *(cell(step, stack) for step in chain.steps)] for stack in chain.stacks]
     return [Grid("real, user, sys", ["stack", *chain.steps], rows)]
@@ -56,21 +56,21 @@ def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid
     """
     chain = view.chain
     rows = []
-    others = [stack for stack in chain.stacks if stack != chain.reference(stack)]
+    compared = [stack for stack in chain.stacks if stack != chain.reference(stack)]
     for step in chain.steps:
         for name in _metrics(chain, step, metrics):
             label = step if name == "seconds" else f"{step}: {name}"
             figures = [_figure(view, step, stack, name) for stack in chain.stacks]
-            ratios = [_ratio(chain.estimate(step, stack, name)) for stack in others]
+            ratios = [_ratio(chain.estimate(step, stack, name)) for stack in compared]
             rows.append([Cell(label), *figures, *ratios])
-    titles = [f"advantage of {chain.reference(stack)} over {stack}" for stack in others]
+    titles = [f"advantage of {chain.reference(stack)} over {stack}" for stack in compared]
     return [Grid("advantage", ["test", *chain.stacks, *titles], rows)]
 
 
 def small_files(view: View) -> list[Grid]:
     """A row a file size, two columns a stack: what a file of that size takes, raw and allocated."""
     chain = view.chain
-    found: list[Grid] = []
+    tables: list[Grid] = []
     for step in chain.steps:
         names = chain.metrics(step)
         sizes = [int(match[1]) for name in names if (match := re.fullmatch(r"raw_(\d+)", name))]
@@ -85,17 +85,17 @@ def small_files(view: View) -> list[Grid]:
             ]
             for size in sorted(sizes)
         ]
-        found.append(Grid(f"{step}: bytes that one file takes", headers, rows))
-    return found
+        tables.append(Grid(f"{step}: bytes that one file takes", headers, rows))
+    return tables
 
 
 def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
-    """For each stack a table against what it is compared with: a row a step, both figures and the change in percent.
+    """Return a table for each stack and its reference: a row for each step, with both figures and the change.
 
     The change is that of the figure itself: more throughput is a positive change, and a good one.
     """
     chain = view.chain
-    found = []
+    tables = []
     for stack in chain.stacks:
         base = chain.reference(stack)
         if stack == base:
@@ -107,14 +107,14 @@ def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
                 pair = [_figure(view, step, of, name) for of in (base, stack)]
                 label = test if name == "seconds" else f"{test}: {name}"
                 rows.append([Cell(label), Cell(size), *pair, _changed(chain, step, stack, name)])
-        found.append(Grid(f"{stack} against {base}", ["test", "size", base, stack, "% change"], rows, labels=2))
-    return found
+        tables.append(Grid(f"{stack} against {base}", ["test", "size", base, stack, "% change"], rows, labels=2))
+    return tables
 
 
 def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
     """A table for each of the metrics (by title; time, CPU and space unless said otherwise), a column a stack."""
     chain = view.chain
-    wanted = metrics or {"real time": "seconds", "CPU time": "cpu_seconds", "space used": "used_bytes"}
+    titles = metrics or {"real time": "seconds", "CPU time": "cpu_seconds", "space used": "used_bytes"}
     return [
         Grid(
             title,
@@ -125,12 +125,12 @@ def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
                 if name in chain.metrics(step) or name == "seconds"
             ],
         )
-        for title, name in wanted.items()
+        for title, name in titles.items()
     ]
 
 
 def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Grid]:
-    """For each stack the statistics of its samples: a column a step, and the interval of the mean in the last rows.
+    """Return the statistics of each stack: a column for each step, with the interval of the mean in the last rows.
 
     The interval is Student's: mean ± t(n - 1) s / sqrt(n), as published, which takes the samples as independent.
     """
@@ -157,13 +157,13 @@ def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
     that name, each once. Green is all of what more is better of, or none of what less is; red is anything else.
     """
     chain = view.chain
-    found = []
+    tables = []
     for step in chain.steps:
-        own = {name: name for name in chain.metrics(step) if name not in METRICS}
-        wanted = columns or own
-        rows = [[Cell(stack), *(_count(view, step, stack, what) for what in wanted.values())] for stack in chain.stacks]
-        found.append(Grid(step, [step, *wanted], rows, colours=_ALL_OR_NONE))
-    return found
+        recorded = {name: name for name in chain.metrics(step) if name not in METRICS}
+        titles = columns or recorded
+        rows = [[Cell(stack), *(_count(view, step, stack, what) for what in titles.values())] for stack in chain.stacks]
+        tables.append(Grid(step, [step, *titles], rows, colours=_ALL_OR_NONE))
+    return tables
 
 
 _ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLACK UP-POINTING TRIANGLE}: anything else."
@@ -196,7 +196,7 @@ def _statistics(view: View, step: str, stack: str, name: str, level: float) -> d
         return format_quantity(value, metric.unit)
 
     mean = statistics.fmean(series)
-    found = {
+    columns = {
         "samples": str(len(series)),
         "average": shown(mean),
         "min": shown(min(series)),
@@ -206,21 +206,21 @@ def _statistics(view: View, step: str, stack: str, name: str, level: float) -> d
     if len(series) > 1:
         deviation = statistics.stdev(series)
         half = student_quantile((1 + level) / 2, len(series) - 1) * deviation / math.sqrt(len(series))
-        found |= {
+        columns |= {
             "stddev": shown(deviation),
             "average ± 95 %": shown(half),
             "95 % from": shown(mean - half),
             "95 % to": shown(mean + half),
         }
         if mean:
-            found |= {"stddev %": f"{100 * deviation / mean:.1f} %", "average ± %": f"{100 * half / mean:.1f} %"}
-    return found
+            columns |= {"stddev %": f"{100 * deviation / mean:.1f} %", "average ± %": f"{100 * half / mean:.1f} %"}
+    return columns
 
 
-def _metrics(chain: ChainResults, step: str, chosen: Mapping[str, Any] | None) -> Iterator[str]:
-    """What a row shows of a step: its chosen metrics, by the step's name with or without its parameters."""
-    given = (chosen or {}).get(step, (chosen or {}).get(step.partition("[")[0], "seconds"))
-    for name in [given] if isinstance(given, str) else given:
+def _metrics(chain: ChainResults, step: str, metrics: Mapping[str, Any] | None) -> Iterator[str]:
+    """Return the chosen metrics of a step, by its name with or without its parameters."""
+    names = (metrics or {}).get(step, (metrics or {}).get(step.partition("[")[0], "seconds"))
+    for name in [names] if isinstance(names, str) else names:
         if name in chain.metrics(step) or name == "seconds":
             yield name
 
@@ -248,21 +248,21 @@ def _count(view: View, step: str, stack: str, what: str) -> Cell:
     chain = view.chain
     if what.startswith("kept "):
         samples = [sample for _, sample in sorted(chain.of(step, stack).items())]
-        kept = [sample.kept.get(what.removeprefix("kept "), []) for sample in samples]
-        texts = [str(text) for found in kept for text in (found if isinstance(found, list) else [found])]
+        lists = [sample.kept.get(what.removeprefix("kept "), []) for sample in samples]
+        texts = [str(text) for items in lists for text in (items if isinstance(items, list) else [items])]
         return Cell(first_names(list(dict.fromkeys(texts))) if texts else "-")
     name, _, total = what.partition(" of ")
     metric, series = chain.metric(step, stack, name), chain.series(step, stack, name)
     if metric is None or not series:
         # It may be one that this stack has none of, beside others that it has.
         return Cell("-") if chain.of(step, stack) else _absent(view, step, stack)
-    count, most = sum(series), sum(chain.series(step, stack, total)) if total else None
-    text = f"{count:,.0f}" if most is None else f"{count:,.0f} of {most:,.0f}"
-    good = (count == 0 if metric.better == "lower" else count == most) if most != 0 else None
-    if metric.better == "higher" and most is None:
+    count, whole = sum(series), sum(chain.series(step, stack, total)) if total else None
+    text = f"{count:,.0f}" if whole is None else f"{count:,.0f} of {whole:,.0f}"
+    good = (count == 0 if metric.better == "lower" else count == whole) if whole != 0 else None
+    if metric.better == "higher" and whole is None:
         good = None
     mark = view.mark(step, stack)
-    return Cell(f"{text} {mark}".rstrip(), good, numbers={"": count, **({} if most is None else {"of": most})})
+    return Cell(f"{text} {mark}".rstrip(), good, numbers={"": count, **({} if whole is None else {"of": whole})})
 
 
 def _absent(view: View, step: str, stack: str) -> Cell:
@@ -319,10 +319,10 @@ def _better(estimate: Estimate | None) -> bool | None:
 
 
 def _clock(seconds: float) -> str:
-    """As ``time`` prints it.
+    """Format seconds as ``time`` does.
 
     >>> _clock(3.7), _clock(331.0), _clock(0.0123)
     ('3.70s', '5m31.0s', '0.01s')
     """
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes:.0f}m{rest:04.1f}s" if minutes else f"{rest:.2f}s"
+    minutes, remainder = divmod(seconds, 60)
+    return f"{minutes:.0f}m{remainder:04.1f}s" if minutes else f"{remainder:.2f}s"

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.sample import METRICS
-from pytest_fsstack.judging.series import Series, series
 from pytest_fsstack.report.model import one_line
+from pytest_fsstack.report.series import Series, series
 
 #: What Bencher allows for a measure.
 _LONGEST_MEASURE = 64
@@ -27,24 +27,24 @@ def bencher(results: Results) -> str:
     A benchmark is a step on a stack. Its measures are the metrics, and the ratios to the reference, such as
     ``seconds-ratio``, with the ends of the interval.
     """
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    benchmarks: dict[str, dict[str, dict[str, float]]] = {}
     entries = main_series(results)
     labels = several(entries)
-    for each in entries:
-        name = "::".join((each.test, each.step, each.stack)) + suffix(each, labels)
-        ends = {"lower_value": each.low, "upper_value": each.high}
-        measure = {"value": each.value, **{key: end for key, end in ends.items() if end is not None}}
-        if each.kind != "figure":
+    for entry in entries:
+        name = "::".join((entry.test, entry.step, entry.stack)) + suffix(entry, labels)
+        ends = {"lower_value": entry.low, "upper_value": entry.high}
+        measure = {"value": entry.value, **{key: end for key, end in ends.items() if end is not None}}
+        if entry.kind != "figure":
             measure = {key: 1 + value for key, value in measure.items()}
-        found.setdefault(name, {})[_measure(each)] = measure
-    return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        benchmarks.setdefault(name, {})[_measure(entry)] = measure
+    return json.dumps(benchmarks, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _measure(each: Series) -> str:
-    """As Bencher's slugs are; it would make one of any other name."""
+def _measure(entry: Series) -> str:
+    """Return a name in the form of Bencher's slugs, which it would otherwise make itself."""
     kinds = {"figure": "", "overhead": "-ratio", "kernel_overhead": "-kernel-ratio"}
-    name = re.sub(r"[^a-z0-9]+", "-", each.metric.lower()).strip("-") or "metric"
-    return name[: _LONGEST_MEASURE - len(kinds[each.kind])] + kinds[each.kind]
+    name = re.sub(r"[^a-z0-9]+", "-", entry.metric.lower()).strip("-") or "metric"
+    return name[: _LONGEST_MEASURE - len(kinds[entry.kind])] + kinds[entry.kind]
 
 
 def github_benchmark(results: Results) -> str:
@@ -52,26 +52,26 @@ def github_benchmark(results: Results) -> str:
 
     Only series of which less is better: of a throughput there is the ratio.
     """
-    found = []
+    benchmarks = []
     entries = main_series(results)
     labels = several(entries)
-    for each in entries:
-        if each.better != "lower":
+    for item in entries:
+        if item.better != "lower":
             continue
-        more = 0.0 if each.kind == "figure" else 1.0
+        more = 0.0 if item.kind == "figure" else 1.0
         entry = {
-            "name": each.name + suffix(each, labels),
-            "unit": each.unit or "ratio",
-            "value": each.value + more,
+            "name": item.name + suffix(item, labels),
+            "unit": item.unit or "ratio",
+            "value": item.value + more,
         }
-        if each.low is not None and each.high is not None:
-            entry["range"] = f"{each.low + more:.4g} to {each.high + more:.4g}"
-        where = [f"{name} {value}" for name, value in each.labels.items() if name in ("kernel", "device")]
-        over = [f"over {each.reference}"] if each.reference else []
-        verdict = [each.outcome] if each.outcome else []
-        entry["extra"] = ", ".join([*verdict, *over, f"{each.rounds} rounds", *where])
-        found.append(entry)
-    return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        if item.low is not None and item.high is not None:
+            entry["range"] = f"{item.low + more:.4g} to {item.high + more:.4g}"
+        where = [f"{name} {value}" for name, value in item.labels.items() if name in ("kernel", "device")]
+        over = [f"over {item.reference}"] if item.reference else []
+        verdict = [item.outcome] if item.outcome else []
+        entry["extra"] = ", ".join([*verdict, *over, f"{item.rounds} rounds", *where])
+        benchmarks.append(entry)
+    return json.dumps(benchmarks, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def otava(results: Results) -> str:
@@ -86,8 +86,8 @@ def otava(results: Results) -> str:
     lines = csv.writer(text, lineterminator="\n")
     # The series begin with the name of a test.
     attributes = {"commit": "", "branch": "", **results.labels}
-    lines.writerow(map(one_line, ["time", *attributes, *(each.name + suffix(each, labels) for each in entries)]))
-    values = (repr(each.value if each.kind == "figure" else 1 + each.value) for each in entries)
+    lines.writerow(map(one_line, ["time", *attributes, *(entry.name + suffix(entry, labels) for entry in entries)]))
+    values = (repr(entry.value if entry.kind == "figure" else 1 + entry.value) for entry in entries)
     date = results.start or results.environment.get("date", "")
     lines.writerow(map(one_line, [date, *attributes.values(), *values]))
     return text.getvalue()
@@ -95,21 +95,21 @@ def otava(results: Results) -> str:
 
 def main_series(results: Results) -> list[Series]:
     """The series that people look at: of the time, of what has a budget, and of what workloads record themselves."""
-    found = series(results)
-    judged = {(each.test, each.step, each.metric) for each in found if each.outcome}
+    every = series(results)
+    judged = {(entry.test, entry.step, entry.metric) for entry in every if entry.outcome}
     return [
-        each
-        for each in found
-        if each.metric == "seconds" or each.metric not in METRICS or (each.test, each.step, each.metric) in judged
+        entry
+        for entry in every
+        if entry.metric == "seconds" or entry.metric not in METRICS or (entry.test, entry.step, entry.metric) in judged
     ]
 
 
 def several(entries: Iterable[Series]) -> list[str]:
     """The labels that are not in names, and of which this run has more than one: kernels, devices."""
     there = list(entries)
-    return [name for name in ("kernel", "device") if len({each.labels.get(name) for each in there}) > 1]
+    return [name for name in ("kernel", "device") if len({entry.labels.get(name) for entry in there}) > 1]
 
 
-def suffix(each: Series, labels: Iterable[str]) -> str:
-    """What tells a series from another one of its name in the same run, by these labels."""
-    return "".join(f"@{each.labels[name]}" for name in labels if name in each.labels)
+def suffix(entry: Series, labels: Iterable[str]) -> str:
+    """Return the suffix that distinguishes series of the same name in one run, by these labels."""
+    return "".join(f"@{entry.labels[name]}" for name in labels if name in entry.labels)

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.report.model import CONTRADICTS, DETAILS, LEGEND, Cell, Grid, View, heading
+from pytest_fsstack.report.answer import answer, notes_on_answer, problems
+from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
 from pytest_fsstack.report.shapes import grids
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
@@ -19,11 +20,21 @@ def write(reporter: pytest.TerminalReporter, results: Results, verbosity: int = 
     """Write a section for each chain; nothing under ``-qq``, the metrics that everybody measures too under ``-v``."""
     if verbosity < -1:
         return
+    reporter.section("answer")
+    for line in answer_lines(results):
+        reporter.write_line(line)
     width = shutil.get_terminal_size().columns
     for chain in results.chains:
         reporter.section(f"{chain.id} on {chain.device}")
         for line in lines(results, chain, width=width, coloured=reporter.hasmarkup, verbosity=verbosity):
             reporter.write_line(line)
+
+
+def answer_lines(results: Results) -> list[str]:
+    """Return the answer of the session, then a line for each problem."""
+    lines = [*map(str, answer(results)), *notes_on_answer(results)]
+    items = [f"{problem.kind + ':':<13} {problem}" for problem in problems(results)]
+    return [visible(line) for line in [*lines, *([""] if lines and items else []), *items]]
 
 
 def lines(
@@ -33,19 +44,18 @@ def lines(
 
     `width` is in columns: if not all columns fit, a table is shown in parts.
     """
-    view = View(chain)
-    found = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
+    view = View(chain, results)
+    section = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
     if verbosity > 0:
-        found += [f"{'repeated':<9} {each.describe(step)}" for step, each in chain.repeated.items()]
+        section += [f"{'repeated':<9} {repetition.describe(step)}" for step, repetition in chain.repeated.items()]
     details = DETAILS if verbosity > 0 else ()
-    shown = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(details))]
-    for grid in shown:
-        found += ["", *_grid(grid, width, coloured)]
-    if any(grid.judged for grid in shown):
-        found += ["", LEGEND]
-    notes = [f"[{number}] {note}" for number, note in enumerate(view.notes, 1)]
-    notes += [text if text.startswith(("? ", f"{CONTRADICTS} ")) else f"* {text}" for text in view.remarks]
-    return [*found, *([""] if notes else []), *notes]
+    tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(details))]
+    for grid in tables:
+        section += ["", *_grid(grid, width, coloured)]
+    if any(grid.judged for grid in tables):
+        section += ["", LEGEND]
+    notes = [f"{remark.sign or '*'} {remark.text}" for remark in view.remarks]
+    return [*section, *([""] if notes else []), *notes]
 
 
 def _grid(grid: Grid, width: int, coloured: bool) -> list[str]:
@@ -54,7 +64,7 @@ def _grid(grid: Grid, width: int, coloured: bool) -> list[str]:
     rows = [list(row) for row in zip(*columns)]
     # A table of one metric has its name in its corner.
     title = [] if grid.headers[0] == grid.title else [f"{grid.title}:"]
-    found: list[str] = []
+    text: list[str] = []
     labels, start = range(grid.labels), grid.labels
     while start < len(grid.headers):
         end = len(grid.headers)
@@ -64,19 +74,19 @@ def _grid(grid: Grid, width: int, coloured: bool) -> list[str]:
             if _fits(part, width) or end == start + 1:
                 break
             end -= 1
-        found += [*([""] if found else title), *part]
+        text += [*([""] if text else title), *part]
         start = end
-    return found
+    return text
 
 
 def _column(cells: list[Cell], coloured: bool) -> list[str]:
     """Texts of one column's cells; where something stands beside them, it lines up."""
-    left = max((len(text) for cell in cells if cell.beside for text, _ in cell.lines), default=0)
+    padding = max((len(text) for cell in cells if cell.beside for text, _ in cell.lines), default=0)
     texts = []
     for cell in cells:
         tone = cell.tone if coloured else ""
         if cell.beside:
-            lines = [f"{text:<{left}}  {_coloured(beside, tone)}" for text, beside in cell.lines]
+            lines = [f"{text:<{padding}}  {_coloured(beside, tone)}" for text, beside in cell.lines]
         else:
             lines = [_coloured(text, tone) for text, _ in cell.lines]
         texts.append("\n".join(lines))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Budgets:
-    """Those of markers, the command line and the ini; `check` finds how many there are."""
+    """The budgets of marks, the command line and the ini. `check` counts them."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
@@ -26,7 +26,7 @@ class Budgets:
         #: How many the selected tests have that are to be judged; those of workers are told by `add`.
         self.count = 0
         self._told: int | None = None
-        self._overheads = self._measured_tests = 0
+        self._overheads = 0
 
     def of(self, item: pytest.Item, stack: str, is_baseline: bool) -> list[Budget]:
         """The budgets of a test on a stack; the baseline has absolute limits only."""
@@ -35,8 +35,8 @@ class Budgets:
         # pytest gives the closest one first, and here the last one wins.
         marks = reversed(list(item.iter_markers("fsstack_budget")))
         marked = [rule for mark in marks for rule in _rules_of(mark)]
-        found = applying(marked, self._settings.budgets, stack)
-        return [budget for budget in found if not is_baseline or budget.limit is not None]
+        budgets = applying(marked, self._settings.budgets, stack)
+        return [budget for budget in budgets if not is_baseline or budget.limit is not None]
 
     def check_marks(self, item: pytest.Item, mistakes: Mistakes) -> None:
         from pytest_fsstack.judging.budget import doubts
@@ -79,7 +79,6 @@ class Budgets:
                 overheads = sum(budget.overhead is not None for budget in budgets)
                 self.count += len(budgets)
                 self._overheads += overheads
-                self._measured_tests += 1
                 assert isinstance(item, pytest.Function)
                 if overheads and chain.baseline not in chain.items[step_of(item, parameter)]:
                     mistakes.add(f"it has a budget over the baseline {chain.baseline}, which was not collected", item)
@@ -99,33 +98,19 @@ class Budgets:
             if problem := unmatched(map(parse, source.texts), list(stacks), possible=self._settings.known):
                 raise ValueError(problem)
 
-    def waive(self, chain: Chain, items: Iterable[pytest.Item]) -> None:
-        """Leave out those of tests that were not to be judged, as it turned out."""
-        from pytest_fsstack.rounds.chains import parameter_of
-
-        for item in items:
-            if parameter := parameter_of(item):
-                self.count -= len(self.of(item, parameter.id, parameter.id == chain.baseline))
-
     def add(self, count: int, judged: int) -> None:
-        """Those of the workers of kernels, or between kernels."""
+        """Add budgets of the workers of kernels, or between kernels."""
         self.count += count
         self._told = (self._told or 0) + judged
 
     def unjudged(self, results: Results) -> int:
-        """How many nothing was found out about; those that are not decided were judged."""
+        """The number of budgets without a judgement. Undecided ones were judged."""
         return max(0, self.count - (results.judged if self._told is None else self._told))
 
     @property
     def confirmed(self) -> int:
-        """How many are judged together: of several kernels those of all, and between them; 0 if each is by itself."""
-        if not self._settings.confirms:
-            return 0
-        if not options.worker_input(self._config):
-            return self._overheads
-        kernels, boots = len(options.value(self._config, "kernel")), options.boots(self._config)
-        between = kernels - 1 if options.value(self._config, "max-regression") is not None else 0
-        return self._overheads * kernels * boots + self._measured_tests * between
+        """The number of budgets that are judged together. 0 if each has its own error rate."""
+        return self._overheads if self._settings.confirms else 0
 
 
 def _rules_of(mark: pytest.Mark) -> list[Rule]:
@@ -142,7 +127,7 @@ def _judged(chain: Chain) -> list[str]:
 def _collected_all(config: pytest.Config) -> bool:
     """Whether all tests of the project were collected, before any were deselected."""
     sources = pytest.Config.ArgsSource
-    if any(config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob", "fsstack_study")):
+    if any(config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob", "fsstack_scenario")):
         return False
     here = config.invocation_params.dir == config.rootpath and config.args_source == sources.INVOCATION_DIR
     return here or config.args_source == sources.TESTPATHS

@@ -1,4 +1,4 @@
-"""From tests to chains: which items stand on which stack, and which of them belong together."""
+"""Chains of tests: the items of each stack, and the groups of items that belong together."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from pytest_fsstack.rounds.protocol import Phase, Run, again, phases_of
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.repetition import Repeated, Wish
-    from pytest_fsstack.judging.results import ChainResults
+    from pytest_fsstack.judging.repetition import Wish
     from pytest_fsstack.stack.model import Device, Stack
 
 
@@ -39,13 +38,13 @@ class StackParameter:
 
     @cached_property
     def value(self) -> Any:
-        """What `parametrize` takes: one for all tests, of which there may be thousands."""
+        """The value for `parametrize`, shared by all tests. There may be thousands."""
         return pytest.param(self, id=self.test_id)
 
 
 @dataclass
 class ItemOutcome:
-    """What became of an item over all rounds: its last run, or the one in which it ended."""
+    """The outcome of an item over all rounds: its last run, or the one in which it ended."""
 
     run: Run | None = None
     #: What its calls took in all rounds.
@@ -71,21 +70,9 @@ class ItemOutcome:
         self.torn_down.append(call)
 
     def phases(self) -> list[Phase]:
-        """What there is to report, in order."""
+        """Return the phases to report, in order."""
         own = phases_of(self.run) if self.run is not None else []
         return [*own, *(Phase("teardown", again(call)) for call in self.torn_down)]
-
-
-@dataclass(frozen=True)
-class Absence:
-    """Why an item has not run at all, or not to the end; `lacking` if the machine lacks what its stack needs.
-
-    `of_baseline` says that it is the baseline which cannot run, so that there is nothing to compare with.
-    """
-
-    text: str
-    lacking: bool = False
-    of_baseline: bool = False
 
 
 @dataclass(eq=False)
@@ -108,12 +95,6 @@ class Chain:
     timed: bool = False
     done: bool = False
     outcomes: dict[pytest.Item, ItemOutcome] = field(default_factory=dict)
-    absent: dict[pytest.Item, Absence] = field(default_factory=dict)
-    #: By stack id: the place of a step that failed without being selected, and what went wrong.
-    causes: dict[str, tuple[int, str]] = field(default_factory=dict)
-    results: ChainResults = field(init=False)
-    #: The steps that run several times in each round.
-    repeated: dict[str, Repeated] = field(default_factory=dict)
 
     def add(self, step: str, parameter: StackParameter, item: pytest.Item, selected: bool) -> None:
         if step not in self.items:
@@ -133,7 +114,7 @@ class Chain:
 
     def examples(self) -> Iterable[pytest.Item]:
         """One selected item of each step, for its marks."""
-        return [found[-1] for step in self.items if (found := self._selected(step))]
+        return [items[-1] for step in self.items if (items := self._selected(step))]
 
     def of_step(self, example: pytest.Item) -> list[pytest.Item]:
         """The selected items of the step that an item stands for, on all stacks."""
@@ -147,15 +128,6 @@ class Chain:
         for step, items in self.items.items():
             for stack, item in items.items():
                 yield step, stack, item
-
-    @property
-    def failures(self) -> int:
-        """How many of its tests have failed. The control is nobody's test."""
-        return sum(
-            self.outcomes[item].failed
-            for _, name, item in self.members()
-            if item in self.outcomes and name != self.control
-        )
 
     def needed(self, stack: str) -> list[tuple[str, pytest.Item]]:
         """The steps that must run on a stack: all up to the last one of which somebody wants to know."""
@@ -172,25 +144,13 @@ class Chain:
         return [(step, items[stack]) for step, items in steps if stack in items]
 
     def wishes(self) -> dict[str, Wish]:
-        """How often steps are to run in each round; only those of which somebody wants to know."""
-        found = {self.step(item): wish_of(item) for item in self.examples()}
-        return {step: wish for step, wish in found.items() if wish != 1}
+        """Return the wished numbers of runs in each round, only of steps with a wish."""
+        wishes = {self.step(item): wish_of(item) for item in self.examples()}
+        return {step: wish for step, wish in wishes.items() if wish != 1}
 
     def step(self, item: pytest.Item) -> str:
         """The step that an item is."""
         return next(step for step, _, other in self.members() if other is item)
-
-    def cause(self, item: pytest.Item) -> str:
-        """Why an item came to nothing, where that failed which it stands on, or is compared with; empty if not so."""
-        step, stack = next(((step, stack) for step, stack, of in self.members() if of is item), ("", ""))
-        for name in dict.fromkeys((stack, self.baseline)):
-            index, text = self.causes.get(name, (len(self.items), ""))
-            if step in self.steps[index:]:
-                return text
-        return ""
-
-    def label(self, stack: str) -> str:
-        return f"{stack} on {self.device.spec}"
 
 
 def measures(item: pytest.Item) -> bool:
@@ -200,7 +160,7 @@ def measures(item: pytest.Item) -> bool:
 
 
 def wish_of(item: pytest.Item) -> Wish:
-    """How often a test is to run in each round. A mark on a class is for its tests with `timed`."""
+    """Return the wished number of runs of a test in each round. A mark on a class applies to its tests with `timed`."""
     mark = item.get_closest_marker("fsstack_repeat")
     if mark is None or "timed" not in getattr(item, "fixturenames", ()):
         return 1
@@ -222,8 +182,8 @@ def step_of(item: pytest.Function, parameter: StackParameter) -> str:
         return name
     words = f"-{item.callspec.id}-"
     # There is a chain for each value of the class's parameters, so that its steps need not name it.
-    for known in filter(None, (parameter.test_id, _words_of_class(item))):
-        words = words.replace(f"-{known}-", "-", 1)
+    for part in filter(None, (parameter.test_id, _words_of_class(item))):
+        words = words.replace(f"-{part}-", "-", 1)
     return f"{name}[{inner}]" if (inner := words.strip("-")) else name
 
 
@@ -236,32 +196,29 @@ def chains_of(
     for the items that the selected ones stand on.
     """
     # By identity, because pytest computes the hash of an item in Python, and there may be thousands.
-    wanted = {id(item): item for item in selected}
-    ordered = {id(item): item for item in known} | wanted
+    selected_by_id = {id(item): item for item in selected}
+    ordered = {id(item): item for item in known} | selected_by_id
     if not complete:
         # The siblings come first, because their order is that of the file, and so that of the steps.
         names = {item.nodeid: item for item in ordered.values()}
-        standing = [item for item in wanted.values() if parameter_of(item)]
-        found = [names.get(item.nodeid, item) for item in _siblings(standing)]
-        ordered = {id(item): item for item in found} | ordered
+        standing = [item for item in selected_by_id.values() if parameter_of(item)]
+        siblings = [names.get(item.nodeid, item) for item in _siblings(standing)]
+        ordered = {id(item): item for item in siblings} | ordered
     places = _Places()
     chains: dict[tuple[str, str], Chain] = {}
-    of: dict[pytest.Item, Chain] = {}
-    for item in wanted.values():
-        if parameter := parameter_of(item):
-            key = places.of(item, parameter).chain, parameter.device.id
-            if key not in chains:
-                chains[key] = _new_chain(key[0], item, parameter)
-            of[item] = chains[key]
+    of: dict[int, Chain] = {}
     for number, item in ordered.items():
         if parameter := parameter_of(item):
             place = places.of(item, parameter)
-            if chain := chains.get((place.chain, parameter.device.id)):
-                chain.add(place.step, parameter, item, selected=number in wanted)
-    return of
+            key = place.chain, parameter.device.id
+            if key not in chains:
+                chains[key] = _new_chain(place.chain, item, parameter)
+            of[number] = chains[key]
+            chains[key].add(place.step, parameter, item, selected=number in selected_by_id)
+    return {item: of[number] for number, item in selected_by_id.items() if number in of}
 
 
-class _Place(NamedTuple):
+class Membership(NamedTuple):
     """The step that an item is, and of which chain."""
 
     step: str
@@ -269,12 +226,12 @@ class _Place(NamedTuple):
 
 
 class _Places:
-    """Where items belong, found once for all items of a test that differ in the stack alone: there may be thousands."""
+    """The memberships of items, found once for all items that differ only in the stack. There may be thousands."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], _Place] = {}
+        self._known: dict[tuple[int, str], Membership] = {}
 
-    def of(self, item: pytest.Item, parameter: StackParameter) -> _Place:
+    def of(self, item: pytest.Item, parameter: StackParameter) -> Membership:
         assert isinstance(item, pytest.Function)
         if item.callspec.id != parameter.test_id:
             return _place(item, parameter)
@@ -284,13 +241,13 @@ class _Places:
         return self._known[key]
 
 
-def _place(item: pytest.Function, parameter: StackParameter) -> _Place:
+def _place(item: pytest.Function, parameter: StackParameter) -> Membership:
     step, parent = step_of(item, parameter), item.parent
     assert parent is not None
     if not isinstance(parent, pytest.Class):
-        return _Place(step, f"{parent.nodeid}::test_{step}")
+        return Membership(step, f"{parent.nodeid}::test_{step}")
     words = _words_of_class(item)
-    return _Place(step, f"{parent.nodeid}[{words}]" if words else parent.nodeid)
+    return Membership(step, f"{parent.nodeid}[{words}]" if words else parent.nodeid)
 
 
 def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain:
@@ -302,13 +259,13 @@ def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain
 
 def _words_of_class(item: pytest.Function) -> str:
     """The values of the parameters that a class has for all of its tests, as pytest writes them; empty if none."""
-    found = []
+    words = []
     for mark in item.parent.iter_markers("parametrize") if isinstance(item.parent, pytest.Class) else ():
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
         for name in names.replace(",", " ").split() if isinstance(names, str) else names:
             value, index = item.callspec.params.get(name), item.callspec.indices.get(name, 0)
-            found.append(str(value) if isinstance(value, str | int | float | None) else f"{name}{index}")
-    return "-".join(found)
+            words.append(str(value) if isinstance(value, str | int | float | None) else f"{name}{index}")
+    return "-".join(words)
 
 
 def _siblings(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_fsstack.judging.plan import State
-from pytest_fsstack.judging.standing import Standing
-from pytest_fsstack.rounds.moment import Moment, known, place, rounds, time_left
+from pytest_fsstack.judging.standing import ProgressState, StackStatus
+from pytest_fsstack.rounds.moment import known, place, rounds, time_left
 from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class View:
         # It does not move, so that the cursor need not be hidden: nothing can end the session without it.
         console.show_cursor(True)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: ProgressState) -> None:
         self._live.update(rendered(moment, self._live.console), refresh=True)
 
     def erase(self) -> None:
@@ -61,15 +61,15 @@ class View:
         self._live.stop()
 
 
-def rendered(moment: Moment, console: Console) -> RenderableType:
+def rendered(moment: ProgressState, console: Console) -> RenderableType:
     """A moment in the width of a console: lines are cut, and columns left out, the last ones first."""
     now = " ".join(filter(None, [moment.running, moment.step])) or "round done"
     elapsed = f"{timedelta(seconds=int(moment.elapsed))} elapsed"
-    left = (time_left(moment.left) or "less than a minute left") if moment.left else ""
+    remaining = (time_left(moment.left) or "less than a minute left") if moment.left else ""
     # Of a long path of a device the end is cut, so that it comes last.
     lines = [
         f"{rounds(moment)}: {place(moment)}",
-        "; ".join(filter(None, [now, elapsed, left])),
+        "; ".join(filter(None, [now, elapsed, remaining])),
         "; ".join(known(moment)),
     ]
     texts = [Text(text, no_wrap=True, overflow="ellipsis") for text in lines if text]
@@ -77,23 +77,26 @@ def rendered(moment: Moment, console: Console) -> RenderableType:
 
 
 #: The columns of the table, the most important ones first.
-_Cell = Callable[[Standing, OverheadUnit], str]
+_Cell = Callable[[StackStatus, OverheadUnit], str]
 _COLUMNS: tuple[tuple[str, _Cell], ...] = (
-    ("stack", lambda each, unit: each.stack),
-    ("", lambda each, unit: _WORDS.get(each.state, each.state)),
-    ("overhead", lambda each, unit: unit.signed(each.estimate.overhead) if each.estimate else ""),
-    ("interval", lambda each, unit: _interval(each, unit)),
-    ("budget", lambda each, unit: unit.limit(each.budget) if each.budget is not None else ""),
-    ("of", lambda each, unit: " ".join(filter(None, [each.step, each.metric if each.metric != "seconds" else ""]))),
+    ("stack", lambda status, unit: status.stack),
+    ("", lambda status, unit: _WORDS.get(status.state, status.state)),
+    ("overhead", lambda status, unit: unit.signed(status.estimate.overhead) if status.estimate else ""),
+    ("interval", lambda status, unit: _interval(status, unit)),
+    ("budget", lambda status, unit: unit.limit(status.budget) if status.budget is not None else ""),
+    (
+        "of",
+        lambda status, unit: " ".join(filter(None, [status.step, status.metric if status.metric != "seconds" else ""])),
+    ),
 )
 
 
-def _interval(standing: Standing, unit: OverheadUnit) -> str:
-    found = standing.estimate
-    return unit.interval(found.low, found.high).strip("()") if found and isfinite(found.high) else ""
+def _interval(standing: StackStatus, unit: OverheadUnit) -> str:
+    estimate = standing.estimate
+    return unit.interval(estimate.low, estimate.high).strip("()") if estimate and isfinite(estimate.high) else ""
 
 
-def _table(moment: Moment, console: Console) -> Table:
+def _table(moment: ProgressState, console: Console) -> Table:
     boundless = console.options.update(max_width=10_000)
     for count in range(len(_COLUMNS), 2, -1):
         table = _with_columns(moment, count, console.width)
@@ -102,10 +105,10 @@ def _table(moment: Moment, console: Console) -> Table:
     return _with_columns(moment, 2, console.width)
 
 
-def _with_columns(moment: Moment, count: int, width: int) -> Table:
+def _with_columns(moment: ProgressState, count: int, width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     # One unit for all, so that they can be compared.
-    unit = OverheadUnit.fitting(each.estimate.overhead for each in moment.stacks if each.estimate)
+    unit = OverheadUnit.fitting(status.estimate.overhead for status in moment.stacks if status.estimate)
     for title, _ in _COLUMNS[:count]:
         # Long names of stacks are cut before figures are left out.
         longest = max(12, width * 2 // 5) if title == "stack" else None
@@ -113,9 +116,9 @@ def _with_columns(moment: Moment, count: int, width: int) -> Table:
         table.add_column(
             title, no_wrap=True, overflow="ellipsis", max_width=longest, justify="right" if right else "left"
         )
-    for each in moment.stacks:
-        style = "bold" if each.stack == moment.running else _STYLES.get(each.state, "")
-        table.add_row(*(Text(cell(each, unit)) for _, cell in _COLUMNS[:count]), style=style)
+    for status in moment.stacks:
+        style = "bold" if status.stack == moment.running else _STYLES.get(status.state, "")
+        table.add_row(*(Text(cell(status, unit)) for _, cell in _COLUMNS[:count]), style=style)
     return table
 
 

@@ -1,4 +1,4 @@
-"""What markers may say: which of their arguments are wrong, told once for all tests."""
+"""Checks of marks: wrong arguments are reported once for all tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Mistakes:
-    """What is wrong with markers, and in which tests."""
+    """The mistakes in marks, with the tests that have them."""
 
     def __init__(self) -> None:
         self._tests: dict[str, dict[str, None]] = {}
@@ -72,16 +72,16 @@ DRAWS = (
 
 def repeats_by_hypothesis(item: pytest.Item) -> bool:
     """Whether hypothesis calls a test several times that measures with a fixture."""
-    drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    return drawn and not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
+    is_hypothesis = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return is_hypothesis and not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:
-    """What is wrong with a mark `fsstack_repeat`; empty if nothing is."""
+    """Return the mistake in a mark `fsstack_repeat`, empty if there is none."""
     wish = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
     if wish != "auto" and (not isinstance(wish, int) or isinstance(wish, bool) or not 1 <= wish <= 100):
-        given = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])
-        return f"it takes a number from 1 to 100, or 'auto' (got {given or 'nothing'})"
+        arguments = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])
+        return f"it takes a number from 1 to 100, or 'auto' (got {arguments or 'nothing'})"
     if wish == 1:
         return ""
     if not isinstance(item.parent, pytest.Class):

@@ -1,64 +1,31 @@
-"""Where a chain is while its rounds run: a record, and what a log says of it."""
+"""Lines of a log about a chain while its rounds run."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
-
-from pytest_fsstack.judging.standing import Standing
-from pytest_fsstack.judging.verdict import percent
-
-Phase = Literal["planned", "confirming"]
+from pytest_fsstack.judging.standing import ProgressState, TimeLeft
+from pytest_fsstack.units import percent
 
 
-class TimeLeft(NamedTuple):
-    """Seconds that a chain has yet to run: at most, and if all trends hold (None while some show none)."""
-
-    expected: float | None
-    most: float
-
-
-class Moment(NamedTuple):
-    """Where a chain is.
-
-    `round` counts from 1 those of its phase, of which there are at most `most`. `running` is the stack that runs now,
-    or the kernel if kernels are compared; it is empty once the round is over. `decided` is as of `plan.in_words`.
-    `elapsed` is in seconds.
-    """
-
-    chain: str
-    device: str
-    round: int
-    most: int
-    phase: Phase = "planned"
-    running: str = ""
-    step: str = ""
-    stacks: tuple[Standing, ...] = ()
-    decided: str = ""
-    costliest: Standing | None = None
-    elapsed: float = 0.0
-    left: TimeLeft | None = None
-
-
-def place(moment: Moment) -> str:
+def place(moment: ProgressState) -> str:
     """The chain and its device: ``TestA on loop``."""
     return f"{moment.chain.partition('::')[2] or moment.chain} on {moment.device}"
 
 
-def rounds(moment: Moment) -> str:
+def rounds(moment: ProgressState) -> str:
     """The round: ``round 8 of at most 80``."""
     fresh, why = ("fresh ", " (to confirm)") if moment.phase == "confirming" else ("", "")
     return f"{fresh}round {moment.round} of at most {moment.most}{why}"
 
 
-def time_left(left: TimeLeft | None) -> str:
+def time_left(remaining: TimeLeft | None) -> str:
     """Return the time left, if it may be more than a minute: ``about 3 min left, at most 2.5 h``."""
-    if left is None or left.most < 60:
+    if remaining is None or remaining.most < 60:
         return ""
-    most = in_words(left.most)
-    if left.expected is None:
-        return f"at most {most} left"
-    expected = in_words(left.expected)
-    return f"about {expected} left" if expected == most else f"about {expected} left, at most {most}"
+    longest = in_words(remaining.most)
+    if remaining.expected is None:
+        return f"at most {longest} left"
+    expected = in_words(remaining.expected)
+    return f"about {expected} left" if expected == longest else f"about {expected} left, at most {longest}"
 
 
 def in_words(seconds: float) -> str:
@@ -70,15 +37,15 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def known(moment: Moment) -> list[str]:
-    """What is known so far: what is decided, and the costliest step."""
-    found, dear = [moment.decided] if moment.decided else [], moment.costliest
+def known(moment: ProgressState) -> list[str]:
+    """Return the verdicts so far, and the costliest step."""
+    texts, dear = [moment.decided] if moment.decided else [], moment.costliest
     if dear and dear.estimate:
-        found.append(f"costliest so far: {dear.step} on {dear.stack} {percent(dear.estimate.overhead)}")
-    return found
+        texts.append(f"costliest so far: {dear.step} on {dear.stack} {percent(dear.estimate.overhead)}")
+    return texts
 
 
-def line(moment: Moment) -> str:
+def line(moment: ProgressState) -> str:
     """A moment as a line of a log."""
     now = f": {moment.running}" if moment.running else " done"
     return "; ".join(

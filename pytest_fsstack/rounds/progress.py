@@ -1,4 +1,4 @@
-"""Where the rounds are: a view in place on a terminal, a line a round in a log."""
+"""The progress of rounds: a view in place on a terminal, a line for each round in a log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack.judging.plan import Left
-from pytest_fsstack.rounds.moment import Moment, TimeLeft, line
+from pytest_fsstack.judging.standing import ProgressState, TimeLeft
+from pytest_fsstack.rounds.moment import line
 
 if TYPE_CHECKING:
+    from pytest_fsstack.judging.course import Course
     from pytest_fsstack.rounds.live import View
 
 #: The reporter's mark of a line that is not ended, as nobody else sets it.
@@ -20,7 +22,7 @@ _OURS = -2
 
 
 class Pace:
-    """How long the runs of a chain's stacks took, and so how long those will take that are left."""
+    """The pace of a chain: the durations of its stacks' runs, and the time of the remaining ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._start, self._runs = clock, clock(), 0
@@ -34,14 +36,18 @@ class Pace:
         """Note that so many stacks have run once."""
         self._runs += runs
 
+    def timed(self, course: Course) -> ProgressState:
+        """Return the progress of a course, with the time that it took and that is left."""
+        return course.progress._replace(elapsed=self.elapsed, left=self.left(course.left))
+
     def left(self, runs: Iterable[Left]) -> TimeLeft | None:
         """The time left; None as long as nothing has run."""
         if not self._runs:
             return None
         counts, seconds = list(runs), self.elapsed / self._runs
-        known = [each.expected for each in counts if each.expected is not None]
-        expected = seconds * sum(known) if len(known) == len(counts) else None
-        return TimeLeft(expected, seconds * sum(each.most for each in counts))
+        expectations = [count.expected for count in counts if count.expected is not None]
+        expected = seconds * sum(expectations) if len(expectations) == len(counts) else None
+        return TimeLeft(expected, seconds * sum(count.most for count in counts))
 
 
 class Progress:
@@ -58,7 +64,7 @@ class Progress:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Progress:
-        """In place on a terminal that can move its cursor, and that nothing but pytest writes to.
+        """Choose the view in place for a terminal that can move its cursor and that only pytest writes to.
 
         With ``-s`` and live logs, tests write among the lines of the view, which would then erase some of theirs.
         So do their commands with any other way of capturing than by descriptors.
@@ -73,7 +79,7 @@ class Progress:
         movable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
         return cls(reporter, in_place=bool(reporter and reporter.isatty and movable and not tests_write))
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, moment: ProgressState) -> None:
         reporter = self._reporter
         if reporter is None:
             return

@@ -1,4 +1,4 @@
-"""How pytest runs an item of a chain: once in each round, and a last time, without its work, to report it.
+"""The protocol of an item of a chain: pytest runs it in each round, and a last time, without its work, to report it.
 
 Other plugins keep what they know of an item in wrappers of the hook ``pytest_runtest_protocol`` and of the hooks of its
 phases. So each run in a round is a call of that hook, and so is the report: there the phases are gone through once
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def cause(self) -> str:
-        """What went wrong, as pytest shows it."""
+        """Return the error as pytest shows it."""
         return "\n".join(report.longreprtext for report in self.reports if report.failed)
 
     @property
@@ -178,10 +178,10 @@ class Protocol:
     def _without_runner(self, item: pytest.Item, name: str) -> Any:
         """The hook as this item calls it (some conftests are none of its), but for what pytest itself does in it."""
         plugins = self.config.pluginmanager
-        called = {id(found.plugin) for found in getattr(item.ihook, name).get_hookimpls()}
-        others = [plugin for plugin in plugins.get_plugins() if id(plugin) not in called]
+        called = {id(implementation.plugin) for implementation in getattr(item.ihook, name).get_hookimpls()}
+        further = [plugin for plugin in plugins.get_plugins() if id(plugin) not in called]
         # Hypothesis sets up fixtures to look at them, and has nothing to say where its test does not run.
-        return plugins.subset_hook_caller(name, [self._runner, plugins.get_plugin("hypothesispytest"), *others])
+        return plugins.subset_hook_caller(name, [self._runner, plugins.get_plugin("hypothesispytest"), *further])
 
     def pytest_runtest_setup(self) -> None:
         # Neither first nor last: after the marks that skip a test, before pytest sets it up.

@@ -1,4 +1,4 @@
-"""What stands on the machine in a session: devices that are held, stacks, and what is set for all of it."""
+"""Devices, stacks and settings of the machine during a session."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pytest_fsstack import options
 from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
-    from pytest_fsstack.machine.guard import Refused
+    from pytest_fsstack.guard import Refused
     from pytest_fsstack.machine.journal import Journal
+    from pytest_fsstack.machine.real import RealMachine
     from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.rounds.chains import StackParameter
     from pytest_fsstack.stack.build import Built
@@ -29,7 +30,7 @@ class Builder:
 
     def __init__(self, config: pytest.Config, settings: Settings, tell: Callable[[str], None]) -> None:
         self._config, self._settings, self.notify = config, settings, tell
-        self._machine, self._process = ExitStack(), os.getpid()
+        self._undo, self._process = ExitStack(), os.getpid()
         #: The devices that were looked at, and why they are refused.
         self._held: dict[Device, Refused | None] = {}
         #: Where the stack that stands is mounted, and the commands that built it.
@@ -38,20 +39,26 @@ class Builder:
         self._cleaned_up = False
 
     @cached_property
+    def machine(self) -> RealMachine:
+        from pytest_fsstack.machine.real import RealMachine
+
+        return RealMachine()
+
+    @cached_property
     def journal(self) -> Journal:
         from pytest_fsstack.machine.journal import Journal, default_directory
 
-        return Journal(default_directory())
+        return Journal(default_directory(), self.machine)
 
     def set_governor(self) -> None:
-        """For the whole session. Raises `pytest.UsageError`."""
+        """Set the frequency governor for the whole session. Raises `pytest.UsageError`."""
         governor = self._settings.governor
         assert governor is not None
         if lack := governor.missing():
             source = options.given_for(self._config, "governor")
             raise pytest.UsageError(f"{source.where if source else '--fsstack-governor'}: {lack}")
         try:
-            self._machine.enter_context(governor.applied(self.journal))
+            self._undo.enter_context(governor.applied(self.journal))
         except OSError as error:
             raise pytest.UsageError(f"--fsstack-governor: {error}") from None
 
@@ -60,8 +67,8 @@ class Builder:
 
         Raises `pytest.UsageError`.
         """
+        from pytest_fsstack.guard import Refused
         from pytest_fsstack.layers.devices import DiskDevice
-        from pytest_fsstack.machine.guard import Refused
         from pytest_fsstack.machine.needs import missing
 
         different = set(devices)
@@ -77,12 +84,12 @@ class Builder:
                 raise pytest.UsageError(f"--fsstack-device: {refused}") from None
 
     def _hold(self, device: Device) -> None:
-        """From now on to the end of the session, nothing but this very device is meant. Raises `guard.Refused`."""
-        from pytest_fsstack.machine.guard import Refused
+        """Hold this very device until the end of the session. Raises `guard.Refused`."""
+        from pytest_fsstack.guard import Refused
 
         if device not in self._held:
             try:
-                self._machine.enter_context(device.held())
+                self._undo.enter_context(device.held())
             except Refused as refused:
                 self._held[device] = refused
             else:
@@ -116,20 +123,20 @@ class Builder:
         private = mounts.private_namespace()
         self._clean_up()
         try:
-            self._machine.enter_context(orphans.marked(self.journal, private=private))
+            self._undo.enter_context(orphans.marked(self.journal, private=private))
         except OSError as error:
             pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
-        self._machine.enter_context(processes.watched(orphans.VARIABLE))
+        self._undo.enter_context(processes.watched(orphans.VARIABLE))
 
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:
         """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
+        from pytest_fsstack.guard import Refused
         from pytest_fsstack.machine import commands, directories, signals
-        from pytest_fsstack.machine.guard import Refused
         from pytest_fsstack.machine.processes import end_if_forked, undumpable
         from pytest_fsstack.machine.signals import State
         from pytest_fsstack.stack.build import BuildError, build
-        from pytest_fsstack.stack.model import Site
+        from pytest_fsstack.stack.model import BuildContext
 
         undo, owner = ExitStack(), os.getpid()
         try:
@@ -138,7 +145,7 @@ class Builder:
                 self._hold(parameter.device)
                 undo.enter_context(undumpable())
                 place = undo.enter_context(directories.workplace(parent, self.journal))
-                site = Site(
+                context = BuildContext(
                     place.files,
                     self.journal,
                     queue=self._settings.queue,
@@ -146,7 +153,7 @@ class Builder:
                     tell=self.notify,
                 )
                 with commands.noted() as self.commands:
-                    built = undo.enter_context(build(parameter.stack, parameter.device, site))
+                    built = undo.enter_context(build(parameter.stack, parameter.device, context))
         except (BuildError, Refused, commands.CommandError, OSError) as error:
             _close(undo)
             fail(error)
@@ -166,7 +173,7 @@ class Builder:
         """Undo what is for the whole session. Returns what could not be undone in it."""
         if os.getpid() != self._process:
             return []  # a forked child, which ends by itself
-        self._machine.close()
+        self._undo.close()
         return self.journal.close() if "journal" in self.__dict__ else []
 
 

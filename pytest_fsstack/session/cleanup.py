@@ -1,4 +1,4 @@
-"""What `--fsstack-cleanup` does, and each session at its start: undo what sessions that were killed have left."""
+"""The clean-up of killed sessions, by `--fsstack-cleanup` and at the start of each session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.layers import devices, known
-from pytest_fsstack.machine import directories, journal, mounts, orphans, tuning
+from pytest_fsstack.machine import directories, journal, mounts, orphans
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack import tuning
 from pytest_fsstack.units import reason_of
 
 if TYPE_CHECKING:
@@ -21,13 +23,13 @@ _ALWAYS = (orphans.PROCESSES, mounts.MOUNT, directories.DIRECTORY, tuning.SETTIN
 
 def kinds(layers: Iterable[type[Layer]]) -> Mapping[str, Kind]:
     """The kinds of things that can be undone, by name. Raises ValueError if two have the same name."""
-    found: dict[str, Kind] = {}
+    by_name: dict[str, Kind] = {}
     for kind in (*_ALWAYS, *(kind for layer in layers for kind in layer.leaves)):
-        if found.setdefault(kind.name, kind) != kind:
+        if by_name.setdefault(kind.name, kind) != kind:
             raise ValueError(
-                f"two kinds of leftovers are called {kind.name!r}, by {found[kind.name].module} and {kind.module}"
+                f"two kinds of leftovers are called {kind.name!r}, by {by_name[kind.name].module} and {kind.module}"
             )
-    return found
+    return by_name
 
 
 def _known_kinds(config: pytest.Config) -> Mapping[str, Kind]:
@@ -36,8 +38,8 @@ def _known_kinds(config: pytest.Config) -> Mapping[str, Kind]:
 
 def cleanup(config: pytest.Config) -> int:
     """Undo what sessions that were killed have left behind, and print it; returns the exit code."""
-    said = journal.cleanup(journal.default_directory(), _known_kinds(config))
-    for line in [*said.undone, *said.left] or ["nothing was left behind"]:
+    report = journal.cleanup(journal.default_directory(), RealMachine(), _known_kinds(config))
+    for line in [*report.undone, *report.left] or ["nothing was left behind"]:
         print(line)
     return 0
 
@@ -45,10 +47,10 @@ def cleanup(config: pytest.Config) -> int:
 def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
     """Undo what can be undone without asking, which is what is proved to be a dead session's; in a line, or nothing."""
     try:
-        said = journal.cleanup(journal.default_directory(), _known_kinds(config), asked=False)
+        report = journal.cleanup(journal.default_directory(), RealMachine(), _known_kinds(config), asked=False)
     except (OSError, ValueError) as error:
         return f"could not clean up after sessions that were killed: {reason_of(error)}"
-    said.undone += [
+    report.undone += [
         line
         for device in places
         if isinstance(device, devices.DirectoryDevice)
@@ -60,8 +62,8 @@ def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
         for device in places
         if isinstance(device, devices.DiskDevice)
     )
-    told = [line for line in said.left if line.startswith(disks)]
-    others = len(said.left) - len(told)
-    busy = ["another process is cleaning up: --fsstack-cleanup says what it left alone"] if said.busy else []
-    left = [f"{others} left alone: --fsstack-cleanup says why"] if others else []
-    return "; ".join([*said.undone, *told, *left, *busy])
+    in_the_way = [line for line in report.left if line.startswith(disks)]
+    elsewhere = len(report.left) - len(in_the_way)
+    busy = ["another process is cleaning up: --fsstack-cleanup says what it left alone"] if report.busy else []
+    summary = [f"{elsewhere} left alone: --fsstack-cleanup says why"] if elsewhere else []
+    return "; ".join([*report.undone, *in_the_way, *summary, *busy])

@@ -1,4 +1,4 @@
-"""What a session says in the end: its tables and reports, and whether a gate has judged."""
+"""The end of a session: its tables and reports, and whether a gate has judged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.session.files import ReportFile
     from pytest_fsstack.session.state import Session
+
+
+#: Reports that are written of a session that broke before it had any result.
+_SAY_WHAT_BROKE = ("html", "markdown")
 
 
 class Ending:
@@ -50,7 +54,7 @@ class Ending:
 
     @property
     def _unjudged(self) -> int:
-        """How many budgets nothing was found out about."""
+        """Count the budgets that were not judged."""
         return 0 if runs_once(self._config) else self._budgets.unjudged(self._results)
 
     def finish(self, session: pytest.Session) -> None:
@@ -59,9 +63,21 @@ class Ending:
         if self._session.is_worker or self._session.only_looks:
             return  # the controller has what there is to write, if there is anything
         self._session.complete_results()
-        self._results.interrupted = _why_ended(session)
+        self._results.interrupted = self._session.internal_error or _why_ended(session)
         if self._measured_nothing:
             self._fail()
+        self._answer_in_junit()
+
+    def _answer_in_junit(self) -> None:
+        """Add the answer to the properties of pytest's JUnit file, if there is one."""
+        from pytest_fsstack.report.answer import answer
+
+        if options.value(self._config, "junit") == "none":
+            return
+        for plugin in self._config.pluginmanager.get_plugins():
+            if add := getattr(plugin, "add_global_property", None):
+                for sentence in answer(self._results):
+                    add("fsstack_answer", str(sentence))
 
     def _fail(self) -> None:
         if self._pytest is not None and self._pytest.exitstatus == pytest.ExitCode.OK:
@@ -80,6 +96,7 @@ class Ending:
         if self._results.chains:
             try:
                 terminal.write(reporter, self._results, self._config.get_verbosity())
+                self._tell_timed_share()
             except Exception as error:
                 # A table of another plugin's, perhaps: the reports may do without it.
                 self._say(f"the tables cannot be shown: {_in_a_line(error)}", red=True)
@@ -97,7 +114,15 @@ class Ending:
             counted = f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged"
             self._say(counted + undecided, red=True)
 
-    def make_up(self) -> None:
+    def _tell_timed_share(self) -> None:
+        """With -v, say how much of the session measured."""
+        from pytest_fsstack.session.duration import wall_seconds
+
+        share = self._results.timed_share
+        if share is not None and self._config.get_verbosity() > 0:
+            self._say(f"timed blocks took {share:.0%} of {wall_seconds(self._results):.0f} s")
+
+    def write_missing_reports(self) -> None:
         """Do what waits for pytest's summary, if there was none: after a signal, --no-summary, an internal error."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         by_signal = self._pytest is not None and int(self._pytest.exitstatus) >= 128
@@ -118,7 +143,7 @@ class Ending:
 
         files, self._files = self._files, []
         for file in files if self._pytest is not None else ():
-            if not self._has_results:
+            if not self._has_results and not (self._results.interrupted and file.report in _SAY_WHAT_BROKE):
                 self._say(f"nothing measured for {file.report}")
                 continue
             try:
@@ -139,10 +164,10 @@ class Ending:
 
 
 def header(session: Session) -> list[str]:
-    """What is said of the settings above the progress of the tests."""
+    """Return the lines about settings above the progress of the tests."""
     settings = session.settings
-    most = "1 round" if settings.looks.most == 1 else f"{settings.looks.most} rounds"
-    rounds = most if settings.fixed_rounds else f"at most {most}"
+    limit = "1 round" if settings.looks.most == 1 else f"{settings.looks.most} rounds"
+    rounds = limit if settings.fixed_rounds else f"at most {limit}"
     devices = ", ".join(device.spec for device in settings.devices)
     lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
     if settle := settings.settle.describe():
@@ -159,7 +184,7 @@ def header(session: Session) -> list[str]:
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
     if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
         lines.append(
-            f"fsstack: {most} {'is' if settings.looks.most == 1 else 'are'} too few for a verdict: at least "
+            f"fsstack: {limit} {'is' if settings.looks.most == 1 else 'are'} too few for a verdict: at least "
             f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"
         )
     return lines
@@ -171,7 +196,7 @@ def runs_once(config: pytest.Config) -> bool:
 
 
 def _report_files(session: Session) -> list[ReportFile]:
-    """Where the reports go, tried out. Raises `pytest.UsageError`."""
+    """Return the files of the reports, after trying to open them. Raises `pytest.UsageError`."""
     if session.is_worker or session.only_looks or not session.settings.reports:
         return []
     from pytest_fsstack.report.errors import ReportError
@@ -182,10 +207,6 @@ def _report_files(session: Session) -> list[ReportFile]:
         check_all(files)
     except ReportError as error:
         raise pytest.UsageError(f"--fsstack-report: {error}") from None
-    for file in files:
-        missing = getattr(session.reports[file.report], "missing", str)
-        if text := missing():
-            raise pytest.UsageError(f"--fsstack-report: {file.report}={file.shown}: {text}")
     return files
 
 

@@ -1,4 +1,4 @@
-"""What the figures of a session depend on, read from the machine. What cannot be read is left out."""
+"""The environment of a session, read from the machine. Unreadable facts are left out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_fsstack.machine import blockdev, commands, identity, mounts
+from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.machine.needs import Need, Tool
+from pytest_fsstack.session import identity
 
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
@@ -81,7 +82,7 @@ def tools_of(needs: Iterable[Need]) -> list[str]:
 
 
 def corpus_facts(corpus: Corpus) -> Facts:
-    """What reports say of the corpus under the name ``corpus``; `record` is made before anybody asks for one."""
+    """Return the facts of the corpus for reports. `record` exists before a test uses a corpus."""
     return {"name": corpus.name, "files": corpus.files, "bytes": corpus.bytes}
 
 
@@ -127,14 +128,14 @@ def _cpu() -> Facts:
 
 def _fields(text: str, until: str | None = None) -> dict[str, str]:
     """``name : value`` lines, up to a line that is `until`."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in text.splitlines():
         if line.strip() == until:
             break
         name, colon, value = line.partition(":")
         if colon:
-            found[name.strip()] = value.strip()
-    return found
+            fields[name.strip()] = value.strip()
+    return fields
 
 
 def _memory() -> int | None:
@@ -151,15 +152,15 @@ def _load() -> list[float] | None:
 
 def _crypto(text: str) -> dict[str, Facts]:
     """The driver that the kernel takes for each algorithm: the one with the highest priority."""
-    chosen: dict[str, Facts] = {}
+    drivers: dict[str, Facts] = {}
     for block in text.split("\n\n"):
         fields = _fields(block)
         name, priority = fields.get("name", ""), fields.get("priority", "")
         if _CRYPTO.search(name) and priority.isdecimal() and fields.get("internal") != "yes":
-            found = {"driver": fields.get("driver", ""), "priority": int(priority)}
-            if name not in chosen or chosen[name]["priority"] < found["priority"]:
-                chosen[name] = found
-    return dict(sorted(chosen.items()))
+            driver = {"driver": fields.get("driver", ""), "priority": int(priority)}
+            if name not in drivers or drivers[name]["priority"] < driver["priority"]:
+                drivers[name] = driver
+    return dict(sorted(drivers.items()))
 
 
 # -- devices -----------------------------------------------------------------------------------------------------------
@@ -180,12 +181,12 @@ def _device(device: Device, directory: Path | None) -> Facts:
 
 
 def _disk(number: int) -> Facts:
-    """What sysfs says of a block device; a partition's queue and model are those of its disk."""
-    own = Path("/sys/dev/block", blockdev.major_minor(number))
-    if not own.exists():
+    """Return the facts of a block device in sysfs. A partition has the queue and model of its disk."""
+    device = Path("/sys/dev/block", blockdev.major_minor(number))
+    if not device.exists():
         return {}
-    whole = own.resolve().parent if (own / "partition").exists() else own
-    sectors, rotational = _read(own / "size"), _read(whole / "queue/rotational")
+    whole = device.resolve().parent if (device / "partition").exists() else device
+    sectors, rotational = _read(device / "size"), _read(whole / "queue/rotational")
     read_ahead = _read(whole / "queue/read_ahead_kb")
     scheduler = re.search(r"\[(\S+)\]", _read(whole / "queue/scheduler") or "")
     return _known_facts(
@@ -199,7 +200,7 @@ def _disk(number: int) -> Facts:
 
 
 def _serial_hash(disk: Path) -> str | None:
-    """Of the serial number of an NVMe, virtio or MMC disk, or of the world-wide name that a SCSI or SATA disk has."""
+    """Hash the serial number of an NVMe, virtio or MMC disk, or the world-wide name of a SCSI or SATA disk."""
     names = ("device/serial", "serial", "device/wwid", "wwid")
     serial = next(filter(None, (_read(disk / name) for name in names)), None)
     return identity.hashed(serial) if serial else None
@@ -232,25 +233,25 @@ def _takes_direct_io(directory: Path) -> bool | None:
 
 
 def _packages() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            versions[package] = importlib.metadata.version(package)
+    return versions
 
 
 def _tools(tools: Iterable[str]) -> dict[str, str]:
-    """What each installed tool says of its version. All are asked at once; who does not answer is left out."""
-    asked = {tool: process for tool in dict.fromkeys(tools) if (process := _ask(tool))}
+    """Return the version of each installed tool. All are asked at once, and those without an answer are left out."""
+    processes = {tool: process for tool in dict.fromkeys(tools) if (process := _ask(tool))}
     until = time.monotonic() + _PATIENCE
-    return _known_facts(**{tool: _answer(process, until - time.monotonic()) for tool, process in asked.items()})
+    return _known_facts(**{tool: _answer(process, until - time.monotonic()) for tool, process in processes.items()})
 
 
 def _known_as(tool: str) -> str:
     """The name by which a tool is known here: a stack may name /opt/e2fsprogs/mkfs.ext4-1.46."""
     name = os.path.basename(tool)
-    known = (each for each in (*_VERSION_OPTIONS, *_NEVER_ASKED) if name.startswith(each))
-    return max(known, key=len, default=name)
+    matches = (known_tool for known_tool in (*_VERSION_OPTIONS, *_NEVER_ASKED) if name.startswith(known_tool))
+    return max(matches, key=len, default=name)
 
 
 def _ask(tool: str) -> subprocess.Popen[str] | None:

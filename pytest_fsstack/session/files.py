@@ -1,4 +1,4 @@
-"""Where reports are written: checked before anything is measured, and never a file that is only half there."""
+"""Files of reports: checked before the first round, and never half written."""
 
 from __future__ import annotations
 
@@ -125,15 +125,15 @@ class ReportFile:
 
 def check_all(files: Iterable[ReportFile]) -> None:
     """Check the files of all reports, before anything is measured. Raises `ReportError`."""
-    taken: dict[str, str] = {}
+    reports: dict[str, str] = {}
     for file in files:
         file.check()
         if file.is_stream():
             continue
         target = os.path.realpath(file.path)
-        if other := taken.get(target):
+        if other := reports.get(target):
             raise ReportError(f"{file.report}={file.shown}: the report {other} is written to the same file")
-        taken[target] = file.report
+        reports[target] = file.report
 
 
 def _reason(error: Exception) -> str:

@@ -22,7 +22,7 @@ def are_caught(config: pytest.Config) -> bool:
 
 @contextlib.contextmanager
 def caught(config: pytest.Config) -> Iterator[None]:
-    """From here on, signals wait for a safe point."""
+    """Let signals wait for a safe point from here on."""
     from pytest_fsstack.machine import signals
 
     with signals.caught(_ended_by), contextlib.ExitStack() as undo:

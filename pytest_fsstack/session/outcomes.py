@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,11 @@ class Outcomes:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        error = excinfo.value
+        text = f"internal error: {type(error).__name__}: {' '.join(str(error).split())}"
+        self._session.internal_error = self._session.internal_error or text
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -67,7 +71,9 @@ def worse(earlier: TestOutcome | None, later: TestOutcome) -> TestOutcome:
     """Return the phase that decides about a test: the first that did not pass, or a failure after it."""
     if earlier is None or earlier.outcome == "passed" or (later.outcome == "failed" and earlier.outcome != "failed"):
         return later
-    return dataclasses.replace(earlier, step=earlier.step or later.step)
+    from msgspec.structs import replace
+
+    return replace(earlier, step=earlier.step or later.step)
 
 
 def first_line(report: pytest.TestReport) -> str:

@@ -1,4 +1,4 @@
-"""Which stacks each test runs on, and on which devices."""
+"""Stacks and devices of each test."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Parameters:
         self._without_stacks: set[str] = set()
 
     def __iter__(self) -> Iterator[StackParameter]:
-        """Those of all tests that were collected."""
-        for found in self._read_already.values():
-            yield from found
+        """Yield those of all collected tests."""
+        for parameters in self._read_already.values():
+            yield from parameters
 
     def of(self, definition: pytest.Item, mistakes: Mistakes) -> list[StackParameter] | None:
         """The stacks of a test, on each device; None if nobody says which: that is an error of this test alone."""
@@ -84,34 +84,34 @@ class Parameters:
         names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec)} | {name: name for name in ids}
         if baseline is not None and baseline not in names:
             raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
-        chosen = names[baseline] if baseline is not None else ids[0]
+        baseline_id = names[baseline] if baseline is not None else ids[0]
         kernel = options.worker_input(self._config).get("kernel")
 
         def test_id(stack: Stack, device: Device) -> str:
             return ":".join([stack.id, *([device.id] if len(devices) > 1 else []), *([kernel] if kernel else [])])
 
         def parameter(stack: Stack, device: Device, control: bool = False) -> StackParameter:
-            return StackParameter(stack, device, chosen, test_id(stack, device), control)
+            return StackParameter(stack, device, baseline_id, test_id(stack, device), control)
 
-        found = [parameter(stack, device) for device in devices for stack in on[device]]
+        parameters = [parameter(stack, device) for device in devices for stack in on[device]]
         if self._settings.control:
-            baselines = [(each.stack, each.device) for each in found if each.id == chosen]
-            found += [parameter(Stack(stack.layers, CONTROL), device, control=True) for stack, device in baselines]
-        return found
+            baselines = [(candidate.stack, candidate.device) for candidate in parameters if candidate.id == baseline_id]
+            parameters += [parameter(Stack(stack.layers, CONTROL), device, control=True) for stack, device in baselines]
+        return parameters
 
     def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
         """The stack as it stands on a device, with what the marker has `below` and `on`, under its own id."""
         from pytest_fsstack.stack.model import Stack
 
-        words, known = mark.kwargs if mark is not None else {}, self._settings.known
+        words, layers = mark.kwargs if mark is not None else {}, self._settings.known
         below, on = words.get("below"), words.get("on")
         if below and not self._settings.stacks_replace and device.gives not in stack.layers[0].takes:
             text = f"{below} | {stack.spec}"
-            stack = Stack(Stack.parse(text, known).layers, stack.id)
-        if on and Stack.parse(on, known).layers[0].name not in [layer.name for layer in stack.layers]:
+            stack = Stack(Stack.parse(text, layers).layers, stack.id)
+        if on and Stack.parse(on, layers).layers[0].name not in [layer.name for layer in stack.layers]:
             text = f"{on} | {stack.spec}"
-            stack = Stack(Stack.parse(text, known).layers, stack.id)
-        stack.check_device(device, known, text)
+            stack = Stack(Stack.parse(text, layers).layers, stack.id)
+        stack.check_device(device, layers, text)
         return stack
 
     def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
@@ -135,8 +135,10 @@ class Parameters:
         names = mark.kwargs.get("keep", ()) if mark is not None else ()
         if mark is None or not names:
             return []
-        own = {Stack.parse(text, self._settings.known).id: text for text in mark.args}
-        if unknown := [name for name in names if name not in own]:
-            raise ValueError(f"keep={unknown[0]!r} is none of the stacks: {', '.join(own)}")
+        marked = {Stack.parse(text, self._settings.known).id: text for text in mark.args}
+        if unknown := [name for name in names if name not in marked]:
+            raise ValueError(f"keep={unknown[0]!r} is none of the stacks: {', '.join(marked)}")
         replaced = {stack.id for stack in self._settings.stacks}
-        return [(Stack.parse(own[name], self._settings.known), own[name]) for name in names if name not in replaced]
+        return [
+            (Stack.parse(marked[name], self._settings.known), marked[name]) for name in names if name not in replaced
+        ]

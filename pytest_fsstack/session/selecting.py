@@ -1,4 +1,4 @@
-"""Which of the selected tests run: what other plugins' options, workers and sizes say of tests on stacks."""
+"""The selection of tests on stacks, by other plugins' options, workers and sizes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
         config.hook.pytest_deselected(items=controls)
 
 
-def obey_benchmark_options(config: pytest.Config, items: list[pytest.Item]) -> None:
+def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
     from pytest_fsstack.rounds.chains import measures, parameter_of
 
@@ -50,7 +50,7 @@ def obey_benchmark_options(config: pytest.Config, items: list[pytest.Item]) -> N
                 item.add_marker(pytest.mark.skip(reason="benchmarks are skipped (--benchmark-skip)"))
 
 
-def refuse_company(config: pytest.Config, chains: Mapping[pytest.Item, Chain]) -> None:
+def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Chain]) -> None:
     """Skip chains that measure in workers of pytest-xdist, with all of their steps, which stand on each other.
 
     They would disturb each other, and the results would stay there.
@@ -93,8 +93,16 @@ def check_sizes(item: pytest.Item, chain: Chain, settings: Settings, mistakes: M
             other.add_marker(pytest.mark.skip(reason=problem))
 
 
+def check_weights(weights: Mapping[str, float], chains: Mapping[pytest.Item, Chain]) -> None:
+    """Refuse a weight of a step that is not there. Raises `pytest.UsageError`."""
+    from pytest_fsstack.report.overall import unknown_step
+
+    if problem := unknown_step(weights, (step for chain in chains.values() for step in chain.steps)):
+        raise pytest.UsageError(f"--fsstack-weights: {problem}")
+
+
 def refuse_gates_in_workers(config: pytest.Config, settings: Settings) -> None:
     """A gate of which all benchmarks are skipped would pass. Raises `pytest.UsageError`."""
-    gate = "strict" if settings.strict else "missing=fail" if settings.missing_fails else ""
+    gate = "strict" if settings.strict else "if-unavailable=fail" if settings.missing_fails else ""
     if gate and getattr(config.option, "tx", None) and not options.value(config, "kernel"):
         raise pytest.UsageError(f"--fsstack-{gate}: nothing would be measured: {IN_A_WORKER}")

@@ -24,11 +24,16 @@ from pytest_fsstack.session.parameters import Parameters
 
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
+    from pytest_fsstack.judging.course import Policy
     from pytest_fsstack.judging.results import Results
     from pytest_fsstack.rounds.chains import Chain, StackParameter
-    from pytest_fsstack.rounds.loop import Rounds
+    from pytest_fsstack.rounds.progress import Progress
+    from pytest_fsstack.rounds.runner import Runner
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device, Layer
+
+    #: Makes the pytest plugin that runs chains.
+    Starts = Callable[[Runner, Policy, Budgets, Progress], object]
 
 
 class Session:
@@ -49,6 +54,8 @@ class Session:
         self.chains: dict[pytest.Item, Chain] = {}
         #: How many of the selected chains measure.
         self.timed_chains = 0
+        #: What ended the session, if that was an error of pytest or of a plugin.
+        self.internal_error = ""
         self._signals = ExitStack()
         self._prepared = False
         #: Whether a stack has stood already.
@@ -61,7 +68,11 @@ class Session:
         from pytest_fsstack.layers import known
         from pytest_fsstack.machine import commands
 
-        reports = {name: report for found in config.hook.pytest_fsstack_reports() for name, report in found.items()}
+        reports = {
+            name: report
+            for plugin_reports in config.hook.pytest_fsstack_reports()
+            for name, report in plugin_reports.items()
+        }
         settings = read_settings(config, known(config.hook.pytest_fsstack_layers()), frozenset(reports))
         # The guard runs commands before the first test.
         commands.limit = settings.timeout
@@ -75,12 +86,14 @@ class Session:
     def results(self) -> Results:
         from pytest_fsstack.judging.results import Results
 
-        return Results(shapes=self.shapes)
+        results = Results()
+        results.shapes = self.shapes
+        return results
 
     @cached_property
     def shapes(self) -> dict[str, Callable[..., Any]]:
-        """How the tables are made that the marker `fsstack_table` names."""
-        return {name: shape for found in self.config.hook.pytest_fsstack_tables() for name, shape in found.items()}
+        """Return the functions of the tables, by the names of the mark `fsstack_table`."""
+        return {name: shape for tables in self.config.hook.pytest_fsstack_tables() for name, shape in tables.items()}
 
     @property
     def only_looks(self) -> bool:
@@ -101,7 +114,7 @@ class Session:
             self.catch_signals()
             self.builder.set_governor()
 
-    def plan(self, collected: list[pytest.Item], items: list[pytest.Item], plugin: type[Rounds] | None) -> None:
+    def plan(self, collected: list[pytest.Item], items: list[pytest.Item], plugin: Starts | None) -> None:
         """Group the items into chains, and let `plugin` run them, if any is to.
 
         Raises `pytest.UsageError` for wrong markers.
@@ -119,41 +132,47 @@ class Session:
                 selecting.check_sizes(item, chain, self.settings, self.mistakes)
         self.budgets.check(chains, self.mistakes)
         if chains:
-            self.budgets.check_ini(each.stack.id for each in self.parameters)
+            self.budgets.check_ini(parameter.stack.id for parameter in self.parameters)
+            selecting.check_weights(self.settings.weights, chains)
         self.mistakes.refuse()
-        selecting.obey_benchmark_options(self.config, items)
-        selecting.refuse_company(self.config, chains)
+        selecting.apply_benchmark_filters(self.config, items)
+        selecting.skip_in_xdist_workers(self.config, chains)
         if not self.only_looks and not self.is_worker:
             # A worker does it at its first stack: it cannot end the session with one line.
             self.builder.hold_all(chain.device for chain in chains.values())
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
         if chains and not self.only_looks:
             self.catch_signals()
-        worker = options.worker_input(self.config)
-        if plugin and (chains or worker):
+        if plugin and (chains or options.worker_input(self.config)):
             from pytest_fsstack.rounds.progress import Progress
+            from pytest_fsstack.rounds.runner import Runner
 
+            builder = self.builder
+            runner = Runner(self.config, chains, self.results, lambda: builder.mounts, lambda: builder.commands)
             self.config.pluginmanager.register(
-                plugin(
-                    self.config,
-                    chains,
-                    self.results,
-                    looks=self.settings.looks,
-                    seed=self.settings.seed,
-                    budgets=self.budgets,
-                    strict=self.settings.strict,
-                    discard=self.settings.discard_rounds,
-                    missing_fails=self.settings.missing_fails,
-                    mounts=lambda: self.builder.mounts,
-                    commands=lambda: self.builder.commands,
-                    progress=Progress.of(self.config),
-                    worker=worker,
-                ),
-                "fsstack-rounds",
+                plugin(runner, self.policy, self.budgets, Progress.of(self.config)), "fsstack-rounds"
             )
 
+    @property
+    def policy(self) -> Policy:
+        """The policy of running and judging chains, from the options."""
+        from pytest_fsstack.judging.course import Policy
+
+        config, settings = self.config, self.settings
+        once = bool(config.getoption("benchmark_disable", False))
+        return Policy(
+            settings.looks,
+            settings.seed,
+            strict=settings.strict,
+            missing_fails=settings.missing_fails,
+            runxfail=config.getoption("runxfail"),
+            # What only shows whether it runs need not have a machine at rest.
+            discard=() if once else settings.discard_rounds,
+            once=once,
+        )
+
     def catch_signals(self) -> None:
-        """From here on, signals wait for a safe point; see docs/safety.md."""
+        """Let signals wait for a safe point from here on (docs/safety.md)."""
         if not interruption.are_caught(self.config):
             self._signals.enter_context(interruption.caught(self.config))
 
@@ -197,21 +216,21 @@ class Session:
         needs = [need for parameter in self.parameters for need in parameter.stack.needs()]
         tools = [*environment.tools_of(needs), "tar", "rsync"]
         self.results.environment = environment.record(self.settings.devices, directory=directory, tools=tools)
-        if chosen := self._chosen_settings():
-            self.results.environment["settings"] = chosen
+        if settings := self._chosen_settings():
+            self.results.environment["settings"] = settings
         self.builder.prepare()
         self._prepared = True
 
     def _chosen_settings(self) -> dict[str, str | int]:
         settings = self.settings
-        found = {
+        values = {
             "discard": True if any(getattr(device, "discard", False) for device in settings.devices) else None,
             "scheduler": settings.queue.scheduler,
             "read_ahead": settings.queue.read_ahead,
             "governor": settings.governor.name if settings.governor else None,
             "settle": str(settings.settle) or None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     @cached_property
     def _cache(self) -> Path:
@@ -253,14 +272,38 @@ class Session:
         if not self.results.chains:
             return
         from pytest_fsstack.session import environment
+        from pytest_fsstack.session.duration import timed_share
 
         self.results.start, self.results.stop, self.results.scale = self._started, _now(), self.settings.scale
+        self.results.timed_share = timed_share(self.results)
         self.note_labels()
+        self._summarize_steps()
+        if self.settings.weights:
+            self.results.environment.setdefault("settings", {})["weights"] = self.settings.weights
         # Of kernels, there is what each of them told, and this machine is beside it.
         if "date" not in self.results.environment:
             self.results.environment |= environment.record(self.settings.devices, directory=self.settings.directory)
         if "corpus" in self.__dict__:
             self.results.environment["corpus"] = environment.corpus_facts(self.corpus)
+
+    def _summarize_steps(self) -> None:
+        """Note what each step does: the first sentence of its test, or else of its workloads."""
+        from pytest_fsstack.rounds.chains import parameter_of, step_of
+
+        documented = {
+            name: function for steps in self.config.hook.pytest_fsstack_workloads() for name, function in steps.items()
+        }
+        tests = {
+            (chain.id, step_of(item, parameter)): item.function
+            for item, chain in self.chains.items()
+            if isinstance(item, pytest.Function) and (parameter := parameter_of(item))
+        }
+        for chain in self.results.chains:
+            for step in chain.steps:
+                workloads = [documented.get(run["name"]) for run in chain.work.get(step, {}).get("workloads", [])]
+                functions = [tests.get((chain.id, step)), *workloads]
+                if summary := next(filter(None, map(first_sentence, functions)), ""):
+                    chain.summaries.setdefault(step, summary)
 
     def note_labels(self) -> None:
         """Note what the run is told apart by, once: a checkout may change while it is measured."""
@@ -277,28 +320,30 @@ class Session:
         """
         if self.only_looks:
             return []
-        from pytest_fsstack.machine.needs import LackKind, lacking
+        from pytest_fsstack.machine.needs import Missing, lacking
 
         if not self.results.chains or options.value(self.config, "kernel") or options.worker_input(self.config):
             return []
-        shown = {stack for chain in self.results.chains for stack in chain.stacks}
+        built = {stack for chain in self.results.chains for stack in chain.stacks}
         stacks = {
             parameter.id: parameter.stack
             for parameter in self.parameters
-            if parameter.id in shown and not parameter.control
+            if parameter.id in built and not parameter.control
         }
         try:
             kinds = {name: {lack.kind for lack in lacking(stack.needs())} for name, stack in stacks.items()}
         except OSError:
             return []
-        return [name for name, found in kinds.items() if LackKind.KERNEL in found]
+        return [name for name, reasons in kinds.items() if Missing.KERNEL in reasons]
 
     def close(self) -> int:
         """Undo what is for the whole session. Return the number of the signal that ended it; 0 if none did."""
         from pytest_fsstack.machine import signals
 
-        if left := self.builder.close():
-            self.say(f"left behind: {', '.join(left)}; the next session, or --fsstack-cleanup, tries again", red=True)
+        if leftovers := self.builder.close():
+            self.say(
+                f"left behind: {', '.join(leftovers)}; the next session, or --fsstack-cleanup, tries again", red=True
+            )
         # It may have come after the last safe point.
         number = signals.received()
         self._signals.close()
@@ -322,6 +367,14 @@ class Session:
             with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
                 reporter.ensure_newline()
                 reporter.write_line(f"fsstack: {line}")
+
+
+def first_sentence(function: object) -> str:
+    """Return the first sentence of what a function is documented to do; empty if it is not."""
+    if function is None:
+        return ""
+    text = " ".join((getattr(function, "__doc__", None) or "").split("\n\n")[0].split())
+    return text.partition(". ")[0].partition("; ")[0].rstrip(".").replace("`", "")
 
 
 def _now() -> str:

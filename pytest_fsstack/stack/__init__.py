@@ -1,1 +1,1 @@
-"""What a stack is: its text, its layers, how one is built."""
+"""Stacks: their text, their layers, and how they are built."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import time
@@ -10,9 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pytest_fsstack.machine import commands, kmsg, mounts, processes, signals
+from pytest_fsstack.machine import commands, processes, signals
+from pytest_fsstack.machine.directories import HeldDirectory
+from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
-from pytest_fsstack.stack.model import Block, Checked, Device, Directory, Layer, OptionError, Place, Site, Stack
+from pytest_fsstack.stack import kmsg
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Device, Directory, Layer, OptionError, Place, Stack
 from pytest_fsstack.units import reason_of
 
 
@@ -33,10 +37,15 @@ class BuildError(Exception):
 class Built:
     """A stack that stands: what the `fsstack` fixture yields."""
 
-    def __init__(self, stack: Stack, device: Device, bottom: Place, site: Site) -> None:
-        self.stack, self.on, self._site = stack, device, site
+    def __init__(self, stack: Stack, device: Device, bottom: Place, context: BuildContext) -> None:
+        self.stack, self.on, self._context = stack, device, context
         self._places: list[Place] = [bottom]
         self._open: list[ExitStack] = []
+
+    @property
+    def machine(self) -> Machine:
+        """The machine on which the stack stands."""
+        return self._context.machine
 
     @property
     def spec(self) -> str:
@@ -45,7 +54,7 @@ class Built:
 
     @property
     def bottom(self) -> Place:
-        """Where the stack starts."""
+        """The place where the stack starts."""
         return self._places[0]
 
     @property
@@ -55,7 +64,7 @@ class Built:
 
     @property
     def below(self) -> Path:
-        """What the topmost layer stands on; it is what a layer that only shows something else is filled through."""
+        """The place below the topmost layer. Fill layers that only show another place through it."""
         return self._places[-2].path
 
     @property
@@ -95,10 +104,10 @@ class Built:
 
     def sync(self) -> None:
         """Write everything out, from the top down: a layer may hold back what the one above believes written."""
-        for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
-            layer.sync(place)
+        for index in reversed(range(len(self._open))):
+            self.stack.layers[index].sync(self._places[index + 1], self._context_of(index))
         if isinstance(self.bottom, Directory):
-            commands.syncfs(self.bottom.path)
+            self.machine.sync(self.bottom.path)
         if isinstance(self._places[-1], Block):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -112,26 +121,26 @@ class Built:
         Not for timed sections. A filesystem that cannot is passed over. Raises `BuildError` where none can.
         """
         self.sync()
-        found: list[int] = []
+        sizes: list[int] = []
         problems: list[str] = []
         for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
             if Block in layer.takes and layer.gives is Directory:
                 try:
-                    said = commands.run("fstrim", "--verbose", place.path)
+                    output = self.machine.run("fstrim", "--verbose", place.path)
                 except commands.CommandError as error:
                     problems.append(f"layer {layer.name}: {error}")
                     continue
-                found += [int(number) for number in re.findall(r"\((\d+) bytes\)", said)]
-        if not found:
+                sizes += [int(number) for number in re.findall(r"\((\d+) bytes\)", output)]
+        if not sizes:
             why = "; ".join(problems) or "it has no filesystem of its own"
             holding_back = [layer.name for layer in self.stack.layers if self._holds_discards_back(layer)]
             hint = f". {', '.join(holding_back)}: open='--allow-discards' passes discards on" if holding_back else ""
             raise BuildError(f"could not trim `{self.spec}` on {self.on.spec}: {why}{hint}")
-        return sum(found)
+        return sum(sizes)
 
     @staticmethod
     def _holds_discards_back(layer: Layer) -> bool:
-        """As encryption and checksums do by default; the layers that do so are those of cryptsetup's tools."""
+        """Whether a layer blocks discards, as encryption and checksums by cryptsetup's tools do by default."""
         return layer.gives is Block and "--allow-discards" not in getattr(layer, "open", "--allow-discards")
 
     def remount(self) -> None:
@@ -151,7 +160,7 @@ class Built:
         that refuses it raises `BuildError`: the stack then ends below that layer, until another `taken_down` opens it.
         An unknown layer, and one that keeps nothing, as a tmpfs, raise it before anything is taken down.
         """
-        names = [each.name for each in self.stack.layers]
+        names = [layer.name for layer in self.stack.layers]
         if layer is not None and layer not in names:
             raise BuildError(f"`{self.spec}` has no layer {layer!r}; it has: {', '.join(names)}")
         first = 0 if layer is None else names.index(layer)
@@ -172,16 +181,16 @@ class Built:
         By the layer's name. Raises `BuildError` if a layer's checker cannot do its work, or a layer refuses to open.
         """
         self._refuse_to_lose(0)
-        found: dict[str, Checked] = {}
+        checks: dict[str, Checked] = {}
         with signals.during(State.BUILDING):
             self._close()
             try:
-                self._open_all(found)
+                self._open_all(checks)
             except BuildError as error:
-                error.checked = found
+                error.checked = checks
                 raise
         signals.safe_point()
-        return found
+        return checks
 
     @property
     def is_open(self) -> bool:
@@ -193,19 +202,19 @@ class Built:
 
         By the layer's name. Raises `BuildError` if one cannot do its work.
         """
-        found: dict[str, Checked] = {}
+        checks: dict[str, Checked] = {}
         for index, layer in enumerate(self.stack.layers):
             below, place = self._places[index : index + 2]
             try:
-                with signals.limited("scrubbing it", commands.limit):
-                    checked = layer.scrub(place, below, self._site)
+                with self.machine.limited(layer.name, "scrubbing"):
+                    checked = layer.scrub(place, below, self._context_of(index))
             except (commands.CommandError, OSError) as error:
                 raise BuildError(
                     f"could not scrub `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
                 ) from error
             if checked:
-                found[layer.name] = checked
-        return found
+                checks[layer.name] = checked
+        return checks
 
     def _refuse_to_lose(self, first: int) -> None:
         if lost := next((layer.name for layer in self.stack.layers[first:] if layer.volatile), ""):
@@ -213,59 +222,61 @@ class Built:
 
     def _open_all(self, checked: dict[str, Checked] | None = None) -> None:
         for layer in self.stack.layers[len(self._open) :]:
-            if checked is not None and (found := self._fsck(layer)):
-                checked[layer.name] = found
+            if checked is not None and (check := self._fsck(layer)):
+                checked[layer.name] = check
             self._add(layer, fresh=False)
+
+    def _context_of(self, index: int) -> BuildContext:
+        """Return what the layer at this place of the stack may use."""
+        return dataclasses.replace(self._context, depth=index + 1, wanted=self.stack.wanted(index))
 
     def _fsck(self, layer: Layer) -> Checked | None:
         below = self._places[-1]
         try:
             if isinstance(below, Block):
                 below.verify()
-            return layer.fsck(below, self._site)
+            return layer.fsck(below, self._context_of(len(self._open)))
         except (commands.CommandError, OSError) as error:
             raise BuildError(f"could not check `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
 
     def mounts(self) -> list[str]:
         """``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
-        found = (mounts.at(place.path) for place in self._places if isinstance(place, Directory))
-        return [str(mount) for mount in found if mount]
+        mounts = (self.machine.mount_at(place.path) for place in self._places if isinstance(place, Directory))
+        return [str(mount) for mount in mounts if mount]
 
     def _reopen(self, chosen: Callable[[Layer], bool], what: str, otherwise: str = "") -> None:
         layers = self.stack.layers
         keep = max((index + 1 for index, layer in enumerate(layers) if layer.volatile), default=0)
         first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
         places = [place.path for place in self._places[first + 1 :] if isinstance(place, Directory)]
-        held = [file for path in places for file in processes.own_files(path)]
+        files = [file for path in places for file in processes.own_files(path, HeldDirectory.descriptors)]
         # A test is in it, but what would be torn apart is ours.
         with signals.during(State.BUILDING):
             try:
                 self._close(first)
             except BuildError:
-                if held:
+                if files:
                     raise BuildError(
-                        f"{what} remounts {layers[first].name}: close {', '.join(held)} before it{otherwise}"
+                        f"{what} remounts {layers[first].name}: close {', '.join(files)} before it{otherwise}"
                     ) from None
                 raise
             self._open_all()
 
     def _add(self, layer: Layer, fresh: bool) -> None:
-        below, depth = self._places[-1], len(self._places)
-        self._site.depth, self._site.wanted = depth, self.stack.wanted(depth - 1)
-        seconds = commands.limit
+        below, context = self._places[-1], self._context_of(len(self._open))
         with kmsg.listening() as kernel:
             try:
                 layer.check_words({place.number for place in self._places if isinstance(place, Block)})
                 if fresh:
-                    with signals.limited("making it", seconds):
-                        layer.create(below, self._site)
+                    with self.machine.limited(layer.name, "making"):
+                        layer.create(below, context)
                 if isinstance(below, Block):
                     below.verify()
                 with ExitStack() as undo:
-                    with signals.limited("opening it", seconds):
-                        place = undo.enter_context(layer.opened(below, self._site, depth))
+                    with self.machine.limited(layer.name, "opening"):
+                        place = undo.enter_context(layer.opened(below, context))
                     if isinstance(place, Block):
-                        undo.enter_context(self._site.queue.above(place.path, self._site.journal))
+                        undo.enter_context(context.queue.above(place.path, context.journal))
                     self._open.append(undo.pop_all())
                 if isinstance(self._places[0], Block):
                     self._places[0].opened()
@@ -281,7 +292,7 @@ class Built:
             self._places.pop()
             layer = self.stack.layers[len(self._open) - 1]
             try:
-                with signals.limited("closing it", commands.limit):
+                with self.machine.limited(layer.name, "closing"):
                     self._open.pop().close()
             except BaseException as error:
                 problems.append((layer, error))
@@ -298,7 +309,7 @@ class Built:
 
 
 @contextlib.contextmanager
-def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
+def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built]:
     """Build a stack on a fresh place of the device, and take it down afterwards.
 
     Between two layers it may be ended by a signal (`signals.safe_point`). Raises `BuildError`, and `guard.Refused` if
@@ -310,13 +321,13 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
         with signals.during(State.BUILDING):
             with kmsg.listening() as kernel:
                 try:
-                    bottom = undo.enter_context(device.opened(site))
+                    bottom = undo.enter_context(device.opened(context))
                     if isinstance(bottom, Block):
-                        undo.enter_context(site.queue.bottom(bottom.path, site.journal))
+                        undo.enter_context(context.queue.bottom(bottom.path, context.journal))
                 except (commands.CommandError, OSError) as error:
                     message = f"could not set up the device {device.spec} for `{stack}`: {reason_of(error)}"
                     raise BuildError(message + kernel.heard()) from error
-            built = Built(stack, device, bottom, site)
+            built = Built(stack, device, bottom, context)
             closing.callback(built._close)
             for layer in stack.layers:
                 signals.safe_point()
@@ -326,9 +337,9 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
     except BaseException as error:
         errors.append(error)
     with signals.during(State.UNDOING):
-        for each in closing, undo:
+        for opened in closing, undo:
             try:
-                each.close()
+                opened.close()
             except BaseException as error:
                 errors.append(error)
     # What holds a layer holds the device too, so what comes first is the cause.
@@ -340,12 +351,12 @@ def build(stack: Stack, device: Device, site: Site) -> Iterator[Built]:
 
 def _allocated(directory: Path) -> int:
     """Bytes allocated below a directory, hard links counted once."""
-    seen: set[tuple[int, int]] = set()
+    inodes: set[tuple[int, int]] = set()
     total = 0
     for parent, _, files in os.walk(directory):
         for name in [parent, *(os.path.join(parent, file) for file in files)]:
             status = os.lstat(name)
-            if (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
+            if (status.st_dev, status.st_ino) not in inodes:
+                inodes.add((status.st_dev, status.st_ino))
                 total += status.st_blocks * 512
     return total

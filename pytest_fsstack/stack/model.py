@@ -10,17 +10,19 @@ import os
 import re
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pytest_fsstack.machine import blockdev, commands
+from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Journal, Kind
 from pytest_fsstack.machine.needs import Need
-from pytest_fsstack.machine.tuning import Queue
+from pytest_fsstack.machine.port import Loop, Machine
 from pytest_fsstack.stack import spec, words
 from pytest_fsstack.stack.spec import SpecError
+from pytest_fsstack.stack.tuning import Queue
+from pytest_fsstack.units import parse_size
 
 # -- places ------------------------------------------------------------------------------------------------------------
 
@@ -34,6 +36,7 @@ class Block:
 
     path: Path
     check: Callable[[], None]
+    machine: Machine = dataclasses.field(repr=False)
     written: Callable[[], object] = lambda: None
     #: Whether nothing was written to it before it was opened, so that there is nothing to wipe.
     blank: bool = False
@@ -47,13 +50,23 @@ class Block:
     @property
     def number(self) -> str:
         """``major:minor``, as /sys/dev/block names it."""
-        return blockdev.major_minor(os.stat(self.path).st_rdev)
+        return self.machine.number(self.path)
+
+    @property
+    def sectors(self) -> int:
+        """The size in units of 512 bytes, as the device-mapper counts."""
+        return self.machine.sectors(self.path)
+
+    @classmethod
+    def on_loop(cls, loop: Loop, machine: Machine) -> Block:
+        """Return the place that a loop device is."""
+        return cls(loop.path, loop.check, machine, blank=loop.blank, verify=loop.verify)
 
     def wipe(self) -> None:
         """Remove the signatures of whatever was here before. Raises what `check` raises, `commands.CommandError`."""
         self.check()
         if not self.blank:
-            commands.run("wipefs", "-aq", self.path)
+            self.machine.run("wipefs", "-aq", self.path)
 
     def overwrite(
         self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None
@@ -65,7 +78,7 @@ class Block:
         """
         self.wipe()
         self.check()
-        commands.run(*argv, self.path, fds=fds, env=env)
+        self.machine.run(*argv, self.path, fds=fds, env=env)
         self.verify()
         self.written()
 
@@ -75,16 +88,7 @@ class Block:
         Raises what `check`, `verify` and `written` raise, OSError.
         """
         self.check()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            for offset, content in extents:
-                left = memoryview(content)
-                while left:
-                    done = os.pwrite(descriptor, left, offset)
-                    offset, left = offset + done, left[done:]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        self.machine.write(self.path, extents)
         self.verify()
         self.written()
 
@@ -98,6 +102,8 @@ class Directory:
 
 
 Place = Block | Directory
+#: What a layer stands on: a place of a kind that it `takes`, which a stack is checked for when its text is read.
+Below = typing.Any
 PlaceType = type[Block] | type[Directory]
 
 
@@ -125,40 +131,65 @@ class Secret:
 
 
 @dataclass
-class Site:
-    """What layers may use while a stack is built: an empty directory, a secret, the journal, names of their own."""
+class BuildContext:
+    """The context of a layer: the machine, an empty directory, a secret, the journal, names of its own."""
 
     directory: Path
     journal: Journal
     secret: Secret = dataclasses.field(default_factory=Secret)
     queue: Queue = dataclasses.field(default_factory=Queue)
-    #: How many places there are below the layer that is being made: what `Layer.opened` gets as `depth`.
+    #: How many places there are below the layer.
     depth: int = 0
     #: Where mount points are, if they are not in `directory`, which only this user can enter.
     mountpoints: Path | None = None
-    #: What layers above want of the layer that is being made (`Layer.wants`).
+    #: What layers above want of the layer (`Layer.wants`).
     wanted: tuple[str, ...] = ()
     #: Shows a line among the progress of the tests: what helps to understand a test that fails, and is no error itself.
     tell: Callable[[str], object] = dataclasses.field(default=str, repr=False)
 
-    def mountpoint(self, layer: str, depth: int) -> Path:
-        """An empty directory to mount on."""
-        path = (self.mountpoints or self.directory) / f"{depth}-{layer}"
-        path.mkdir(exist_ok=True)
+    @property
+    def machine(self) -> Machine:
+        """The machine on which the stack is built."""
+        return self.journal.machine
+
+    def mountpoint(self, layer: str) -> Path:
+        """Make an empty directory to mount on."""
+        path = (self.mountpoints or self.directory) / f"{self.depth}-{layer}"
+        self.machine.mkdir(path, exist_ok=True)
         # What is mounted there has a mode of its own.
         path.chmod(0o711)
         return path
 
     def name(self, layer: str) -> str:
-        """A device-mapper name that nobody else has while this stack stands."""
-        return f"fsstack-{os.getpid()}-{layer}"
+        """Return a device-mapper name that nobody else has while this stack stands."""
+        return f"fsstack-{os.getpid()}-{self.depth}-{layer}"
+
+    @contextmanager
+    def mounted(
+        self, layer: str, source: str | os.PathLike[str], kind: str = "", options: str = "", cwd: Path | None = None
+    ) -> Iterator[Directory]:
+        """Mount for a layer, and unmount afterwards. Relative paths in the options begin at `cwd`.
+
+        Raises `CommandError`.
+        """
+        target = self.mountpoint(layer)
+        with (
+            self.journal.entry(mounts.MOUNT, target=str(target)),
+            mounts.mounted(self.machine, source, target, kind, options, cwd),
+        ):
+            yield Directory(target)
 
 
 class Checked(typing.NamedTuple):
-    """What a layer's own checker says of what it has written: whether it found nothing wrong, and its words."""
+    """The result of a layer's own checker: whether it found no errors, and its output."""
 
     clean: bool
     said: str
+
+    @classmethod
+    def of(cls, code: int, stdout: str, stderr: str) -> Checked:
+        """Return what a checker found that ends with 0 if all is well."""
+        return cls(code == 0, (stdout + stderr).strip())
 
 
 def option(default: object, doc: str, *, choices: tuple[str, ...] = ()) -> typing.Any:
@@ -184,7 +215,7 @@ class Layer:
     """One step up: takes the place below, gives the place above. Its fields are its options.
 
     `create` writes the layer onto a fresh place, once a round. `opened` makes it usable and undoes that afterwards;
-    it runs again for every remount, so it must find everything it needs in what `create` wrote, and in `site`.
+    it runs again for every remount, so it must find everything it needs in what `create` wrote, and in `context`.
     """
 
     name: ClassVar[str]
@@ -207,6 +238,8 @@ class Layer:
     limits: ClassVar[Mapping[Limit, str]] = {}
     #: The longest name of a file that it documents, in bytes.
     name_max: ClassVar[int] = 255
+    #: Whether what it is given is encrypted below it. Reports compare encrypted stacks with each other.
+    encrypts: ClassVar[bool] = False
     #: The directory with files of its own in which it keeps what it is given, relative to the place below; empty if it
     #: leaves the storing to what is below. `bit_rot` flips bytes of these files.
     stores: ClassVar[str] = ""
@@ -217,33 +250,33 @@ class Layer:
     example: ClassVar[str] = ""
 
     def needs(self) -> list[Need]:
-        """What the machine must have."""
+        """Return the requirements on the machine."""
         return []
 
-    def create(self, below: Place, site: Site) -> None:
+    def create(self, below: Below, context: BuildContext) -> None:
         """Format."""
 
-    def opened(self, below: Place, site: Site, depth: int) -> AbstractContextManager[Place]:
+    def opened(self, below: Below, context: BuildContext) -> AbstractContextManager[Place]:
         """Open or mount; close or unmount."""
         raise NotImplementedError
 
     def limited(self) -> Mapping[Limit, str]:
-        """`limits`, with what the options of this very layer add."""
+        """Return `limits`, with what the options of this very layer add."""
         return self.limits
 
-    def sync(self, place: Place) -> None:
+    def sync(self, place: Place, context: BuildContext) -> None:
         """Write out what was written to the place that this layer gives."""
         if isinstance(place, Directory):
-            commands.syncfs(place.path)
+            context.machine.sync(place.path)
 
-    def fsck(self, below: Place, site: Site) -> Checked | None:
+    def fsck(self, below: Below, context: BuildContext) -> Checked | None:
         """Check what this layer has written on the place below, unmounted, and change nothing; None without a checker.
 
         Raises `commands.CommandError` if the checker itself cannot do its work.
         """
         return None
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+    def scrub(self, place: Place, below: Below, context: BuildContext) -> Checked | None:
         """Read all that this layer keeps, while it is open, and compare it with its checksums or copies; None if it has
         neither.
 
@@ -274,6 +307,14 @@ class Layer:
         except words.WordError as error:
             raise OptionError(name, str(error)) from None
 
+    def size_of(self, name: str) -> int | None:
+        """Return the bytes that a text option such as 4G means; None where it is empty. Raises `OptionError`."""
+        text = getattr(self, name)
+        try:
+            return parse_size(text) if text else None
+        except ValueError as error:
+            raise OptionError(name, str(error)) from None
+
     def check_wanted(self, feature: str) -> None:
         """Raise `OptionError` if this layer cannot be made with what a layer above `wants`."""
         if feature not in self.provides:
@@ -297,8 +338,8 @@ class Layer:
         types: dict[str, typing.Any] = {}
         for base in reversed(cls.__mro__):
             # Of the class as a whole Python 3.10 cannot tell them: it takes no ClassVar without a type.
-            own = {name: kind for name, kind in inspect.get_annotations(base).items() if name in cls.options()}
-            part = type(base.__name__, (), {"__annotations__": own, "__module__": base.__module__})
+            kinds = {name: kind for name, kind in inspect.get_annotations(base).items() if name in cls.options()}
+            part = type(base.__name__, (), {"__annotations__": kinds, "__module__": base.__module__})
             types |= typing.get_type_hints(part)
         return types
 
@@ -315,13 +356,23 @@ class Layer:
         return "-".join(map(for_id, words))
 
     def label_word(self, name: str, value: object) -> str:
-        """What the label says of an option that was given."""
+        """Return the part of the label for an option."""
         if value is True:
             return name
         return value if isinstance(value, str) else f"{name}.{value}"
 
     def __str__(self) -> str:
         return str(spec.Call(self.name, tuple(spec.Option(name, value) for name, value in self.given_options.items())))
+
+
+@dataclass(frozen=True)
+class BlockLayer(Layer):
+    """A layer on a block device. `create` wipes the device, unless a layer does more."""
+
+    takes: ClassVar[tuple[PlaceType, ...]] = (Block,)
+
+    def create(self, below: Block, context: BuildContext) -> None:
+        below.wipe()
 
 
 def for_id(word: str) -> str:
@@ -336,8 +387,8 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, Mapping):
         yield from _texts([*value, *value.values()])
     elif isinstance(value, (list, tuple, set, frozenset)):
-        for each in value:
-            yield from _texts(each)
+        for item in value:
+            yield from _texts(item)
 
 
 class OptionError(ValueError):
@@ -352,15 +403,15 @@ class OptionError(ValueError):
 
 
 class Device(Protocol):
-    """Where stacks start. `opened` gives a fresh place for one stack, and takes it back."""
+    """The start of stacks. `opened` yields a fresh place for one stack, and takes it back."""
 
     @property
     def spec(self) -> str:
-        """As on the command line: loop, ram, /dev/sdb1, dir:/path."""
+        """The text on the command line: loop, ram, /dev/sdb1, dir:/path."""
 
     @property
     def id(self) -> str:
-        """In test ids."""
+        """The text in test ids."""
 
     @property
     def gives(self) -> PlaceType: ...
@@ -371,12 +422,12 @@ class Device(Protocol):
         """Bytes that a stack on it can take at most, where the session keeps its files in `directory`."""
 
     def advice(self, space: int) -> str:
-        """What to do where there must be room for this many bytes, in a few words."""
+        """Return the way to get room for this many bytes, in a few words."""
 
     def held(self) -> AbstractContextManager[None]:
         """Say once a session which device this is, check it, and hold it. Raises `guard.Refused`."""
 
-    def opened(self, site: Site) -> AbstractContextManager[Place]: ...
+    def opened(self, context: BuildContext) -> AbstractContextManager[Place]: ...
 
 
 # -- stacks ------------------------------------------------------------------------------------------------------------
@@ -405,14 +456,14 @@ class Stack:
                 try:
                     layers[index].check_wanted(feature)
                 except OptionError as error:
-                    where = next((given for given in call.options if given.name == error.option), call)
+                    where = next((setting for setting in call.options if setting.name == error.option), call)
                     able = [name for name, cls in known.items() if feature in cls.provides]
                     message = f"{above.name} needs {feature} by {_or(able)} below it: {error}"
                     raise SpecError(message, text, where.start, where.end) from None
         return stack
 
     def wanted(self, index: int) -> tuple[str, ...]:
-        """What the layers above want a layer to be made with; only the filesystem on a block device is asked."""
+        """Return the features that layers above want. Only the filesystem on a block device is asked."""
         return tuple(dict.fromkeys(feature for _, feature in self._wants(index)))
 
     def _wants(self, index: int) -> Iterator[tuple[Layer, str]]:
@@ -449,8 +500,12 @@ class Stack:
 
     @property
     def limits(self) -> dict[Limit, str]:
-        """What the stack's directory need not have, and who says so: of each layer on which its files pass through."""
-        return {limit: said for layer in reversed(self._on_block()) for limit, said in layer.limited().items()}
+        """Return the limits of the stack's directory with their sources, from each layer that its files pass."""
+        return {limit: source for layer in reversed(self._on_block()) for limit, source in layer.limited().items()}
+
+    @property
+    def encrypts(self) -> bool:
+        return any(layer.encrypts for layer in self.layers)
 
     @property
     def name_max(self) -> int:
@@ -473,18 +528,23 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
         raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
     options, types = cls.options(), cls.option_types() if call.options else {}
-    for given in call.options:
-        if given.name not in options:
+    for setting in call.options:
+        if setting.name not in options:
             valid = ", ".join(options) or "none"
-            raise SpecError(f"{call.name} has no option {given.name!r}; it has: {valid}", text, given.start, given.end)
-        if problem := _wrong_value(given.value, types[given.name], options[given.name].metadata.get("choices")):
-            raise SpecError(f"{call.name}: {given.name}: {problem}", text, given.start, given.end)
-    layer = cls(**{given.name: given.value for given in call.options})
+            raise SpecError(
+                f"{call.name} has no option {setting.name!r}; it has: {valid}",
+                text,
+                setting.start,
+                setting.end,
+            )
+        if problem := _wrong_value(setting.value, types[setting.name], options[setting.name].metadata.get("choices")):
+            raise SpecError(f"{call.name}: {setting.name}: {problem}", text, setting.start, setting.end)
+    layer = cls(**{setting.name: setting.value for setting in call.options})
     try:
         layer.check_options()
         layer.check_words()
     except OptionError as error:
-        where = next((given for given in call.options if given.name == error.option), call)
+        where = next((setting for setting in call.options if setting.name == error.option), call)
         raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
     return layer
 
@@ -493,26 +553,26 @@ def _wrong_value(value: object, expected: typing.Any, choices: tuple[str, ...] |
     allowed = typing.get_args(expected) or (expected,)
     if type(value) not in allowed:
         names = {str: "text in quotes", int: "a whole number", bool: "True or False", float: "a number"}
-        wanted = " or ".join(names.get(kind, "None") for kind in allowed)
-        return f"must be {wanted} (got {value!r})"
+        allowed_kinds = " or ".join(names.get(kind, "None") for kind in allowed)
+        return f"must be {allowed_kinds} (got {value!r})"
     if choices and value not in choices and value is not None:
         return f"must be one of {', '.join(choices)} (got {value!r})"
     return None
 
 
 def _misfit(above: Layer, below_name: str, below_gives: PlaceType, known: Known) -> str:
-    wanted = " or a ".join(kind.kind for kind in above.takes)
+    kinds = " or a ".join(kind.kind for kind in above.takes)
     between = [
         name
         for name, cls in known.items()
         if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
     ]
     offer = f"; put {_or(between)} between them" if between else ""
-    return f"{above.name} needs a {wanted} below it; {below_name} gives a {below_gives.kind}{offer}"
+    return f"{above.name} needs a {kinds} below it; {below_name} gives a {below_gives.kind}{offer}"
 
 
 def _or(names: list[str]) -> str:
-    shown = [f"`{name}`" for name in names[:3]]
-    if len(names) > len(shown):
-        return f"{', '.join(shown)} or the like"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    quoted = [f"`{name}`" for name in names[:3]]
+    if len(names) > len(quoted):
+        return f"{', '.join(quoted)} or the like"
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

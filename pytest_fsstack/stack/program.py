@@ -18,25 +18,25 @@ _COMMON = ("bin", "sbin")
 
 @dataclass(frozen=True)
 class ToolLayer(Layer):
-    """A layer that one tool makes. What that is called with is the same, whichever executable `binary` names."""
+    """A layer that one tool makes. `binary` may name another executable, which gets the same arguments."""
 
     tool: ClassVar[Tool]
 
     binary: str = option(
         "",
-        "the executable to run in place of the machine's own, such as another version: an absolute path, or a name in "
-        "PATH; the file's name begins with that of the tool",
+        "the executable to run, such as another version: an absolute path or a name in PATH. It must begin with the "
+        "tool's name",
     )
 
     @property
     def program(self) -> Tool:
-        """What is needed, and run: what `binary` names, or else the machine's own tool."""
+        """The required executable: that of `binary`, or else the machine's own tool."""
         return self._program(self.binary, self.tool) if self.binary else self.tool
 
     def beside(self, tool: Tool) -> Tool:
         """A second tool of the same package: what lies in the directory of `binary`, or else the machine's own."""
-        found = commands.which(self.binary) if self.binary else None
-        path = os.path.join(os.path.dirname(found), tool.command) if found else ""
+        executable = commands.which(self.binary) if self.binary else None
+        path = os.path.join(os.path.dirname(executable), tool.command) if executable else ""
         return self._program(path, tool) if path and commands.which(path) else tool
 
     @staticmethod
@@ -44,7 +44,7 @@ class ToolLayer(Layer):
         return Program(path, tool.package, tool.elsewhere)
 
     def check_text(self, name: str, text: str, own: Container[str] = ()) -> None:
-        """As `Layer.check_text`, but that `binary` may name a file outside of the stack, which is run."""
+        """Check a text as `Layer.check_text` does, except that `binary` may name a file outside of the stack."""
         if name != "binary":
             super().check_text(name, text, own)
         elif problem := self._problem(text):
@@ -61,7 +61,7 @@ class ToolLayer(Layer):
         return None
 
     def label_word(self, name: str, value: object) -> str:
-        """As `Layer.label_word`; of `binary`, the innermost part of its path that tells something.
+        """Return the label as `Layer.label_word` does. For `binary` it is the innermost distinctive part of its path.
 
         That is known without running it, and the same in each process and on each machine.
         """

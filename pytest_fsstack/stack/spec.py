@@ -72,8 +72,8 @@ def parse(text: str) -> Pipe:
 
     Raises `SpecError` where the text is not of that form.
     """
-    named = _NAMED.fullmatch(text)
-    name, offset = (named["name"], named.start("stack")) if named else (None, 0)
+    match = _NAMED.fullmatch(text)
+    name, offset = (match["name"], match.start("stack")) if match else (None, 0)
     body = text[offset:]
     if not body.strip():
         raise SpecError("a stack needs at least one layer, such as ext4", text, offset)
@@ -111,14 +111,14 @@ class _Reader:
 
     def calls(self, node: ast.expr) -> list[Call]:
         # A pipe of n layers is a left-leaning tree of depth n: walk it, so that its length has no limit.
-        found: list[Call] = []
+        calls: list[Call] = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             if isinstance(node.right, ast.BinOp):
                 raise SpecError("write the layers without parentheses, bottom first", self.text, *self.span(node.right))
-            found.append(self.call(node.right))
+            calls.append(self.call(node.right))
             node = node.left
-        found.append(self.call(node))
-        return found[::-1]
+        calls.append(self.call(node))
+        return calls[::-1]
 
     def call(self, node: ast.expr) -> Call:
         start, end = self.span(node)

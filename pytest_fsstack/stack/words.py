@@ -1,7 +1,7 @@
-"""What the words of a layer's option may be, as the layer declares it.
+"""Grammars of options: the words that a layer allows.
 
 A `Grammar` reads the whole text of an option. It refuses what writes, reads or runs something outside of the stack,
-whether that exists or not. What it does not know is looked up (`machine.outside`) and may lead nowhere.
+whether that exists or not. What it does not know is looked up (`stack.outside`) and may lead nowhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from pytest_fsstack.machine import outside
+from pytest_fsstack.stack import outside
 
 
 class WordError(ValueError):
@@ -22,7 +22,7 @@ class WordError(ValueError):
 
 
 class Grammar(Protocol):
-    """What a text may be."""
+    """The allowed words of a text."""
 
     def undeclared(self, text: str) -> Iterator[str]:
         """Yield the parts that are not declared, which are looked up. Raises `WordError` for what is refused."""
@@ -158,8 +158,8 @@ class CommandLine:
 
     def _abbreviates_outside(self, name: str) -> bool:
         return any(
-            grammar is OUTSIDE and known.startswith(_plain(name)) and len(known) > 2
-            for known, grammar in self._by_name.items()
+            grammar is OUTSIDE and option.startswith(_plain(name)) and len(option) > 2
+            for option, grammar in self._by_name.items()
         )
 
     def _bundle(self, word: str) -> tuple[list[str], Grammar | None]:

@@ -1,4 +1,4 @@
-"""What is measured: functions that prepare, run one timed block, and check outside of it that the work was done.
+"""Workloads: functions that prepare, run one timed block, and then check the work.
 
 Each is one step of a chain. All raise `AssertionError`, with what differs, where a stack did not do the work, and
 `pytest_fsstack.machine.commands.CommandError` where a command fails; all skip the test where a tool is not installed.
@@ -43,9 +43,9 @@ from pytest_fsstack.workloads.tree import extract_over as extract_over
 from pytest_fsstack.workloads.tree import rsync_dry_run as rsync_dry_run
 from pytest_fsstack.workloads.tree import unzip as unzip
 
-#: By name: of the functions imported above, those that say what they need.
+#: The imported functions that declare their requirements, by name.
 BUILT_IN: dict[str, Callable[..., object]] = {
-    name: found
-    for name, found in list(globals().items())
-    if isinstance(found, FunctionType) and hasattr(found, "needs")
+    name: function
+    for name, function in list(globals().items())
+    if isinstance(function, FunctionType) and hasattr(function, "needs")
 }

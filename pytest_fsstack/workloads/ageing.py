@@ -57,15 +57,15 @@ def churn(seed: int, budget: int) -> Iterator[Operation]:
     used = 0
     for file in itertools.count():
         while live and (used + _LARGEST > budget or draw() < 0.25):
-            chosen = int(draw() * len(live))
-            which, size = live[chosen]
+            index = int(draw() * len(live))
+            which, size = live[index]
             if used + _LARGEST <= budget and draw() < 0.4:
                 more = int((_BLOCK << int(draw() * _APPENDED)) * (1 + draw()))
-                live[chosen] = which, size + more
+                live[index] = which, size + more
                 used += _taken(size + more) - _taken(size)
                 yield Operation("append", which, size, more)
             else:
-                live[chosen] = live[-1]
+                live[index] = live[-1]
                 live.pop()
                 used -= _taken(size)
                 yield Operation("delete", which, size)
@@ -125,25 +125,25 @@ def age(
     course: list[list[float]] = []
     sizes: dict[int, int] = {}
     with timed():
-        for done, step in enumerate(steps, 1):
+        for count, step in enumerate(steps, 1):
             _do(top, step, base)
             if step.kind == "delete":
                 del sizes[step.file]
             else:
                 sizes[step.file] = step.start + step.size
-            if target is not None and done % _BETWEEN_PROBES == 0:
-                found = _fragmentation(fsstack, probe)
-                if found is None:
+            if target is not None and count % _BETWEEN_PROBES == 0:
+                fragmentation = _fragmentation(fsstack, probe)
+                if fragmentation is None:
                     target = None
                     continue
-                course.append([done, found])
-                if found >= target:
+                course.append([count, fragmentation])
+                if fragmentation >= target:
                     break
-    timed.keep("operations", done)
+    timed.keep("operations", count)
     if course:
         timed.keep("fragmentation", course)
-    if (found := _fragmentation(fsstack, probe)) is not None:
-        timed.record("fragments_per_mib", found, unit="1/MiB", better="lower", resolution=(1 << 20) / probe)
+    if (fragmentation := _fragmentation(fsstack, probe)) is not None:
+        timed.record("fragments_per_mib", fragmentation, unit="1/MiB", better="lower", resolution=(1 << 20) / probe)
     fsstack.remount()
     _verify(top, sizes, base)
 
@@ -153,12 +153,12 @@ def _path(file: int) -> str:
 
 
 def _base() -> bytes:
-    """What all contents are taken from: the same noise twice, so that it goes on from any place."""
+    """Return the source of all contents: the same noise twice, which continues from any place."""
     return noise(_LARGEST, "age") * 2
 
 
 def _content(base: bytes, file: int, start: int, size: int) -> bytes:
-    """What is in a file from byte `start`; every file begins elsewhere in the base."""
+    """Return the content of a file from byte `start`. Every file begins at another place of the base."""
     first = (file * 4099 + start) % _LARGEST
     piece = base[first : first + size]
     return piece if len(piece) == size else piece + _content(base, file, start + len(piece), size - len(piece))
@@ -199,12 +199,12 @@ def _fragmentation(fsstack: Built, size: int) -> float | None:
 
 
 def _verify(top: Path, sizes: dict[int, int], base: bytes) -> None:
-    found = walk(top)
+    tree = walk(top)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
         for what, have, want in (
-            ("files", found.files, len(sizes)),
-            ("bytes in files", found.bytes, sum(sizes.values())),
+            ("files", tree.files, len(sizes)),
+            ("bytes in files", tree.bytes, sum(sizes.values())),
         )
         if have != want
     ]

@@ -1,4 +1,4 @@
-"""What makes a function a workload."""
+"""The decorator of workloads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def workload(*needs: Need) -> Callable[[Callable[_Arguments, _Result]], Callable
 
 
 def needs_of(function: Callable[..., Any]) -> tuple[Need, ...]:
-    """What was declared of a function; nothing where it was not decorated."""
+    """Return the declared requirements of a function, empty without the decorator."""
     return getattr(function, "needs", ())
 
 

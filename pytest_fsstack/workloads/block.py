@@ -56,8 +56,8 @@ def dd_write(
         # Overwriting what a step before has left would be another workload.
         _target(fsstack).unlink(missing_ok=True)
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
-        done = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
-    timed.record("dd_rate", size / _seconds(done.stderr, size, "dd_write"), unit="B/s", better="higher")
+        result = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
+    timed.record("dd_rate", size / _seconds(result.stderr, size, "dd_write"), unit="B/s", better="higher")
     fsstack.remount()
     _verify(_target(fsstack), source, size, block, "dd_write: after a remount")
 
@@ -89,13 +89,13 @@ def dd_read(
         raise AssertionError(f"dd_read: there are no {size:,} bytes in {_FILE}; has the step that writes them run?")
     flags = ["iflag=direct"] if direct else []
     with timed(bytes=size, direction="read", cold=cold):
-        done = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)
-    timed.record("dd_rate", size / _seconds(done.stderr, size, "dd_read"), unit="B/s", better="higher")
+        result = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)
+    timed.record("dd_rate", size / _seconds(result.stderr, size, "dd_read"), unit="B/s", better="higher")
     _verify(_target(fsstack), source, size, block, "dd_read")
 
 
 def _source(fsstack: Built, size: int, block: int, payload: Path | None, step: str) -> Path:
-    """What is written, once the sizes are known to fit."""
+    """Return the data to write, after a check of the sizes."""
     if block <= 0 or size <= 0 or size % block:
         raise ValueError(f"{step}: {size} bytes are no multiple of blocks of {block} bytes")
     if payload is not None and payload.stat().st_size < size:
@@ -136,11 +136,11 @@ def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
     )
 
 
-def _seconds(said: str, size: int, step: str) -> float:
-    """How long ``dd`` took by its own summary, which must tell of `size` bytes."""
-    match = _SUMMARY.search(said)
+def _seconds(output: str, size: int, step: str) -> float:
+    """Return the seconds in the summary of ``dd``, which must be about `size` bytes."""
+    match = _SUMMARY.search(output)
     if not match:
-        raise AssertionError(f"{step}: cannot read dd's summary {said!r}")
+        raise AssertionError(f"{step}: cannot read dd's summary {output!r}")
     if int(match[1]) != size:
         raise AssertionError(f"{step}: dd copied {int(match[1]):,} bytes instead of {size:,}")
     # It prints no more than six digits: what is too short for them takes a microsecond at least.

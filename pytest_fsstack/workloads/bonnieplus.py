@@ -70,13 +70,13 @@ def bonnie(
         *([] if characters else ["-f"]),
     ]
     with timed(cold=cold):
-        done = timed.run(*(word if isinstance(word, os.PathLike) else str(word) for word in words))
-    timed.keep("bonnie", done.stderr)
-    timed.keep("bonnie_csv", done.stdout)
-    for name, (metric, value) in parse_bonnie(done.stdout).items():
+        result = timed.run(*(word if isinstance(word, os.PathLike) else str(word) for word in words))
+    timed.keep("bonnie", result.stderr)
+    timed.keep("bonnie_csv", result.stdout)
+    for name, (metric, value) in parse_bonnie(result.stdout).items():
         timed.record(name, value, unit=metric.unit, better=metric.better, resolution=metric.resolution)
-    if left := sorted(path.name for path in scratch.iterdir()):
-        raise AssertionError(f"bonnie: it left behind {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}")
+    if leftovers := sorted(path.name for path in scratch.iterdir()):
+        raise AssertionError(f"bonnie: it left behind {', '.join(leftovers[:3])}{' ...' if len(leftovers) > 3 else ''}")
     scratch.rmdir()
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pytest_fsstack.data import corpus
 from pytest_fsstack.data.archive import compressor
 from pytest_fsstack.machine import commands, directories, needs, resident
-from pytest_fsstack.machine.needs import Lack, LackKind, Need, Tool
+from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need, Tool
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
@@ -44,32 +44,34 @@ class PyPI:
     def path(self) -> Path:
         return corpus.cache_directory() / self.file
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         """Get it where the cache lacks it; the reason, and the way to get it by hand, where that fails."""
         if self._intact():
             return None
-        kept = self.path().parent
-        kept.mkdir(parents=True, exist_ok=True)
-        wanted = f"{self.project}=={self.version}"
+        cache = self.path().parent
+        cache.mkdir(parents=True, exist_ok=True)
+        requirement = f"{self.project}=={self.version}"
         # What it takes to look into a source distribution may well come as wheels.
         options = ("--no-deps", "--no-binary", self.project)
-        by_hand = f"pip download {' '.join(options)} -d {kept} {wanted}"
-        with directories.scratch(kept) as directory:
-            words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(directory), wanted]
+        by_hand = f"pip download {' '.join(options)} -d {cache} {requirement}"
+        with directories.scratch(cache) as directory:
+            words = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(directory), requirement]
             try:
-                done = subprocess.run(
+                result = subprocess.run(
                     words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=commands.limit
                 )
             except subprocess.TimeoutExpired:
                 what = f"needs the source of {self.project} from PyPI (pip did not end within {commands.limit:g} s)"
-                return Lack(LackKind.OTHER, what, by_hand)
+                return MissingRequirement(Missing.OTHER, what, by_hand)
             got = directory / self.file
-            if done.returncode or not got.is_file():
-                said = (done.stderr.strip() or f"pip got no {self.file}").splitlines()[-1]
-                return Lack(LackKind.OTHER, f"needs the source of {self.project} from PyPI ({said})", by_hand)
-            if (found := _sha256(got)) != self.sha256:
-                what = f"needs {self.file} with SHA-256 {self.sha256}, and PyPI gave {found}"
-                return Lack(LackKind.OTHER, what, by_hand)
+            if result.returncode or not got.is_file():
+                reason = (result.stderr.strip() or f"pip got no {self.file}").splitlines()[-1]
+                return MissingRequirement(
+                    Missing.OTHER, f"needs the source of {self.project} from PyPI ({reason})", by_hand
+                )
+            if (digest := _sha256(got)) != self.sha256:
+                what = f"needs {self.file} with SHA-256 {self.sha256}, and PyPI gave {digest}"
+                return MissingRequirement(Missing.OTHER, what, by_hand)
             got.replace(self.path())
         return None
 
@@ -87,8 +89,8 @@ class LocalFile:
     def path(self) -> Path:
         return self.file
 
-    def missing(self) -> Lack | None:
-        return None if self.file.exists() else Lack(LackKind.OTHER, f"needs {self.file}", self.how)
+    def missing(self) -> MissingRequirement | None:
+        return None if self.file.exists() else MissingRequirement(Missing.OTHER, f"needs {self.file}", self.how)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Header:
     header: str
     package: str
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         if _CC.missing():
             return None
         words = ["gcc", "-fsyntax-only", "-include", self.header, "-x", "c", "/dev/null"]
@@ -164,8 +166,8 @@ def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> 
     the distribution's keys and BTF are left out: they need files and tools that it keeps for itself. With the debug
     information that distributions switch on, a build takes some 20 GB.
     """
-    found = archive or _newest(Path("/usr/src").glob("linux-source-*.tar.*"))
-    source = LocalFile(found or Path("/usr/src/linux-source.tar.xz"), needs.install_command(["linux-source"]))
+    path = archive or _newest(Path("/usr/src").glob("linux-source-*.tar.*"))
+    source = LocalFile(path or Path("/usr/src/linux-source.tar.xz"), needs.install_command(["linux-source"]))
     top = re.sub(r"\.tar(\.\w+)?$", "", source.file.name)
     required: tuple[Need, ...] = _LINUX_TOOLS
     if config != "tinyconfig":
@@ -232,11 +234,11 @@ def compile_source(
     _verify(product, source)
 
 
-def _newest(found: Iterable[Path]) -> Path | None:
+def _newest(archives: Iterable[Path]) -> Path | None:
     def version(path: Path) -> tuple[int, ...]:
         return tuple(map(int, re.findall(r"\d+", str(path))))
 
-    return max(found, key=version, default=None)
+    return max(archives, key=version, default=None)
 
 
 def _distribution_config() -> Path:
@@ -286,7 +288,7 @@ def _verify(product: Path, source: Source) -> None:
 
 
 def _elf_end(file: BinaryIO) -> int | None:
-    """Where the table of sections ends, which linkers put last; None where it is no ELF file."""
+    """Return the end of the table of sections, which linkers put last. None if it is not an ELF file."""
     header = file.read(64)
     if len(header) < 64 or header[:4] != b"\x7fELF" or header[4] not in (1, 2) or header[5] not in (1, 2):
         return None

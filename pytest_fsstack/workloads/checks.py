@@ -1,4 +1,4 @@
-"""What workloads check with, outside of the timed block; `step` is the name of the workload, for its messages."""
+"""Checks of workloads, outside of the timed block. `step` is the name of the workload, for messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHECKED_BLOCKS = 64
 
 @dataclass(frozen=True)
 class Walked:
-    """What lies below a directory; names of regular files, so a file with two hard links counts twice."""
+    """The contents of a directory. A regular file with two hard links counts twice."""
 
     files: int
     directories: int
@@ -65,15 +65,15 @@ def existing(fsstack: Built, tree: str, step: str) -> Path:
 
 
 def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
-    """What the corpus must have left in `tree`, as read after a remount: counts, sizes, the content of its sample."""
-    found = walk(tree)
+    """Compare `tree` with the corpus after a remount: counts, sizes, and the contents of its sample."""
+    contents = walk(tree)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
         for what, have, want in (
-            ("files", found.files, corpus.files),
-            ("directories", found.directories, corpus.directories),
-            ("symbolic links", found.links, corpus.links),
-            ("bytes in files", found.bytes, corpus.bytes),
+            ("files", contents.files, corpus.files),
+            ("directories", contents.directories, corpus.directories),
+            ("symbolic links", contents.links, corpus.links),
+            ("bytes in files", contents.bytes, corpus.bytes),
         )
         if have != want
     ]
@@ -95,19 +95,19 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
 
 def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4096) -> None:
     """One big file, as read after a remount: its size, and a sample of blocks of the start of `source`."""
-    found = target.stat().st_size if target.exists() else None
-    if found != size:
+    actual = target.stat().st_size if target.exists() else None
+    if actual != size:
         raise AssertionError(
             f"{step}: after a remount {target.name} "
-            + ("is not there" if found is None else f"has {found:,} bytes instead of {size:,}")
+            + ("is not there" if actual is None else f"has {actual:,} bytes instead of {size:,}")
         )
     blocks = -(-size // block)
     sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
-    with target.open("rb") as written, source.open("rb") as meant:
+    with target.open("rb") as copy, source.open("rb") as original:
         for index in sorted({0, blocks - 1, *sample} if blocks else ()):
-            written.seek(index * block)
-            meant.seek(index * block)
-            if written.read(block) != meant.read(min(block, size - index * block)):
+            copy.seek(index * block)
+            original.seek(index * block)
+            if copy.read(block) != original.read(min(block, size - index * block)):
                 raise AssertionError(
                     f"{step}: after a remount, the {block} bytes at {index * block:,} of {target.name} "
                     "are not the ones that were written"
@@ -117,6 +117,6 @@ def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4
 def verify_gone(top: Path, step: str, when: str = "") -> None:
     if not os.path.lexists(top):
         return
-    left = [os.path.relpath(path, top) for path in top.rglob("*")] if top.is_dir() else []
-    holds = f" and holds {first_names(sorted(left))}" if left else ""
+    paths = [os.path.relpath(path, top) for path in top.rglob("*")] if top.is_dir() else []
+    holds = f" and holds {first_names(sorted(paths))}" if paths else ""
     raise AssertionError(f"{step}: {top.name} is still there{when}{holds}")

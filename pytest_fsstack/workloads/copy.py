@@ -44,8 +44,8 @@ def overwrite_file(
     another size.
     """
     target, size = _existing(fsstack, into, "overwrite_file"), source.stat().st_size
-    if not truncate and (found := target.stat().st_size) != size:
-        raise ValueError(f"overwrite_file: in place, {found:,} bytes cannot become {size:,}")
+    if not truncate and (existing := target.stat().st_size) != size:
+        raise ValueError(f"overwrite_file: in place, {existing:,} bytes cannot become {size:,}")
     with timed(bytes=size, preload=[source]):
         if truncate:
             timed.run("cp", source, target)
@@ -66,8 +66,8 @@ def read_back(timed: Timed, fsstack: Built, *, file: str = "copy.bin", source: P
     size = target.stat().st_size
     with timed(bytes=size, direction="read"):
         # To be counted, and not through a pipe: cat would leave no count, and write its output somewhere.
-        done = timed.run("dd", f"if={target}", "of=/dev/null", "bs=128K")
-    match = re.search(r"^(\d+) bytes? ", done.stderr, re.MULTILINE)
+        result = timed.run("dd", f"if={target}", "of=/dev/null", "bs=128K")
+    match = re.search(r"^(\d+) bytes? ", result.stderr, re.MULTILINE)
     if not match or int(match[1]) != size:
         raise AssertionError(f"read_back: dd read {match[1] if match else 'no'} of {size} bytes of {file}")
     if source:

@@ -1,4 +1,4 @@
-"""What workloads on block devices and with direct I/O share: blocks read back past the page cache."""
+"""Direct I/O: reading blocks past the page cache, for workloads on block devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_fsstack.machine.needs import Lack, LackKind
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
 
 #: A multiple of every logical block size that disks and filesystems have for direct I/O.
 ALIGNMENT = 4096
@@ -25,7 +25,7 @@ class DirectIO:
 
     path: Path
 
-    def missing(self) -> Lack | None:
+    def missing(self) -> MissingRequirement | None:
         # Some filesystems refuse the flag when a file is opened, others only the first transfer.
         try:
             if self.path.is_block_device():
@@ -35,7 +35,7 @@ class DirectIO:
                     read_direct(probe, 0, ALIGNMENT)
         except OSError as error:
             what = f"this stack cannot do direct I/O ({error.strerror})"
-            return Lack(LackKind.OTHER, what, "measure it with direct=False")
+            return MissingRequirement(Missing.OTHER, what, "measure it with direct=False")
         return None
 
 
@@ -47,8 +47,8 @@ def read_direct(path: Path, offset: int, size: int) -> bytes:
     try:
         # Direct I/O wants aligned memory, and mmap gives whole pages.
         with mmap.mmap(-1, span) as buffer:
-            done = os.preadv(fd, [buffer], start)
-            return buffer[offset - start : min(offset - start + size, done)]
+            count = os.preadv(fd, [buffer], start)
+            return buffer[offset - start : min(offset - start + size, count)]
     finally:
         os.close(fd)
 
@@ -69,34 +69,34 @@ def sampled(size: int, block: int) -> list[int]:
     return sorted({0, blocks - 1, *sample})
 
 
-def differing(target: Path, meant: Path, size: int, block: int) -> int | None:
+def differing(target: Path, source: Path, size: int, block: int) -> int | None:
     """The offset of the first sampled block of `target` that is not as in `meant`, or None.
 
     A device is read past the page cache, which otherwise would answer for it. Raises OSError.
     """
     device = target.is_block_device()
-    with target.open("rb") as written, meant.open("rb") as expected:
+    with target.open("rb") as copy, source.open("rb") as expected:
         for index in sampled(size, block):
             offset = index * block
-            written.seek(offset)
+            copy.seek(offset)
             expected.seek(offset)
-            found = read_direct(target, offset, block) if device else written.read(block)
-            if found != expected.read(block):
+            content = read_direct(target, offset, block) if device else copy.read(block)
+            if content != expected.read(block):
                 return offset
     return None
 
 
-def spoil(device: Path, meant: Path, size: int, block: int) -> None:
+def spoil(device: Path, source: Path, size: int, block: int) -> None:
     """Make the blocks that will be looked at differ from those of `meant`, in their first bytes.
 
     Otherwise a device that is blank, or was written before, would pass without a write. Raises OSError.
     """
-    with meant.open("rb") as expected, device.open("r+b", buffering=0) as written:
+    with source.open("rb") as expected, device.open("r+b", buffering=0) as target:
         for index in sampled(size, block):
             expected.seek(index * block)
-            written.seek(index * block)
-            written.write(bytes(byte ^ 0xFF for byte in expected.read(min(block, _SPOILT))))
-        os.fsync(written.fileno())
+            target.seek(index * block)
+            target.write(bytes(byte ^ 0xFF for byte in expected.read(min(block, _SPOILT))))
+        os.fsync(target.fileno())
 
 
 @contextlib.contextmanager

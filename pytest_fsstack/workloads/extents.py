@@ -1,4 +1,4 @@
-"""Where a file lies on its device, as the filesystem tells it (Documentation/filesystems/fiemap.rst)."""
+"""Extents of a file on its device, from FIEMAP (Documentation/filesystems/fiemap.rst)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Extent:
-    """In bytes: where it is in the file, where on the device, how long it is."""
+    """An extent in bytes: its place in the file, its place on the device, and its length."""
 
     logical: int
     physical: int
@@ -29,7 +29,7 @@ class Extent:
 
 def extents(path: Path) -> list[Extent]:
     """The extents of a file, in its order. Raises OSError, ``EOPNOTSUPP`` where the filesystem does not tell."""
-    found: list[Extent] = []
+    pieces: list[Extent] = []
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         start, last = 0, False
@@ -41,17 +41,17 @@ def extents(path: Path) -> list[Extent]:
             last = not count
             for index in range(count):
                 fields = _EXTENT.unpack_from(request, _HEADER.size + index * _EXTENT.size)
-                found.append(Extent(*fields[:3]))
+                pieces.append(Extent(*fields[:3]))
                 start, last = fields[0] + fields[2], bool(fields[5] & _EXTENT_LAST)
     finally:
         os.close(descriptor)
-    return found
+    return pieces
 
 
-def fragments(found: Iterable[Extent]) -> int:
-    """How many runs of consecutive bytes of the device these are: filesystems cut what lies together at some length."""
+def fragments(pieces: Iterable[Extent]) -> int:
+    """Count the runs of consecutive bytes on the device. Filesystems split long runs into several extents."""
     count, end = 0, -1
-    for extent in found:
+    for extent in pieces:
         count += extent.physical != end
         end = extent.physical + extent.length
     return count

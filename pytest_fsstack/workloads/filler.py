@@ -38,7 +38,7 @@ def fill(
     With `percent`, until the filesystem is that full: as ``df`` counts, used space by used and available space, after
     a sync, which is part of the time. Where `bytes` are given, exactly those are written instead, however full that
     makes it. On a stack that compresses, zeros take nearly no space and never fill it: take an incompressible payload,
-    or `bytes`, as the published studies did. What was written, and how full it was then, is kept as ``filler``.
+    or `bytes`, as the published measurements did. What was written, and how full it was then, is kept as ``filler``.
 
     Afterwards, from the device: the size, a sample of blocks, and how full the filesystem is. Raises `ValueError` for a
     payload of less than 1 MiB, `FileExistsError` where `into` is there already.
@@ -58,19 +58,19 @@ def fill(
             target.open("xb", buffering=0) as filler,
         ):
             if bytes is None:
-                written = _write_until(fsstack, filler.fileno(), content, percent)
+                size = _write_until(fsstack, filler.fileno(), content, percent)
             else:
-                written = _write(filler.fileno(), content, 0, bytes)
+                size = _write(filler.fileno(), content, 0, bytes)
         fsstack.remount()
         full = _percent(fsstack.path)
-        timed.keep("filler", {"bytes": written, "percent": full})
-        _verify(target, content, written)
+        timed.keep("filler", {"bytes": size, "percent": full})
+        _verify(target, content, size)
     if bytes is None and abs(full - percent) > _TOLERANCE:
         raise AssertionError(f"fill: after a remount, the filesystem is {full:.1f} percent full instead of {percent:g}")
 
 
 class _Content:
-    """What is in the blocks of the filler."""
+    """The content of the filler's blocks."""
 
     def __init__(self, payload: FileIO | None) -> None:
         self._payload = payload
@@ -99,18 +99,18 @@ def _write(filler: int, content: _Content, start: int, end: int) -> int:
 
 def _write_until(fsstack: Built, filler: int, content: _Content, percent: float) -> int:
     """Write until the filesystem is so full; returns how many bytes those were."""
-    written = 0
-    most = 2 * sum(_space(fsstack.path))
+    size = 0
+    limit = 2 * sum(_space(fsstack.path))
     while (missing := _missing(fsstack.path, percent)) > 0:
-        if written >= most:
+        if size >= limit:
             raise AssertionError(
-                f"fill: {written:,} bytes made it only {_percent(fsstack.path):.1f} percent full: the stack compresses "
+                f"fill: {size:,} bytes made it only {_percent(fsstack.path):.1f} percent full: the stack compresses "
                 "them; take an incompressible payload, or bytes="
             )
-        written = _write(filler, content, written, written + -(-missing // _BLOCK) * _BLOCK)
+        size = _write(filler, content, size, size + -(-missing // _BLOCK) * _BLOCK)
         # What a filesystem has not placed yet is not in its figures.
         fsstack.sync()
-    return written
+    return size
 
 
 def _space(path: Path) -> tuple[int, int]:
@@ -130,18 +130,18 @@ def _percent(path: Path) -> float:
 
 
 def _verify(target: Path, content: _Content, size: int) -> None:
-    found = target.stat().st_size if target.exists() else None
-    if found != size:
+    actual = target.stat().st_size if target.exists() else None
+    if actual != size:
         raise AssertionError(
             f"fill: after a remount {target.name} "
-            + ("is not there" if found is None else f"has {found:,} bytes instead of {size:,}")
+            + ("is not there" if actual is None else f"has {actual:,} bytes instead of {size:,}")
         )
     blocks = -(-size // _BLOCK)
     sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
-    with target.open("rb", buffering=0) as written:
+    with target.open("rb", buffering=0) as file:
         for index in sorted({0, blocks - 1, *sample} if blocks else ()):
             start = index * _BLOCK
-            if os.pread(written.fileno(), _BLOCK, start) != content.block(index)[: size - start]:
+            if os.pread(file.fileno(), _BLOCK, start) != content.block(index)[: size - start]:
                 raise AssertionError(
                     f"fill: after a remount, the 1 MiB at {start:,} of {target.name} is not what was written"
                 )

@@ -99,8 +99,8 @@ def fio(
     # Of a mixed job, neither direction moves all of it.
     with timed(bytes=None if mixed else total, direction="read" if reads else "write", cold=cold):
         # Asked for each time: a device may have another name once its stack was mounted anew.
-        done = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}))
-    _report(timed, done.stdout, total)
+        result = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}))
+    _report(timed, result.stdout, total)
     fsstack.remount()
     if not device:
         _verify_size(fsstack.path / file, total)
@@ -133,13 +133,13 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> No
     # What fio writes beside the device, such as the state of a verification, is of no use.
     with directories.scratch(Path(tempfile.gettempdir())) as scratch, timed(cold=cold):
         directory = scratch if device else fsstack.path
-        done = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
-    _report(timed, done.stdout, None)
+        result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
+    _report(timed, result.stdout, None)
     fsstack.remount()
 
 
 class FioError(AssertionError):
-    """What fio said cannot be understood, or tells of errors."""
+    """The output of fio is not readable, or reports errors."""
 
 
 def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
@@ -174,10 +174,10 @@ def _document(text: str) -> dict[str, Any]:
     if not start:
         raise FioError(f"fio: no JSON in its output {text[:200]!r}")
     try:
-        found: dict[str, Any] = json.loads(text[start.start() :])
+        document: dict[str, Any] = json.loads(text[start.start() :])
     except ValueError as error:
         raise FioError(f"fio: cannot read its JSON: {error}") from error
-    return found
+    return document
 
 
 def _jobs(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -199,21 +199,21 @@ def _transferred(document: dict[str, Any]) -> int:
 def _figures(name: str, sides: list[dict[str, Any]]) -> dict[str, tuple[Metric, float]]:
     count = sum(int(side["total_ios"]) for side in sides)
     mean = sum(side["clat_ns"]["mean"] * side["total_ios"] for side in sides) / count
-    found = [
+    figures = [
         (Metric(f"{name}_bandwidth", "B/s", "higher"), sum(side["bw_bytes"] for side in sides)),
         (Metric(f"{name}_iops", "1/s", "higher"), sum(side["iops"] for side in sides)),
         (_latency(f"{name}_latency_mean"), mean * _NANOSECOND),
     ]
     if len(sides) == 1:
         if submission := sides[0].get("slat_ns", {}).get("mean"):
-            found.append((_latency(f"{name}_submission_mean"), submission * _NANOSECOND))
+            figures.append((_latency(f"{name}_submission_mean"), submission * _NANOSECOND))
         percentiles = {f"{float(key):g}": value for key, value in sides[0]["clat_ns"].get("percentile", {}).items()}
-        found += [
-            (_latency(f"{name}_latency_p{wanted.replace('.', '_')}"), percentiles[wanted] * _NANOSECOND)
-            for wanted in _PERCENTILES
-            if wanted in percentiles
+        figures += [
+            (_latency(f"{name}_latency_p{percentile.replace('.', '_')}"), percentiles[percentile] * _NANOSECOND)
+            for percentile in _PERCENTILES
+            if percentile in percentiles
         ]
-    return {metric.name: (metric, float(value)) for metric, value in found}
+    return {metric.name: (metric, float(value)) for metric, value in figures}
 
 
 def _latency(name: str) -> Metric:
@@ -247,16 +247,16 @@ def _words(target: Path, job: Mapping[str, str | int]) -> list[str]:
 
 def _untimed(target: Path, job: Mapping[str, str | int], otherwise: str) -> None:
     try:
-        said = commands.run(*_words(target, job), timeout=86_400.0)
+        output = commands.run(*_words(target, job), timeout=86_400.0)
     except commands.CommandError as error:
         raise AssertionError(f"fio: {otherwise}: {error.stderr}") from error
-    _jobs(_document(said))
+    _jobs(_document(output))
 
 
-def _report(timed: Timed, said: str, total: int | None) -> None:
-    document = _document(said)
+def _report(timed: Timed, output: str, total: int | None) -> None:
+    document = _document(output)
     timed.keep("fio", document)
-    for name, (metric, value) in parse_fio(said).items():
+    for name, (metric, value) in parse_fio(output).items():
         timed.record(name, value, unit=metric.unit, better=metric.better, resolution=metric.resolution)
     moved = _transferred(document)
     if moved == 0 or total not in (None, moved):
@@ -264,9 +264,9 @@ def _report(timed: Timed, said: str, total: int | None) -> None:
 
 
 def _verify_size(target: Path, total: int | None) -> None:
-    found = target.stat().st_size if target.exists() else None
-    if found is None or total not in (None, found):
+    actual = target.stat().st_size if target.exists() else None
+    if actual is None or total not in (None, actual):
         raise AssertionError(
             f"fio: after a remount {target.name} "
-            + ("is not there" if found is None else f"has {found:,} bytes instead of {total:,}")
+            + ("is not there" if actual is None else f"has {actual:,} bytes instead of {total:,}")
         )

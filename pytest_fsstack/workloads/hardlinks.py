@@ -49,7 +49,7 @@ def extract_backup(
     """Unpack the backup with ``tar -x`` into the new directory `into` of the stack.
 
     Where `archive` is given (`corpus.packed_backup`), it is read into the page cache before the clock starts; a
-    compressed one is decompressed by a process of its own, as in the published study, where it was read through
+    compressed one is decompressed by a process of its own, as in the published measurement, where it was read through
     lzop. Without one, a process of its own generates what ``tar`` reads. The CPU seconds of either are the metric
     ``source_seconds``; they are in ``machine_seconds``, but in no other figure. Generating takes some 20 µs a link,
     and so holds up a stack that makes links faster than that: decompressing takes 1.5 µs.
@@ -66,8 +66,8 @@ def extract_backup(
     top.mkdir()
     with _source(backup, archive) as source:
         with timed(bytes=backup.pool_bytes, files=backup.names, cold=cold, preload=[archive] if archive else []):
-            done = timed.run("tar", "--no-same-owner", "-xf", "-", "-C", top, stdin=source.descriptor, check=False)
-    failures = _failed_links(done)
+            result = timed.run("tar", "--no-same-owner", "-xf", "-", "-C", top, stdin=source.descriptor, check=False)
+    failures = _failed_links(result)
     if source.returncode:
         raise commands.CommandError(source.argv, source.returncode, "")
     if source.argv:
@@ -123,7 +123,7 @@ def remove_backup(
 
 
 class _Source:
-    """Where the archive is read from, and what became of the process that writes it."""
+    """The source of the archive, and the process that writes it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -167,18 +167,18 @@ def _source(backup: Backup, archive: Path | None) -> Iterator[_Source]:
         source.seconds = usage.ru_utime + usage.ru_stime
 
 
-def _failed_links(done: Completed) -> collections.Counter[str]:
-    """How many links failed, by reason. Raises `CommandError` where tar failed at anything else."""
+def _failed_links(result: Completed) -> collections.Counter[str]:
+    """Count the failed links by reason. Raises `CommandError` if tar failed at anything else."""
     failures: collections.Counter[str] = collections.Counter()
-    if done.returncode == 0:
+    if result.returncode == 0:
         return failures
-    for line in done.stderr.splitlines():
+    for line in result.stderr.splitlines():
         if match := re.search(r": Cannot hard link to .*: ([^:]+)$", line):
             failures[match[1]] += 1
         elif not line.endswith("Exiting with failure status due to previous errors"):
-            raise commands.CommandError(done.argv, done.returncode, line)
+            raise commands.CommandError(result.argv, result.returncode, line)
     if not failures:
-        raise commands.CommandError(done.argv, done.returncode, done.stderr)
+        raise commands.CommandError(result.argv, result.returncode, result.stderr)
     return failures
 
 
@@ -198,9 +198,9 @@ def _count(top: Path) -> int:
 def _verify(top: Path, backup: Backup, failed: int) -> None:
     wrong = []
     for part, expected in ("pool", backup.pool_files), ("machines", backup.tree_files - failed):
-        found = _count(top / part) if (top / part).is_dir() else 0
-        if found != expected:
-            wrong.append(f"{found:,} names in {part} instead of {expected:,}")
+        actual = _count(top / part) if (top / part).is_dir() else 0
+        if actual != expected:
+            wrong.append(f"{actual:,} names in {part} instead of {expected:,}")
     for problem, paths in (*_wrong_files(top, backup, failed).items(), *_wrong_names(top, backup, failed).items()):
         wrong.append(f"{problem}: {first_names(paths)}")
     if wrong:

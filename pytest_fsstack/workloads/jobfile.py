@@ -1,4 +1,4 @@
-"""What a job file of fio may say: it is checked before it runs, as the options of a stack are."""
+"""Job files of fio, checked before they run, as the options of a stack are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_fsstack.machine import outside
+from pytest_fsstack.stack import outside
 
 #: Engines that open the files of the job and nothing else. Others use the network, run code or commands of their own,
 #: or send a disk commands that do not end at its partition (sg, io_uring_cmd).
@@ -112,8 +112,8 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
         return f"{key} would make fio run, read or change something outside of the stack"
     if key == "ioengine":
         engine = re.split("[,:]", value)[0]
-        known = value == engine and engine in ENGINES
-        return None if known else f"the engine {value!r} is not known to stay within the files of the job"
+        safe = value == engine and engine in ENGINES
+        return None if safe else f"the engine {value!r} is not known to stay within the files of the job"
     if key in ("", "name"):
         directory = place.parent / "job" if is_device else place
         return _leads_out(value, directory) or _leads_out(f"{value}_", directory)
@@ -121,8 +121,8 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
         # fio adds an ending to those that are no list.
         names = _split(value) if key in _LISTS else [value, f"{value}_"]
         if is_device:
-            others = [name for name in names if name != str(place)]
-            return f"the stack is the block device {place}, and {others[0]} is not" if others else None
+            foreign = [name for name in names if name != str(place)]
+            return f"the stack is the block device {place}, and {foreign[0]} is not" if foreign else None
         return next(filter(None, (_leads_out(name, place) for name in names)), None)
     if "/" in value and (escape := outside.find_escape(value)):
         return f"{key} reaches {escape}"
@@ -144,12 +144,12 @@ def _leads_out(name: str, place: Path) -> str | None:
 def _without_file(settings: list[_Setting]) -> Iterator[_Setting]:
     """Yield the sections that say neither themselves nor by [global] on which file they work."""
     common: dict[str, str] = {}
-    section, own = None, common
+    section, options = None, common
     for setting in [*settings, _Setting("", "global", 0, 0)]:
         if setting.key:
-            own[setting.key] = setting.value
+            options[setting.key] = setting.value
             continue
-        if section and "filename" not in own and own.get("ioengine") not in _WITHOUT_FILE:
+        if section and "filename" not in options and options.get("ioengine") not in _WITHOUT_FILE:
             yield section
         is_global = setting.value.partition("]")[0].strip() == "global"
-        section, own = (None, common) if is_global else (setting, dict(common))
+        section, options = (None, common) if is_global else (setting, dict(common))

@@ -1,4 +1,4 @@
-"""How long single operations take: the slowest of millions says what an average hides."""
+"""Latencies of single operations: the slowest of millions shows what an average hides."""
 
 from __future__ import annotations
 
@@ -115,15 +115,15 @@ def remove(latencies: Latencies, top: Path, order: Order = "listed") -> None:
 
 
 def _empty(latencies: Latencies, directory: int, order: Order) -> None:
-    with os.scandir(directory) as found:
-        entries = list(found)
+    with os.scandir(directory) as iterator:
+        entries = list(iterator)
     if order == "name":
         entries.sort(key=lambda entry: entry.name)
     elif order == "inode":
         entries.sort(key=lambda entry: entry.inode())
     subdirectories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    others = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
-    latencies.each(functools.partial(os.unlink, dir_fd=directory), others)
+    files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    latencies.each(functools.partial(os.unlink, dir_fd=directory), files)
     for name in subdirectories:
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
         try:
@@ -227,10 +227,13 @@ def _jobs(base: bytes, indices: Iterable[int]) -> Iterator[tuple[str, bytes]]:
 
 
 def _verify_created(top: Path, base: bytes, count: int, per_directory: int) -> None:
-    found = walk(top)
+    contents = walk(top)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
-        for what, have, want in (("files", found.files, count), ("bytes in files", found.bytes, count * len(base)))
+        for what, have, want in (
+            ("files", contents.files, count),
+            ("bytes in files", contents.bytes, count * len(base)),
+        )
         if have != want
     ]
     altered = []

@@ -1,4 +1,4 @@
-"""What space things take."""
+"""Space of files and filesystems."""
 
 from __future__ import annotations
 

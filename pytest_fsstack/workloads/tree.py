@@ -91,10 +91,10 @@ def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
     """
     top = existing(fsstack, tree, "du")
     with timed():
-        done = timed.run("du", "-s", "--block-size=1", top)
-    match = re.match(r"(\d+)\t", done.stdout)
+        result = timed.run("du", "-s", "--block-size=1", top)
+    match = re.match(r"(\d+)\t", result.stdout)
     if not match:
-        raise AssertionError(f"du: cannot read its output {done.stdout!r}")
+        raise AssertionError(f"du: cannot read its output {result.stdout!r}")
     figure, walked = int(match[1]), walk(top).allocated
     if abs(figure - walked) > _DU_TOLERANCE * walked:
         raise AssertionError(f"du: says {figure:,} bytes, but the files of {tree} take {walked:,}")
@@ -114,10 +114,10 @@ def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus,
     if any(target.iterdir()):
         raise ValueError(f"rsync_dry_run: {target} is not empty")
     with timed(files=corpus.files):
-        done = timed.run("rsync", "-an", "--stats", f"{top}/", f"{target}/")
-    _verify_rsync(done.stdout, corpus)
-    if left := sorted(path.name for path in target.iterdir()):
-        raise AssertionError(f"rsync: a dry run wrote to its target: {first_names(left)}")
+        result = timed.run("rsync", "-an", "--stats", f"{top}/", f"{target}/")
+    _verify_rsync(result.stdout, corpus)
+    if leftovers := sorted(path.name for path in target.iterdir()):
+        raise AssertionError(f"rsync: a dry run wrote to its target: {first_names(leftovers)}")
 
 
 @workload(Tool("rm", "coreutils"))
@@ -142,11 +142,11 @@ def _verify_rsync(stdout: str, corpus: Corpus) -> None:
     expected = {"reg": corpus.files, "dir": corpus.directories + 1, "link": corpus.links}
     if match[2]:
         counts = {kind: _number(count) for kind, count in re.findall(r"(\w+): ([\d,.]*\d)", match[2])}
-        seen = {kind: counts.get(kind, 0) for kind in expected}
+        counted = {kind: counts.get(kind, 0) for kind in expected}
     else:
-        expected, seen = {"all": sum(expected.values())}, {"all": _number(match[1])}
-    if seen != expected:
-        raise AssertionError(f"rsync: saw {_counts(seen)} instead of {_counts(expected)}")
+        expected, counted = {"all": sum(expected.values())}, {"all": _number(match[1])}
+    if counted != expected:
+        raise AssertionError(f"rsync: saw {_counts(counted)} instead of {_counts(expected)}")
 
 
 def _number(text: str) -> int:

@@ -5,13 +5,13 @@ What this leaves out is in the other files of this folder.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.kernels.images import resolve
 from tests.kernel.test_kernel_parameter import guests, older, prepare, run, troubles
+from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
@@ -33,11 +33,11 @@ def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_ar
     assert done.returncode == 0, said
     assert f"kernels {guest} (baseline), {here}" in said
     assert {name: text for name, text in troubles(tmp_path / "out.xml").items() if text} == {}
-    between, within = json.loads((tmp_path / "out.json").read_text())["chains"]
-    assert within["id"] == f"{between['id']} (in each kernel)"
+    between, within = chains_of(tmp_path / "out.json")
+    assert within.id == f"{between.id} (in each kernel)"
     for chain in between, within:
-        stacks = chain["steps"][0]["stacks"]
+        step = chain.steps[0]
         for stack in f"ext4:{guest}", f"luks+ext4:{guest}", f"ext4:{here}":
-            assert stacks[stack]["rounds"] == [1], f"{stack}: {stacks[stack]}"
-        assert any("/dev/mapper/" in mount for mount in chain["stacks"][f"luks+ext4:{guest}"]["mounts"])
+            assert [*chain.of(step, stack)] == [0], f"{stack}: {chain.note(step, stack)}"
+        assert any("/dev/mapper/" in mount for mount in chain.stacks[f"luks+ext4:{guest}"].mounts)
     assert guests(tmp_path) == []

@@ -1,26 +1,26 @@
-"""The studies' stacks that an ordinary kernel may lack, all of them and all their steps, on a Debian kernel.
+"""The scenarios' stacks that an ordinary kernel may lack, all of them and all their steps, on a Debian kernel.
 
 In two guests, which may run at the same time.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.workloads.build import LUA
 from tests.kernel import boot
 from tests.kernel.test_filesystems_in_guest import NEWER
+from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 ROOT = Path(__file__).parents[2]
 
-Chains = list[dict[str, Any]]
+Chains = list[ChainResults]
 
 
 def run(directory: Path, wanted: str) -> Chains:
@@ -40,25 +40,23 @@ def run(directory: Path, wanted: str) -> Chains:
         [*boot.PYTEST, *words, "scenarios"], cwd=ROOT, env=boot.pytest_environment(), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    content: Chains = json.loads(found.read_text())["chains"]
-    return content
+    return chains_of(found)
 
 
-def check(chains: Chains, study: str, *stacks: str) -> None:
-    """Each of these stacks has done all steps of a study."""
-    (chain,) = [chain for chain in chains if chain["id"].endswith(f"::{study}")]
-    (kernel,) = {name.partition(":")[2] for name in chain["stacks"]}
-    assert chain["steps"]
-    for stack in stacks:
-        for step in chain["steps"]:
-            facts = step["stacks"][f"{stack}:{kernel}"]
-            assert facts["rounds"] == [1], f"{step['name']} on {stack}: {facts['note']}"
-            assert facts["incomplete"] is None, f"{step['name']} on {stack}: {facts['note']}"
+def check(chains: Chains, scenario: str, *stacks: str) -> None:
+    """Each of these stacks has done all steps of a scenario."""
+    (chain,) = [chain for chain in chains if chain.id.endswith(f"::{scenario}")]
+    (kernel,) = {name.partition(":")[2] for name in chain.stacks}
+    assert chain.steps
+    for name in (f"{stack}:{kernel}" for stack in stacks):
+        for step in chain.steps:
+            assert [*chain.of(step, name)] == [0], f"{step} on {name}: {chain.note(step, name)}"
+            assert not chain.incomplete(step, name)
 
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Chains:
-    return run(tmp_path_factory.mktemp("studies"), "TestSsdEncryption and (dmcrypt or ecryptfs)")
+    return run(tmp_path_factory.mktemp("scenarios"), "TestSsdEncryption and (dmcrypt or ecryptfs)")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +64,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> Chains:
     whole = "TestStackedEncryption or TestSmallFiles or TestDmcryptBlockSize"
     filesystems = "TestFilesystems and (jfs or nilfs2 or reiserfs or ntfs3)"
     backups = "(TestHardlinkBackup or TestPoolFirst or TestLinksFirst) and (lvm or jfs or nilfs2)"
-    return run(tmp_path_factory.mktemp("studies"), f"{whole} or ({filesystems}) or ({backups})")
+    return run(tmp_path_factory.mktemp("scenarios"), f"{whole} or ({filesystems}) or ({backups})")
 
 
 class TestEncryptionOnALaptop:
@@ -78,7 +76,7 @@ class TestEncryptionOnALaptop:
         check(laptop, "TestSsdEncryption", "ext4-plain", *stacks)
 
 
-class TestTheOtherStudies:
+class TestTheOtherScenarios:
     @pytest.mark.parametrize("chain", ["TestStackedEncryption", "TestSmallFiles"])
     def test_stacked_encryption(self, chains: Chains, chain: str) -> None:
         check(chains, chain, "encfs", "ecryptfs")

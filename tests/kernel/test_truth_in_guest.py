@@ -5,16 +5,15 @@ Not that of bit rot, which reads the whole device for each flip: under emulation
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_fsstack import Crate
 from tests.kernel import boot
 from tests.kernel.test_filesystems_in_guest import NEWER
+from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
@@ -27,29 +26,28 @@ STACKS = {
 }
 
 
-@pytest.mark.parametrize("study", STACKS)
-def test_a_scenario_of_the_truth_in_a_guest(study: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", STACKS)
+def test_a_scenario_of_the_truth_in_a_guest(scenario: str, tmp_path: Path) -> None:
     try:
         boot.check()
         vmlinuz = boot.kernel(boot.cache_directory(), NEWER)
     except boot.Missing as missing:
         pytest.skip(str(missing))
-    if study == "posix" and (lack := Crate("pjdfstest").missing()):
+    if scenario == "posix" and (lack := Crate("pjdfstest").missing()):
         pytest.skip(str(lack))
-    stacks, counted = STACKS[study]
+    stacks, counted = STACKS[scenario]
     found = tmp_path / "found.json"
     guest = (f"--fsstack-kernel={vmlinuz}", "--fsstack-vm-accel=tcg", "--fsstack-vm-cpus=1", "--fsstack-size=384M")
     words = ["-p", "no:cacheprovider", "--fsstack-scale=smoke", "--fsstack-rounds=1", f"--fsstack-json={found}"]
     # The kernel stands behind the stack in an id.
-    chosen = ["-k", " or ".join(f"[{stack}:" for stack in stacks), f"scenarios/test_{study}.py"]
+    chosen = ["-k", " or ".join(f"[{stack}:" for stack in stacks), f"scenarios/test_{scenario}.py"]
     done = subprocess.run(
         [*boot.PYTEST, *words, *guest, *chosen], cwd=ROOT, env=boot.pytest_environment(), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    (chain,) = json.loads(found.read_text())["chains"]
-    (kernel,) = {name.partition(":")[2] for name in chain["stacks"]}
-    for stack in stacks:
-        step: dict[str, Any] = chain["steps"][0]["stacks"][f"{stack}:{kernel}"]
-        assert step["rounds"] == [1], step["note"]
-        (count,) = step["metrics"][counted]["samples"]
+    (chain,) = chains_of(found)
+    (kernel,) = {name.partition(":")[2] for name in chain.stacks}
+    for name in (f"{stack}:{kernel}" for stack in stacks):
+        assert [*chain.of(chain.steps[0], name)] == [0], chain.note(chain.steps[0], name)
+        (count,) = chain.series(chain.steps[0], name, counted)
         assert count > 0

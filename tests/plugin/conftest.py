@@ -30,11 +30,11 @@ class Plain(Layer):
 
     cost: int = option(100, "what a step on it costs")
 
-    def create(self, below, site):
-        (below.path / self.name).mkdir()
+    def create(self, below, context):
+        context.machine.mkdir(below.path / self.name)
 
     @contextlib.contextmanager
-    def opened(self, below, site, depth):
+    def opened(self, below, context):
         yield Directory(below.path / self.name)
 
 
@@ -55,10 +55,8 @@ class Absent(Plain):
 class Broken(Plain):
     name: ClassVar = "broken"
 
-    def create(self, below, site):
-        from pytest_fsstack.machine import commands
-
-        commands.run("ls", "/no/such/file")
+    def create(self, below, context):
+        context.machine.run("ls", "/no/such/file")
 
 
 def pytest_fsstack_layers():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fsstack.options import OPTIONS, CommandLine, Option
+from pytest_fsstack.options import OPTIONS, CommandLine, Option, declare
+from pytest_fsstack.plugin import PARSER
 from tests.plugin.conftest import Project
 
 DEAR = """
@@ -25,6 +26,7 @@ def test_it(fsstack, timed, cost):
 
 @pytest.fixture(scope="session")
 def reader(pytestconfig: pytest.Config) -> CommandLine:
+    declare(pytestconfig, pytestconfig.stash[PARSER])
     return CommandLine.of(pytestconfig)
 
 

@@ -35,7 +35,7 @@ def test_benchmarks_are_skipped_with_the_reason(project: Project, workers: str) 
     assert not (project.pytester.path / "log").exists()
 
 
-@pytest.mark.parametrize("gate", ["--fsstack-strict", "--fsstack-missing=fail"])
+@pytest.mark.parametrize("gate", ["--fsstack-strict", "--fsstack-if-unavailable=fail"])
 @pytest.mark.parametrize("workers", [["-n", "1"], ["-n2"], ["--dist=load", "--tx=popen"]])
 def test_a_gate_is_refused_before_anything_starts(project: Project, gate: str, workers: list[str]) -> None:
     project.write(TEST)

@@ -10,6 +10,7 @@ import configparser
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.command import CommandLineError
 from tests.commands import Checker, commands
 from tests.pages import ONLY_COLLECTED, ROOTLESS, blocks, write
 
@@ -42,7 +43,7 @@ def test_command_lines_are_right(checker: Checker) -> None:
     for block, words in shown:
         try:
             checker.check(words)
-        except (AssertionError, ValueError, KeyError, pytest.UsageError, SystemExit) as error:
+        except (AssertionError, ValueError, KeyError, pytest.UsageError, CommandLineError, SystemExit) as error:
             pytest.fail(f"{block.id}: {' '.join(words)}: {type(error).__name__}: {error}", pytrace=False)
 
 
@@ -55,8 +56,8 @@ def test_command_lines_are_right(checker: Checker) -> None:
         ("pytest --fsstack-stacks='ext4 | xfz'", "unknown layer 'xfz'"),
         ("pytest --fsstack-report=htm=page.html", "no report htm"),
         ("pytest scenarios/test_nothing.py", "no scenarios/test_nothing.py"),
-        ("fsstack run filesistem", "no study"),
-        ("fsstack compare a.json b.json --limits 5%", "fsstack compare"),
+        ("fsstack run filesistem", "no scenario"),
+        ("fsstack compare a.json b.json --limits 5%", "unrecognized"),
         ("pip install 'pytest-fsstack[picture]'", "no extra picture"),
         ("tox -e doc  # a comment", "no environment doc"),
         ("pytset --fsstack-rounds=8", "unknown program pytset"),
@@ -64,7 +65,7 @@ def test_command_lines_are_right(checker: Checker) -> None:
 )
 def test_a_command_line_that_is_wrong_is_found(checker: Checker, line: str, problem: str) -> None:
     shown = list(commands(line))
-    with pytest.raises((AssertionError, ValueError, KeyError, pytest.UsageError), match=problem):
+    with pytest.raises((AssertionError, ValueError, KeyError, pytest.UsageError, CommandLineError), match=problem):
         list(map(checker.check, shown))
 
 

@@ -26,7 +26,7 @@ class TestCost:
         before.append(fsstack.stack.id)
         timed.record("cost", cost * rng.gauss(1, 0.01), unit="coins")
 """
-WORDS = ("--fsstack-rounds=40", "--fsstack-seed=3", "--fsstack-errors=budget", "--fsstack-json=all.json")
+WORDS = ("--fsstack-rounds=40", "--fsstack-seed=3", "--fsstack-error-rate-per=budget", "--fsstack-json=all.json")
 
 
 @pytest.mark.parametrize(("budget", "doubtful"), [("10%", True), ("100%", False)])

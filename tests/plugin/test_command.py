@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import command, options
-from pytest_fsstack.command import COMMANDS, main
+from pytest_fsstack.command import main, parser, subcommands
 from pytest_fsstack.judging import saved as saving
 from tests.plugin.conftest import Project
 from tests.unit.report.test_report import made
@@ -70,6 +71,14 @@ def test_without_a_format_it_prints_the_tables(saved: Path, capfd: pytest.Captur
     assert "| luks+ext4" in said(capfd, "report", str(saved))
 
 
+def test_a_report_weighs_the_steps_as_it_is_told(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    saved.write_text(saving.dumps(made(3, ["write", "delete"])))
+    assert "weighs all steps alike" in said(capfd, "report", str(saved))
+    assert "weighed by write=3" in said(capfd, "report", str(saved), "--weights=write=3")
+    assert "there is no step 'wriet'" in said(capfd, "report", str(saved), "--weights=wriet=3", code=4)
+    assert "such as 'stream_write=3" in said(capfd, "report", str(saved), "--weights=write", code=4)
+
+
 def test_several_runs_stand_side_by_side(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Path("other").mkdir()
     for name in "server.json", "other/run.json":
@@ -92,7 +101,7 @@ def test_reports_of_the_project_are_known(saved: Path, capfd: pytest.CaptureFixt
 
 def test_a_table_whose_plugin_is_gone_fails_its_report_only(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
     content = json.loads(saved.read_text())
-    content["chains"][0]["tables"] = [{"name": "lost", "options": {}}]
+    content["chains"][0]["tables"] = [["lost", {}]]
     saved.write_text(json.dumps(content))
     out = said(capfd, "report", str(saved), "--markdown", "a.md", "--csv", "a.csv", code=1)
     assert "there is no table 'lost'" in out
@@ -108,19 +117,23 @@ def test_a_table_whose_plugin_is_gone_fails_its_report_only(saved: Path, capfd: 
         (["report"], "report: the following arguments are required: RUN.json"),
         (["report", "absent.json"], "absent.json: No such file or directory"),
         (["report", "text.txt"], "text.txt: these are not results of pytest-fsstack: no JSON"),
-        (["report", "empty.json"], "empty.json: these are not results of pytest-fsstack: there is no number"),
+        (
+            ["report", "empty.json"],
+            "empty.json: these are not results of pytest-fsstack: Object missing required field `format`",
+        ),
         (["report", "empty.json", "--pdf", "x"], "report: unrecognized arguments: --pdf x"),
-        (["run"], "run: name a study first: encryption_overhead"),
-        (["run", "-v"], "run: name a study first: encryption_overhead"),
+        (["run"], "run: name a scenario first: encryption_overhead"),
+        (["run", "-v"], "run: name a scenario first: encryption_overhead"),
         (["stacks", "explain"], "stacks explain: name a stack first, such as 'luks | ext4'"),
-        (["new"], "new: write workload, layer or scenario, and a name"),
-        (["new", "stack", "x"], "new: write workload, layer or scenario, and a name"),
+        (["new"], "new: the following arguments are required: kind, NAME"),
+        (["new", "stack", "x"], "new: argument kind: invalid choice: 'stack'"),
         (["new", "layer", "Größe"], "new: 'Größe' is no name for a layer"),
         (["new", "layer", "class"], "new: 'class' is no name for a layer"),
         (["new", "layer", "ext4"], "new: there is a layer 'ext4' already"),
         (["new", "workload", "extract"], "new: there is a workload 'extract' already"),
-        (["clean"], "there is no command 'clean'; did you mean cleanup?"),
-        (["--fsstack-json"], "there is no command '--fsstack-json'; there are: run, report"),
+        (["clean"], "argument COMMAND: invalid choice: 'clean'"),
+        (["--fsstack-json"], "the following arguments are required: COMMAND"),
+        (["trend", ".", "--every"], "trend: unrecognized arguments: --every"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_4(
@@ -136,7 +149,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_4(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "filesistems"], "--fsstack-study: there is no study 'filesistems'; did you mean filesystems?"),
+        (["run", "filesistems"], "--fsstack-scenario: there is no scenario 'filesistems'; did you mean filesystems?"),
         (["stacks", "explain", "exr4"], "unknown layer 'exr4'; did you mean ext4?"),
         (["stacks", "explain", "encfs"], "encfs needs a directory below it; the device loop gives a block device"),
         (["stacks", "explain", "ext4", "--fsstack-size=many"], "--fsstack-size: 'many' is not a size"),
@@ -159,7 +172,7 @@ def test_a_report_that_would_go_nowhere_is_refused(saved: Path, capfd: pytest.Ca
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_study_is_collected_by_its_name_from_anywhere(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_is_collected_by_its_name_from_anywhere(capfd: pytest.CaptureFixture[str]) -> None:
     out = said(capfd, "run", "filesystems", "--collect-only", "-q")
     assert "test_filesystems.py::TestFilesystems::test_write_file[ext4]" in out
 
@@ -241,24 +254,26 @@ def test_a_conftest_that_is_there_is_left_and_the_lines_for_it_are_told(capfd: p
 
 
 def test_every_subcommand_has_its_function_and_its_help(capfd: pytest.CaptureFixture[str]) -> None:
-    for each in COMMANDS:
-        assert callable(each.load())
-        out = said(capfd, *each.name.split(), "--help")
-        assert f"usage: {each.usage}" in out
-        assert each.usage in said(capfd, "--help")
+    commands = subcommands(parser())
+    assert "stacks explain" in commands
+    for name, each in commands.items():
+        module, _, function = each.get_default("place").partition(":")
+        assert callable(getattr(importlib.import_module(f"pytest_fsstack.command.{module}"), function))
+        assert f"usage: fsstack {name}" in said(capfd, *name.split(), "--help")
+        assert name.split()[0] in said(capfd, "--help")
 
 
 def test_what_a_subcommand_is_short_for_exists() -> None:
     flags = {option.flags for option in options.OPTIONS}
-    short = [each.same.partition(" ") for each in COMMANDS if each.same]
+    short = [each.epilog.split() for each in subcommands(parser()).values() if each.epilog]
     assert short
-    for name, _, words in short:
-        assert name == "pytest"
-        assert words.partition("=")[0] in flags
+    for words in short:
+        assert words[-2] == "pytest"
+        assert words[-1].partition("=")[0] in flags
 
 
 def test_without_words_the_overview_and_exit_code_4(capfd: pytest.CaptureFixture[str]) -> None:
-    assert "fsstack stacks explain" in said(capfd, code=4)
+    assert "usage: fsstack" in said(capfd, code=4)
 
 
 def test_the_entry_point_is_the_function() -> None:
@@ -281,7 +296,7 @@ def test_a_reader_that_has_read_enough_is_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        words = [sys.executable, "-m", "pytest_fsstack.command", "--help"]
+        words = [sys.executable, "-m", "pytest_fsstack.command", "stacks"]
         done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True)
     finally:
         os.close(writing)

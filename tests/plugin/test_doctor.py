@@ -105,7 +105,7 @@ def test_a_table_of_every_layer_and_workload_instead_of_the_tests(pytester: pyte
     # Nothing is selected, so nothing that is selected cannot run.
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["no stacks are selected; name tests, --fsstack-stacks, or a study by --fsstack-study: *"]
+        ["no stacks are selected; name tests, --fsstack-stacks, or a scenario by --fsstack-scenario: *"]
     )
 
 
@@ -152,9 +152,12 @@ from pathlib import Path
 from pytest_fsstack.kernels import controller, probe, vm
 from pytest_fsstack.kernels.images import Kernel, resolve
 
-from pytest_fsstack.machine.needs import LackKind, Lack
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
 
-LACKING = {"good": [], "bad": [Lack(LackKind.KERNEL, "this kernel (bad) has no magic", "boot one that has")]}
+LACKING = {
+    "good": [],
+    "bad": [MissingRequirement(Missing.KERNEL, "this kernel (bad) has no magic", "boot one that has")],
+}
 
 
 def ask(machine, arguments, **limits):
@@ -245,7 +248,7 @@ def test_a_file_that_is_no_kernel_is_told(pytester: pytest.Pytester, machine: Pa
 
 def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_fsstack.kernels import probe
-    from pytest_fsstack.machine.needs import Lack, LackKind
+    from pytest_fsstack.machine.needs import Missing, MissingRequirement
 
     monkeypatch.setenv("FSSTACK_PROBED", "6.1")
     result = run(pytester, *kernels("no-such-file"), "--fsstack-stacks=easy | hard")
@@ -253,7 +256,7 @@ def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeyp
     answer = probe.answer_in(result.stdout.str())
     assert answer is not None
     assert answer["layer", "easy"] == []
-    lack = Lack(LackKind.PACKAGE, "needs frobnicate", "apt install frob-tools", "frob-tools")
+    lack = MissingRequirement(Missing.PACKAGE, "needs frobnicate", "apt install frob-tools", "frob-tools")
     assert answer["stack", "easy+hard"] == answer["layer", "hard"] == [lack]
     assert answer["device", f"dir:{pytester.path}"] == []
 

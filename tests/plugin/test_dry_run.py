@@ -39,8 +39,8 @@ def files(project: Project) -> set[str]:
 def test_it_shows_what_would_run_and_leaves_no_trace(project: Project) -> None:
     project.write(TEST)
     before = files(project)
-    reports = ["--fsstack-report=json=out.json", "--fsstack-accept=accepted.json", "--fsstack-history=."]
-    result = project.run("--fsstack-dry-run", "--fsstack-strict", "--fsstack-missing=fail", *reports)
+    reports = ["--fsstack-report=json=out.json", "--fsstack-save-reference=accepted.json", "--fsstack-history=."]
+    result = project.run("--fsstack-dry-run", "--fsstack-strict", "--fsstack-if-unavailable=fail", *reports)
     assert result.ret == 0
     assert files(project) == before
     device = f"dir:{project.device}"
@@ -75,7 +75,7 @@ def test_what_is_deselected_is_not_shown_and_kernels_are_not_booted(project: Pro
             "  stacks: plain (baseline), crypt+plain",
             "  rounds: 5",
             "  kernels: host (baseline), ./no-such-bzImage; 2 boots each",
-            "  turns: 4 in each round, one at a time: 20 in all",
+            "  turns: a stack on a kernel, one at a time: 8 in the first round",
             "  time: not known, because each kernel has its own speed; 40 runs of stacks, and the boots",
         ]
     )

@@ -84,7 +84,7 @@ def test_a_budget_that_may_have_been_meant_in_percent_is_doubted(project: Projec
 
 def test_a_governor_is_refused_before_anything_runs_if_there_is_none(project: Project) -> None:
     conftest = project.pytester.path / "conftest.py"
-    none = "\nfrom pytest_fsstack.machine import tuning\ntuning._governors = lambda: []\n"
+    none = "\nfrom pytest_fsstack.stack import tuning\ntuning._governors = lambda machine: []\n"
     conftest.write_text(conftest.read_text() + none)
     project.write("import pytest\n\n@pytest.mark.fsstack('plain')\ndef test_it(fsstack):\n    pass\n")
     result = project.run("--fsstack-governor=performance")
@@ -140,7 +140,7 @@ def test_nothing_is_measured_if_the_baseline_cannot_run(project: Project) -> Non
         ["SKIPPED*the baseline absent * cannot run here (needs no-such-tool: *): name another one with *"]
     )
     assert not (project.pytester.path / "log").exists()
-    assert project.run("--fsstack-missing=fail").ret == pytest.ExitCode.TESTS_FAILED
+    assert project.run("--fsstack-if-unavailable=fail").ret == pytest.ExitCode.TESTS_FAILED
     project.run("--fsstack-baseline=plain", "--fsstack-rounds=1").assert_outcomes(passed=1, skipped=1)
 
 

@@ -195,7 +195,7 @@ class TestCost:
 
 def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(project: Project) -> None:
     project.write(SUSPECT)
-    result = project.run("--fsstack-errors=session")
+    result = project.run("--fsstack-error-rate-per=session")
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
         [

@@ -14,11 +14,12 @@ import pytest
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.series import series as saved_series
-from pytest_fsstack.judging.trend import choose, trends
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time.history import read
+from pytest_fsstack.over_time.trend import choose, trends
+from pytest_fsstack.report.series import series as saved_series
 from tests.plugin.conftest import LAYERS, Project
+from tests.toolkit import chains_of
 
 pytest.importorskip("xdist", reason="needs pytest-xdist: pip install pytest-fsstack[kernel]")
 
@@ -116,11 +117,13 @@ def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
         "new": True,
     }
     assert data["environment"]["devices"][0]["spec"].startswith("dir:")
-    assert "kernel" not in data["session"]["labels"]
+    assert "kernel" not in data["labels"]
     stack = data["chains"][0]["stacks"]["crypt:new"]
-    assert (stack["name"], stack["kernel"], stack["reference"]) == ("crypt", "new", "crypt:old")
+    assert (stack["kernel"], data["chains"][0]["against"]["crypt:new"]) == ("new", "crypt:old")
     series = {
-        each.name for each in saved_series(saved.load(data)) if each.stack == "crypt" and each.metric == "seconds"
+        each.name
+        for each in saved_series(saved.loads(json.dumps(data)))
+        if each.stack == "crypt" and each.metric == "seconds"
     }
     name = "test_it.py::TestFirst::step::crypt::seconds"
     assert {each for each in series if "First" in each} == {name, f"{name}::overhead", f"{name}::kernel_overhead"}
@@ -183,10 +186,13 @@ def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
     """)
     result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "-v", "--fsstack-json=out.json")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round (auto)"])
+    result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round (auto)*"])
     assert sorted(kernels.log) == ["new plain"] * 18 + ["old plain"] * 18
-    (step,) = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]["steps"]
-    assert {name: found["repetitions"] for name, found in step["stacks"].items()} == {
+    chain = chains_of(kernels.pytester.path / "out.json")[0]
+    (step,) = chain.steps
+    assert {
+        name: [sample.repetitions for sample in samples.values()] for name, samples in chain.samples[step].items()
+    } == {
         "plain:old": [3] * 6,
         "plain:new": [3] * 6,
     }
@@ -224,30 +230,28 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
     assert "the baseline plain:new differs from itself, run a second time as control:new" in remark
 
 
-def turns(kernels: Project) -> list[str]:
-    """The chain and the kernel of each turn; a turn is one line a stack."""
-    lines = [line.rsplit(" ", 1) for line in kernels.log]
-    both = [sorted(stack for _, stack in lines[index : index + 2]) for index in range(0, len(lines), 2)]
-    assert both == [["crypt", "plain"]] * (len(lines) // 2)
-    assert [turn for turn, _ in lines[::2]] == [turn for turn, _ in lines[1::2]]
-    return [turn for turn, _ in lines[::2]]
+def rounds_of(kernels: Project) -> dict[str, list[int]]:
+    """The rounds in which each stack was measured on each kernel, in the first step."""
+    chain = chains_of(kernels.pytester.path / "out.json")[0]
+    return {name: sorted(samples) for name, samples in chain.samples[chain.steps[0]].items()}
+
+
+CELLS = [(stack, kernel) for stack in ("plain", "crypt") for kernel in ("old", "new")]
 
 
 def drawn(seed: int, chain: str, rounds: int) -> list[str]:
-    """The kernels' turns as the seed has them."""
-    return [
-        kernel
-        for number in range(1, rounds + 1)
-        for kernel in random.Random(f"{seed} {chain} 0 {number}").sample(["old", "new"], 2)
-    ]
+    """Return the turns as the seed has them; each is a stack on a kernel."""
+    rng = random.Random(f"{seed} test_it.py::{chain} 0")
+    cells = [cell for _ in range(rounds) for cell in rng.sample(CELLS, len(CELLS))]
+    name = chain.lower().removeprefix("test").strip("_")
+    return [f"{name} {kernel} {stack}" for stack, kernel in cells]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_workers_take_turns_round_by_round_in_an_order_drawn_from_the_seed(kernels: Project, seed: int) -> None:
+def test_stacks_on_kernels_take_turns_in_an_order_drawn_from_the_seed(kernels: Project, seed: int) -> None:
     run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", f"--fsstack-seed={seed}").assert_outcomes(passed=8)
-    first, second = drawn(seed, "test_it.py::TestFirst", 6), drawn(seed, "test_it.py::TestSecond", 6)
-    assert turns(kernels) == [f"first {kernel}" for kernel in first] + [f"second {kernel}" for kernel in second]
-    assert drawn(1, "test_it.py::TestFirst", 6) != drawn(2, "test_it.py::TestFirst", 6)
+    assert kernels.log == drawn(seed, "TestFirst", 6) + drawn(seed, "TestSecond", 6)
+    assert drawn(1, "TestFirst", 6) != drawn(2, "TestFirst", 6)
 
 
 def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> None:
@@ -275,8 +279,7 @@ def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> Non
         """
     )
     run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=10)
-    first, second = drawn(1, "test_it.py::test_first", 6), drawn(1, "test_it.py::test_second", 6)
-    assert turns(kernels) == [f"first {kernel}" for kernel in first] + [f"second {kernel}" for kernel in second]
+    assert kernels.log == drawn(1, "test_first", 6) + drawn(1, "test_second", 6)
     assert sorted((kernels.pytester.path / "other").read_text().split()) == ["new", "old"]
 
 
@@ -316,8 +319,7 @@ def test_a_failure_in_a_round_ends_a_session_that_is_to_end_with_the_first(kerne
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(["*AssertionError: in round 3*", "*stopping after 1 failures*"])
     assert sorted((kernels.pytester.path / "torn down").read_text().split()) == ["new", "old"]
-    chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
-    samples = {name: len(found["rounds"]) for name, found in chain["steps"][0]["stacks"].items()}
+    samples = {name: len(rounds) for name, rounds in rounds_of(kernels).items()}
     assert samples["plain:old"] == samples["crypt:old"] == 3
     assert {samples["plain:new"], samples["crypt:new"]} == {2, 3} or set(samples.values()) == {3}
 
@@ -330,10 +332,9 @@ def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Pr
     assert outcomes["passed"] == 3
     assert outcomes["failed" if "failed" in outcomes else "errors"] == 3
     result.stdout.fnmatch_lines(["*kernel new: the worker in it went down*"])
-    chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
-    samples = {name: found["rounds"] for name, found in chain["steps"][0]["stacks"].items()}
-    assert samples["plain:old"] == samples["crypt:old"] == [1, 2, 3, 4, 5, 6]
-    assert samples["plain:new"] == samples["crypt:new"] == [1, 2]
+    rounds = rounds_of(kernels)
+    assert rounds["plain:old"] == rounds["crypt:old"] == [0, 1, 2, 3, 4, 5]
+    assert rounds["plain:new"] == rounds["crypt:new"] == [0, 1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -346,9 +347,8 @@ def test_a_signal_ends_the_session_and_keeps_the_rounds_so_far(kernels: Project,
     result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json")
     assert result.ret == 128 + number
     result.stdout.fnmatch_lines([f"*fsstack: ended by {number.name}*"])
-    chain = json.loads((kernels.pytester.path / "out.json").read_text())["chains"][0]
-    samples = {name: found["rounds"][:2] for name, found in chain["steps"][0]["stacks"].items()}
-    assert samples == {f"{stack}:{kernel}": [1, 2] for stack in ("plain", "crypt") for kernel in ("old", "new")}
+    rounds = {name: found[:2] for name, found in rounds_of(kernels).items()}
+    assert rounds == {f"{stack}:{kernel}": [0, 1] for stack in ("plain", "crypt") for kernel in ("old", "new")}
 
 
 BUSY = """
@@ -371,7 +371,7 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
         "--fsstack-boots=1",
         "--fsstack-max-regression=900%",
         "--fsstack-budget=900%",
-        "--fsstack-discard-rounds=load>2",
+        "--fsstack-drop-rounds=load>2",
         "-k",
         "First",
     )
@@ -380,14 +380,14 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
     result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)), run in *"])
     result.stdout.no_fnmatch_line("*of this session*judged*")
     assert set(Counter(kernels.log).values()) == {8}
-    both, within = json.loads((kernels.pytester.path / "out.json").read_text())["chains"]
-    assert both["rounds"] == within["rounds"] == 6
-    assert [each["place"] for each in both["discarded"]] == [1, 3]
+    both, within = chains_of(kernels.pytester.path / "out.json")
+    assert both.rounds == within.rounds == 6
+    assert [each.place for each in both.discarded] == [0, 2]
     everywhere = {f"{stack}:{kernel}" for stack in ("plain", "crypt") for kernel in ("old", "new")}
-    for each in both["discarded"]:
-        assert set(each["order"]) == everywhere
-        assert {sample["stack"] for sample in each["samples"]} == everywhere
-    assert all(found["rounds"] == [1, 2, 3, 4, 5, 6] for found in both["steps"][0]["stacks"].values())
+    for each in both.discarded:
+        assert set(each.order) == everywhere
+        assert set().union(*each.samples.values()) == everywhere
+    assert all(rounds == [0, 1, 2, 3, 4, 5] for rounds in rounds_of(kernels).values())
 
 
 def test_kernels_on_a_machine_that_is_always_busy_end_after_as_many_rounds_as_planned(kernels: Project) -> None:
@@ -397,7 +397,7 @@ def test_kernels_on_a_machine_that_is_always_busy_end_after_as_many_rounds_as_pl
         "--fsstack-boots=1",
         "--fsstack-max-regression=900%",
         "--fsstack-budget=900%",
-        "--fsstack-discard-rounds=load>2",
+        "--fsstack-drop-rounds=load>2",
         "-k",
         "First",
     )
@@ -448,22 +448,20 @@ def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_base
             "plain:slow *baseline*",
         ]
     )
-    across, within = json.loads((kernels.pytester.path / "out.json").read_text())["chains"]
-    assert across["against"] == {
-        f"{stack}:{on}": f"{stack}:old" for stack in ("plain", "crypt") for on in ("old", "slow")
-    }
-    assert within["against"] == {
-        f"{stack}:{on}": f"plain:{on}" for stack in ("plain", "crypt") for on in ("old", "slow")
-    }
-    stacks = within["steps"][0]["stacks"]
-    assert {name: found["verdict"] for name, found in stacks.items()} == {
+    across, within = chains_of(kernels.pytester.path / "out.json")
+    assert across.against == {f"{stack}:{on}": f"{stack}:old" for stack in ("plain", "crypt") for on in ("old", "slow")}
+    assert within.against == {f"{stack}:{on}": f"plain:{on}" for stack in ("plain", "crypt") for on in ("old", "slow")}
+    (stacks,) = within.derived.values()
+    assert {name: found.verdict for name, found in stacks.items()} == {
         "plain:old": None,
         "plain:slow": None,
         "crypt:old": "pass",
         "crypt:slow": "pass",
     }
-    slow = stacks["crypt:slow"]["metrics"]["seconds"]["overhead"]["estimate"]
-    assert slow > stacks["crypt:old"]["metrics"]["seconds"]["overhead"]["estimate"] + 1
+    slow, old = (stacks[f"crypt:{kernel}"].figures["seconds"].overhead for kernel in ("slow", "old"))
+    assert slow is not None
+    assert old is not None
+    assert slow.estimate > old.estimate + 1
 
 
 def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(kernels: Project) -> None:
@@ -484,13 +482,13 @@ def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) ->
         "-k",
         "First",
     )
-    result = run(kernels, *words, "--fsstack-errors=session")
+    result = run(kernels, *words, "--fsstack-error-rate-per=session")
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(
         [
             "TestFirst on dir:*: round 1 of at most 6 done",
-            "TestFirst on dir:*: round 6 of at most 6 done; 1 pass, 1 fail",
-            "TestFirst on dir:*: fresh round 6 of at most 6 (to confirm) done; 1 pass, 1 fail",
+            "TestFirst on dir:*: round 6 of at most 6 done; 1 pass, 1 fail; costliest so far: step on crypt:slow *",
+            "TestFirst on dir:*: fresh round 6 of at most 6 (to confirm) done; 1 pass, 1 fail; *",
             "*fail:*seconds: overhead *; these fresh rounds confirm what the first 6 say: *",
         ]
     )
@@ -550,10 +548,6 @@ def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
         (
             ["--fsstack-kernel=a", "--fsstack-max-regression=lots"],
             "--fsstack-max-regression: must be a percentage such as 5% (got 'lots')",
-        ),
-        (
-            ["--fsstack-kernel=a", "--fsstack-discard-rounds=load>2, steal>5%"],
-            "--fsstack-discard-rounds: steal is known only after a round, *: with --fsstack-kernel, write*",
         ),
         (["--fsstack-kernel=a", "-n2"], "*leave -n and --tx out*"),
         (["--fsstack-kernel=a", "-p", "no:xdist"], "*needs pytest-xdist*pip install pytest-fsstack?kernel?*"),

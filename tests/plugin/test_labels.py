@@ -41,20 +41,19 @@ def test_the_json_of_a_session_says_what_run_it_is_and_keeps_to_the_schema(
     result.assert_outcomes(passed=2)
     content = json.loads((project.pytester.path / "out.json").read_text())
     jsonschema.Draft202012Validator(saved.schema()).validate(content)
-    session = content["session"]
-    assert session["labels"] == {
+    assert content["labels"] == {
         "ci": "gitlab",
         "commit": "c0ffee",
         "kernel": platform.release(),
         "team": "storage",
         "ticket": "7",
     }
-    assert session["scale"] == "paper"
-    start, stop = (datetime.fromisoformat(session[name]) for name in ("start", "stop"))
+    assert content["scale"] == "paper"
+    start, stop = (datetime.fromisoformat(content[name]) for name in ("start", "stop"))
     assert start.tzinfo is not None
     assert start <= stop
-    (step,) = content["chains"][0]["steps"]
-    assert step["work"] == {
+    (work,) = content["chains"][0]["work"].values()
+    assert work == {
         "bytes": 1000,
         "direction": "write",
         "cold": False,

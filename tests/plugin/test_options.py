@@ -301,15 +301,15 @@ def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*absent on dir:*needs no-such-tool: * no-such-package"])
     result = project.run(
-        "--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "--fsstack-missing=fail"
+        "--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "--fsstack-if-unavailable=fail"
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*needs no-such-tool: * no-such-package (--fsstack-missing=fail)"])
+    result.stdout.fnmatch_lines(["*needs no-such-tool: * no-such-package (--fsstack-if-unavailable=fail)"])
 
 
 def test_a_gate_that_compared_nothing_fails(project: Project) -> None:
     project.write(ONE)
-    result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-missing=fail")
+    result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-if-unavailable=fail")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*0 comparisons: this gate has measured nothing*"])
     assert project.run("--fsstack-rounds=1", "--fsstack-stacks=plain").ret == pytest.ExitCode.OK
@@ -354,6 +354,6 @@ def test_rules_by_which_rounds_are_discarded_are_checked_first(project: Project,
         conftest.read_text() + "\nfrom pytest_fsstack.machine import load\nload.read = lambda: load.Reading(1.0, 0.5)\n"
     )
     project.write("")
-    result = project.run(f"--fsstack-discard-rounds={rules}")
+    result = project.run(f"--fsstack-drop-rounds={rules}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --fsstack-discard-rounds: {message}"])
+    result.stderr.fnmatch_lines([f"ERROR: --fsstack-drop-rounds: {message}"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.plugin import session_of
 from tests.plugin.conftest import Project
 
 
@@ -35,7 +36,10 @@ def mistake(project: Project, ini: str, *arguments: str) -> str:
         ("fsstack_vm_cpus = -1", "fsstack_vm_cpus in pytest.ini: must be a whole number from 1 on (got -1)"),
         ("fsstack_vm_timeout = nan", "fsstack_vm_timeout in pytest.ini: must be a number of seconds above 0*"),
         ("fsstack_strict = maybe", "fsstack_strict in pytest.ini: *maybe*; write true or false"),
-        ("fsstack_missing = explode", "fsstack_missing in pytest.ini: must be skip or fail (got 'explode')"),
+        (
+            "fsstack_if_unavailable = explode",
+            "fsstack_if_unavailable in pytest.ini: must be skip or fail (got 'explode')",
+        ),
         ("fsstack_scale = huge", "fsstack_scale in pytest.ini: must be smoke, small or paper (got 'huge')"),
         ("fsstack_size = big", "fsstack_size in pytest.ini: 'big' is not a size*"),
         ("fsstack_dir = /no/such", "fsstack_dir in pytest.ini: there is no directory /no/such"),
@@ -68,6 +72,23 @@ def test_a_mistake_in_an_ini_is_one_line_for_a_person(pytester: pytest.Pytester)
 def test_a_value_from_the_command_lines_o_is_named_so(project: Project) -> None:
     said = mistake(project, "", "-o", "fsstack_vm_accel=KVM")
     assert said == "-o fsstack_vm_accel: must be auto, kvm or tcg (got 'KVM')"
+
+
+@pytest.mark.parametrize("place", ["words", "file", "environment", "addopts", "override", "nothing"])
+def test_an_option_is_declared_wherever_it_may_be_given(
+    place: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flag = "--fsstack-rounds=7"
+    pytester.makefile(".txt", words=flag)
+    if place == "environment":
+        monkeypatch.setenv("PYTEST_ADDOPTS", flag)
+    if place == "addopts":
+        pytester.makeini(f"[pytest]\naddopts = {flag}\n")
+    words = {"words": [flag], "file": ["@words.txt"], "override": ["-o", "fsstack_rounds=7"]}
+    config = pytester.parseconfig(*words.get(place, []))
+    assert hasattr(config.option, "fsstack_rounds") == (place != "nothing")
+    session_of(config)
+    assert options.value(config, "rounds") == (None if place == "nothing" else 7)
 
 
 def test_the_command_line_wins_over_the_ini(pytester: pytest.Pytester) -> None:
@@ -107,7 +128,7 @@ def test_help_lists_every_option_with_its_default(pytester: pytest.Pytester) -> 
 
 def test_the_command_line_has_the_same_checks(project: Project) -> None:
     checked = [option for option in options.OPTIONS if option.choices]
-    assert {"errors", "missing", "doctor"} <= {option.name for option in checked}
+    assert {"error-rate-per", "if-unavailable", "doctor"} <= {option.name for option in checked}
     for option in checked:
         said = mistake(project, "", f"{option.flags}=explode")
         assert fnmatch.fnmatchcase(said, f"{option.flags}: must be *(got 'explode')*")

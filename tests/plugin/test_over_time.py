@@ -1,4 +1,4 @@
-"""A session against earlier ones: --fsstack-compare, --fsstack-max-regression, --fsstack-accept."""
+"""A session against earlier ones: --fsstack-compare, --fsstack-max-regression, --fsstack-save-reference."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.machine import identity
 from pytest_fsstack.over_time.history import append, file_of, read
+from pytest_fsstack.session import identity
 from tests.plugin.conftest import Project
 
 # Whatever the machine does: crypt costs 100 % more.
 TEST = """
-import dataclasses
+import msgspec
 import pytest
 
 @pytest.mark.fsstack("plain", "crypt")
@@ -27,7 +27,7 @@ def test_step(fsstack, timed, log):
     with timed(cold=False):
         pass
     seconds = 0.02 if fsstack.stack.id == "plain" else 0.04
-    timed._sample = dataclasses.replace(timed._sample, values={**timed._sample.values, "seconds": seconds})
+    timed._sample = msgspec.structs.replace(timed._sample, values={**timed._sample.values, "seconds": seconds})
 """
 
 MACHINE = identity.machine_id()
@@ -62,7 +62,7 @@ def history(project: Project) -> Path:
 
 @needs_machine_id
 def test_a_regression_fails_the_session_and_its_first_line_says_all(project: Project, history: Path) -> None:
-    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=5%", "--fsstack-accept=new.json")
+    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=5%", "--fsstack-save-reference=new.json")
     result = project.run("--fsstack-rounds=2", *words, "--junitxml=out.xml", "-rf")
     result.assert_outcomes(passed=2, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -91,7 +91,11 @@ def test_a_regression_fails_the_session_and_its_first_line_says_all(project: Pro
 
 @needs_machine_id
 def test_what_costs_no_more_passes_and_becomes_the_reference(project: Project, history: Path) -> None:
-    words = (f"--fsstack-compare={history}", "--fsstack-max-regression=400%", "--fsstack-accept=history/new.json")
+    words = (
+        f"--fsstack-compare={history}",
+        "--fsstack-max-regression=400%",
+        "--fsstack-save-reference=history/new.json",
+    )
     result = project.run("--fsstack-rounds=2", *words)
     result.assert_outcomes(passed=3)
     assert result.ret == pytest.ExitCode.OK
@@ -99,23 +103,47 @@ def test_what_costs_no_more_passes_and_becomes_the_reference(project: Project, h
     assert saved.loads((history / "new.json").read_text()).environment["machine_id"] == MACHINE
 
 
-def test_one_run_each_gives_figures_and_no_verdict_and_fails_only_if_strict(project: Project, history: Path) -> None:
+def test_one_run_each_gives_figures_and_no_verdict_and_is_refused_only_if_strict(
+    project: Project, history: Path
+) -> None:
     words = ("--fsstack-rounds=2", f"--fsstack-compare={history / '0.json'}", "--fsstack-max-regression=5%")
     result = project.run(*words, "-rs")
     result.assert_outcomes(passed=2, skipped=1)
     assert result.ret == pytest.ExitCode.OK
     sentence = "one run each: what differs from run to run is not in it"
     result.stdout.fnmatch_lines(["step on crypt  *+* %  *-", f"[*] {sentence}", f"*crypt: {sentence}*"])
+    rounds = len((project.pytester.path / "log").read_text().splitlines())
     strict = project.run(*words, "--fsstack-strict")
-    strict.assert_outcomes(passed=2, failed=1)
-    assert strict.ret == pytest.ExitCode.TESTS_FAILED
+    assert strict.ret == pytest.ExitCode.USAGE_ERROR
+    strict.stderr.fnmatch_lines(["ERROR: --fsstack-strict fails what is undecided, *5.0 % cannot be judged for *"])
+    assert len((project.pytester.path / "log").read_text().splitlines()) == rounds
+
+
+@needs_machine_id
+@pytest.mark.parametrize(("limit", "status"), [("1%", pytest.ExitCode.USAGE_ERROR), ("150%", pytest.ExitCode.OK)])
+def test_a_strict_gate_is_refused_if_its_limit_decides_too_little(
+    project: Project, history: Path, limit: str, status: pytest.ExitCode
+) -> None:
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={history}", f"--fsstack-max-regression={limit}")
+    assert project.run(*words, "--fsstack-strict").ret == status
+
+
+@needs_machine_id
+def test_a_strict_gate_is_not_refused_for_a_test_that_does_not_run(project: Project, history: Path) -> None:
+    for number, path in enumerate(sorted(history.iterdir())):
+        noisy = earlier(0.5 * (number % 2))
+        noisy.chains[0].id = "test_it.py::test_noisy"
+        results = saved.loads(path.read_text())
+        save(path, Results(results.environment, [*results.chains, *noisy.chains], scale=results.scale))
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={history}", "--fsstack-max-regression=150%", "--fsstack-strict")
+    assert project.run(*words).ret == pytest.ExitCode.OK
 
 
 def slower(history: Path, factor: float) -> None:
     """Let every stack have cost that much less in the earlier runs."""
     for path in history.iterdir():
         results = saved.loads(path.read_text())
-        for samples in results.chains[0].samples.values():
+        for _, _, samples in results.chains[0].all_samples():
             for number, sample in samples.items():
                 samples[number] = Sample({"seconds": sample["seconds"] / factor})
         path.write_text(saved.dumps(results))
@@ -212,9 +240,11 @@ def test_what_makes_it_meaningless_fails_the_session_unless_it_is_wanted_anyway(
     result.stdout.fnmatch_lines(["step on crypt  *"])
 
 
+@needs_machine_id
 def test_what_is_on_one_side_only_is_reported_and_fails_a_strict_gate(project: Project, history: Path) -> None:
-    path = save(project.pytester.path / "more.json", earlier(0.2, stacks=("plain", "crypt", "gone")))
-    words = ("--fsstack-rounds=2", f"--fsstack-compare={path}", "--fsstack-max-regression=900%")
+    for path in history.iterdir():
+        save(path, earlier(0.2, stacks=("plain", "crypt", "gone")))
+    words = ("--fsstack-rounds=2", f"--fsstack-compare={history}", "--fsstack-max-regression=900%")
     result = project.run(*words)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["[*] only then: step on gone"])
@@ -237,12 +267,12 @@ def test_a_session_that_has_nothing_in_common_with_the_earlier_ones_fails(projec
 def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write(TEST + "\ndef test_other():\n    import os\n    assert 'BREAK' not in os.environ\n")
     path = project.pytester.path / "reference.json"
-    result = project.run("--fsstack-rounds=2", "--fsstack-accept=reference.json")
+    result = project.run("--fsstack-rounds=2", "--fsstack-save-reference=reference.json")
     assert result.ret == pytest.ExitCode.OK
     first = path.read_text()
-    assert json.loads(first)["format"] == saved.FORMAT
+    assert json.loads(first)["format"] == FORMAT
     monkeypatch.setenv("BREAK", "1")
-    result = project.run("--fsstack-rounds=2", "--fsstack-accept=reference.json")
+    result = project.run("--fsstack-rounds=2", "--fsstack-save-reference=reference.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["fsstack: not accepted as a reference: reference.json is left as it was, *"])
     assert path.read_text() == first
@@ -251,10 +281,10 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--fsstack-accept=no/such/file.json"], "--fsstack-accept: there is no directory *"),
+        (["--fsstack-save-reference=no/such/file.json"], "--fsstack-save-reference: there is no directory *"),
         (
-            ["--fsstack-accept=a.json", "--benchmark-disable"],
-            "--fsstack-accept: --benchmark-disable measures nothing *",
+            ["--fsstack-save-reference=a.json", "--benchmark-disable"],
+            "--fsstack-save-reference: --benchmark-disable measures nothing *",
         ),
         (["--fsstack-max-regression=5%"], "--fsstack-max-regression: it judges nothing without *"),
         (["--fsstack-compare-anyway"], "--fsstack-compare-anyway does nothing without --fsstack-compare=FILE"),

@@ -42,7 +42,15 @@ def test_a_conftest_beside_the_tests_brings_layers_for_them(pytester: pytest.Pyt
 
 def test_every_helper_that_the_page_names_is_public() -> None:
     import pytest_fsstack
+    from pytest_fsstack.stack.model import Secret
 
-    helpers = re.findall(r"^- `(\w+)\(", PAGE.read_text(), re.MULTILINE)
-    assert {"run", "mounted", "served"} <= set(helpers)
-    assert set(helpers) <= set(pytest_fsstack.__all__)
+    helpers = re.findall(r"^- `([\w.]+)\(", PAGE.read_text(), re.MULTILINE)
+    assert {"context.machine.run", "context.mounted", "served"} <= set(helpers)
+    owners = {
+        "": pytest_fsstack.__all__,
+        "context": dir(pytest_fsstack.BuildContext),
+        "context.machine": dir(pytest_fsstack.Machine),
+        "context.secret": dir(Secret),
+    }
+    for owner, _, name in (helper.rpartition(".") for helper in helpers):
+        assert name in owners[owner]

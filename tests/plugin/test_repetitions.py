@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 
+from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.rounds.marks import wrong_repeat
 from tests.plugin.conftest import Project
+from tests.toolkit import chains_of
 
 CHAIN = """
 import pytest
@@ -45,11 +46,16 @@ def test_a_repeated_step_runs_so_often_on_every_stack_of_one_build(project: Proj
     assert Counter(project.log) == {f"fill {each}": 2 for each in stacks} | {f"read {each}": 6 for each in stacks}
     assert all(line.startswith("read") for start in range(0, 16, 4) for line in project.log[start + 1 : start + 4])
     result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round: * % of the variance*"])
-    fill, read = json.loads((project.pytester.path / "all.json").read_text())["chains"][0]["steps"]
-    assert read["stacks"]["crypt"]["repetitions"] == read["stacks"]["plain"]["repetitions"] == [3, 3]
-    assert fill["stacks"]["crypt"]["repetitions"] == [1, 1]
-    assert (read["repeated"]["count"], read["repeated"]["auto"], fill["repeated"]) == (3, False, None)
-    assert read["stacks"]["crypt"]["metrics"]["seen"]["samples"] == [7.0, 7.0]
+    (chain,) = chains_of(project.pytester.path / "all.json")
+    assert repetitions(chain, "read", "crypt") == repetitions(chain, "read", "plain") == [3, 3]
+    assert repetitions(chain, "fill", "crypt") == [1, 1]
+    assert [*chain.repeated] == ["read"]
+    assert (chain.repeated["read"].count, chain.repeated["read"].auto) == (3, False)
+    assert chain.series("read", "crypt", "seen") == [7.0, 7.0]
+
+
+def repetitions(chain: ChainResults, step: str, stack: str) -> list[int]:
+    return [sample.repetitions for _, sample in sorted(chain.of(step, stack).items())]
 
 
 def test_auto_chooses_after_the_first_eight_rounds_the_same_for_all_stacks(project: Project) -> None:
@@ -73,9 +79,9 @@ def test_auto_chooses_after_the_first_eight_rounds_the_same_for_all_stacks(proje
                 timed.record("cost", (11 if ROUNDS.count("crypt") <= 2 else 5) if changed else 10)
     """)
     project.run("--fsstack-json=all.json", "-k", "read").assert_outcomes(passed=2, deselected=2)
-    (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
-    plain, crypt = (chain["steps"][1]["stacks"][stack]["repetitions"] for stack in ("plain", "crypt"))
-    chosen = chain["steps"][1]["repeated"]["count"]
+    (chain,) = chains_of(project.pytester.path / "all.json")
+    plain, crypt = (repetitions(chain, "read", stack) for stack in ("plain", "crypt"))
+    chosen = chain.repeated["read"].count
     assert plain == crypt == [3] * 8 + [chosen] * 8
 
 
@@ -170,8 +176,8 @@ def test_a_repetition_that_fails_ends_its_stack_and_the_round_has_no_sample_of_i
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*AssertionError: the fifth run*"])
     assert Counter(project.log) == {"read plain": 9, "read crypt": 5}
-    (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
-    assert chain["steps"][0]["stacks"]["crypt"]["rounds"] == [1]
+    (chain,) = chains_of(project.pytester.path / "all.json")
+    assert [*chain.of(chain.steps[0], "crypt")] == [0]
     # The stack was taken down before the next one was built.
     assert not [path for path in project.device.iterdir() if path.is_dir() and any(path.iterdir())]
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 from tests.plugin.conftest import Project
+from tests.toolkit import chains_of
 
 CHAIN = """
 import pytest
@@ -101,6 +102,15 @@ def test_a_node_id_brings_its_baseline_and_earlier_steps_too(project: Project) -
     project.write(CHAIN)
     project.run("--fsstack-rounds=2", "test_it.py::TestChain::test_second[crypt]").assert_outcomes(passed=1)
     assert set(project.log) == {"first plain", "first crypt", "second plain", "second crypt"}
+
+
+def test_a_test_that_is_collected_twice_runs_once_and_says_so(project: Project) -> None:
+    project.write(CHAIN)
+    result = project.run("--fsstack-rounds=2", "--keep-duplicates", "-rs", "-k", "plain", "test_it.py", "test_it.py")
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] == outcomes["skipped"] == 4
+    result.stdout.fnmatch_lines(["SKIPPED*collected twice*"])
+    assert Counter(project.log)["first plain"] == 2
 
 
 def test_without_budgets_the_first_look_is_the_last(project: Project) -> None:
@@ -211,9 +221,9 @@ def test_a_function_is_a_chain_of_its_own_for_each_of_its_parameters(project: Pr
     """)
     file = project.pytester.path / "out.json"
     project.run("--fsstack-rounds=2", f"--fsstack-json={file}").assert_outcomes(passed=4)
-    chains = json.loads(file.read_text())["chains"]
-    assert [[step["name"] for step in chain["steps"]] for chain in chains] == [["write[4k]"], ["write[64k]"]]
-    assert all(list(chain["steps"][0]["stacks"]) == ["plain", "crypt"] for chain in chains)
+    chains = chains_of(file)
+    assert [chain.steps for chain in chains] == [["write[4k]"], ["write[64k]"]]
+    assert all(list(chain.stacks) == ["plain", "crypt"] for chain in chains)
 
 
 def test_pytest_benchmarks_own_fixture_is_a_step_too(project: Project) -> None:
@@ -314,23 +324,23 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_for_all_stacks_and_re
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("BUSY", "(2, 3)"))
     project.write(CHAIN)
-    result = project.run("--fsstack-rounds=4", "--fsstack-discard-rounds=load>2, steal>5%", "--fsstack-json=out.json")
+    result = project.run("--fsstack-rounds=4", "--fsstack-drop-rounds=load>2, steal>5%", "--fsstack-json=out.json")
     result.assert_outcomes(passed=6)
     result.stdout.fnmatch_lines(["figures * medians of 4 rounds (2 discarded: load>2 (2)), run in *"])
     assert set(Counter(project.log).values()) == {6}
-    (chain,) = json.loads((project.pytester.path / "out.json").read_text())["chains"]
-    assert chain["rounds"] == len(chain["orders"]) == len(chain["conditions"]) == 4
-    assert [each["conditions"]["load"] for each in chain["discarded"]] == [5.0, 5.0]
-    assert [each["place"] for each in chain["discarded"]] == [2, 2]
-    assert all(len(each["samples"]) == 6 for each in chain["discarded"])
-    assert all(step["stacks"]["crypt"]["rounds"] == [1, 2, 3, 4] for step in chain["steps"])
+    (chain,) = chains_of(project.pytester.path / "out.json")
+    assert chain.rounds == len(chain.conditions) == 4
+    assert [each.conditions["load"] for each in chain.discarded] == [5.0, 5.0]
+    assert [each.place for each in chain.discarded] == [1, 1]
+    assert all(sum(map(len, each.samples.values())) == 6 for each in chain.discarded)
+    assert all([*chain.of(step, "crypt")] == [0, 1, 2, 3] for step in chain.steps)
 
 
 def test_a_machine_that_is_always_busy_ends_the_chain_after_as_many_rounds_as_planned(project: Project) -> None:
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("BUSY", "range(10**6)"))
     project.write(CHAIN)
-    words = ("--fsstack-rounds=3", "--fsstack-discard-rounds=load>2", "--fsstack-budget=50%", "-rs")
+    words = ("--fsstack-rounds=3", "--fsstack-drop-rounds=load>2", "--fsstack-budget=50%", "-rs")
     result = project.run(*words)
     result.assert_outcomes(skipped=6)
     result.stdout.fnmatch_lines(

@@ -21,7 +21,7 @@ def test_step(fsstack, timed, log):
         pass
 """
 NEVER_QUIET = """
-from pytest_fsstack.machine.settling import Settle
+from pytest_fsstack.measuring.settling import Settle
 
 Settle.rest = lambda self, place: "not quiet within 60 s: sdx writes"
 """

@@ -32,11 +32,11 @@ class Made(ToolLayer):
     def needs(self):
         return [self.program]
 
-    def create(self, below, site):
+    def create(self, below, context):
         commands.run(self.program.command, below.path / "tree")
 
     @contextlib.contextmanager
-    def opened(self, below, site, depth):
+    def opened(self, below, context):
         yield Directory(below.path / "tree")
 
 

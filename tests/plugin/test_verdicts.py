@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.conftest import Project
+from tests.toolkit import chains_of
 
 # The cost is a metric of the workload's own, with a seeded noise of a few percent, so that no clock is involved.
 NOISY = """
@@ -146,7 +147,7 @@ def test_an_undecided_budget_that_is_expected_to_be_broken_counts_as_expected(
     result = project.run("-k", "near", "--fsstack-json=all.json", *options)
     result.assert_outcomes(deselected=3, **{"skipped" if "--runxfail" in options else "xfailed": 1})
     assert result.ret == pytest.ExitCode.OK
-    (test,) = json.loads((project.pytester.path / "all.json").read_text())["tests"]
+    (test,) = json.loads((project.pytester.path / "all.json").read_text())["tests"].values()
     assert "inconclusive: cost: overhead" in test["text"]
     # It names no option that is off.
     assert ("--fsstack-strict" in test["text"]) == ("--fsstack-strict" in options)
@@ -159,8 +160,8 @@ def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project
     assert record["group"] == "g"
     assert record["fullname"] == "test_it.py::TestCost::test_step[dear]"
     assert record["stats"]["rounds"] == 8
-    assert record["extra_info"]["verdict"] == "fail"
-    assert len(record["extra_info"]["metrics"]["cost"]["samples"]) == 8
+    assert record["extra_info"]["derived"]["verdict"] == "fail"
+    assert len(record["extra_info"]["samples"]["cost"]) == 8
     program = Path(sys.executable).with_name("pytest-benchmark")
     compare = project.pytester.run(program, "--storage=store", "compare")
     compare.stdout.fnmatch_lines(["*test_step?dear?*"])
@@ -214,12 +215,12 @@ def test_a_stack_that_did_not_do_the_work_is_shown_but_never_compared(project: P
             "*near: did not do the work: 3 of 7 links failed",
         ]
     )
-    (chain,) = json.loads((project.pytester.path / "out.json").read_text())["chains"]
-    near = chain["steps"][0]["stacks"]["near"]
-    assert near["incomplete"] == "3 of 7 links failed"
-    assert "overhead" not in near["metrics"]["cost"]
-    assert len(near["metrics"]["cost"]["samples"]) == 10
-    assert near["kept"] == [{"curve": [[0, 0], [1, 110]]}] * 10
+    (chain,) = chains_of(project.pytester.path / "out.json")
+    near = chain.derived["step"]["near"]
+    assert near.incomplete == "3 of 7 links failed"
+    assert near.figures["cost"].overhead is None
+    assert len(chain.series("step", "near", "cost")) == 10
+    assert [sample.kept for sample in chain.of("step", "near").values()] == [{"curve": [[0, 0], [1, 110]]}] * 10
 
 
 #: What Jenkins' junit-10.xsd allows inside a test.

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.guard import holding
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, mounts, needs
-from pytest_fsstack.machine.guard import holding
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built, build
-from pytest_fsstack.stack.model import Device, Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Device, Stack
 
 
 def run(*argv: str | os.PathLike[str], stdin: str = "") -> str:
@@ -29,12 +30,12 @@ def run(*argv: str | os.PathLike[str], stdin: str = "") -> str:
     return done.stdout.strip()
 
 
-def built(text: str, device: Device, site: Site) -> AbstractContextManager[Built]:
+def built(text: str, device: Device, context: BuildContext) -> AbstractContextManager[Built]:
     """The stack on the device; what the machine lacks for it skips the test."""
     stack = Stack.parse(text, BUILT_IN)
     if reasons := needs.missing([*device.needs(), *stack.needs()]):
         pytest.skip("; ".join(reasons))
-    return build(stack, device, site)
+    return build(stack, device, context)
 
 
 @dataclass(frozen=True)
@@ -138,22 +139,22 @@ LoopDevice = Callable[..., Loop]
 
 
 @pytest.fixture
-def site_directory(tmp_path: Path) -> Path:
+def context_directory(tmp_path: Path) -> Path:
     """Below it stacks are mounted. A file of tests may have another one."""
     return tmp_path / "site"
 
 
 @pytest.fixture
-def site(tmp_path: Path, site_directory: Path) -> Iterator[Site]:
+def context(tmp_path: Path, context_directory: Path) -> Iterator[BuildContext]:
     """For stacks that a test builds itself, of which nothing may be left."""
     mounts.private_namespace()
-    journal = Journal(tmp_path / "journal")
-    site_directory.mkdir()
-    yield Site(site_directory, journal)
+    journal = Journal(tmp_path / "journal", RealMachine())
+    context_directory.mkdir()
+    yield BuildContext(context_directory, journal)
     journal.close()
     assert list((tmp_path / "journal").glob("*")) == [], "the journal says that something was left behind"
     assert mounts.below(tmp_path) == []
-    for left in site_directory.iterdir():
+    for left in context_directory.iterdir():
         if left.is_dir():
             left.rmdir()
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.pages import ONLY_COLLECTED, ROOTLESS, blocks, write
 from tests.real.test_scenarios import unmeasured
 from tests.sessions import FEW_PLUGINS
+from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
 
@@ -34,7 +34,7 @@ def test_python_for_loop_devices_runs_on_every_stack_that_the_kernel_has(
         text=True,
     )
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
-    chains = json.loads(found.read_text())["chains"]
+    chains = chains_of(found)
     assert len(chains) > 5
     for stack, why in unmeasured(chains).items():
         # Two versions of a tool, which nobody has there.

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, guard, journal, mounts
+from pytest_fsstack.machine import commands, journal, mounts
 from pytest_fsstack.machine.journal import leftovers
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from tests.real.conftest import Loop, LoopDevice, run
 
 
 def cleanup(directory: Path) -> list[str]:
-    said = journal.cleanup(directory, kinds(BUILT_IN.values()))
+    said = journal.cleanup(directory, RealMachine(), kinds(BUILT_IN.values()))
     return [*said.undone, *said.left]
 
 
@@ -27,14 +29,16 @@ pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 SESSION = """
 import os, pathlib, subprocess, sys
 from contextlib import ExitStack, nullcontext
-from pytest_fsstack.machine import blockdev, commands, guard, mounts
-from pytest_fsstack.machine.guard import holding, label
+from pytest_fsstack import guard
+from pytest_fsstack.machine import blockdev, commands, mounts
+from pytest_fsstack.guard import holding, label
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Journal
 KINDS = kinds(BUILT_IN.values())
 journal_directory, device, here = map(pathlib.Path, sys.argv[1:])
-journal = Journal(journal_directory)
+from pytest_fsstack.machine.real import RealMachine
+journal = Journal(journal_directory, RealMachine())
 stack = ExitStack()
 holding.LOCKS = journal_directory.parent / "lock"
 def entry(kind, **facts):
@@ -77,7 +81,7 @@ note = entry("disk", **guard.identify(device).facts())
 commands.run("wipefs", "-aq", disk.path)
 commands.run("mkfs.ext4", "-q", "-F", disk.path)
 def proof():
-    note.note(signature=guard.signature(disk.path), mounted=blockdev.last_mount(disk.path))
+    note.update(signature=guard.signature(disk.path), mounted=blockdev.last_mount(disk.path))
 proof()
 """
 
@@ -94,7 +98,7 @@ def test_a_whole_stack_is_taken_down(
 {CLAIM}
 entry("mount", target=str(here)); commands.run("mount", disk.path, here); proof()
 new = here / "new"
-note = entry("directory", path=str(new)); new.mkdir(); note.note(); (new / "file").touch()
+note = entry("directory", path=str(new)); new.mkdir(); note.update(); (new / "file").touch()
 daemon = subprocess.Popen(["sleep", "1000"], cwd=here, start_new_session=True, stdout=subprocess.DEVNULL)
 entry("daemon", pid=daemon.pid)
 print(daemon.pid)
@@ -208,7 +212,7 @@ def test_no_session_empties_a_disk_by_itself_in_which_there_may_be_files_by_now(
     run("mount", loop.path, here)
     (here / "mine").write_text("put there since")
     run("umount", here)
-    said = journal.cleanup(journals, kinds(BUILT_IN.values()), asked=False)
+    said = journal.cleanup(journals, RealMachine(), kinds(BUILT_IN.values()), asked=False)
     assert said.undone == []
     assert "somebody may have put files there since; --fsstack-cleanup empties it" in said.left[0]
     run("mount", "-o", "ro", loop.path, here)
@@ -287,9 +291,9 @@ def pwrite(fd, data, offset):
     left -= 1
     real(fd, data, offset)
 commands.run("mkfs.xfs" if {xfs} else "mkfs.btrfs", "-q", "-f", "-K", device)
-note.note(signature=guard.signature(device))
+note.update(signature=guard.signature(device))
 label._pwrite = pwrite
-label.write_label_on(guard.identify(device), lambda proof: note.note(**proof))
+label.write_label_on(guard.identify(device), lambda proof: note.update(**proof))
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from tests import layout
 from tests.install import OF_TESTS
 from tests.real.test_scenarios import unmeasured
 from tests.sessions import FEW_PLUGINS
+from tests.toolkit import chains_of
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 PACKAGE = EXAMPLES / "fuse_overlayfs"
@@ -62,8 +62,8 @@ def test_a_package_brings_a_layer_that_is_compared_with_others(installed: Path, 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fsstack-fuse-overlayfs-1.0" in done.stdout
-    (chain,) = json.loads(found.read_text())["chains"]
-    assert list(chain["stacks"]) == ["ext4+overlay", "ext4+fuse_overlayfs"]
+    (chain,) = chains_of(found)
+    assert list(chain.stacks) == ["ext4+overlay", "ext4+fuse_overlayfs"]
     assert unmeasured([chain]) == {}
 
 
@@ -71,7 +71,6 @@ def test_it_is_short_and_imports_only_what_is_public() -> None:
     lines = [line for line in MODULE.read_text().splitlines() if line.strip()]
     named = {full for full in layout.imported(MODULE.read_text(), "") if "fsstack" in full}
     assert len(lines) < 30
-    assert f"in {len(lines)} lines" in (EXAMPLES.parent / "own-layers.md").read_text()
     assert all(full.count(".") == 1 for full in named), named
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests import layout
 from tests.install import OF_TESTS
 from tests.real.test_scenarios import unmeasured
 from tests.sessions import FEW_PLUGINS
+from tests.toolkit import chains_of
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("test_*.py"))
@@ -30,7 +30,7 @@ def test_an_example_runs_on_every_stack_that_the_kernel_has(
         monkeypatch.setenv(variable, value)
     found = tmp_path / "found.json"
     alone = ("-p", "no:cacheprovider", "--noconftest", "-c", "/dev/null", f"--rootdir={tmp_path}")
-    words = ("--fsstack-rounds=1", "--fsstack-size=512M", f"--fsstack-json={found}")
+    words = ("--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={found}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *alone, *words, str(EXAMPLES / f"{name}.py")],
         cwd=tmp_path,
@@ -38,7 +38,7 @@ def test_an_example_runs_on_every_stack_that_the_kernel_has(
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    chains = json.loads(found.read_text())["chains"]
+    chains = chains_of(found)
     for stack, why in unmeasured(chains).items():
         assert "this kernel" in why, f"{stack}: {why}"
     assert f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text()
@@ -54,9 +54,9 @@ def test_an_example_brings_a_layer_beside_its_test(tmp_path: Path, monkeypatch: 
     chosen = ("-c", "/dev/null", f"--rootdir={EXAMPLES}", str(EXAMPLES), "-k", "mergerfs")
     done = subprocess.run([sys.executable, "-m", "pytest", *words, *chosen], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    (chain,) = json.loads(found.read_text())["chains"]
+    (chain,) = chains_of(found)
     assert unmeasured([chain]) == {}
-    assert list(chain["stacks"]) == ["ext4", "ext4+mergerfs", "ext4+mergerfs-branches.8"]
+    assert list(chain.stacks) == ["ext4", "ext4+mergerfs", "ext4+mergerfs-branches.8"]
 
 
 @pytest.mark.parametrize("name", NAMES)

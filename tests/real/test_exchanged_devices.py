@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import guard
 from pytest_fsstack.layers import devices
-from pytest_fsstack.machine import guard
+from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice, run
 
 pytestmark = pytest.mark.root
@@ -228,4 +229,4 @@ def test_a_clean_up_empties_no_other_disk_than_the_one_it_has_looked_at(
 
     monkeypatch.setattr(guard, "signature", exchange)
     with other.untouched(), pytest.raises(guard.Refused, match=str(link)):
-        devices._relabelled(facts)
+        devices._relabelled(RealMachine(), facts)

@@ -15,7 +15,7 @@ from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Stack
 from tests.real.layers.test_layers import SIZE
 
 pytestmark = pytest.mark.root
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.root
         "ntfs3g",
     ],
 )
-def test_what_is_shown_is_what_is_run(text: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_shown_is_what_is_run(text: str, context: BuildContext, monkeypatch: pytest.MonkeyPatch) -> None:
     stack, device = Stack.parse(text, BUILT_IN), LoopDevice(SIZE)
     shown = [
         re.sub(r"( <&SECRET)?( &)?$", "", line)
@@ -43,13 +43,13 @@ def test_what_is_shown_is_what_is_run(text: str, site: Site, monkeypatch: pytest
     def noted(*argv: Any, **keywords: Any) -> AbstractContextManager[commands.Process]:
         words = [re.sub(r"/dev/loop\d+", "LOOP", re.sub(r"/fd/\d+", "/fd/SECRET", os.fspath(word))) for word in argv]
         line = shlex.join(re.sub(r"--pid=\d+", "--pid=PID-OF-THE-DAEMON", word) for word in words)
-        line = line.replace(str(site.directory), "DIR")
-        where = str(keywords.get("cwd") or "").replace(str(site.directory), "DIR")
+        line = line.replace(str(context.directory), "DIR")
+        where = str(keywords.get("cwd") or "").replace(str(context.directory), "DIR")
         ran.append(f"(cd {where} && {line})" if where else line)
         return started(*argv, **keywords)
 
     monkeypatch.setattr(commands, "started", noted)
-    with build(stack, device, site) as built:
+    with build(stack, device, context) as built:
         built.remount()
     # A loop device that is attached again may have the number that it had, or another.
     assert ran == [re.sub(r"LOOP\d+", "LOOP", line) for line in shown]

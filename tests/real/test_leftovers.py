@@ -14,6 +14,7 @@ import pytest
 
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import run
 
 pytestmark = pytest.mark.root
@@ -52,7 +53,7 @@ def test_what_is_mounted_while_a_directory_is_removed_is_kept(
 
 
 def test_a_device_in_which_a_test_left_a_mount_loses_nothing(precious: Path, tmp_path: Path) -> None:
-    book = Journal(tmp_path / "journals")
+    book = Journal(tmp_path / "journals", RealMachine())
     device = contextlib.ExitStack()
     made = device.enter_context(directories.temporary(tmp_path, book))
     (made / "left").mkdir()
@@ -85,7 +86,8 @@ import os, signal, subprocess, sys
 from pathlib import Path
 from pytest_fsstack.machine import mounts, orphans
 from pytest_fsstack.machine.journal import Journal
-with orphans.marked(Journal(Path(sys.argv[1])), private=mounts.private_namespace()):
+from pytest_fsstack.machine.real import RealMachine
+with orphans.marked(Journal(Path(sys.argv[1]), RealMachine()), private=mounts.private_namespace()):
     marked = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
     cleared = subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
     print(marked.pid, cleared.pid, flush=True)
@@ -100,7 +102,7 @@ def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: P
         assert done.returncode == -signal.SIGKILL
         pids = [int(word) for word in done.stdout.split()]
         assert all(journal.start_time(pid) for pid in pids)
-        said = journal.cleanup(journals, {"processes": orphans.PROCESSES})
+        said = journal.cleanup(journals, RealMachine(), {"processes": orphans.PROCESSES})
         assert [line.partition(" (")[0] for line in said.undone] == [f"ended processes {pids[0]}, {pids[1]}"]
         assert not any(map(journal.start_time, pids))
         assert other.poll() is None
@@ -113,7 +115,8 @@ import os, signal, subprocess, sys
 from pathlib import Path
 from pytest_fsstack.machine import mounts, orphans
 from pytest_fsstack.machine.journal import Journal
-with orphans.marked(Journal(Path(sys.argv[1])), private=mounts.private_namespace()):
+from pytest_fsstack.machine.real import RealMachine
+with orphans.marked(Journal(Path(sys.argv[1]), RealMachine()), private=mounts.private_namespace()):
     words = ["nsenter", "-t", sys.argv[2], "-m", "sh", "-c", "echo $$; exec sleep 1000"]
     entered = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE)
     print(int(entered.stdout.readline()), flush=True)
@@ -134,7 +137,7 @@ def test_what_a_killed_session_had_started_in_a_container_is_ended_and_the_conta
             entered = int(done.stdout)
             namespaces = {os.stat(f"/proc/{pid}/ns/mnt").st_ino for pid in (entered, other.pid)}
             assert len(namespaces) == 1
-            said = journal.cleanup(journals, {"processes": orphans.PROCESSES})
+            said = journal.cleanup(journals, RealMachine(), {"processes": orphans.PROCESSES})
             assert said.undone
             assert f"ended process {entered}" in said.undone[0]
             assert other.poll() is None

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import directories, guard
+from pytest_fsstack import guard
+from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import LoopDevice
 
 pytestmark = pytest.mark.root
@@ -24,7 +26,7 @@ def test_others(fsstack):
     (fsstack.path / "file").write_text("for all")
     done = subprocess.run(["cat", fsstack.path / "file"], user=65534, group=65534, capture_output=True, text=True)
     assert done.stdout == "for all", done.stderr
-    secret = fsstack._site.directory
+    secret = fsstack._context.directory
     assert subprocess.run(["ls", secret], user=65534, group=65534, capture_output=True).returncode
 """
 
@@ -56,7 +58,8 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: 
     code = (
         "import os, sys\nfrom pathlib import Path\n"
         "from pytest_fsstack.machine import directories\nfrom pytest_fsstack.machine.journal import Journal\n"
-        "with directories.lasting(Path(sys.argv[1]), Journal(Path(sys.argv[1], 'journals'))) as path:\n"
+        "from pytest_fsstack.machine.real import RealMachine\n"
+        "with directories.lasting(Path(sys.argv[1]), Journal(Path(sys.argv[1], 'journals'), RealMachine())) as path:\n"
         "    (path.path / 'data').write_text('much')\n    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
@@ -64,7 +67,7 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: 
         journal.unlink()
     mine = tmp_path / "fsstack-mine"
     mine.mkdir()
-    book = Journal(tmp_path / "living")
+    book = Journal(tmp_path / "living", RealMachine())
     with directories.lasting(tmp_path, book) as living:
         (line,) = directories.remove_stale(tmp_path)
         assert line.endswith("of a session that was killed")

@@ -1,20 +1,21 @@
-"""The studies at their smallest scale on loop devices: every stack that this kernel has, and every step."""
+"""The scenarios at their smallest scale on loop devices: every stack that this kernel has, and every step."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from pytest_fsstack.judging.results import ChainResults
+from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[2]
-#: The table of each study, by a line that is in it.
-STUDIES = {
+#: The table of each scenario, by a line that is in it.
+SCENARIOS = {
     "test_ssd_encryption": "real, user, sys:",
     "test_stacked_encryption": "advantage:",
     "test_dmcrypt_block_size": "dmcrypt against plain:",
@@ -23,8 +24,8 @@ STUDIES = {
 }
 
 
-def smoke(study: str, directory: Path, *options: str) -> tuple[list[dict[str, Any]], str]:
-    """The chains of a study at its smallest scale, and what its session printed."""
+def smoke(scenario: str, directory: Path, *options: str) -> tuple[list[ChainResults], str]:
+    """The chains of a scenario at its smallest scale, and what its session printed."""
     found = directory / "found.json"
     alone = (
         "-p",
@@ -36,34 +37,34 @@ def smoke(study: str, directory: Path, *options: str) -> tuple[list[dict[str, An
         "--fsstack-size=512M",
     )
     reports = (f"--fsstack-json={found}", f"--fsstack-report=html={directory / 'page.html'}")
-    words = [sys.executable, "-m", "pytest", *alone, *reports, *options, str(ROOT / "scenarios" / f"{study}.py")]
+    words = [sys.executable, "-m", "pytest", *alone, *reports, *options, str(ROOT / "scenarios" / f"{scenario}.py")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    return json.loads(found.read_text())["chains"], done.stdout
+    return chains_of(found), done.stdout
 
 
-def unmeasured(chains: list[dict[str, Any]]) -> dict[str, str]:
+def unmeasured(chains: list[ChainResults]) -> dict[str, str]:
     """The stacks that were not measured in some step, and why."""
     return {
-        stack: facts["note"]
+        stack: chain.note(step, stack)
         for chain in chains
-        for step in chain["steps"]
-        for stack, facts in step["stacks"].items()
-        if not facts["rounds"] or facts["incomplete"]
+        for step in chain.steps
+        for stack in chain.stacks
+        if not chain.of(step, stack) or chain.incomplete(step, stack)
     }
 
 
-@pytest.mark.parametrize("study", STUDIES)
-def test_a_study_runs_on_everything_that_the_kernel_has(study: str, tmp_path: Path) -> None:
-    chains, said = smoke(study, tmp_path)
-    assert STUDIES[study] in said
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_runs_on_everything_that_the_kernel_has(scenario: str, tmp_path: Path) -> None:
+    chains, said = smoke(scenario, tmp_path)
+    assert SCENARIOS[scenario] in said
     missing = unmeasured(chains)
     for stack, why in missing.items():
         assert "this kernel" in why, f"{stack}: {why}"
-    measured = {stack for chain in chains for stack in chain["stacks"]} - set(missing)
-    assert {chain["baseline"] for chain in chains} <= measured
+    measured = {stack for chain in chains for stack in chain.stacks} - set(missing)
+    assert {chain.baseline for chain in chains} <= measured
     page = (tmp_path / "page.html").read_text()
-    assert all(f'<th scope="row">{stack}</th>' in page or f"<td>{stack}</td>" in page for stack in measured)
+    assert all(f"{stack}</span></th>" in page or f'<th scope="row">{stack}</th>' in page for stack in measured)
 
 
 def test_a_size_that_cannot_fit_the_device_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -122,9 +122,10 @@ class Hanging(Layer):
         return [Root("mounting"), FUSE]
 
     @contextlib.contextmanager
-    def opened(self, below, site, depth):
-        target = site.mountpoint(self.name, depth)
-        with served(target, site, sys.executable, str(Path(__file__).with_name("server.py")), str(target)) as directory:
+    def opened(self, below, context):
+        target = context.mountpoint(self.name)
+        server = str(Path(__file__).with_name("server.py"))
+        with served(target, context, sys.executable, server, str(target)) as directory:
             yield directory
 
 

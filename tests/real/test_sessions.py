@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -16,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, guard, needs
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.stack.model import Stack
 from tests.real.conftest import Loop, LoopDevice, run
+from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
 
@@ -393,11 +394,10 @@ class TestIt:
 """)
     done = sessions.run("--fsstack-rounds=2", "--fsstack-json=out.json")
     assert done.returncode == 0, done.stdout
-    data = json.loads((sessions.directory / "out.json").read_text())
-    steps = {step["name"]: step["stacks"] for step in data["chains"][0]["steps"]}
+    (chain,) = chains_of(sessions.directory / "out.json")
 
     def median(step: str, stack: str, metric: str) -> float:
-        return float(steps[step][stack]["metrics"][metric]["median"])
+        return chain.median(step, stack, metric) or 0.0
 
     assert 32 << 20 <= median("write", "ext4", "written_bytes") < 40 << 20
     # Cold caches: what was written before is read from the device.
@@ -411,8 +411,8 @@ class TestIt:
     )
     # The daemon's work is charged to the machine, and to no child of the test.
     assert median("write", "ext4+encfs", "machine_seconds") > median("write", "ext4+encfs", "user_seconds")
-    stacks = data["chains"][0]["stacks"]
-    assert stacks["ext4"]["mounts"][0].startswith("ext4 /dev/loop")
-    made, mounted = (line.split()[0] for line in stacks["ext4"]["commands"])
+    stacks = chain.stacks
+    assert stacks["ext4"].mounts[0].startswith("ext4 /dev/loop")
+    made, mounted = (line.split()[0] for line in stacks["ext4"].commands)
     assert (made, mounted) == ("mkfs.ext4", "mount")
-    assert any(line.startswith("encfs ") for line in stacks["ext4+encfs"]["commands"])
+    assert any(line.startswith("encfs ") for line in stacks["ext4+encfs"].commands)

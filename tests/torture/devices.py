@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from pytest_fsstack.machine import commands, guard
+from pytest_fsstack import guard
+from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop
 from tests.real.machine.test_foreign_contents import BY_HAND, TOOLS
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running

@@ -26,7 +26,7 @@ from typing import Any
 
 from pytest_fsstack.data.archive import CorpusError
 from pytest_fsstack.data.corpus import users_corpus
-from pytest_fsstack.judging import budget, conditions, past, saved
+from pytest_fsstack.judging import budget, conditions, saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Sample
 from pytest_fsstack.judging.verdict import Looks
@@ -34,10 +34,12 @@ from pytest_fsstack.kernels.images import KernelError, resolve
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import parse_device
 from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.options import OPTIONS, labels
-from pytest_fsstack.over_time import history
+from pytest_fsstack.over_time import comparison, history
+from pytest_fsstack.over_time.text import lines as past_lines
 from pytest_fsstack.report import BUILT_IN as REPORTS
-from pytest_fsstack.report.past import lines as past_lines
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.spec import SpecError
 from pytest_fsstack.units import parse_size
@@ -268,7 +270,7 @@ def options(draw: random.Random, here: Path) -> None:
 
 def results(draw: random.Random, here: Path) -> None:
     """JSON to compare, to report and to keep a history of."""
-    document = _spoiled(draw, saved.dump(_valid()))
+    document = _spoiled(draw, json.loads(saved.dumps(_valid())))
     text = json.dumps(document)
     if draw.random() < 0.3:
         text = mutated(draw, text)
@@ -277,7 +279,7 @@ def results(draw: random.Random, here: Path) -> None:
     except saved.FormatError:
         return
     with allowed(ValueError):
-        shown = past.compare([found], [_valid()], limit=0.05, alpha=0.05, session=False)
+        shown = comparison.compare([found], [_valid()], limit=0.05, alpha=0.05, session=False)
         no_escape("\n".join(past_lines(shown, [found], [_valid()])))
     for name in ("markdown", "html", "csv", "tables", "openmetrics", "json", "lava", "ktap"):
         with allowed(ValueError):
@@ -301,11 +303,12 @@ def journals(draw: random.Random, here: Path) -> None:
     path = directory / f"{2**22 - 1}-torture"
     path.write_bytes(text.encode(errors="surrogatepass"))
 
-    def undo(facts: journal.Facts) -> str:
+    def undo(machine: Machine, facts: journal.Facts) -> str:
         journal.text(facts, "path")
         return "undone"
 
-    said = journal.cleanup(directory, {"thing": journal.Kind("thing", lambda facts: True, undo, outlives_boot=True)})
+    thing = journal.Kind("thing", lambda machine, facts: True, undo, outlives_boot=True)
+    said = journal.cleanup(directory, RealMachine(), {"thing": thing})
     if not isinstance(said.undone + said.left, list):
         raise Wrong("no lines")
     path.unlink(missing_ok=True)
@@ -656,7 +659,7 @@ def run(seed: str, count: int, here: Path) -> dict[str, Any]:
     os.chdir(here)
     signal.signal(signal.SIGALRM, _time_up)
     tempfile.gettempdir()  # it tries the directory out, once
-    # The first page's script is made of a whole compiler: seconds, on a busy machine many.
+    # The first page imports what writes it: seconds, on a busy machine many.
     REPORTS["html"](_valid())
     # Packages of kernels are unpacked by a user without rights.
     here.chmod(0o711)

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_fsstack import guard
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import commands, guard, needs
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.stack.model import Stack
 from tests.sessions import FEW_PLUGINS
 
@@ -59,11 +60,11 @@ from pytest_fsstack.layers import BUILT_IN
 
 def noting(name, opened):
     @contextlib.contextmanager
-    def note(self, below, site, depth):
+    def note(self, below, context):
         with open({order!r}, "a") as order, contextlib.ExitStack() as undo:
-            with opened(self, below, site, depth) as place:
-                print("+", depth, name, file=order, flush=True)
-                undo.callback(print, "-", depth, name, file=order, flush=True)
+            with opened(self, below, context) as place:
+                print("+", context.depth, name, file=order, flush=True)
+                undo.callback(print, "-", context.depth, name, file=order, flush=True)
                 yield place
     return note
 

@@ -15,7 +15,7 @@ import yaml
 
 from pytest_fsstack import options
 from pytest_fsstack.ci import reporting as ci
-from pytest_fsstack.command import COMMANDS
+from pytest_fsstack.command import read
 from pytest_fsstack.report import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_every_word_of_ours_in_a_command_exists(name: str) -> None:
     assert any(words[0] == "pytest" for words in found)
     for words in found:
         if words[0] == "fsstack":
-            assert any(words[1 : 1 + len(each.name.split())] == each.name.split() for each in COMMANDS)
+            assert read(words[1:]).place
         for word in words:
             if word.startswith("--fsstack-"):
                 flag, _, value = word.partition("=")
@@ -71,7 +71,7 @@ def test_every_word_of_ours_in_a_command_exists(name: str) -> None:
 @pytest.mark.parametrize("name", ["github.yml", "gitlab.yml", "storage.fmf"])
 def test_each_is_a_gate_that_cannot_pass_without_having_judged(name: str) -> None:
     (gate,) = (words for words in commands(name) if words[0] == "pytest")
-    assert {"--fsstack-strict", "--fsstack-missing=fail"} <= set(gate)
+    assert {"--fsstack-strict", "--fsstack-if-unavailable=fail"} <= set(gate)
 
 
 def test_the_workflow_of_github_is_one() -> None:

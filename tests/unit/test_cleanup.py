@@ -17,6 +17,8 @@ import pytest_fsstack
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.journal import Facts, Kind
+from pytest_fsstack.machine.port import Machine
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.model import Layer
 
@@ -26,10 +28,10 @@ from typing import ClassVar
 from pytest_fsstack.machine.journal import Kind, text
 from pytest_fsstack.stack.model import Directory, Layer
 
-def present(facts):
+def present(machine, facts):
     return Path(text(facts, "path")).exists()
 
-def undo(facts):
+def undo(machine, facts):
     Path(text(facts, "path")).unlink()
     return f"removed the flag {text(facts, 'path')}"
 
@@ -50,7 +52,8 @@ import os, sys
 from pathlib import Path
 import conftest
 from pytest_fsstack.machine.journal import Journal, default_directory
-book = Journal(default_directory())
+from pytest_fsstack.machine.real import RealMachine
+book = Journal(default_directory(), RealMachine())
 with book.entry(conftest.FLAG, path=sys.argv[1]):
     Path(sys.argv[1]).touch()
     os.kill(os.getpid(), 9)
@@ -66,12 +69,15 @@ def test_all_kinds_there_are_belong_to_something_that_the_clean_up_asks() -> Non
 
 
 def test_two_kinds_of_a_name_are_refused() -> None:
-    def absent(facts: Facts) -> bool:
+    def absent(machine: Machine, facts: Facts) -> bool:
         return False
+
+    def undo(machine: Machine, facts: Facts) -> str:
+        return ""
 
     class Other(Layer):
         name: ClassVar = "other"
-        leaves: ClassVar = (Kind("mount", absent, str),)
+        leaves: ClassVar = (Kind("mount", absent, undo),)
 
     with pytest.raises(ValueError, match="two kinds of leftovers are called 'mount'"):
         kinds([Other])
@@ -87,7 +93,7 @@ def test_a_third_partys_layer_brings_its_kind(tmp_path: Path) -> None:
     killed = KILLED.replace("default_directory()", f"Path({str(tmp_path / 'run')!r})")
     done = subprocess.run([sys.executable, "-c", killed, flag], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
-    (left,) = journal.cleanup(tmp_path / "run", kinds(BUILT_IN.values())).left
+    (left,) = journal.cleanup(tmp_path / "run", RealMachine(), kinds(BUILT_IN.values())).left
     assert "nothing here knows this kind of thing; it was made by conftest" in left
     assert flag.exists()
     clean = f"{code}import pytest_fsstack.plugin\njournal.default_directory = lambda: directory\nimport pytest\n"
@@ -104,5 +110,5 @@ def test_a_journal_that_never_got_its_name_is_removed_once_it_is_old(tmp_path: P
     for path in old, young:
         path.touch()
     os.utime(old, (time.time() - 3600,) * 2)
-    assert journal.cleanup(tmp_path, {}) == journal.Said()
+    assert journal.cleanup(tmp_path, RealMachine(), {}) == journal.CleanupReport()
     assert [path.name for path in tmp_path.iterdir()] == ["2-b.new"]

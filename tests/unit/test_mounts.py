@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fsstack.machine import commands, mounts
-from pytest_fsstack.machine.mounts import Mount
+from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.port import Mount, Word
+from pytest_fsstack.machine.recording import RecordingMachine
 
 #: What a file's name can be made of, and what a mount's source can: all bytes but NUL.
 NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name)
@@ -93,27 +95,29 @@ def test_of_two_mounts_at_a_place_the_later_counts(table: Path) -> None:
 def test_what_a_killed_session_left_mounted_is_unmounted_by_who_may(
     kind: str, user: int, tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Twice at the same place, as two killed sessions leave it.
-    left = [mounts.Mount("0:1", "/", str(tmp_path), "rw", kind, "none", "rw")] * 2
-    ran: list[str] = []
+    class Mounted(RecordingMachine):
+        """Twice at the same place, as two killed sessions leave it."""
 
-    def run(*argv: object) -> None:
-        ran.append(" ".join(map(str, argv)))
-        left.pop()
+        times = 2
 
-    monkeypatch.setattr(mounts, "at", lambda path: left[-1] if left else None)
-    monkeypatch.setattr(commands, "run", run)
-    monkeypatch.setattr(commands, "which", lambda tool: f"/usr/bin/{tool}")
+        def mount_at(self, path: Path) -> Mount | None:
+            return Mount("0:1", "/", str(path), "rw", kind, "none", "rw") if self.times else None
+
+        def run(self, *argv: Word, **keywords: Any) -> str:
+            self.times -= 1
+            return super().run(*argv, **keywords)
+
+    machine = Mounted(tmp_path)
     monkeypatch.setattr("os.geteuid", lambda: user)
     facts = {"target": str(tmp_path)}
-    assert mounts.MOUNT.present(facts)
-    assert mounts.MOUNT.undo(facts) == f"unmounted {tmp_path}"
-    assert ran == [f"{tool} {tmp_path}"] * 2
-    assert not mounts.MOUNT.present(facts)
+    assert mounts.MOUNT.present(machine, facts)
+    assert mounts.MOUNT.undo(machine, facts) == f"unmounted {tmp_path}"
+    assert machine.commands == [f"{tool} {tmp_path}"] * 2
+    assert not mounts.MOUNT.present(machine, facts)
 
 
-def mount_of(device: str, kind: str) -> mounts.Mount:
-    return mounts.Mount(device, "/", "/place", "rw", kind, "server", "rw")
+def mount_of(device: str, kind: str) -> Mount:
+    return Mount(device, "/", "/place", "rw", kind, "server", "rw")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +130,9 @@ def test_the_connection_of_a_fuse_mount_is_aborted_and_no_other(
         (tmp_path / str(name)).mkdir()
         (tmp_path / str(name) / "abort").touch()
     monkeypatch.setattr(mounts, "FUSE_CONNECTIONS", tmp_path)
-    monkeypatch.setattr(mounts, "at", lambda target: mount_of(device, kind))
-    assert mounts.abort_fuse(Path("/place")) == bool(number)
+    machine = RecordingMachine(tmp_path)
+    machine.mount = mount_of(device, kind)
+    assert mounts.abort_fuse(machine, Path("/place")) == bool(number)
     assert [int(abort.parent.name) for abort in tmp_path.glob("*/abort") if abort.read_text()] == [number][
         : bool(number)
     ]

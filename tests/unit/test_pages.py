@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.stack.model import Stack
 from tests.pages import DOCS, PAGES, ROOT, Block, blocks, blocks_of
 
 #: Languages whose blocks are tested: here, in tests/plugin/test_blocks.py, or where the reason says.
@@ -31,8 +29,6 @@ ONLY_LOOKED_AT = {
 def test_each_block_says_its_language(page: Path) -> None:
     for block in blocks_of(page):
         language = block.language.split()[0] if block.language else ""
-        if language == "" and page == ROOT / "README.md":
-            continue  # the stacks, below
         assert language in TESTED | ONLY_LOOKED_AT.keys(), f"{block.id}: {language or 'indented'}"
 
 
@@ -49,12 +45,6 @@ def test_the_first_page_leads_to_each_other_one() -> None:
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]*)\)", text)}
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert links == pages - {"index.md", "changelog.md", "contributing.md"}
-
-
-def test_the_stacks_of_the_readme_are_stacks() -> None:
-    (block,) = blocks("")
-    stacks = [Stack.parse(line, BUILT_IN) for line in block.text.splitlines()]
-    assert len(stacks) > 3
 
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.id)

@@ -22,7 +22,7 @@ ALLOWED = {
     ("data/corpus.py", "subprocess.run"): "compresses a regular file beside the stack, for as long as it takes",
     ("machine/commands.py", "child.process.wait"): "has just been forked and killed",
     ("machine/commands.py", "process.wait"): "has ended: its pidfd says so; sh stops reading two seconds later",
-    ("machine/watcher.py", "select.select"): "its work is to wait for the end of the session",
+    ("machine/reaper.py", "select.select"): "its work is to wait for the end of the session",
     ("measuring/timed.py", "os.waitpid"): "has closed its output, which sync does at its end",
     ("measuring/timed.py", "process.wait"): "a workload takes as long as it takes; a signal raises here",
     ("preflight/doctor.py", "subprocess.run"): "the package manager, at the terminal of somebody who asked for it",

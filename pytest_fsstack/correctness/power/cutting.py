@@ -29,7 +29,7 @@ _SHOWN = 12
 
 @dataclass
 class _Left:
-    """What a cut has left, whatever was promised: what is wrong with the filesystems, and what is in the directory."""
+    """The state after a cut: errors of the filesystems, and contents of the directory."""
 
     wrong: list[str]
     mounted: bool = True
@@ -40,7 +40,7 @@ class _Left:
 
 @dataclass
 class Damage:
-    """How many cuts there were, and in how many of them what held; `said` has the first broken promises in words."""
+    """Counts of cuts and of kept promises. `said` describes the first broken promises."""
 
     cuts: int = 0
     mounted: int = 0
@@ -52,19 +52,19 @@ class Damage:
     survived: int = 0
     said: list[str] = field(default_factory=list)
 
-    def count(self, left: _Left, history: History, done: int) -> list[str]:
+    def count(self, state: _Left, history: History, count: int) -> list[str]:
         """Add a cut; what is wrong after it, in words."""
-        broken = history.broken(left.found, done) if left.mounted else []
-        kinds = Counter(each.kind for each in broken)
+        broken = history.broken(state.found, count) if state.mounted else []
+        kinds = Counter(promise.kind for promise in broken)
         self.cuts += 1
-        self.mounted += left.mounted
-        self.checked += left.checked
-        self.clean += left.checked and not left.wrong
-        self.synced_there += left.mounted and not kinds[Kind.LOST]
-        self.nothing_invented += left.mounted and not kinds[Kind.INVENTED]
-        self.all_readable += left.mounted and not kinds[Kind.UNREADABLE]
-        self.survived += not broken and not left.wrong
-        return [*(each.text for each in broken), *left.wrong]
+        self.mounted += state.mounted
+        self.checked += state.checked
+        self.clean += state.checked and not state.wrong
+        self.synced_there += state.mounted and not kinds[Kind.LOST]
+        self.nothing_invented += state.mounted and not kinds[Kind.INVENTED]
+        self.all_readable += state.mounted and not kinds[Kind.UNREADABLE]
+        self.survived += not broken and not state.wrong
+        return [*(promise.text for promise in broken), *state.wrong]
 
 
 @workload()
@@ -97,18 +97,18 @@ def power_cuts(
     log = LogReader(device.log)
     entries = log.new()
     marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
-    chosen = cuts_between(marks[0] + 1, marks[-1] + 1, cuts, f"cuts/{seed}")
+    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts, f"cuts/{seed}")
     device_now, damage = Image(), Damage()
     device_now.apply(entries)
-    seen: list[tuple[Image, _Left]] = []
-    for cut, image in left_by(chosen, entries, log.sector):
+    states: list[tuple[Image, _Left]] = []
+    for cut, image in left_by(points, entries, log.sector):
         # Where nothing was written between two cuts, what they leave differs in what was promised by then.
-        left = next((left for before, left in seen if before == image), None)
-        if left is None:
-            left = _left(fsstack, above, log, device_now, image)
-            seen.append((image, left))
+        state = next((state for before, state in states if before == image), None)
+        if state is None:
+            state = _left(fsstack, above, log, device_now, image)
+            states.append((image, state))
         begun = _begun(entries, cut)
-        broken = damage.count(left, history, begun)
+        broken = damage.count(state, history, begun)
         where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} (operation {begun})"
         damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
     for name, value in vars(damage).items():
@@ -135,60 +135,60 @@ def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) 
     """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
     if refusal := _stands_on(image, fsstack, above, log, now):
         return _Left([f"it cannot be mounted: {refusal}"], mounted=False)
-    found = _found(fsstack)
+    contents = _found(fsstack)
     try:
         checked = fsstack.fsck()
     except BuildError as error:
-        return _Left([f"it cannot be checked: {_first_line(error)}"], found=found, checked=True)
+        return _Left([f"it cannot be checked: {_first_line(error)}"], found=contents, checked=True)
     unclean = [
-        f"{name} is not clean: {' / '.join(filter(None, each.said.splitlines()[-3:]))}"
-        for name, each in checked.items()
-        if not each.clean
+        f"{name} is not clean: {' / '.join(filter(None, check.said.splitlines()[-3:]))}"
+        for name, check in checked.items()
+        if not check.clean
     ]
-    return _Left(unclean, found=found, checked=bool(checked))
+    return _Left(unclean, found=contents, checked=bool(checked))
 
 
 def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:
     """Why the stack does not open on this image; empty if it does. Raises `BuildError` if it cannot be taken down."""
-    written = False
+    changed = False
 
     def stand() -> None:
-        nonlocal written
+        nonlocal changed
         with fsstack.taken_down(above) as device:
             assert isinstance(device, RecordedBlock)
             now.apply(log.new())
             device.write(now.towards(image))
-            written = True
+            changed = True
 
     try:
         try:
             stand()
         except BuildError:
-            if written:
+            if changed:
                 raise
             # The damage of the cut before may have ended a daemon. That is told when it is taken down, and then it is.
             stand()
     except BuildError as error:
-        if not written:
+        if not changed:
             raise
         return _first_line(error)
     return ""
 
 
 def _found(fsstack: Built) -> Found:
-    """What is in the directory of the operations. One that is gone holds nothing."""
+    """Return the contents of the directory of the operations. A directory that is gone is empty."""
     directory = fsstack.path / _DIRECTORY
-    found: dict[str, bytes | Unreadable] = {}
+    contents: dict[str, bytes | Unreadable] = {}
     try:
         names = os.listdir(directory)
     except OSError:
-        return found
+        return contents
     for name in names:
         try:
-            found[name] = _content(directory / name)
+            contents[name] = _content(directory / name)
         except OSError as error:
-            found[name] = Unreadable(error.strerror or str(error))
-    return found
+            contents[name] = Unreadable(error.strerror or str(error))
+    return contents
 
 
 def _content(path: Path) -> bytes:

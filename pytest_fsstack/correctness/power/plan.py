@@ -1,4 +1,4 @@
-"""What is done on the stack before the power is cut: operations that follow from a seed."""
+"""The operations on the stack before the power cut, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Operation:
 
     @property
     def words(self) -> list[str | int]:
-        """As the worker takes it."""
+        """Return the words for the worker."""
         return [self.kind, self.name, self.to, self.offset, self.length]
 
 
 def plan(seed: int, count: int) -> list[Operation]:
-    """At least `count` operations, the last of which syncs the directory."""
+    """Draw at least `count` operations. The last one syncs the directory."""
     draw = random.Random(f"plan/{seed}")
     sizes: dict[str, int] = {}
     directories: list[str] = []
-    made: list[Operation] = []
+    operations: list[Operation] = []
 
     def write(name: str, offset: int, length: int) -> None:
-        made.append(Operation("write", name, "", offset, length))
+        operations.append(Operation("write", name, "", offset, length))
         sizes[name] = max(sizes.get(name, 0), offset + length)
 
     def length(at: int) -> int:
@@ -65,23 +65,23 @@ def plan(seed: int, count: int) -> list[Operation]:
         write(old, offset, min(length(offset), sizes[old] - offset))
 
     def sync() -> None:
-        made.append(Operation("sync", draw.choice(sorted(sizes))))
+        operations.append(Operation("sync", draw.choice(sorted(sizes))))
 
     def sync_directory() -> None:
-        made.append(Operation("sync directory"))
+        operations.append(Operation("sync directory"))
 
     def rename() -> None:
         old, new = draw.choice(sorted(sizes)), name()
         if old != new:
-            made.append(Operation("rename", old, new))
+            operations.append(Operation("rename", old, new))
             sizes[new] = sizes.pop(old)
 
     def replace() -> None:
         # As editors and package managers do.
         new = name()
         write("new", 0, length(0))
-        made.append(Operation("sync", "new"))
-        made.append(Operation("rename", "new", new))
+        operations.append(Operation("sync", "new"))
+        operations.append(Operation("rename", "new", new))
         sizes[new] = sizes.pop("new")
         if draw.random() < 0.7:
             sync_directory()
@@ -89,22 +89,22 @@ def plan(seed: int, count: int) -> list[Operation]:
     def unlink() -> None:
         if len(sizes) > 3:
             old = draw.choice(sorted(sizes))
-            made.append(Operation("unlink", old))
+            operations.append(Operation("unlink", old))
             del sizes[old]
 
     def make_directory() -> None:
         new = f"d{draw.randrange(_NAMES)}"
         if new in directories:
             directories.remove(new)
-            made.append(Operation("remove directory", new))
+            operations.append(Operation("remove directory", new))
             return
         directories.append(new)
-        made.append(Operation("make directory", new))
+        operations.append(Operation("make directory", new))
         if draw.random() < 0.7:
             sync_directory()
 
     def write_back() -> None:
-        made.append(Operation("write back", draw.choice(sorted(sizes))))
+        operations.append(Operation("write back", draw.choice(sorted(sizes))))
 
     # From the first cut on there is something to lose.
     for _ in range(2):
@@ -114,8 +114,8 @@ def plan(seed: int, count: int) -> list[Operation]:
         **{create: 4, append: 4, overwrite: 4, sync: 5, sync_directory: 2},
         **{rename: 2, replace: 3, unlink: 1, write_back: 3, make_directory: 2},
     }
-    while len(made) < count - 1:
+    while len(operations) < count - 1:
         (step,) = draw.choices(list(weighted), list(weighted.values()))
         step()
     sync_directory()
-    return made
+    return operations

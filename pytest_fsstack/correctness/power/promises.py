@@ -1,4 +1,4 @@
-"""What must be there after a power cut, and what must not: an oracle for the operations of a plan.
+"""Promises about the state after a power cut: an oracle for the operations of a plan.
 
 Promised is what POSIX, the manual pages and the usual practice of Linux let a program rely on, and no more:
 
@@ -25,7 +25,7 @@ from pytest_fsstack.correctness.power.worker import content
 
 
 class Kind(Enum):
-    """How a promise was broken."""
+    """The way in which a promise was broken."""
 
     LOST = "lost"  # it was synced, and is not there, or what it replaced is there again
     INVENTED = "invented"  # it is there, and never was written
@@ -62,20 +62,20 @@ class _File:
 
     def at(self, index: int) -> bytes:
         """Its bytes before the operation of this number."""
-        found = bytearray()
+        content = bytearray()
         for number, offset, data in self.writes:
             if number < index:
-                found.extend(bytes(max(0, offset + len(data) - len(found))))
-                found[offset : offset + len(data)] = data
-        return bytes(found)
+                content.extend(bytes(max(0, offset + len(data) - len(content))))
+                content[offset : offset + len(data)] = data
+        return bytes(content)
 
-    def synced(self, done: int) -> int:
-        """How many operations came before the end of its last fsync among the first `done`; 0 if there was none."""
-        return max((index + 1 for index in self.syncs if index < done), default=0)
+    def synced(self, count: int) -> int:
+        """Return the number of operations up to the last fsync among the first `count`. 0 if there was none."""
+        return max((index + 1 for index in self.syncs if index < count), default=0)
 
 
 class History:
-    """What the operations of a plan do, one after another, to a directory that is empty and synced at first."""
+    """The history of a plan's operations, in a directory that is empty and synced at first."""
 
     def __init__(self, seed: int, operations: Sequence[Operation]) -> None:
         self._operations = operations
@@ -105,44 +105,46 @@ class History:
                 del names[operation.name]
             self._names.append(names)
 
-    def broken(self, found: Found, done: int) -> list[Broken]:
+    def broken(self, contents: Found, count: int) -> list[Broken]:
         """The promises that are broken by what was found after a cut.
 
         The first `done` operations had returned by then, and the next one may have begun.
         """
-        begun = min(done + 1, len(self._operations))
-        synced = max((index for index in self._directory_syncs if index < done), default=-1)
+        begun = min(count + 1, len(self._operations))
+        synced = max((index for index in self._directory_syncs if index < count), default=-1)
         states = self._names[synced + 1 : begun + 1]
         broken: list[Broken] = []
         #: By name, the files that what was found there may be.
         fits: dict[str, set[int]] = {}
-        for name in sorted({*found, *(name for state in states for name in state)}):
+        for name in sorted({*contents, *(name for state in states for name in state)}):
             allowed = [state.get(name) for state in states]
             files = dict.fromkeys(file for file in allowed if file is not None)
-            if name not in found:
+            if name not in contents:
                 if None not in allowed:
                     broken.append(Broken(Kind.LOST, f"{name} is gone, which was there since {self._when(synced)}"))
                 continue
-            troubles = {file: list(self._troubles(name, self._files[file], found[name], done, begun)) for file in files}
+            troubles = {
+                file: list(self._troubles(name, self._files[file], contents[name], count, begun)) for file in files
+            }
             fits[name] = {file for file, trouble in troubles.items() if not trouble}
             if not fits[name]:
-                misplaced = self._misplaced(name, found[name], synced, begun)
-                least = min(troubles.values(), key=len, default=[])
-                broken += misplaced or least
+                misplaced = self._misplaced(name, contents[name], synced, begun)
+                fewest = min(troubles.values(), key=len, default=[])
+                broken += misplaced or fewest
         # A file that had a name all the time must be there by one of those that it had.
         for file in set.intersection(*(set(state.values()) for state in states)):
             names = sorted({name for state in states for name, other in state.items() if other == file})
             # What is damaged, and so fits nothing, was told above.
-            there = any(name in found and (file in fits[name] or not fits[name]) for name in names)
+            there = any(name in contents and (file in fits[name] or not fits[name]) for name in names)
             if len(names) > 1 and not there:
                 broken.append(Broken(Kind.LOST, f"what was renamed is gone: it is neither of {', '.join(names)}"))
         return broken
 
-    def _misplaced(self, name: str, found: bytes | Unreadable, synced: int, begun: int) -> list[Broken]:
-        """What is wrong with a name if that leads to nothing that it may; empty if its bytes are what is wrong."""
+    def _misplaced(self, name: str, content: bytes | Unreadable, synced: int, begun: int) -> list[Broken]:
+        """Return the errors of a name that leads to a wrong file. Empty if the bytes are wrong instead."""
         former = {state[name] for state in self._names[: synced + 1] if name in state}
         now = {state[name] for state in self._names[synced + 1 : begun + 1] if name in state}
-        if any(not list(self._troubles(name, self._files[file], found, 0, begun)) for file in former - now):
+        if any(not list(self._troubles(name, self._files[file], content, 0, begun)) for file in former - now):
             return [Broken(Kind.LOST, f"{name} is again what it was before {self._when(synced)}")]
         if now:
             return []
@@ -153,13 +155,15 @@ class History:
     def _when(self, index: int) -> str:
         return f"the sync of the directory (operation {index})" if index >= 0 else "the beginning"
 
-    def _troubles(self, name: str, file: _File, found: bytes | Unreadable, done: int, begun: int) -> Iterator[Broken]:
-        """What is wrong with the bytes if that is the file; of each kind the first."""
-        last = file.synced(done)
+    def _troubles(
+        self, name: str, file: _File, content: bytes | Unreadable, count: int, begun: int
+    ) -> Iterator[Broken]:
+        """Yield the errors of the bytes, if that is the file, with the first of each kind."""
+        last = file.synced(count)
         base = file.at(last)
         when = f"its sync (operation {last - 1})"
-        if isinstance(found, Unreadable):
-            yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({found.why})")
+        if isinstance(content, Unreadable):
+            yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({content.why})")
             if base:
                 yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read")
             return
@@ -167,17 +171,17 @@ class History:
         earlier = [(offset, data) for index, offset, data in file.writes if index < last]
         largest = max([len(base), *(offset + len(data) for offset, data in later)])
         lost = invented = ""
-        if len(found) > largest:
-            invented = f"{name} has {len(found)} bytes, and never had more than {largest}"
-        if len(found) < len(base):
-            lost = f"{name} has {len(found)} of the {len(base)} bytes of {when}"
-        meant = base.ljust(len(found), b"\0")
-        for start in range(0, len(found), 512):
-            if found[start : start + 512] == meant[start : start + 512]:
+        if len(content) > largest:
+            invented = f"{name} has {len(content)} bytes, and never had more than {largest}"
+        if len(content) < len(base):
+            lost = f"{name} has {len(content)} of the {len(base)} bytes of {when}"
+        expected = base.ljust(len(content), b"\0")
+        for start in range(0, len(content), 512):
+            if content[start : start + 512] == expected[start : start + 512]:
                 continue
-            for place in range(start, min(start + 512, len(found), largest)):
-                value = found[place]
-                if value == meant[place] or _written(later, place, value):
+            for place in range(start, min(start + 512, len(content), largest)):
+                value = content[place]
+                if value == expected[place] or _written(later, place, value):
                     continue
                 if place < len(base):
                     lost = lost or f"{name}: byte {place} is not as in {when}"

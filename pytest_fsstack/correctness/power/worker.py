@@ -16,7 +16,7 @@ MARK = "user.mark"
 
 
 def content(seed: int, index: int, length: int) -> bytes:
-    """What the operation of this number writes: bytes that stand nowhere else."""
+    """Return the bytes of the operation of this number, which are unique."""
     return hashlib.shake_128(f"{seed}/{index}".encode()).digest(length)
 
 

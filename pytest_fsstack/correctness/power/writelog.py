@@ -24,7 +24,7 @@ _TORN = 0.25
 
 
 class Kind(Enum):
-    """What an entry of a log is."""
+    """The kind of an entry of a log."""
 
     WRITE = "write"
     ZERO = "zero"
@@ -61,30 +61,32 @@ class LogReader:
 
     def new(self) -> list[Entry]:
         """The entries since the last call. Raises `ValueError` if the log is shorter than it says."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         with self._path.open("rb") as file:
             count = recorder.SUPER.unpack(file.read(recorder.SUPER.size))[2]
             file.seek(self._position)
-            while self._entries + len(found) < count:
+            while self._entries + len(entries) < count:
                 head = file.read(self.sector)
                 if len(head) < self.sector:
-                    raise ValueError(f"{self._path} ends after {self._entries + len(found)} of {count} entries")
+                    raise ValueError(f"{self._path} ends after {self._entries + len(entries)} of {count} entries")
                 first, sectors, flags, marked = recorder.ENTRY.unpack_from(head)
                 offset, length = first * self.sector, sectors * self.sector
                 if flags & recorder.IS_MARK:
                     text = head[recorder.ENTRY.size : recorder.ENTRY.size + marked]
-                    found.append(Entry(Kind.MARK, mark=text.decode(errors="replace")))
+                    entries.append(Entry(Kind.MARK, mark=text.decode(errors="replace")))
                 elif flags & recorder.FLUSH:
-                    found.append(Entry(Kind.FLUSH))
+                    entries.append(Entry(Kind.FLUSH))
                 elif flags & recorder.DISCARD:
-                    found.append(Entry(Kind.ZERO, offset, length))
+                    entries.append(Entry(Kind.ZERO, offset, length))
                 else:
-                    found.append(Entry(Kind.WRITE, offset, length, file.read(length)))
-                    if len(found[-1].data) < length:
-                        raise ValueError(f"{self._path} ends after {self._entries + len(found) - 1} of {count} entries")
+                    entries.append(Entry(Kind.WRITE, offset, length, file.read(length)))
+                    if len(entries[-1].data) < length:
+                        raise ValueError(
+                            f"{self._path} ends after {self._entries + len(entries) - 1} of {count} entries"
+                        )
             self._position = file.tell()
-        self._entries += len(found)
-        return found
+        self._entries += len(entries)
+        return entries
 
 
 class Image:
@@ -186,35 +188,35 @@ def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
     """
     draw = random.Random(seed)
     fates = [0.0, 0.5, 1.0, 0.9]
-    found = []
+    cuts = []
     for number in range(count):
         if number % len(fates) == 0:
             draw.shuffle(fates)
         start, end = (first + (last - first) * edge // count for edge in (number, number + 1))
-        kept = fates[number % len(fates)]
-        found.append(
-            Cut(draw.randint(start, max(start, end - 1)) if number < count - 1 else end, kept, f"{seed}/{number}")
+        share = fates[number % len(fates)]
+        cuts.append(
+            Cut(draw.randint(start, max(start, end - 1)) if number < count - 1 else end, share, f"{seed}/{number}")
         )
-    return found
+    return cuts
 
 
 def left_by(cuts: Iterable[Cut], entries: Sequence[Entry], sector: int) -> Iterator[tuple[Cut, Image]]:
-    """What each of the cuts, which are in order, leaves of a device that was all zero at first."""
+    """Yield the image after each cut, in order, of a device that was all zero at first."""
     durable, since = Image(), 0
-    seen = 0
+    position = 0
     for cut in cuts:
-        for index in range(seen, cut.entries):
+        for index in range(position, cut.entries):
             if entries[index].kind is Kind.FLUSH:
                 durable.apply(entries[since:index])
                 since = index
-        seen = cut.entries
+        position = cut.entries
         image = durable.copy()
         image.apply(_there(entries[since : cut.entries], cut, sector))
         yield cut, image
 
 
 def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]:
-    """What of these is there after the cut."""
+    """Return those that are there after the cut."""
     draw = random.Random(cut.seed)
     for entry in unflushed:
         if entry.kind not in (Kind.WRITE, Kind.ZERO) or draw.random() >= cut.kept:

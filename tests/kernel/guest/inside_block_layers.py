@@ -18,8 +18,9 @@ import pytest
 from pytest_fsstack.layers import lvm
 from pytest_fsstack.layers.mapper import mapping
 from pytest_fsstack.machine import commands, journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from tests.kernel.guest.common import (
     DISK,
     check_round_trip,
@@ -182,13 +183,17 @@ def test_what_has_decayed_is_not_read(fsstack: Built) -> None:
 
 
 def test_mappings_of_a_tool_that_fails_afterwards_are_removed(tmp_path: Path) -> None:
-    site, below, name = Site(tmp_path, journal.Journal(tmp_path / "journals")), "fsstack-1-below", "fsstack-1-above"
+    context, below, name = (
+        BuildContext(tmp_path, journal.Journal(tmp_path / "journals", RealMachine())),
+        "fsstack-1-below",
+        "fsstack-1-above",
+    )
     table = f"{below},,,rw,0 2048 zero;{name},,,rw,0 2048 linear /dev/mapper/{below} 0"
     with pytest.raises(commands.CommandError, match="exit code 3"):
-        with mapping(name, site, "sh", "-c", f"dmsetup create --concise '{table}'; exit 3", below=[below]):
+        with mapping(name, context, "sh", "-c", f"dmsetup create --concise '{table}'; exit 3", below=[below]):
             pytest.fail("it yielded a device")
     assert mappings() == []
-    site.journal.close()
+    context.journal.close()
     assert list((tmp_path / "journals").iterdir()) == []
 
 
@@ -197,7 +202,7 @@ def test_volumes_of_a_session_that_was_killed_before_it_held_them_are_cleaned_up
     hidden, volume = "fsstack--1--2--lvm-pool_tdata", "fsstack--1--2--lvm-lv"
 
     def code() -> int:
-        with journal.Journal(journals).entry(lvm.GROUP, name=group):
+        with journal.Journal(journals, RealMachine()).entry(lvm.GROUP, name=group):
             subprocess.run(["dmsetup", "create", hidden, "--table", "0 2048 zero"], check=True)
             on_it = f"0 2048 linear /dev/mapper/{hidden} 0"
             subprocess.run(["dmsetup", "create", volume, "--table", on_it], check=True)
@@ -206,7 +211,7 @@ def test_volumes_of_a_session_that_was_killed_before_it_held_them_are_cleaned_up
 
     assert ended(forked(code, tmp_path / "output")) == -signal.SIGKILL, (tmp_path / "output").read_text()
     assert mapper_nodes() == {"control", hidden, volume}
-    (line,) = journal.cleanup(journals, {"vg": lvm.GROUP}).undone
+    (line,) = journal.cleanup(journals, RealMachine(), {"vg": lvm.GROUP}).undone
     assert line.startswith(f"removed the logical volumes of {group} ")
 
 

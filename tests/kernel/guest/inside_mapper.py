@@ -18,6 +18,7 @@ import pytest
 from pytest_fsstack import workloads
 from pytest_fsstack.layers import mapper
 from pytest_fsstack.machine import commands, journal, needs
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.workloads import needs_of
@@ -99,7 +100,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_two_mappings_hide_the_plaintext_and_show_their_secrets_nowhere(told: Path, fsstack: Built) -> None:
     check_round_trip(fsstack, hidden=True)
     assert len(mappings()) == 2
-    passphrase = fsstack._site.secret._bytes
+    passphrase = fsstack._context.secret._bytes
     key = hashlib.shake_256(passphrase).digest(64)
     said = told.read_bytes()
     assert said.count(b"cryptsetup --batch-mode ") == 3
@@ -123,14 +124,14 @@ def test_a_mapping_of_a_session_that_was_killed_before_it_held_it_is_cleaned_up(
     name, journals = "fsstack-1-luks", tmp_path / "journals"
 
     def code() -> int:
-        with journal.Journal(journals).entry(mapper.MAPPING, name=name):
+        with journal.Journal(journals, RealMachine()).entry(mapper.MAPPING, name=name):
             subprocess.run(["dmsetup", "create", name, "--table", "0 2048 zero"], check=True)
             os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
     assert ended(forked(code, tmp_path / "output")) == -signal.SIGKILL, (tmp_path / "output").read_text()
     assert mapper_nodes() == {"control", name}
-    (line,) = journal.cleanup(journals, {"dm": mapper.MAPPING}).undone
+    (line,) = journal.cleanup(journals, RealMachine(), {"dm": mapper.MAPPING}).undone
     assert line.startswith(f"removed the device-mapper device {name} ")
 
 

@@ -6,7 +6,6 @@ disk for as long as it runs.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -16,6 +15,7 @@ import pytest
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from tests.kernel.guest.common import (
     DISK,
@@ -29,6 +29,7 @@ from tests.kernel.guest.common import (
     nothing_is_left,
     started,
 )
+from tests.toolkit import chains_of
 
 
 def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
@@ -40,18 +41,17 @@ def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
     assert "2 rounds are too few for a verdict" in said
     assert "4 passed" in said
 
-    (chain,) = json.loads(found.read_text())["chains"]
-    assert [sorted(order) for order in chain["orders"]] == [["ext4", "luks+ext4"]] * 2
-    assert [step["name"] for step in chain["steps"]] == ["write", "read"]
-    for step in chain["steps"]:
+    (chain,) = chains_of(found)
+    assert [sorted(order) for order in chain.orders] == [["ext4", "luks+ext4"]] * 2
+    assert chain.steps == ["write", "read"]
+    for step in chain.steps:
         for stack in ("ext4", "luks+ext4"):
-            assert step["stacks"][stack]["verdict"] is None
-            metrics = step["stacks"][stack]["metrics"]
-            assert len(metrics["seconds"]["samples"]) == 2
+            assert chain.worst(step, stack) is None
+            assert len(chain.series(step, stack, "seconds")) == 2
             # The bytes of the disk at the bottom, not those of the mapping as well.
-            moved = metrics["written_bytes" if step["name"] == "write" else "read_bytes"]["samples"]
-            assert all(4 << 20 <= figure < 8 << 20 for figure in moved), (stack, step["name"], moved)
-    assert "/dev/mapper/" in chain["stacks"]["luks+ext4"]["mounts"][0]
+            moved = chain.series(step, stack, "written_bytes" if step == "write" else "read_bytes")
+            assert all(4 << 20 <= figure < 8 << 20 for figure in moved), (stack, step, moved)
+    assert "/dev/mapper/" in chain.stacks["luks+ext4"].mounts[0]
 
 
 def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapped: int, proved: bool) -> None:
@@ -79,7 +79,9 @@ def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapp
     assert code == 0, said
     assert (f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said) is proved
     assert ("left alone" in said) is not proved
-    assert journal.cleanup(journal.default_directory(), kinds(BUILT_IN.values())) == journal.Said()
+    assert (
+        journal.cleanup(journal.default_directory(), RealMachine(), kinds(BUILT_IN.values())) == journal.CleanupReport()
+    )
 
 
 def test_nothing_of_a_mapping_stands_after_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

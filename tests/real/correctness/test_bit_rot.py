@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pytest_fsstack.judging.results import ChainResults
+from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
 
@@ -33,12 +35,12 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dic
     words = [sys.executable, "-m", "pytest", *alone, f"--fsstack-json={found}", "-k", chosen, "-v"]
     done = subprocess.run([*words, "scenarios/test_bit_rot.py"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    (chain,) = json.loads(found.read_text())["chains"]
-    return {step["name"]: {name: figures(facts) for name, facts in step["stacks"].items()} for step in chain["steps"]}
+    (chain,) = chains_of(found)
+    return {step: {stack: figures(chain, step, stack) for stack in chain.stacks} for step in chain.steps}
 
 
-def figures(facts: dict[str, Any]) -> dict[str, float]:
-    return {name: sum(metric["samples"]) for name, metric in facts["metrics"].items()}
+def figures(chain: ChainResults, step: str, stack: str) -> dict[str, float]:
+    return {name: sum(chain.series(step, stack, name)) for name in chain.metrics(step)}
 
 
 def test_flips_in_contents_are_wrong_reported_or_corrected(counted: dict[str, Any]) -> None:

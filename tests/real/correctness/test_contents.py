@@ -20,12 +20,8 @@ def test_a_changed_byte_is_found_and_nothing_else_is(tmp_path: Path) -> None:
     chains, said = smoke("test_contents", tmp_path, "--fsstack-seed=1", *chosen)
     (chain,) = chains
     found = {
-        step["name"]: {
-            stack: facts["metrics"]["contents_differences"]["median"]
-            for stack, facts in step["stacks"].items()
-            if facts["rounds"]
-        }
-        for step in chain["steps"]
+        step: {stack: chain.median(step, stack, "contents_differences") for stack in by_stack}
+        for step, by_stack in chain.samples.items()
     }
     if not missing([FSX]):
         assert found["fsx"]["ext4"] == 0

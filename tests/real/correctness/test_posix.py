@@ -12,7 +12,7 @@ import pytest
 from pytest_fsstack.correctness.posix import PJDFSTEST, letting_go
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import missing
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built, run
 from tests.real.test_scenarios import smoke
 
@@ -25,24 +25,28 @@ def test_a_control_is_found_out_and_the_others_are_counted(tmp_path: Path) -> No
     stacks = ["ext4", "bind = ext4 | bind", "control-root-only = ext4 | gocryptfs"]
     chains, said = smoke("test_posix", tmp_path, *(f"--fsstack-stacks={stack}" for stack in stacks))
     (chain,) = chains
-    (step,) = chain["steps"]
-    figures = {stack: facts["metrics"] for stack, facts in step["stacks"].items()}
-    counts = {stack: [of[f"posix_{name}"]["median"] for name in ("run", "passed")] for stack, of in figures.items()}
+    (step,) = chain.steps
+    counts = {
+        stack: [chain.median(step, stack, f"posix_{name}") or 0 for name in ("run", "passed")]
+        for stack in chain.samples[step]
+    }
     every, passed = counts["ext4"]
     assert every == passed > 50
     assert counts["bind"] == [every, every]
     assert f"{every:.0f} of {every:.0f}" in said
     if "control-root-only" in counts:
         # Of what failed there, some may have failed below too, where times of a busy machine come into it.
-        assert 0 < figures["control-root-only"]["posix_differences"]["median"] <= every - counts["control-root-only"][1]
+        differences = chain.median(step, "control-root-only", "posix_differences")
+        assert differences is not None
+        assert 0 < differences <= every - counts["control-root-only"][1]
 
 
-def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(site: Site) -> None:
-    with built("ext4 | gocryptfs", LoopDevice(64 << 20), site) as stack:
+def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(context: BuildContext) -> None:
+    with built("ext4 | gocryptfs", LoopDevice(64 << 20), context) as stack:
         (stack.path / "file").write_text("kept")
         (server,) = (int(pid) for pid in run("pgrep", "-f", f"gocryptfs .* {stack.path}$").split())
         os.kill(server, signal.SIGSTOP)
-        with letting_go(stack.path, 1.0) as let_go:
+        with letting_go(stack.machine, stack.path, 1.0) as let_go:
             assert subprocess.run(["ls", stack.path / "other"], capture_output=True).returncode
         assert let_go.is_set()
         with stack.taken_down():
@@ -50,7 +54,10 @@ def test_a_fuse_server_that_hangs_is_let_go_and_the_stack_goes_on(site: Site) ->
         assert (stack.path / "file").read_text() == "kept"
 
 
-def test_one_that_answers_is_left_alone(site: Site) -> None:
-    with built("ext4 | gocryptfs", LoopDevice(64 << 20), site) as stack, letting_go(stack.path, 600.0) as let_go:
+def test_one_that_answers_is_left_alone(context: BuildContext) -> None:
+    with (
+        built("ext4 | gocryptfs", LoopDevice(64 << 20), context) as stack,
+        letting_go(stack.machine, stack.path, 600.0) as let_go,
+    ):
         (stack.path / "file").write_text("kept")
     assert not let_go.is_set()

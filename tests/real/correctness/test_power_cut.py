@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,8 +13,9 @@ from pytest_fsstack.correctness.power.writelog import Cut, Entry, Image, Kind, L
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine import commands
-from pytest_fsstack.stack.model import Block, Site
+from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
+from tests.toolkit import chains_of
 
 pytestmark = pytest.mark.root
 
@@ -33,9 +33,9 @@ def sync(path: Path) -> None:
 
 @pytest.mark.parametrize(("mount", "flushes"), [("barrier=1", True), ("barrier=0", False)])
 def test_an_fsync_arrives_as_a_flush_behind_what_it_is_for_unless_barriers_are_off(
-    mount: str, flushes: bool, site: Site
+    mount: str, flushes: bool, context: BuildContext
 ) -> None:
-    with built(f"recorded | ext4(mount='{mount}')", LoopDevice(SIZE), site) as stack:
+    with built(f"recorded | ext4(mount='{mount}')", LoopDevice(SIZE), context) as stack:
         with stack.taken_down("ext4") as device:
             assert isinstance(device, RecordedBlock)
         log = LogReader(device.log)
@@ -55,8 +55,8 @@ def test_an_fsync_arrives_as_a_flush_behind_what_it_is_for_unless_barriers_are_o
 
 
 @pytest.mark.parametrize("text", ["recorded | ext4", "recorded(sector=512) | ext4 | gocryptfs"])
-def test_the_log_replayed_is_the_device(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_the_log_replayed_is_the_device(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         for number in range(20):
             (stack.path / f"file{number}").write_bytes(bytes([number + 1]) * 5000 * number)
             if number % 3 == 0:
@@ -84,8 +84,8 @@ def test_the_log_replayed_is_the_device(text: str, site: Site) -> None:
             assert recorded.read(0, SIZE) == bottom.path.read_bytes()
 
 
-def test_what_is_zeroed_is_an_entry_of_its_own(site: Site) -> None:
-    with built("recorded | raw", LoopDevice(SIZE), site) as stack:
+def test_what_is_zeroed_is_an_entry_of_its_own(context: BuildContext) -> None:
+    with built("recorded | raw", LoopDevice(SIZE), context) as stack:
         with stack.taken_down("raw") as device:
             assert isinstance(device, RecordedBlock)
         log = LogReader(device.log)
@@ -114,12 +114,12 @@ def test_the_controls_lose_and_a_journal_does_not(tmp_path: Path) -> None:
     done = subprocess.run([*words, "-k", " or ".join(controls), scenario], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
     assert "has all that was synced" in done.stdout
-    (chain,) = json.loads(found.read_text())["chains"]
-    (step,) = chain["steps"]
+    (chain,) = chains_of(found)
+    (step,) = chain.steps
 
     def count(stack: str, what: str) -> float:
-        (figure,) = step["stacks"][stack]["metrics"][what]["samples"]
-        return float(figure)
+        (figure,) = chain.series(step, stack, what)
+        return figure
 
     whole = ("cuts", "mounted", "checked", "clean", "synced_there", "nothing_invented", "all_readable", "survived")
     assert [count("ext4", what) for what in whole] == [4] * len(whole)

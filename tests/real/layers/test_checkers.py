@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_fsstack.layers.devices import LoopDevice
-from pytest_fsstack.stack.model import Block, Site
+from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
 from tests.toolkit import flip
 
@@ -20,8 +20,10 @@ WIDE = NAME.decode().encode("utf-16-le")[:10]
 
 
 @pytest.mark.parametrize("text", CHECKED)
-def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_another(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_another(
+    text: str, context: BuildContext
+) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         (stack.path / NAME.decode()).mkdir()
         (sound,) = stack.fsck().values()
         assert sound.clean, sound.said
@@ -33,15 +35,15 @@ def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_a
             places = [found.start() & ~15 for found in re.finditer(NAME + b"|" + WIDE, content)]
             assert places
             device.write([(place, b"\xff" * 64) for place in places])
-            broken = stack.stack.layers[0].fsck(device, site)
+            broken = stack.stack.layers[0].fsck(device, context)
             device.write([(place, content[place : place + 64]) for place in places])
         assert broken is not None
         assert not broken.clean
         assert broken.said
 
 
-def test_gocryptfs_checks_its_ciphertext(site: Site) -> None:
-    with built("ext4 | gocryptfs", LoopDevice(SIZE), site) as stack:
+def test_gocryptfs_checks_its_ciphertext(context: BuildContext) -> None:
+    with built("ext4 | gocryptfs", LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(bytes(10_000))
         found = stack.fsck()
         assert list(found) == ["ext4", "gocryptfs"]

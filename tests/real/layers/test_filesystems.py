@@ -14,10 +14,10 @@ import pytest
 
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
-from pytest_fsstack.machine import kmsg
-from pytest_fsstack.machine.tuning import Queue
+from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, Layer, Place, Site, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Layer, Stack
+from pytest_fsstack.stack.tuning import Queue
 from tests.real.conftest import LoopDevice as MakeLoop
 from tests.real.conftest import built, run
 from tests.real.layers.test_layers import MARK, SIZE, exercise
@@ -45,17 +45,17 @@ def daemons() -> list[str]:
         "ntfs3g | loop(size='64M') | ext4",
     ],
 )
-def test_a_filesystem_of_a_daemon(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_a_filesystem_of_a_daemon(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         exercise(stack)
         assert len(daemons()) == 1
     assert daemons() == []
 
 
 @pytest.mark.parametrize("text", ["ntfs3g", "zfs"])
-def test_a_sync_reaches_the_device(text: str, site: Site) -> None:
+def test_a_sync_reaches_the_device(text: str, context: BuildContext) -> None:
     data = os.urandom(4 << 20)
-    with built(text, LoopDevice(SIZE), site) as stack:
+    with built(text, LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(data)
         stack.sync()
         assert isinstance(stack.bottom, Block)
@@ -65,10 +65,10 @@ def test_a_sync_reaches_the_device(text: str, site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["ntfs3g", "zfs"])
-def test_compression_saves_space(name: str, site: Site) -> None:
+def test_compression_saves_space(name: str, context: BuildContext) -> None:
     used = {}
     for text in name, f"{name}(compress={'True' if name == 'ntfs3g' else repr('lzjb')})":
-        with built(text, LoopDevice(SIZE), site) as stack:
+        with built(text, LoopDevice(SIZE), context) as stack:
             (stack.path / "text").write_bytes(MARK * (1 << 18))
             stack.sync()
             used[text] = stack.usage()
@@ -85,9 +85,9 @@ def test_compression_saves_space(name: str, site: Site) -> None:
         ("ntfs3g(mkfs='--no-such-flag')", r"layer ntfs3g: `mkntfs .*no-such-flag"),
     ],
 )
-def test_a_mistake_is_told_and_leaves_nothing(text: str, message: str, site: Site) -> None:
+def test_a_mistake_is_told_and_leaves_nothing(text: str, message: str, context: BuildContext) -> None:
     with pytest.raises(BuildError, match=message):
-        with built(text, LoopDevice(SIZE), site):
+        with built(text, LoopDevice(SIZE), context):
             pass
     assert daemons() == []
 
@@ -96,8 +96,8 @@ def test_a_mistake_is_told_and_leaves_nothing(text: str, message: str, site: Sit
 class Corrupted(Ext4):
     """An ext4 whose superblock is overwritten before it is mounted."""
 
-    def create(self, below: Place, site: Site) -> None:
-        super().create(below, site)
+    def create(self, below: Block, context: BuildContext) -> None:
+        super().create(below, context)
         with below.path.open("r+b", buffering=0) as device:
             device.write(bytes(64 << 10))
             os.fsync(device.fileno())
@@ -110,30 +110,30 @@ class Corrupted(Ext4):
         (Corrupted(), r"layer ext4: `mount .*\nthe kernel said:\n.*  EXT4-fs \(loop\d+\): VFS: Can't find ext4"),
     ],
 )
-def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message: str, site: Site) -> None:
+def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message: str, context: BuildContext) -> None:
     try:
         os.close(os.open(kmsg.DEVICE, os.O_RDONLY))
     except OSError as error:
         pytest.skip(f"the kernel's messages cannot be read: {error}")
     for _ in range(2):  # what it said about the first is not said again about the second
-        with pytest.raises(BuildError) as raised, build(Stack((layer,)), LoopDevice(SIZE), site):
+        with pytest.raises(BuildError) as raised, build(Stack((layer,)), LoopDevice(SIZE), context):
             pass
         text = str(raised.value)
         assert re.search(message, text, re.DOTALL), text
         assert text.count(text.splitlines()[-1]) == 1
 
 
-def test_what_keeps_a_pool_busy_is_named(site: Site) -> None:
+def test_what_keeps_a_pool_busy_is_named(context: BuildContext) -> None:
     with pytest.raises(BuildError, match=rf"in use by: {os.getpid()} \(.*\) .*/held"):
-        with built("zfs", LoopDevice(SIZE), site) as stack:
+        with built("zfs", LoopDevice(SIZE), context) as stack:
             held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
     held.close()
     assert daemons() == []
 
 
-def test_pools_of_the_system_are_neither_seen_nor_touched(site: Site, tmp_path: Path) -> None:
+def test_pools_of_the_system_are_neither_seen_nor_touched(context: BuildContext, tmp_path: Path) -> None:
     """Another session's zfs-fuse stands for that of the system: its own mounts, its own daemon, the same names."""
-    with built("zfs", LoopDevice(SIZE), site) as stack:
+    with built("zfs", LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(MARK)
         code = f"""
 import os
@@ -143,13 +143,15 @@ from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.layers.zfs import Zfs
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import Site, Stack
-Site.name = lambda site, layer: f"fsstack-{os.getpid()}-{{layer}}"
+from pytest_fsstack.stack.model import BuildContext, Stack
+from pytest_fsstack.machine.real import RealMachine
+BuildContext.name = lambda context, layer: f"fsstack-{os.getpid()}-1-{{layer}}"
 mounts.private_namespace()
 here = Path({str(tmp_path)!r})
 (here / "other").mkdir()
-with build(Stack((Zfs(),)), LoopDevice({SIZE}), Site(here / "other", Journal(here / "other-journal"))) as stack:
-    assert commands.run("zpool", "list", "-H", "-o", "name").split() == ["fsstack-{os.getpid()}-zfs"]
+context = BuildContext(here / "other", Journal(here / "other-journal", RealMachine()))
+with build(Stack((Zfs(),)), LoopDevice({SIZE}), context) as stack:
+    assert commands.run("zpool", "list", "-H", "-o", "name").split() == ["fsstack-{os.getpid()}-1-zfs"]
     assert list(stack.path.iterdir()) == []
     print("stood")
 """
@@ -172,8 +174,8 @@ def test_nothing_stands_after_sigkill(text: str, sessions: Sessions) -> None:
 
 
 @pytest.mark.parametrize("text", ["ext2", "ext4", "xfs", "btrfs", "ntfs3g", "ext4 | gocryptfs", "xfs | gocryptfs"])
-def test_what_is_deleted_is_free_after_a_sync(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_what_is_deleted_is_free_after_a_sync(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         file = stack.path / "file"
         for _ in range(5):
             file.write_bytes(os.urandom(8 << 20))
@@ -188,8 +190,8 @@ def test_what_is_deleted_is_free_after_a_sync(text: str, site: Site) -> None:
 
 
 @pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ntfs3g"])
-def test_what_is_not_used_is_discarded_down_to_the_file(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_what_is_not_used_is_discarded_down_to_the_file(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(os.urandom(64 << 20))
         stack.sync()
         image = Path("/sys/block", stack.bottom.path.name, "loop/backing_file").read_text()
@@ -200,8 +202,8 @@ def test_what_is_not_used_is_discarded_down_to_the_file(text: str, site: Site) -
         assert data.count(b"\0") > len(data) - (48 << 20)
 
 
-def test_discard_passes_through_a_container_file(site: Site) -> None:
-    with built("ext4 | loop | xfs", LoopDevice(2 * SIZE), site) as stack:
+def test_discard_passes_through_a_container_file(context: BuildContext) -> None:
+    with built("ext4 | loop | xfs", LoopDevice(2 * SIZE), context) as stack:
         (stack.path / "file").write_bytes(os.urandom(64 << 20))
         stack.sync()
         before = stack.usage()
@@ -211,11 +213,11 @@ def test_discard_passes_through_a_container_file(site: Site) -> None:
 
 
 def test_a_device_is_discarded_before_each_stack_and_keeps_its_label(
-    loop_device: MakeLoop, locks: Path, site: Site
+    loop_device: MakeLoop, locks: Path, context: BuildContext
 ) -> None:
     loop = loop_device(size=SIZE)
     for discard in False, True:
-        with built("ext4", DiskDevice(loop.path, overwrite=False, discard=discard), site) as stack:
+        with built("ext4", DiskDevice(loop.path, overwrite=False, discard=discard), context) as stack:
             allocated = loop.image.stat().st_blocks * 512
             (stack.path / "file").write_bytes(os.urandom(64 << 20))
             stack.sync()
@@ -230,11 +232,13 @@ def queue(loop: Path, name: str) -> str:
     return Path("/sys/block", loop.name, "queue", name).read_text().strip()
 
 
-def test_scheduler_and_read_ahead_are_set_while_a_stack_stands(loop_device: MakeLoop, locks: Path, site: Site) -> None:
+def test_scheduler_and_read_ahead_are_set_while_a_stack_stands(
+    loop_device: MakeLoop, locks: Path, context: BuildContext
+) -> None:
     loop = loop_device(size=SIZE)
     before = queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")
-    site.queue = Queue("kyber", 64 << 10)
-    with built("ext4 | loop(size='64M') | ext4", DiskDevice(loop.path, overwrite=False), site) as stack:
+    context.queue = Queue("kyber", 64 << 10)
+    with built("ext4 | loop(size='64M') | ext4", DiskDevice(loop.path, overwrite=False), context) as stack:
         exercise(stack)
         assert "[kyber]" in queue(loop.path, "scheduler")
         assert queue(loop.path, "read_ahead_kb") == "64"
@@ -246,11 +250,11 @@ def test_scheduler_and_read_ahead_are_set_while_a_stack_stands(loop_device: Make
     assert queue(upper, "read_ahead_kb") != "64"
 
 
-def test_they_are_set_back_after_a_failure(loop_device: MakeLoop, locks: Path, site: Site) -> None:
+def test_they_are_set_back_after_a_failure(loop_device: MakeLoop, locks: Path, context: BuildContext) -> None:
     loop = loop_device(size=SIZE)
     before = queue(loop.path, "scheduler")
-    site.queue = Queue("kyber")
-    broken = built("ext4(mkfs='--no-such-flag')", DiskDevice(loop.path, False), site)
+    context.queue = Queue("kyber")
+    broken = built("ext4(mkfs='--no-such-flag')", DiskDevice(loop.path, False), context)
     with pytest.raises(BuildError, match=r"layer ext4: .*no-such-flag"), broken:
         pytest.fail("it was built")
     assert queue(loop.path, "scheduler") == before
@@ -294,9 +298,10 @@ def test_a_clean_up_sets_back_what_a_killed_session_set(loop_device: MakeLoop, s
 #: Governors of the test's own, on a machine that may have none.
 GOVERNORS = """
 from pathlib import Path
-from pytest_fsstack.machine import tuning
-tuning._SYS = Path(__file__).parent / "sys"
-tuning.queue = lambda device: Path("/sys/block", device.name, "queue")
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack import tuning
+RealMachine.sysfs = Path(__file__).parent / "sys"
+tuning.queue = lambda machine, device: Path("/sys/block", device.name, "queue")
 """
 
 

@@ -15,10 +15,11 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands, mounts
-from pytest_fsstack.machine.journal import Journal, Said, cleanup
+from pytest_fsstack.machine.journal import CleanupReport, Journal, cleanup
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import LoopDevice as LoopDeviceFixture
 from tests.real.conftest import built, run
 
@@ -80,32 +81,32 @@ def exercise(stack: Built) -> None:
         "dmcrypt | ext4",
     ],
 )
-def test_on_a_loop_device(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_on_a_loop_device(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         exercise(stack)
         assert stack.device is not None
-        assert _loops(site)
-    assert not _loops(site)
+        assert _loops(context)
+    assert not _loops(context)
 
 
-def test_on_memory(site: Site) -> None:
-    with built("ext4", RamDevice(SIZE), site) as stack:
+def test_on_memory(context: BuildContext) -> None:
+    with built("ext4", RamDevice(SIZE), context) as stack:
         exercise(stack)
 
 
 @pytest.mark.parametrize("text", ["gocryptfs", "encfs", "securefs", "bind", "loop(size='64M') | ext4"])
-def test_on_an_existing_directory(text: str, site: Site, tmp_path: Path) -> None:
+def test_on_an_existing_directory(text: str, context: BuildContext, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "precious").write_text("mine")
-    with built(text, DirectoryDevice(home), site) as stack:
+    with built(text, DirectoryDevice(home), context) as stack:
         exercise(stack)
     assert [path.name for path in home.iterdir()] == ["precious"]
 
 
 @pytest.mark.parametrize("text", ["ext4 | gocryptfs", "ext4 | encfs", "ext4 | securefs"])
-def test_encryption_hides_contents_and_names(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SMALL), site) as stack:
+def test_encryption_hides_contents_and_names(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SMALL), context) as stack:
         (stack.path / "secret-name").write_bytes(MARK)
         stack.remount()
         names = [name for _, directories, files in os.walk(stack.below) for name in directories + files]
@@ -115,8 +116,8 @@ def test_encryption_hides_contents_and_names(text: str, site: Site) -> None:
     assert MARK not in raw
 
 
-def test_names_are_ciphertext_once_the_kernel_has_lost_the_key(site: Site) -> None:
-    with built("ext4 | fscrypt", LoopDevice(SIZE), site) as stack:
+def test_names_are_ciphertext_once_the_kernel_has_lost_the_key(context: BuildContext) -> None:
+    with built("ext4 | fscrypt", LoopDevice(SIZE), context) as stack:
         (stack.path / "secret-name").write_bytes(MARK)
         encrypted = stack.path
         stack._close(1)
@@ -131,49 +132,53 @@ def test_names_are_ciphertext_once_the_kernel_has_lost_the_key(site: Site) -> No
     assert MARK not in raw
 
 
-def test_a_directory_that_cannot_encrypt_files_is_told_with_what_to_write(site: Site) -> None:
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+def test_a_directory_that_cannot_encrypt_files_is_told_with_what_to_write(context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         device = DirectoryDevice(stack.path)
         with pytest.raises(BuildError, match=r"is on ext4 that was not made for encryption; `ext4 \| fscrypt` and"):
-            with built("fscrypt", device, Site(stack.path, site.journal)):
+            with built("fscrypt", device, BuildContext(stack.path, context.journal)):
                 pass
 
 
-def test_a_file_that_keeps_the_key_in_the_kernel_is_named(site: Site, tmp_path: Path) -> None:
+def test_a_file_that_keeps_the_key_in_the_kernel_is_named(context: BuildContext, tmp_path: Path) -> None:
     # The journal keeps what could not be undone.
-    site = Site(site.directory, Journal(tmp_path / "other"))
-    with built("ext4(mkfs='-O encrypt') | fscrypt", LoopDevice(SIZE), site) as stack:
+    context = BuildContext(context.directory, Journal(tmp_path / "other", RealMachine()))
+    with built("ext4(mkfs='-O encrypt') | fscrypt", LoopDevice(SIZE), context) as stack:
         with open(stack.path / "held", "w"):
             with pytest.raises(BuildError, match=rf"layer fscrypt: .* in use by: {os.getpid()} \(.*\) .*/held"):
                 stack._close(1)
 
 
-def test_a_session_that_died_leaves_no_key_in_a_directory_that_stays_mounted(site: Site, tmp_path: Path) -> None:
-    with built("ext4(mkfs='-O encrypt')", LoopDevice(SIZE), site) as stack:
+def test_a_session_that_died_leaves_no_key_in_a_directory_that_stays_mounted(
+    context: BuildContext, tmp_path: Path
+) -> None:
+    with built("ext4(mkfs='-O encrypt')", LoopDevice(SIZE), context) as stack:
         code = f"""
 import os, pathlib, signal
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.layers.kernel_encryption import Fscrypt
-from pytest_fsstack.stack.model import Directory, Site
-site = Site(pathlib.Path({str(tmp_path)!r}), Journal(pathlib.Path({str(tmp_path / "dead")!r})))
+from pytest_fsstack.stack.model import Directory, BuildContext
+from pytest_fsstack.machine.real import RealMachine
+journal = Journal(pathlib.Path({str(tmp_path / "dead")!r}), RealMachine())
+context = BuildContext(pathlib.Path({str(tmp_path)!r}), journal)
 below = Directory(pathlib.Path({str(stack.path)!r}))
-Fscrypt().create(below, site)
-with Fscrypt().opened(below, site, 1) as place:
+Fscrypt().create(below, context)
+with Fscrypt().opened(below, context) as place:
     (place.path / "secret-name").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
         assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
         assert (stack.path / "fscrypt" / "secret-name").exists()
-        undo = functools.partial(cleanup, tmp_path / "dead", kinds(BUILT_IN.values()))
+        undo = functools.partial(cleanup, tmp_path / "dead", RealMachine(), kinds(BUILT_IN.values()))
         (line,) = undo().undone
         assert line.startswith(f"removed the encryption key of {stack.path} ")
         assert not (stack.path / "fscrypt" / "secret-name").exists()
-        assert undo() == Said([], [])
+        assert undo() == CleanupReport([], [])
 
 
 @pytest.mark.parametrize("options", ["", ", plaintextnames=True"])
-def test_a_reverse_view_shows_what_is_below_as_ciphertext(options: str, site: Site, tmp_path: Path) -> None:
-    with built(f"ext4 | gocryptfs(reverse=True{options})", LoopDevice(SIZE), site) as stack:
+def test_a_reverse_view_shows_what_is_below_as_ciphertext(options: str, context: BuildContext, tmp_path: Path) -> None:
+    with built(f"ext4 | gocryptfs(reverse=True{options})", LoopDevice(SIZE), context) as stack:
         (stack.below / "secret-name").write_bytes(MARK)
         stack.remount()
         with pytest.raises(OSError, match="Read-only file system"):
@@ -183,30 +188,30 @@ def test_a_reverse_view_shows_what_is_below_as_ciphertext(options: str, site: Si
         assert (stack.path / "secret-name").exists() == bool(options)
         plain = tmp_path / "plain"
         plain.mkdir()
-        with site.secret.passphrase() as fd:
+        with context.secret.passphrase() as fd:
             words = ["-passfile", f"/proc/self/fd/{fd}", str(stack.path), str(plain)]
             commands.run("gocryptfs", "-q", "-ro", "-nosyslog", *words, fds=(fd,))
         try:
             assert (plain / "secret-name").read_bytes() == MARK
         finally:
-            mounts.unmount(plain)
+            mounts.unmount(RealMachine(), plain)
 
 
-def test_an_overlay_shows_what_is_under_it_and_leaves_it_alone(site: Site, tmp_path: Path) -> None:
+def test_an_overlay_shows_what_is_under_it_and_leaves_it_alone(context: BuildContext, tmp_path: Path) -> None:
     under = tmp_path / "under"
     under.mkdir()
     (under / "kept").write_text("old")
-    with built(f"ext4 | overlay(lower={str(under)!r})", LoopDevice(SIZE), site) as stack:
+    with built(f"ext4 | overlay(lower={str(under)!r})", LoopDevice(SIZE), context) as stack:
         (stack.path / "kept").write_text("new")
         stack.remount()
         assert (stack.path / "kept").read_text() == "new"
     assert (under / "kept").read_text() == "old"
 
 
-def test_cryfs_hides_everything_and_has_written_it_once_its_caches_are_dropped(site: Site) -> None:
+def test_cryfs_hides_everything_and_has_written_it_once_its_caches_are_dropped(context: BuildContext) -> None:
     # It makes its key anew whenever it is mounted, which takes seconds: so one stack for all.
     text = "ext4 | cryfs(cipher='aes-256-gcm', blocksize=32768, mount='-o noatime')"
-    with built(text, LoopDevice(SMALL), site) as stack:
+    with built(text, LoopDevice(SMALL), context) as stack:
         exercise(stack)
         (stack.path / "secret-name").write_bytes(MARK * (1 << 17))
         stack.sync()
@@ -219,18 +224,18 @@ def test_cryfs_hides_everything_and_has_written_it_once_its_caches_are_dropped(s
     assert MARK not in raw
 
 
-def test_a_filesystem_without_encryption_does_not(site: Site) -> None:
-    with built("ext4", LoopDevice(SMALL), site) as stack:
+def test_a_filesystem_without_encryption_does_not(context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SMALL), context) as stack:
         (stack.path / "secret-name").write_bytes(MARK)
         stack.sync()
         raw = stack.bottom.path.read_bytes()
     assert MARK in raw
 
 
-def test_compression_saves_space(site: Site) -> None:
+def test_compression_saves_space(context: BuildContext) -> None:
     used = {}
     for text in "btrfs", "btrfs(compress='zstd')":
-        with built(text, LoopDevice(SIZE), site) as stack:
+        with built(text, LoopDevice(SIZE), context) as stack:
             (stack.path / "zeros").write_bytes(bytes(64 << 20))
             stack.sync()
             used[text] = stack.usage()
@@ -238,18 +243,18 @@ def test_compression_saves_space(site: Site) -> None:
 
 
 def test_loop_files_bypass_the_page_cache_where_they_can_and_have_no_name(
-    site: Site, loop_device: LoopDeviceFixture
+    context: BuildContext, loop_device: LoopDeviceFixture
 ) -> None:
     # Where losetup can, which asks the kernel the same; where it cannot, it still makes the device.
     usual = loop_device("--direct-io=on").path.name
-    with built("raw", LoopDevice(SIZE), site) as stack:
+    with built("raw", LoopDevice(SIZE), context) as stack:
         bypasses = [Path("/sys/block", name, "loop/dio").read_text() for name in (usual, stack.bottom.path.name)]
         assert bypasses[0] == bypasses[1]
-        assert [path.name for path in site.directory.iterdir()] == []
+        assert [path.name for path in context.directory.iterdir()] == []
 
 
-def test_ext4_does_not_initialise_itself_in_the_background(site: Site) -> None:
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+def test_ext4_does_not_initialise_itself_in_the_background(context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         features = run("dumpe2fs", "-h", stack.bottom.path)
         assert "lifetime writes" in features.lower()
         groups = run("dumpe2fs", stack.bottom.path)
@@ -259,9 +264,9 @@ def test_ext4_does_not_initialise_itself_in_the_background(site: Site) -> None:
         )
 
 
-def test_the_passphrase_is_in_no_command_line_and_no_environment(site: Site) -> None:
-    with built("ext4 | gocryptfs | encfs", LoopDevice(SIZE), site):
-        with site.secret.passphrase() as fd:
+def test_the_passphrase_is_in_no_command_line_and_no_environment(context: BuildContext) -> None:
+    with built("ext4 | gocryptfs | encfs", LoopDevice(SIZE), context):
+        with context.secret.passphrase() as fd:
             passphrase = os.read(fd, 100)
         assert len(passphrase) == 64
         for process in Path("/proc").glob("[0-9]*"):
@@ -273,45 +278,45 @@ def test_the_passphrase_is_in_no_command_line_and_no_environment(site: Site) -> 
                 assert passphrase not in text, process
 
 
-def test_a_failing_mkfs_says_why_and_leaves_nothing(site: Site) -> None:
+def test_a_failing_mkfs_says_why_and_leaves_nothing(context: BuildContext) -> None:
     with pytest.raises(BuildError, match=r"layer xfs: `mkfs.xfs .*` failed \(exit code 1\): (?s:.*)300"):
-        with built("xfs", LoopDevice(64 << 20), site):
+        with built("xfs", LoopDevice(64 << 20), context):
             pass
 
 
-def test_a_failing_mount_takes_down_what_stood(site: Site) -> None:
+def test_a_failing_mount_takes_down_what_stood(context: BuildContext) -> None:
     with pytest.raises(BuildError, match=r"layer ext4: `mount .*no-such-option"):
-        with built("ext4 | loop | ext4(mount='no-such-option')", LoopDevice(SIZE), site):
+        with built("ext4 | loop | ext4(mount='no-such-option')", LoopDevice(SIZE), context):
             pass
 
 
-def test_a_daemon_that_ends_at_once_is_told_with_its_words(site: Site) -> None:
+def test_a_daemon_that_ends_at_once_is_told_with_its_words(context: BuildContext) -> None:
     with pytest.raises(BuildError, match=r"layer gocryptfs: `gocryptfs .*no-such-flag"):
-        with built("ext4 | gocryptfs(mount='-no-such-flag')", LoopDevice(SIZE), site):
+        with built("ext4 | gocryptfs(mount='-no-such-flag')", LoopDevice(SIZE), context):
             pass
 
 
-def test_what_keeps_a_stack_busy_is_named(site: Site) -> None:
+def test_what_keeps_a_stack_busy_is_named(context: BuildContext) -> None:
     with pytest.raises(BuildError, match=rf"in use by: {os.getpid()} \(.*\) .*/held"):
-        with built("ext4", LoopDevice(SIZE), site) as stack:
+        with built("ext4", LoopDevice(SIZE), context) as stack:
             held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
     held.close()
-    assert commands.wait_until(lambda: not _loops(site), 60)
+    assert commands.wait_until(lambda: not _loops(context), 60)
 
 
-def _loops(site: Site) -> list[Path]:
+def _loops(context: BuildContext) -> list[Path]:
     """The loop devices on files of this site; those of others come and go meanwhile."""
     found = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
-            if str(site.directory) in path.read_text():
+            if str(context.directory) in path.read_text():
                 found.append(path)
     return found
 
 
 @pytest.mark.parametrize("text", ["ext4", "ext4 | gocryptfs"])
-def test_who_holds_a_file_for_some_seconds_is_waited_for(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_who_holds_a_file_for_some_seconds_is_waited_for(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(MARK)
         holder = subprocess.Popen(["sh", "-c", 'exec 3<"$0"; sleep 2', stack.path / "file"])
         assert commands.wait_until(lambda: os.path.exists(f"/proc/{holder.pid}/fd/3"), 60)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.layers.devices import LoopDevice
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built
 
 pytestmark = pytest.mark.root
@@ -18,7 +18,7 @@ ODD = "a,b:c\"d'e f\u00a0g\\h\ni=j;k$l*m#n%o{p}q~r"
 
 
 @pytest.fixture
-def site_directory(tmp_path: Path) -> Path:
+def context_directory(tmp_path: Path) -> Path:
     return tmp_path / ODD
 
 
@@ -40,8 +40,8 @@ def site_directory(tmp_path: Path) -> Path:
         "lvm | ext4",
     ],
 )
-def test_a_stack_stands_below_it(text: str, site: Site) -> None:
-    with built(text, LoopDevice(320 << 20), site) as stack:
+def test_a_stack_stands_below_it(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(320 << 20), context) as stack:
         assert ODD in str(stack.path)
         plain = stack.below if "reverse" in text else stack.path
         (plain / "file").write_text("content")

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine import commands
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built
 
 pytestmark = pytest.mark.root
@@ -37,13 +37,13 @@ def words(directory: Path, tool: str) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def test_a_stack_of_wrappers_stands_and_is_remounted(site: Site, tmp_path: Path) -> None:
+def test_a_stack_of_wrappers_stands_and_is_remounted(context: BuildContext, tmp_path: Path) -> None:
     mkfs, fuse = (wrapper(tmp_path, tool, "9.9") for tool in ("mkfs.ext4", "gocryptfs"))
     # mke2fs goes by its name, of which there is no filesystem.
     odd = mkfs.with_name("mkfs.ext4-9.9")
     mkfs.rename(odd)
     text = f"ext4(binary='{odd}') | gocryptfs(binary='{fuse}')"
-    with built(text, LoopDevice(256 << 20), site) as stack:
+    with built(text, LoopDevice(256 << 20), context) as stack:
         (stack.path / "file").write_bytes(b"kept" * 4096)
         stack.remount()
         assert (stack.path / "file").read_bytes() == b"kept" * 4096

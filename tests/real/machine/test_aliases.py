@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands, guard
-from pytest_fsstack.machine.guard import users
+from pytest_fsstack import guard
+from pytest_fsstack.guard import users
+from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.test_guard import needs, refused_idle
 

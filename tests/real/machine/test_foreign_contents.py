@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands, guard
-from pytest_fsstack.machine.guard import label
+from pytest_fsstack import guard
+from pytest_fsstack.guard import label
+from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.headers import headers
 

@@ -12,8 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from pytest_fsstack.machine import commands, guard, mounts
-from pytest_fsstack.machine.guard import users
+from pytest_fsstack import guard
+from pytest_fsstack.guard import users
+from pytest_fsstack.machine import commands, mounts
 from tests.real.conftest import Loop, LoopDevice, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
@@ -426,8 +427,8 @@ def test_a_label_copied_to_a_bigger_device_is_not_ours(scratch: Loop, loop_devic
 def test_two_claims_at_once(scratch: Loop, locks: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from pytest_fsstack.machine import guard\n"
-        "from pytest_fsstack.machine.guard import holding\n"
+        "from pytest_fsstack import guard\n"
+        "from pytest_fsstack.guard import holding\n"
         "holding.LOCKS = pathlib.Path(sys.argv[2])\n"
         "with guard.claimed(pathlib.Path(sys.argv[1]), overwrite=False): print('ready', flush=True); input()"
     )

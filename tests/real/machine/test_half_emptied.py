@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import guard
-from pytest_fsstack.machine.guard import label
+from pytest_fsstack import guard
+from pytest_fsstack.guard import label
+from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
@@ -92,16 +93,16 @@ def test_a_journal_that_cannot_be_written_costs_no_label(
     loop_device: LoopDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pytest_fsstack.layers.devices import DiskDevice
-    from pytest_fsstack.machine.journal import Journal, Note
-    from pytest_fsstack.stack.model import Site
+    from pytest_fsstack.machine.journal import Journal, OpenEntry
+    from pytest_fsstack.stack.model import BuildContext
 
-    def fail(note: Note, **facts: object) -> None:
+    def fail(note: OpenEntry, **facts: object) -> None:
         raise OSError(28, "the journal cannot be written")
 
     loop = loop_device()
-    book = Journal(tmp_path / "journal")
-    with DiskDevice(loop.path, overwrite=True).opened(Site(tmp_path, book)):
+    book = Journal(tmp_path / "journal", RealMachine())
+    with DiskDevice(loop.path, overwrite=True).opened(BuildContext(tmp_path, book)):
         loop.write(b"data", MIB)
-        monkeypatch.setattr(Note, "note", fail)
+        monkeypatch.setattr(OpenEntry, "update", fail)
     book.close()
     assert guard.labelled(loop.path)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import guard
+from pytest_fsstack.guard import users
 from pytest_fsstack.layers.devices import LoopDevice as LoopFile
-from pytest_fsstack.machine import commands, guard
-from pytest_fsstack.machine.guard import users
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.machine import commands
+from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import LoopDevice, built, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
@@ -153,16 +154,16 @@ time.sleep(600)
 CHECK = """
 import sys
 from pathlib import Path
-from pytest_fsstack.machine import guard
+from pytest_fsstack import guard
 guard.check_idle(Path(sys.argv[1]))
 """
 
 
 def test_a_file_on_a_filesystem_whose_server_hangs_does_not_keep_the_check_waiting(
-    site: Site, loop_device: LoopDevice
+    context: BuildContext, loop_device: LoopDevice
 ) -> None:
     path = loop_device().path
-    with built("ext4 | gocryptfs", LoopFile(64 << 20), site) as stack, running(HOLDING, stack.path / "file"):
+    with built("ext4 | gocryptfs", LoopFile(64 << 20), context) as stack, running(HOLDING, stack.path / "file"):
         (server,) = (int(pid) for pid in run("pgrep", "-f", f"gocryptfs .* {stack.path}$").split())
         # What the kernel knows of the file is too old by then for it to answer by itself.
         time.sleep(1.2)

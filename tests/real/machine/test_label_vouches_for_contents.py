@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_fsstack.machine import commands, guard
+from pytest_fsstack import guard
+from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]

@@ -10,8 +10,9 @@ import pytest
 
 from pytest_fsstack.layers.devices import LoopDevice as LoopFile
 from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import LoopDevice, built, run
 
 pytestmark = pytest.mark.root
@@ -22,9 +23,9 @@ def attached(loop: Path) -> bool:
 
 
 @pytest.mark.parametrize("stack", ["ext4", "xfs", "ext4 | bind"])
-def test_a_swap_file_is_named_and_turned_off(site: Site, stack: str) -> None:
+def test_a_swap_file_is_named_and_turned_off(context: BuildContext, stack: str) -> None:
     with ExitStack() as undo:
-        made = undo.enter_context(built(stack, LoopFile(400 << 20), site))
+        made = undo.enter_context(built(stack, LoopFile(400 << 20), context))
         swap, loop = made.path / "swap", made.bottom.path
         swap.write_bytes(bytes(16 << 20))
         swap.chmod(0o600)
@@ -37,9 +38,9 @@ def test_a_swap_file_is_named_and_turned_off(site: Site, stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", ["ext4", "xfs"])
-def test_a_frozen_filesystem_is_named_and_thawed(site: Site, stack: str) -> None:
+def test_a_frozen_filesystem_is_named_and_thawed(context: BuildContext, stack: str) -> None:
     with ExitStack() as undo:
-        made = undo.enter_context(built(stack, LoopFile(400 << 20), site))
+        made = undo.enter_context(built(stack, LoopFile(400 << 20), context))
         loop = made.bottom.path
         run("fsfreeze", "-f", made.path)
         with pytest.raises(BuildError, match="fsfreeze -u"):
@@ -56,12 +57,12 @@ def test_a_frozen_filesystem_that_was_unmounted_is_named(loop_device: LoopDevice
     run("fsfreeze", "-f", target)
     run("umount", target)
     try:
-        assert "fsfreeze" in mounts.in_use(loop.path)
+        assert "fsfreeze" in mounts.in_use(RealMachine(), loop.path)
     finally:
         run("mount", loop.path, target)
         run("fsfreeze", "-u", target)
         run("umount", target)
-    assert commands.wait_until(lambda: "fsfreeze" not in mounts.in_use(loop.path), 10)
+    assert commands.wait_until(lambda: "fsfreeze" not in mounts.in_use(RealMachine(), loop.path), 10)
 
 
 def test_the_filesystem_below_a_bind_mount_is_not_thawed(
@@ -71,7 +72,7 @@ def test_the_filesystem_below_a_bind_mount_is_not_thawed(
     run("mkfs.ext4", "-q", loop.path)
     target = mount(loop.path)
     (tmp_path / "bind").mkdir()
-    with mounts.mounted(target, tmp_path / "bind", options="bind"):
+    with mounts.mounted(RealMachine(), target, tmp_path / "bind", options="bind"):
         run("fsfreeze", "-f", target)
     # It would fail if it were not frozen any more.
     run("fsfreeze", "-u", target)
@@ -82,7 +83,7 @@ def test_swap_space_is_named(loop_device: LoopDevice) -> None:
     run("mkswap", loop.path)
     run("swapon", loop.path)
     try:
-        assert "swapoff" in mounts.in_use(loop.path)
+        assert "swapoff" in mounts.in_use(RealMachine(), loop.path)
     finally:
         run("swapoff", loop.path)
-    assert "swapoff" not in mounts.in_use(loop.path)
+    assert "swapoff" not in mounts.in_use(RealMachine(), loop.path)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands, journal, mounts, orphans, processes
+from pytest_fsstack.machine import commands, journal, mounts, orphans
+from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import run
 
 pytestmark = pytest.mark.root
@@ -62,14 +63,14 @@ def test_a_command_is_reported_and_left_behind(hanging: Path, monkeypatch: pytes
 
 
 def test_so_is_a_daemon(hanging: Path) -> None:
-    daemon = processes.start("stat", hanging / "file")
+    daemon = RealMachine().start("stat", hanging / "file")
     time.sleep(0.3)
     with pytest.raises(commands.CommandError, match=f"process {daemon.pid} survived SIGKILL"):
         daemon.kill()
 
 
 def test_a_clean_up_leaves_it_for_the_next_one(hanging: Path, tmp_path: Path) -> None:
-    daemon = processes.start("stat", hanging / "file")
+    daemon = RealMachine().start("stat", hanging / "file")
     time.sleep(0.3)
     start = journal.start_time(daemon.pid)
     with pytest.raises(journal.Unproved, match=f"process {daemon.pid} survived SIGKILL"):

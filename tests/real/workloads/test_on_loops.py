@@ -13,7 +13,7 @@ from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine import needs
 from pytest_fsstack.measuring.timed import Timed
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.stack.model import BuildContext
 from pytest_fsstack.workloads.hardlinks import RemovalOrder
 from tests.real.conftest import built
 
@@ -28,9 +28,9 @@ def measured(block: Timed) -> Sample:
     return block.sample
 
 
-def test_ext4_refuses_more_names_of_a_file_than_it_can_count(site: Site) -> None:
+def test_ext4_refuses_more_names_of_a_file_than_it_can_count(context: BuildContext) -> None:
     backup = Backup(pool_files=1, links=65_010, mean_size=1000, max_links_per_file=65_010)
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.extract_backup(block, stack, backup)
         # 65,000 names, one of which is that in the pool.
@@ -43,9 +43,9 @@ def test_ext4_refuses_more_names_of_a_file_than_it_can_count(site: Site) -> None
 
 
 @pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs"])
-def test_a_backup_is_unpacked_and_removed(text: str, site: Site, tmp_path: Path) -> None:
+def test_a_backup_is_unpacked_and_removed(text: str, context: BuildContext, tmp_path: Path) -> None:
     archive = packed_backup(tmp_path / "cache", BACKUP)
-    with built(text, LoopDevice(SIZE), site) as stack:
+    with built(text, LoopDevice(SIZE), context) as stack:
         ways: list[tuple[Path | None, RemovalOrder]] = [(archive, "pool-first"), (None, "rm")]
         for source, order in ways:
             block = Timed(stack)
@@ -56,9 +56,9 @@ def test_a_backup_is_unpacked_and_removed(text: str, site: Site, tmp_path: Path)
             assert measured(block).incomplete == ""
 
 
-def test_a_filesystem_without_hard_links_is_one_that_did_not_do_the_work(site: Site) -> None:
+def test_a_filesystem_without_hard_links_is_one_that_did_not_do_the_work(context: BuildContext) -> None:
     # With names that depend on where a file is, it can have but one.
-    with built("ext4 | encfs(mode='paranoia')", LoopDevice(SIZE), site) as stack:
+    with built("ext4 | encfs(mode='paranoia')", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.extract_backup(block, stack, BACKUP)
         assert measured(block).incomplete == "2,000 of 2,000 links failed: Operation not permitted"
@@ -68,8 +68,8 @@ def test_a_filesystem_without_hard_links_is_one_that_did_not_do_the_work(site: S
     ("text", "raw"),
     [("ext4", [0, 1, 1024]), ("ext4 | gocryptfs", [0, 51, 1074]), ("ext4 | encfs", [0, 9, 1032])],
 )
-def test_small_files_take_what_their_format_says(text: str, raw: list[int], site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_small_files_take_what_their_format_says(text: str, raw: list[int], context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.small_file_space(block, stack, sizes=(0, 1, 1024), count=20)
         sample = measured(block)
@@ -79,18 +79,18 @@ def test_small_files_take_what_their_format_says(text: str, raw: list[int], site
 
 
 @pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs", "btrfs(compress='zlib')"])
-def test_a_filesystem_is_filled(text: str, site: Site, tmp_path: Path) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_a_filesystem_is_filled(text: str, context: BuildContext, tmp_path: Path) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.fill(block, stack, payload=payload(tmp_path, 4 << 20, 1))
         assert measured(block).kept["filler"]["percent"] == pytest.approx(93, abs=1)
 
 
-def test_zeros_do_not_fill_a_filesystem_that_compresses(site: Site) -> None:
-    with built("btrfs(compress='zstd')", LoopDevice(SIZE), site) as stack:
+def test_zeros_do_not_fill_a_filesystem_that_compresses(context: BuildContext) -> None:
+    with built("btrfs(compress='zstd')", LoopDevice(SIZE), context) as stack:
         with pytest.raises(AssertionError, match="the stack compresses them"):
             workloads.fill(Timed(stack), stack)
-    with built("btrfs(compress='zstd')", LoopDevice(SIZE), site) as stack:
+    with built("btrfs(compress='zstd')", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.fill(block, stack, bytes=1 << 30)
         assert measured(block).kept["filler"]["bytes"] == 1 << 30
@@ -98,8 +98,8 @@ def test_zeros_do_not_fill_a_filesystem_that_compresses(site: Site) -> None:
 
 
 @pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs"])
-def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.age(block, stack, operations=6000, target=100.0)
         sample = measured(block)
@@ -110,18 +110,20 @@ def test_a_filesystem_is_in_pieces_when_it_is_old(text: str, site: Site) -> None
         assert sample["fragments_per_mib"] > 0
 
 
-def test_what_a_fresh_filesystem_takes_is_recorded(site: Site) -> None:
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+def test_what_a_fresh_filesystem_takes_is_recorded(context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.settle(block, stack)
         assert 0 < measured(block)["used_bytes"] < SIZE / 2
 
 
 @pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs"])
-def test_one_file_is_copied_overwritten_and_read_from_the_device(text: str, site: Site, tmp_path: Path) -> None:
+def test_one_file_is_copied_overwritten_and_read_from_the_device(
+    text: str, context: BuildContext, tmp_path: Path
+) -> None:
     size = 8 << 20
     sources = [payload(tmp_path, size, seed) for seed in (1, 2, 3)]
-    with built(text, LoopDevice(SIZE), site) as stack:
+    with built(text, LoopDevice(SIZE), context) as stack:
         workloads.copy_file(Timed(stack), stack, sources[0])
         workloads.overwrite_file(Timed(stack), stack, sources[1])
         workloads.overwrite_file(Timed(stack), stack, sources[2], truncate=False)
@@ -131,12 +133,14 @@ def test_one_file_is_copied_overwritten_and_read_from_the_device(text: str, site
 
 
 @pytest.mark.parametrize("text", ["ext4", "xfs", "btrfs", "ext4 | gocryptfs"])
-def test_a_tree_is_unzipped_overwritten_and_removed_file_by_file(text: str, site: Site, tmp_path: Path) -> None:
+def test_a_tree_is_unzipped_overwritten_and_removed_file_by_file(
+    text: str, context: BuildContext, tmp_path: Path
+) -> None:
     if reasons := needs.missing(workloads.needs_of(workloads.unzip)):
         pytest.skip("; ".join(reasons))
     corpus = generated(tmp_path / "cache", files=200, size=2_000_000)
     archive = zipped(corpus, tmp_path / "cache")
-    with built(text, LoopDevice(SIZE), site) as stack:
+    with built(text, LoopDevice(SIZE), context) as stack:
         workloads.unzip(Timed(stack), stack, corpus, archive)
         workloads.unzip(Timed(stack), stack, corpus, archive, overwrite=True)
         workloads.extract_over(Timed(stack), stack, corpus)
@@ -148,8 +152,8 @@ def test_a_tree_is_unzipped_overwritten_and_removed_file_by_file(text: str, site
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_files_are_created_one_by_one(durable: bool, site: Site) -> None:
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+def test_files_are_created_one_by_one(durable: bool, context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.create_files(block, stack, count=300, size=5000, durable=durable)
         assert measured(block)["longest_stall"] < measured(block)["seconds"]

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_fsstack import workloads
+from pytest_fsstack import guard, workloads
 from pytest_fsstack.data.corpus import payload
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
-from pytest_fsstack.machine import commands, guard
+from pytest_fsstack.machine import commands
 from pytest_fsstack.measuring import timed
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Site
-from pytest_fsstack.workloads.build import LUA
+from pytest_fsstack.stack.model import BuildContext
 from pytest_fsstack.workloads.direct import DirectIO, differing
 from pytest_fsstack.workloads.fiojob import Pattern
 from tests.real.conftest import Loop, built, run
@@ -51,9 +49,9 @@ STACKS = ["raw", "dmcrypt", "ext4 | loop(size='128M')", "ext4"]
 @pytest.mark.parametrize("text", STACKS)
 @pytest.mark.parametrize("block", [4096, MIB])
 @pytest.mark.parametrize("direct", [True, False])
-def test_dd_writes_and_reads(text: str, block: int, direct: bool, site: Site, tmp_path: Path) -> None:
+def test_dd_writes_and_reads(text: str, block: int, direct: bool, context: BuildContext, tmp_path: Path) -> None:
     source = payload(tmp_path, 4 * MIB, 1)
-    with built(text, LoopDevice(SIZE), site) as stack:
+    with built(text, LoopDevice(SIZE), context) as stack:
         for step in (
             lambda clock: workloads.dd_write(
                 clock, stack, payload=source, size=4 * MIB, block=block, direct=direct, sync="fdatasync"
@@ -69,9 +67,9 @@ def test_dd_writes_and_reads(text: str, block: int, direct: bool, site: Site, tm
         assert differing(written, Path("/dev/zero"), 2 * MIB, 4096) is None
 
 
-def test_what_dd_writes_past_the_cache_reaches_the_device(site: Site, tmp_path: Path) -> None:
+def test_what_dd_writes_past_the_cache_reaches_the_device(context: BuildContext, tmp_path: Path) -> None:
     source = payload(tmp_path, 4 * MIB, 1)
-    with built("raw", LoopDevice(SIZE), site) as stack:
+    with built("raw", LoopDevice(SIZE), context) as stack:
         values = figures(lambda clock: workloads.dd_write(clock, stack, payload=source, size=4 * MIB), stack)
         assert values["written_bytes"] >= 4 * MIB
         values = figures(
@@ -82,7 +80,7 @@ def test_what_dd_writes_past_the_cache_reaches_the_device(site: Site, tmp_path: 
 
 @pytest.mark.parametrize("rw", ["write", "randwrite"])
 def test_a_device_that_was_written_before_does_not_pass_for_written(
-    rw: Pattern, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rw: Pattern, context: BuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere, inside = tmp_path / "nowhere", Timed.run
 
@@ -90,7 +88,7 @@ def test_a_device_that_was_written_before_does_not_pass_for_written(
         other = {f"{option}={stack.path}": f"{option}={nowhere}" for option in ("of", "--filename")}
         return inside(self, *(other.get(word, word) for word in words), **options)
 
-    with built("raw", LoopDevice(SIZE), site) as stack:
+    with built("raw", LoopDevice(SIZE), context) as stack:
         workloads.fio(Timed(stack), stack, rw=rw, size=MIB, block=4096)
         monkeypatch.setattr(Timed, "run", elsewhere)
         with pytest.raises(AssertionError, match=r"not the one that was written: .*verify"):
@@ -105,8 +103,8 @@ def test_a_device_that_was_written_before_does_not_pass_for_written(
     ("rw", "iodepth", "numjobs"),
     [("write", 1, 1), ("read", 1, 1), ("randwrite", 8, 2), ("randread", 8, 2), ("randrw", 4, 1)],
 )
-def test_fio(text: str, rw: Pattern, iodepth: int, numjobs: int, site: Site) -> None:
-    with built(text, LoopDevice(SIZE), site) as stack:
+def test_fio(text: str, rw: Pattern, iodepth: int, numjobs: int, context: BuildContext) -> None:
+    with built(text, LoopDevice(SIZE), context) as stack:
         for block in (4096, 65536) if text == "raw" else (4096,):
             step = partial(workloads.fio, rw=rw, size=2 * MIB, block=block, iodepth=iodepth, numjobs=numjobs)
             values = figures(partial(step, fsstack=stack), stack)
@@ -117,8 +115,8 @@ def test_fio(text: str, rw: Pattern, iodepth: int, numjobs: int, site: Site) -> 
             assert [path.name for path in stack.path.iterdir() if path.name != "lost+found"] == []
 
 
-def test_fio_through_the_page_cache_and_by_the_clock(site: Site) -> None:
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+def test_fio_through_the_page_cache_and_by_the_clock(context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         values = figures(lambda clock: workloads.fio(clock, stack, size=MIB, direct=False), stack)
         assert values["written_bytes"] >= MIB
         values = figures(lambda clock: workloads.fio(clock, stack, rw="randread", size=MIB, runtime=1), stack)
@@ -126,8 +124,8 @@ def test_fio_through_the_page_cache_and_by_the_clock(site: Site) -> None:
         assert values["seconds"] >= 1
 
 
-def test_fio_notices_a_block_that_changed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    with built("raw", LoopDevice(SIZE), site) as stack:
+def test_fio_notices_a_block_that_changed(context: BuildContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    with built("raw", LoopDevice(SIZE), context) as stack:
 
         def broken() -> None:
             with stack.path.open("r+b") as device:
@@ -142,45 +140,37 @@ def test_fio_notices_a_block_that_changed(site: Site, monkeypatch: pytest.Monkey
             workloads.fio(Timed(stack), stack, size=MIB)
 
 
-def test_a_fio_job_file(site: Site, tmp_path: Path) -> None:
+def test_a_fio_job_file(context: BuildContext, tmp_path: Path) -> None:
     job = tmp_path / "job.fio"
     job.write_text("[global]\nfilename=${FSSTACK}\nsize=1M\nbs=4k\n[first]\nrw=write\n[second]\nstonewall\nrw=read\n")
-    with built("raw", LoopDevice(SIZE), site) as stack:
+    with built("raw", LoopDevice(SIZE), context) as stack:
         values = figures(lambda clock: workloads.fio_job(clock, stack, job), stack)
         assert values["fio_read_latency_p99"] > 0
         assert values["fio_write_latency_p99"] > 0
 
 
-def test_bonnie(site: Site) -> None:
-    with built("ext4", LoopDevice(SIZE), site) as stack:
+def test_bonnie(context: BuildContext) -> None:
+    with built("ext4", LoopDevice(SIZE), context) as stack:
         values = figures(lambda clock: workloads.bonnie(clock, stack, size=32 * MIB, files=1024, concurrency=2), stack)
         assert values["bonnie_write_chars"] > 0
         assert values["bonnie_delete_random_latency"] > 0
 
 
-def test_a_program_is_built(site: Site) -> None:
-    # The default, libsodium, takes a minute: tests/kernel/test_long_build.py. Here it need not be fast.
-    source = replace(LUA, targets=(*LUA.targets, "CFLAGS=-O0"))
-    with built("ext4", LoopDevice(SIZE), site) as stack:
-        values = figures(lambda clock: workloads.compile_source(clock, stack, source), stack)
-        # The compiler's, which is what a build mostly is.
-        assert values["user_seconds"] > values["system_seconds"]
-        assert (stack.path / "source" / LUA.top / LUA.product).is_file()
-
-
-def test_tmpfs_and_a_device_can_do_direct_io_or_say_so(site: Site) -> None:
-    with built("raw", LoopDevice(SIZE), site) as stack:
+def test_tmpfs_and_a_device_can_do_direct_io_or_say_so(context: BuildContext) -> None:
+    with built("raw", LoopDevice(SIZE), context) as stack:
         assert DirectIO(stack.path).missing() is None
-    with built("tmpfs(mount='size=16M')", LoopDevice(SIZE), site) as stack:
+    with built("tmpfs(mount='size=16M')", LoopDevice(SIZE), context) as stack:
         reason = DirectIO(stack.path).missing()
         # tmpfs has it since Linux 6.6 (e88e0d366f9c).
         assert reason is None or str(reason).startswith("this stack cannot do direct I/O (Invalid argument): ")
         assert list(stack.path.iterdir()) == []
 
 
-def test_a_device_in_use_by_the_stack_itself_may_be_written_to(site: Site, loop_device: MakeLoop, locks: Path) -> None:
+def test_a_device_in_use_by_the_stack_itself_may_be_written_to(
+    context: BuildContext, loop_device: MakeLoop, locks: Path
+) -> None:
     disk = loop_device(size=SIZE).path
-    with built("ext4 | loop(size='64M')", DiskDevice(disk, overwrite=False), site) as stack:
+    with built("ext4 | loop(size='64M')", DiskDevice(disk, overwrite=False), context) as stack:
         workloads.dd_write(Timed(stack), stack, size=MIB)
 
 
@@ -196,10 +186,10 @@ def test_a_device_in_use_by_the_stack_itself_may_be_written_to(site: Site, loop_
 )
 @pytest.mark.parametrize("cold", [True, False])
 def test_a_device_that_comes_back_under_another_name_is_followed(
-    step: Callable[..., None], cold: bool, site: Site, loop_device: MakeLoop, monkeypatch: pytest.MonkeyPatch
+    step: Callable[..., None], cold: bool, context: BuildContext, loop_device: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others: list[Loop] = []
-    with built("ext4 | loop(size='64M')", LoopDevice(SIZE), site) as stack:
+    with built("ext4 | loop(size='64M')", LoopDevice(SIZE), context) as stack:
         close, first = stack._close, stack.path
 
         def taken(down_to: int = 0) -> None:
@@ -219,9 +209,11 @@ def test_a_device_that_comes_back_under_another_name_is_followed(
             assert other.image.stat().st_blocks == 0, "a device of somebody else was written to"
 
 
-def test_a_device_that_somebody_else_uses_is_not_written_to(site: Site, loop_device: MakeLoop, locks: Path) -> None:
+def test_a_device_that_somebody_else_uses_is_not_written_to(
+    context: BuildContext, loop_device: MakeLoop, locks: Path
+) -> None:
     disk = loop_device(size=SIZE).path
-    with built("raw", DiskDevice(disk, overwrite=False), site) as stack:
+    with built("raw", DiskDevice(disk, overwrite=False), context) as stack:
         workloads.dd_write(Timed(stack), stack, size=MIB)
         other = loop_device(on=disk).path
         for step in (workloads.dd_write, workloads.fio):
@@ -231,8 +223,8 @@ def test_a_device_that_somebody_else_uses_is_not_written_to(site: Site, loop_dev
         assert commands.wait_until(lambda: not Path("/sys/block", other.name, "loop/backing_file").exists(), 60)
 
 
-def test_on_memory(site: Site) -> None:
-    with built("raw", RamDevice(32 * MIB), site) as stack:
+def test_on_memory(context: BuildContext) -> None:
+    with built("raw", RamDevice(32 * MIB), context) as stack:
         with pytest.raises(ValueError, match="has only 33554432 of"):
             workloads.dd_write(Timed(stack), stack, size=64 * MIB)
         with pytest.raises(ValueError, match="has only 33554432 of 2 x"):

@@ -10,7 +10,7 @@ import pytest
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
-from tests.unit.judging.test_past import run
+from tests.unit.over_time.test_comparison import run
 
 Said = Callable[..., str]
 
@@ -109,7 +109,7 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
         (("then", "now", "now"), "compare: name one older and one newer file or directory, use --now"),
         (("then", "absent.json"), "compare: absent.json: No such file or directory"),
         (("then", "then/1.json"), "compare: then/1.json is on both sides"),
-        (("then", "now", "--limit", "much"), "compare: argument --limit/--max-regression: "),
+        (("then", "now", "--limit", "much"), "compare: argument --max-regression/--limit: "),
         (("then", "now", "--alpha", "2"), "compare: argument --alpha: an error rate must be between 0 and 0.5"),
         (("then", "other.json"), "not compared: no overhead was measured on both sides"),
         (("then", "nothing.json"), "compare: nothing.json: nothing was measured in this run"),

@@ -6,11 +6,11 @@ import io
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
@@ -49,7 +49,7 @@ def night(number: int, overheads: dict[str, float], **of_results: str) -> Result
     environment = {"kernel": {"release": "6.1" if number < 10 else "6.12"}}
     start = (FIRST + timedelta(days=number)).isoformat(timespec="seconds")
     results = Results(environment, [chain], start=start, scale="small", labels={"commit": f"{number:02}" * 20})
-    return replace(results, **of_results)  # type: ignore[arg-type]
+    return replace(results, **of_results)
 
 
 def write(directory: Path, runs: Sequence[Results], machine: str = "a" * 32) -> Path:
@@ -111,7 +111,7 @@ def test_the_metrics_are_those_of_a_comparison_unless_all_are_wanted(tmp_path: P
     assert "used_bytes" not in said("trend", tmp_path)
     assert "write on luks (used_bytes): 0.0 % in the newest of 2 runs" in said("trend", tmp_path, "--all")
     (chain,) = runs[1].chains
-    chain.judgements["write", "luks"] = [chain.judge("write", "luks", Budget("used_bytes", overhead=0.5))]
+    chain.judge_all("write", "luks", Budget("used_bytes", overhead=0.5))
     write(tmp_path, runs[1:])
     assert "write on luks (used_bytes): 0.0 % in the newest of 3 runs" in said("trend", tmp_path)
 

@@ -19,6 +19,7 @@ from pytest_fsstack.correctness.power.worker import act, content
 from pytest_fsstack.correctness.power.writelog import Image, LogReader
 from pytest_fsstack.layers import recorder
 from pytest_fsstack.layers.recorded import RecordedBlock
+from pytest_fsstack.machine.real import RealMachine
 from scenarios.test_power_cut import MUST_LOSE, MUST_SURVIVE, wrong
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -66,7 +67,7 @@ class Refusing:
         device.write_bytes(bytes(8192))
         self.log = directory / "log"
         recorder.Log(str(self.log), 512)
-        self.device = RecordedBlock(device, lambda: None, log=self.log)
+        self.device = RecordedBlock(device, lambda: None, RealMachine(), log=self.log)
 
     @contextlib.contextmanager
     def taken_down(self, layer: str) -> Iterator[RecordedBlock]:

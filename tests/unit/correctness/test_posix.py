@@ -13,6 +13,7 @@ import pytest
 from pytest_fsstack.correctness import posix
 from pytest_fsstack.correctness.posix import Cases, SuiteError, all_of, by_group, cases_of
 from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -142,9 +143,9 @@ def test_what_is_recorded(stack: NotedStack, clock: NotedTimed, monkeypatch: pyt
 
 def test_a_server_that_does_not_die_has_its_connection_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     aborted: list[Path] = []
-    monkeypatch.setattr(mounts, "abort_fuse", aborted.append)
+    monkeypatch.setattr(mounts, "abort_fuse", lambda machine, place: aborted.append(place))
     monkeypatch.setattr(select, "select", lambda *arguments: ([], [], []))
     with subprocess.Popen(["sleep", "60"]) as server:
-        posix._kill(server.pid, Path("/place"))
+        posix._kill(server.pid, RealMachine(), Path("/place"))
         assert server.wait(10.0) == -signal.SIGKILL
     assert aborted == [Path("/place")]

@@ -20,8 +20,9 @@ from pytest_fsstack.correctness.rot import Rotting
 from pytest_fsstack.correctness.seen import Outcome, Shape
 from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built, build
-from pytest_fsstack.stack.model import Checked, Directory, Layer, Place, Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Checked, Directory, Layer, Place, Stack
 
 SHAPE = Shape(large=2, size=16 * UNIT, small=4)
 KNOWN = rot.sectors(SHAPE, 1)
@@ -104,7 +105,7 @@ class Keeping(Layer):
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
-    def create(self, below: Place, site: Site) -> None:
+    def create(self, below: Place, context: BuildContext) -> None:
         self._kept(below).mkdir(parents=True)
         (self._kept(below) / "configuration").write_text("of the layer")
 
@@ -112,7 +113,7 @@ class Keeping(Layer):
         return below.path / self.stores
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         yield Directory(self._kept(below))
 
 
@@ -125,7 +126,7 @@ class Showing(Layer):
     gives: ClassVar = Directory
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         yield Directory(below.path)
 
 
@@ -140,13 +141,13 @@ class Noticing(Keeping):
         return hashlib.sha256(repr(sorted(units.items())).encode()).hexdigest()
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         if (known := below.path / "sum").exists() and known.read_text() != self._sum(below):
             raise OSError("it is not as it was")
         yield Directory(self._kept(below))
         known.write_text(self._sum(below))
 
-    def fsck(self, below: Place, site: Site) -> Checked | None:
+    def fsck(self, below: Place, context: BuildContext) -> Checked | None:
         clean = (below.path / "sum").read_text() == self._sum(below)
         return Checked(clean, "compared")
 
@@ -157,7 +158,7 @@ class Mending(Keeping):
 
     name: ClassVar = "mending"
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+    def scrub(self, place: Place, below: Place, context: BuildContext) -> Checked | None:
         if not (known := COPIES.get(place.path)):
             COPIES[place.path] = medium.read(place)
             return Checked(True, "copied")
@@ -172,8 +173,8 @@ COPIES: dict[Path, Image] = {}
 def standing(directory: Path, spec: str) -> Iterator[Built]:
     (directory / "device").mkdir()
     known = {layer.name: layer for layer in (Keeping, Showing, Noticing, Mending, Mistaken)}
-    site = Site(directory, Journal(directory / "journal"))
-    with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), site) as built:
+    context = BuildContext(directory, Journal(directory / "journal", RealMachine()))
+    with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), context) as built:
         yield built
 
 

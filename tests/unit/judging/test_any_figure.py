@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.control import doubts
+from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices
-from pytest_fsstack.judging.results import (
-    ChainResults,
-    Results,
-    StackInfo,
-    describe_failure,
-    describe_shortly,
-    describe_undecided,
-)
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS
@@ -38,7 +32,7 @@ def chain_of(pairs: list[tuple[float, float]], better: Better, resolution: float
         for name, figure in (("a", base), ("b", other), ("c", base)):
             chain.add("s", name, Sample({"seconds": figure, "throughput": figure, "m": figure}, metrics))
     budgets = [Budget("m", overhead=0.3), Budget(overhead=0.05), Budget("throughput", overhead=0.1), Budget(limit=2.0)]
-    chain.judgements["s", "b"] = [chain.judge("s", "b", budget) for budget in budgets]
+    chain.judge_all("s", "b", *budgets)
     return chain
 
 
@@ -60,7 +54,8 @@ def test_any_finite_figures_are_judged_saved_and_shown(
     pairs: list[tuple[float, float]], better: Better, resolution: float
 ) -> None:
     chain = chain_of(pairs, better, resolution)
-    results = Results({}, [chain], shapes=TABLES)
+    results = Results({}, [chain])
+    results.shapes = TABLES
     text = saved.dumps(results)
     assert saved.dumps(saved.loads(text)) == text
     chain.remarks = [*notices(chain), *doubts(chain)]
@@ -74,4 +69,6 @@ def test_any_finite_figures_are_judged_saved_and_shown(
 def test_figures_that_are_worlds_apart_are_in_every_report(
     name: str, pairs: list[tuple[float, float]], resolution: float
 ) -> None:
-    assert REPORTS[name](Results({}, [chain_of(pairs, "lower", resolution)], shapes=TABLES))
+    results = Results({}, [chain_of(pairs, "lower", resolution)])
+    results.shapes = TABLES
+    assert REPORTS[name](results)

@@ -13,7 +13,7 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.carry_over import LEVEL, CarryOver, Round, carry_overs, remark
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import markdown, terminal
 
@@ -45,7 +45,7 @@ def chain_of(rounds: list[Round], budget: float) -> ChainResults:
         chain.orders.append(list(each.order))
         for name, seconds in each.figures[PLACE].items():
             chain.add("write", name, Sample({"seconds": seconds}))
-    chain.judgements["write", names[-1]] = [chain.judge("write", names[-1], Budget(overhead=budget))]
+    chain.judge_all("write", names[-1], Budget(overhead=budget))
     chain.carry_over = chain.find_carry_over()
     return chain
 
@@ -58,6 +58,13 @@ def test_what_a_stack_leaves_behind_is_found_with_its_size_and_its_name(stacks: 
     assert carry.p <= LEVEL
 
 
+@pytest.mark.parametrize("stacks", [2, 6, 12])
+def test_what_is_far_above_the_noise_is_no_outlier(stacks: int) -> None:
+    found = carry_overs(rounds_of(random.Random(1), stacks, 24, 0.30, cv=0.005), "seed")
+    assert [carry.after for carry in found] == [f"s{stacks - 1}"]
+    assert found[0].overhead == pytest.approx(exp(0.30) - 1, abs=0.15)
+
+
 def test_without_carry_over_chance_is_the_explanation_in_99_of_100_chains() -> None:
     alarms = sum(bool(carry_overs(rounds_of(random.Random(number), 3, 16, 0.0), f"{number}")) for number in range(200))
     # Three standard errors above 1 %.
@@ -66,6 +73,24 @@ def test_without_carry_over_chance_is_the_explanation_in_99_of_100_chains() -> N
 
 def test_five_percent_are_found_in_most_chains_of_forty_rounds() -> None:
     assert sum(bool(carry_overs(rounds_of(random.Random(number), 3, 40, 0.05), "seed")) for number in range(20)) >= 15
+
+
+def test_what_single_steps_hardly_show_is_found_in_all_steps_together() -> None:
+    steps = [f"step {number}" for number in range(6)]
+    rng, before, rounds = random.Random(1), "", []
+    for _ in range(40):
+        order, figures = rng.sample(["s0", "s1"], 2), dict[tuple[str, str, str], dict[str, float]]()
+        for name in order:
+            for step in steps:
+                seconds = exp(rng.gauss(0, 0.05) + (0.03 if before == "s1" else 0.0))
+                figures.setdefault((step, "seconds", ""), {})[name] = seconds
+            before = name
+        rounds.append(Round(order, figures))
+    (carry,) = [carry for carry in carry_overs(rounds, "seed") if not carry.step]
+    assert carry.after == "s1"
+    assert carry.overhead == pytest.approx(0.03, abs=0.015)
+    assert all(carry.concerns(step, "seconds", "s0", "") for step in steps)
+    assert not carry.concerns(steps[0], "written_bytes", "s0", "")
 
 
 def test_the_run_before_the_first_one_of_a_round_is_the_last_one_of_the_round_before() -> None:
@@ -96,11 +121,11 @@ def test_a_discarded_round_has_a_last_run_too() -> None:
 def test_the_judged_metric_is_looked_at_and_more_is_worse() -> None:
     rate = Metric("rate", "1/s", "higher")
     chain = chain_of(rounds_of(random.Random(1), 2, 40, 0.10), 0.05)
-    for samples in chain.samples.values():
+    for _, stack, samples in chain.all_samples():
         for number, sample in samples.items():
             values = {"seconds": 1.0, "rate": 1 / sample.values["seconds"]}
-            samples[number] = Sample(values, {**METRICS, "rate": rate})
-    chain.judgements["write", "s1"] = [chain.judge("write", "s1", Budget(overhead=0.05, metric="rate"))]
+            chain.add("write", stack, Sample(values, {"rate": rate}), number)
+    chain.judge_all("write", "s1", Budget(overhead=0.05, metric="rate"))
     assert [(carry.metric, carry.after, carry.overhead > 0.05) for carry in chain.find_carry_over()] == [
         ("rate", "s1", True)
     ]
@@ -137,9 +162,9 @@ def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_repor
         for text in shown, markdown.report(results):
             assert "pass, doubtful" in text
             assert "after s1" in text
-    (step,) = saved.dump(read)["chains"][0]["steps"]
-    assert "after s1" in step["stacks"]["s1"]["doubt"]
-    assert step["stacks"]["s0"]["doubt"] is None
+    summary = saved.loads(saved.dumps(read)).chains[0].derived["write"]
+    assert "after s1" in summary["s1"].doubt
+    assert summary["s0"].doubt == ""
 
 
 def test_carry_over_on_one_kernel_concerns_the_stacks_there_only() -> None:

@@ -79,7 +79,7 @@ def test_a_discarded_round_is_kept_and_never_judged() -> None:
     assert results.series("s", "a", "seconds") == [1.0, 2.0]
     (discarded,) = results.discarded
     assert (discarded.place, discarded.rule, discarded.order) == (1, "load>2", ["a", "b"])
-    assert discarded.samples["s", "b"]["seconds"] == 50.0
+    assert discarded.samples["s"]["b"]["seconds"] == 50.0
 
 
 def test_a_discarded_round_in_which_the_work_was_not_done_is_not_forgotten() -> None:
@@ -96,4 +96,4 @@ def test_at_most_three_lines_are_said_and_one_of_them_is_the_machines() -> None:
     results.conditions = [{"steal": 0.5, "throttled": 1.0}] * 3
     assert [line for line in notices(results) if "not at rest" in line] == notices(results)
     assert len(notices(results)) == 1
-    assert "--fsstack-discard-rounds" in notices(results)[0]
+    assert "--fsstack-drop-rounds" in notices(results)[0]

@@ -25,7 +25,7 @@ def chain(rounds: int, seed: int, control: float = 0.0, budgets: bool = True) ->
         for stack, overhead in (("base", 0.0), ("crypt", 0.5), ("control", control)):
             found.add("du", stack, Sample({"seconds": exp(overhead + machine + rng.gauss(0, 0.05))}))
     if budgets:
-        found.judgements["du", "crypt"] = [found.judge("du", "crypt", Budget(overhead=0.5))]
+        found.judge_all("du", "crypt", Budget(overhead=0.5))
     return found
 
 
@@ -67,8 +67,8 @@ def test_without_budgets_its_block_is_judged_as_that_of_the_others() -> None:
 
 def test_one_that_could_not_run_is_said() -> None:
     found = chain(8, 1)
-    del found.samples["du", "control"]
-    found.notes["du", "control"] = "failed in round 1"
+    del found.samples["du"]["control"]
+    found.notes.setdefault("du", {})["control"] = "failed in round 1"
     assert doubts(found) == ["the control cannot be compared with the baseline base: failed in round 1"]
 
 

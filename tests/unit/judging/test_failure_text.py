@@ -7,7 +7,8 @@ import re
 import pytest
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.results import ChainResults, StackInfo, describe_failure, describe_shortly
+from pytest_fsstack.judging.describe import describe_failure, describe_shortly
+from pytest_fsstack.judging.results import ChainResults, StackInfo
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 
@@ -21,7 +22,7 @@ def chain(factor: float, *budgets: Budget) -> ChainResults:
         wobble = 1 + index % 3 / 100
         made.add("read", "ext4", Sample({"seconds": wobble, "throughput": 2**20 / wobble}))
         made.add("read", "xfs", Sample({"seconds": factor, "throughput": 2**20 / factor}))
-    made.judgements["read", "xfs"] = [made.judge("read", "xfs", budget) for budget in budgets]
+    made.judge_all("read", "xfs", *budgets)
     return made
 
 
@@ -54,9 +55,12 @@ def test_long_names_leave_room_for_the_figures(length: int) -> None:
     stack, reference = "s" + "x" * length + "tack", "r" + "y" * length + "eference"
     renamed = {"xfs": stack, "ext4": reference}
     found.stacks = {renamed[name]: StackInfo(renamed[name], name) for name in found.stacks}
-    found.samples = {(step, renamed[name]): samples for (step, name), samples in found.samples.items()}
+    found.samples = {
+        step: {renamed[name]: samples for name, samples in by_stack.items()} for step, by_stack in found.samples.items()
+    }
     found.baseline = reference
-    found.judgements = {("read", stack): [found.judge("read", stack, Budget(overhead=0.3))]}
+    found.judgements = {}
+    found.judge_all("read", stack, Budget(overhead=0.3))
     first = describe_failure(found, "read", stack).splitlines()[0]
     assert len(f"Failed: {first}") <= 80
     assert re.fullmatch(r"s.*(k|\w): seconds \+132 % \(13\d to 13\d %\) over r.*e, budget 30 %", first)

@@ -70,7 +70,7 @@ def test_a_chain_says_at_most_three_lines() -> None:
         chain.add("s", "a", Sample({"seconds": exp(rng.gauss(0, 0.05)) * (4 if number == 20 else 1)}))
         chain.add("s", "b", Sample({"seconds": exp(rng.gauss(0, 0.05) + number / 100)}))
     assert len(notices(chain)) == 2
-    chain.judgements["s", "b"] = [chain.judge("s", "b", Budget(overhead=0.1))]
+    chain.judge_all("s", "b", Budget(overhead=0.1))
     changed, strange, noise = notices(chain)
     assert "(s on b)" in changed
     assert "far longer" in strange

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fsstack.judging.plan import Left, Planner, confirmation_level, longer
+from pytest_fsstack.judging.plan import Left, Planner, Question, confirmation_level, longer
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge
 
-STACKS = {"base": "base", "one": "base", "two": "base", "free": "base"}
+STACKS = ("base", "one", "two", "free")
+BASE, ONE, TWO, FREE = QUESTIONS = [Question(stack, "base") for stack in STACKS]
 
 
 def verdict(centre: float, rounds: int, noise: float = 0.01, seed: int = 1) -> Verdict:
@@ -20,58 +21,66 @@ def verdict(centre: float, rounds: int, noise: float = 0.01, seed: int = 1) -> V
 
 
 def test_decided_stacks_stop_and_the_baseline_goes_on_while_anybody_needs_it() -> None:
-    planner = Planner(Looks(), dict(STACKS))
+    planner = Planner(Looks(), QUESTIONS)
     assert planner.next_round() == list(STACKS)
     open_one = verdict(0.0, 8)
     assert open_one.outcome == "inconclusive"
-    planner.look(8, {"one": [verdict(1.0, 8)], "two": [open_one]})
+    planner.look(8, {ONE: [verdict(1.0, 8)], TWO: [open_one]})
     assert planner.next_round() == ["base", "two"]
-    assert planner.states == {"base": "measured", "one": "fail", "two": "running", "free": "measured"}
-    planner.look(16, {"one": [verdict(1.0, 8)], "two": [verdict(-1.0, 16)]})
+    assert planner.states == {BASE: "measured", ONE: "fail", TWO: "running", FREE: "measured"}
+    planner.look(16, {ONE: [verdict(1.0, 8)], TWO: [verdict(-1.0, 16)]})
     assert planner.next_round() == []
     assert planner.summary() == "1 pass, 1 fail"
 
 
 def test_a_stack_goes_on_until_all_of_its_budgets_are_decided() -> None:
-    planner = Planner(Looks(), dict(STACKS))
-    planner.look(8, {"one": [verdict(1.0, 8), verdict(0.0, 8)]})
+    planner = Planner(Looks(), QUESTIONS)
+    planner.look(8, {ONE: [verdict(1.0, 8), verdict(0.0, 8)]})
     assert planner.next_round() == ["base", "one"]
-    planner.look(16, {"one": [verdict(1.0, 8), verdict(-1.0, 16)]})
-    assert planner.states["one"] == "fail"
+    planner.look(16, {ONE: [verdict(1.0, 8), verdict(-1.0, 16)]})
+    assert planner.states[ONE] == "fail"
 
 
 def test_what_nothing_can_decide_does_not_keep_a_stack_running() -> None:
-    planner = Planner(Looks(), dict(STACKS))
-    planner.look(8, {"one": [None], "two": [None, verdict(1.0, 8)]})
+    planner = Planner(Looks(), QUESTIONS)
+    planner.look(8, {ONE: [None], TWO: [None, verdict(1.0, 8)]})
     assert planner.next_round() == []
-    assert planner.states["one"] == "given up"
+    assert planner.states[ONE] == "given up"
 
 
 def test_what_is_given_up_stops() -> None:
-    planner = Planner(Looks(), dict(STACKS))
+    planner = Planner(Looks(), QUESTIONS)
     hopeless = next(each for seed in range(99) if (each := verdict(0.0, 40, seed=seed)).given_up)
-    planner.look(40, {"one": [hopeless]})
+    planner.look(40, {ONE: [hopeless]})
     assert planner.next_round() == []
     assert planner.summary() == "1 given up"
 
 
 def test_a_baseline_with_a_limit_of_its_own_runs_for_itself() -> None:
-    planner = Planner(Looks(), dict(STACKS))
-    planner.look(8, {"base": [verdict(0.0, 8)], "one": [verdict(1.0, 8)]})
+    planner = Planner(Looks(), QUESTIONS)
+    planner.look(8, {BASE: [verdict(0.0, 8)], ONE: [verdict(1.0, 8)]})
     assert planner.next_round() == ["base"]
 
 
 def test_a_stack_that_failed_runs_no_more_and_the_others_do() -> None:
-    planner = Planner(Looks(), dict(STACKS))
+    planner = Planner(Looks(), QUESTIONS)
     planner.end("base")
     planner.end("one")
     assert planner.next_round() == ["two", "free"]
+    # Of what it was compared with, there will be no more rounds.
+    planner.look(8, {TWO: [verdict(0.0, 8)]})
+    assert planner.next_round() == []
+    assert planner.of_cells() == {"base": "ended", "one": "ended", "two": "given up", "free": "measured"}
 
 
-def test_between_kernels_each_stack_needs_itself_on_the_first_kernel() -> None:
-    planner = Planner(Looks(), {"a:old": "a:old", "b:old": "b:old", "a:new": "a:old", "b:new": "b:old"})
-    planner.look(8, {"a:new": [verdict(1.0, 8)], "b:new": [verdict(0.0, 8)]})
+def test_a_cell_runs_beside_what_its_open_questions_are_about() -> None:
+    own = [Question(f"{stack}:{kernel}", f"a:{kernel}") for stack in "ab" for kernel in ("old", "new")]
+    between = [Question(f"{stack}:new", f"{stack}:old") for stack in "ab"]
+    planner = Planner(Looks(), [*own, *between])
+    assert planner.next_round() == ["a:old", "a:new", "b:old", "b:new"]
+    planner.look(8, {between[0]: [verdict(1.0, 8)], between[1]: [verdict(0.0, 8)]})
     assert planner.next_round() == ["b:old", "b:new"]
+    assert planner.of_cells() == {"a:old": "measured", "a:new": "fail", "b:old": "measured", "b:new": "running"}
 
 
 @given(st.lists(st.sampled_from([-0.3, -0.01, 0.0, 0.01, 0.3]), min_size=1, max_size=4), st.integers(0, 99))
@@ -79,14 +88,15 @@ def test_every_plan_ends_by_its_last_look_and_survives_json(truths: list[float],
     rng = random.Random(seed)
     looks, names = Looks(), [str(number) for number in range(len(truths))]
     d = {name: {} for name in names}  # type: dict[str, dict[int, float]]
-    planner, rounds = Planner(looks, {"base": "base", **dict.fromkeys(names, "base")}), 0
+    questions = {name: Question(name, "base") for name in ["base", *names]}
+    planner, rounds = Planner(looks, list(questions.values())), 0
     while stacks := planner.next_round():
         for name, truth in zip(names, truths, strict=True):
             if name in stacks:
                 d[name][rounds] = rng.gauss(truth, 0.1)
         rounds += 1
         if planner.due(rounds):
-            planner.look(rounds, {name: [judge(d[name], 0.0, looks, rounds)] for name in names})
+            planner.look(rounds, {questions[name]: [judge(d[name], 0.0, looks, rounds)] for name in names})
     assert rounds <= looks.most
     for name in names:
         # What it was decided on is all that was run of it: the first verdict stood.
@@ -104,17 +114,17 @@ def test_confirmed_failures_of_any_number_of_budgets_keep_one_error_rate(budgets
 
 
 def test_what_is_left_is_what_runs_until_the_trends_decide_and_at_most_the_plan() -> None:
-    planner = Planner(Looks(), dict(STACKS))
+    planner = Planner(Looks(), QUESTIONS)
     assert planner.left(3)["one"] == planner.left(3)["base"] == Left(None, 77)
     nearly = Verdict("inconclusive", verdict(0.0, 8).estimate, 0.0, Looks(), 1, z=1.4)
-    planner.look(8, {"one": [verdict(1.0, 8)], "two": [nearly]})
+    planner.look(8, {ONE: [verdict(1.0, 8)], TWO: [nearly]})
     assert planner.left(10) == {"base": Left(14, 70), "two": Left(14, 70)}
     # A failure that has to be confirmed runs again, for one block if it is as clear as before.
     assert planner.left(10, confirms=True) == {"base": Left(14, 150), "one": Left(8, 80), "two": Left(14, 150)}
 
 
 def test_of_a_plan_with_one_look_all_is_left() -> None:
-    planner = Planner(Looks.fixed(30), {"base": "base", "one": "base"})
+    planner = Planner(Looks.fixed(30), [BASE, ONE])
     assert planner.left(10) == {"base": Left(20, 20), "one": Left(20, 20)}
 
 
@@ -124,13 +134,13 @@ def test_what_a_stack_is_wanted_for_twice_is_left_for_the_longer_of_both() -> No
 
 
 def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> None:
-    planner = Planner(Looks(), {**STACKS, "control": "base"}, control="control")
+    planner = Planner(Looks(), [*QUESTIONS, Question("control", "base")], ["control"])
     assert planner.next_round() == [*STACKS, "control"]
     assert planner.left(3)["control"] == planner.left(3)["base"]
-    planner.look(8, {"one": [verdict(0.0, 8)], "two": [verdict(1.0, 8)]})
+    planner.look(8, {ONE: [verdict(0.0, 8)], TWO: [verdict(1.0, 8)]})
     assert planner.next_round() == ["base", "one", "control"]
-    planner.look(16, {"one": [verdict(-1.0, 16)]})
+    planner.look(16, {ONE: [verdict(-1.0, 16)]})
     assert planner.next_round() == []
-    planner.states["one"] = "running"
+    planner.states[ONE] = "running"
     planner.end("control")
     assert planner.next_round() == ["base", "one"]

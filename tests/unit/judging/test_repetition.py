@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fsstack.judging.repetition import FIRST, MOST, Repeated, Repetition, best, combined, variances
+from pytest_fsstack.judging.repetition import FIRST, MOST, Repeated, Repetition, Wish, best, combined, variances
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks, judge
+
+
+def _base(stack: str) -> str:
+    """Return what every stack is compared with."""
+    return "base"
 
 
 def sample(seconds: float, **values: float) -> Sample:
@@ -104,15 +109,15 @@ def test_variances_are_told_apart_whatever_the_machine_drifts(build: float, nois
         # Here and there, a repetition takes three times as long.
         for number in range(0, 500, 10):
             logs[stack][number][0] += math.log(3)
-    found = variances(logs, "base")
+    found = variances(logs, _base)
     assert found is not None
     assert found[0] == pytest.approx(build**2, rel=0.3, abs=6e-4)
     assert found[1] == pytest.approx(noise**2, rel=0.3)
 
 
 def test_without_a_comparison_or_repetitions_nothing_is_known() -> None:
-    assert variances({"base": {0: [1.0, 2.0], 1: [1.0, 2.0]}}, "base") is None
-    assert variances({"base": {0: [1.0], 1: [2.0]}, "crypt": {0: [1.0], 1: [2.0]}}, "base") is None
+    assert variances({"base": {0: [1.0, 2.0], 1: [1.0, 2.0]}}, _base) is None
+    assert variances({"base": {0: [1.0], 1: [2.0]}, "crypt": {0: [1.0], 1: [2.0]}}, _base) is None
 
 
 def feed(repeated: Repeated, rounds: int, build: float, noise: float, cost: float) -> None:
@@ -134,28 +139,27 @@ def test_auto_begins_with_three_and_settles_on_what_was_seen(
     repeated = Repeated("auto", Looks())
     assert repeated.count == FIRST == 3
     feed(repeated, 8, build, noise, cost)
-    found = repeated.settle("base")
+    found = repeated.settle(_base)
     assert least <= repeated.count == found.count <= most
     assert found.cost == pytest.approx(cost / (10 + cost))
     assert 0 <= (found.variance or 0) <= 1
     feed(repeated, 8, 0.0, 1.0, 0.01)
-    assert repeated.settle("base").count == found.count, "fixed for the rest of the chain"
+    assert repeated.settle(_base).count == found.count, "fixed for the rest of the chain"
 
 
 @pytest.mark.parametrize(
-    ("wish", "looks", "fixed", "count"),
+    ("wish", "looks", "count"),
     [
-        (5, Looks(), False, 5),
-        ("auto", Looks.fixed(20), False, 3),  # all of its rounds are one block
-        ("auto", Looks(), True, 3),
-        ("auto", Looks.fixed(1), False, 1),  # nothing is judged
-        ("auto", Looks.fixed(4), False, 1),
+        (5, Looks(), 5),
+        ("auto", Looks.fixed(20), 3),  # all of its rounds are one block
+        ("auto", Looks.fixed(1), 1),  # nothing is judged
+        ("auto", Looks.fixed(4), 1),
     ],
 )
-def test_what_is_not_chosen_stays_as_it_is(wish: int, looks: Looks, fixed: bool, count: int) -> None:
-    repeated = Repeated(wish, looks, fixed=fixed)
+def test_what_is_not_chosen_stays_as_it_is(wish: Wish, looks: Looks, count: int) -> None:
+    repeated = Repeated(wish, looks)
     feed(repeated, 8, 0.0, 0.1, 1.0)
-    assert repeated.settle("base").count == repeated.count == count
+    assert repeated.settle(_base).count == repeated.count == count
 
 
 def test_a_round_in_which_a_repetition_is_missing_tells_nothing() -> None:
@@ -164,7 +168,7 @@ def test_a_round_in_which_a_repetition_is_missing_tells_nothing() -> None:
         repeated.add("base", number, [sample(1.0), sample(1.1)], 1.0)
         repeated.add("crypt", number, [sample(1.0), sample(1.1)], 1.0)
         repeated.end(2.0)
-    assert repeated.settle("base") == Repetition(3, True)
+    assert repeated.settle(_base) == Repetition(3, True)
 
 
 def session(rng: random.Random, ratio: float, repeated: Repeated) -> str:
@@ -181,7 +185,7 @@ def session(rng: random.Random, ratio: float, repeated: Repeated) -> str:
         ratios[number] = math.log(medians["crypt"] / medians["base"])
         if (number + 1) in looks.rounds:
             if number + 1 == looks.rounds[0]:
-                repeated.settle("base")
+                repeated.settle(_base)
             found = judge(ratios, 0.05, looks)
             if found.settled:
                 return found.outcome

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.plan import State
+from pytest_fsstack.judging.plan import State, together
 from pytest_fsstack.judging.results import ChainResults, StackInfo
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.standing import costliest, standings, together
+from pytest_fsstack.judging.standing import costliest, standings
 from pytest_fsstack.judging.verdict import Looks
 
 STATES: dict[str, State] = {"ext4": "measured", "xfs": "running"}
@@ -28,7 +28,7 @@ def chain(rounds: int, noise: float = 0.0, **costs: float) -> ChainResults:
 
 
 def budget(found: ChainResults, step: str, overhead: float) -> None:
-    found.judgements[step, "xfs"] = [found.judge(step, "xfs", Budget(overhead=overhead))]
+    found.judge_all(step, "xfs", Budget(overhead=overhead))
 
 
 def test_without_budgets_a_stack_stands_with_its_costliest_step() -> None:

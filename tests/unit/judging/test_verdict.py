@@ -4,7 +4,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate, product
 from math import exp, inf, isfinite, log, log1p, nan
 
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy.stats import t, wilcoxon
 
-from pytest_fsstack.judging.quantiles import student_quantile
 from pytest_fsstack.judging.sample import Better
 from pytest_fsstack.judging.verdict import (
     Estimate,
@@ -27,9 +26,10 @@ from pytest_fsstack.judging.verdict import (
     expected_rounds,
     judge,
     log_ratios,
-    percent,
     rounds_advised,
 )
+from pytest_fsstack.report.quantiles import student_quantile
+from pytest_fsstack.units import percent
 
 ORDER = ("fail", "inconclusive", "pass")
 
@@ -491,31 +491,27 @@ def test_following_the_advice_would_have_been_enough() -> None:
     assert judged(spread(0.25, 0.3, needed), 0.22).outcome == "fail"
 
 
-def test_advice_is_right_in_three_of_four_cases_when_followed() -> None:
-    rng, settled = random.Random(5), []
-    for _ in range(150):
-        d = {number: rng.gauss(log1p(0.05) + 0.06, 0.28) for number in range(80)}
-        verdict = next(
-            each
-            for rounds in Looks().rounds
-            if (each := judge(first(d, rounds), 0.05, Looks())).settled or rounds == 80
-        )
-        if verdict.outcome == "inconclusive" and rounds_advised(verdict):
-            needed = int(advice(verdict).split("--fsstack-rounds=")[1].split(")")[0])
-            assert needed < 800
-            fresh = {number: rng.gauss(log1p(0.05) + 0.06, 0.28) for number in range(needed)}
+@pytest.mark.parametrize("chance", [0.5, 0.8])
+def test_advice_settles_as_many_as_it_says_if_nothing_is_known_of_the_overhead(chance: float) -> None:
+    rng, settled = random.Random(5), list[bool]()
+    while len(settled) < 60:
+        excess = rng.uniform(-0.3, 0.3)
+        verdict = judged({number: log1p(0.05) + rng.gauss(excess, 0.28) for number in range(16)}, 0.05)
+        if verdict.outcome == "inconclusive":
+            needed = rounds_advised(verdict, chance)
+            assert needed
+            fresh = {number: log1p(0.05) + rng.gauss(excess, 0.28) for number in range(needed)}
             settled.append(judged(fresh, 0.05).outcome != "inconclusive")
-    assert len(settled) > 30
-    assert sum(settled) / len(settled) >= 0.7
+    # Two and a half standard errors.
+    assert sum(settled) / len(settled) == pytest.approx(chance, abs=2.5 * (chance * (1 - chance) / 60) ** 0.5)
 
 
 def test_advice_asks_for_more_the_closer_the_budget_is() -> None:
     far, near = (judged(spread(log(1.3), 0.3), budget) for budget in (0.36, 0.34))
-    rounds = [int(advice(verdict).split("about ")[1].split()[0]) for verdict in (far, near)]
-    assert rounds[0] < rounds[1]
+    assert (rounds_advised(far) or 0) < (rounds_advised(near) or 0)
 
 
-@pytest.mark.parametrize(("budget", "rounds"), [(0.3, 300), (0.301, 300), (0.3, 16)])
+@pytest.mark.parametrize(("budget", "rounds"), [(0.3, 300), (0.301, 300)])
 def test_advice_is_to_move_a_budget_that_the_estimate_sits_on(budget: float, rounds: int) -> None:
     said = advice(judged(spread(log(1.3), 0.3, rounds), budget))
     assert "no reasonable number of rounds" in said
@@ -558,6 +554,15 @@ def test_advice_survives_a_metric_that_all_but_vanishes(vanished: int, budget: f
     assert advice(judged(numbered([-50.0] * vanished + [1.0] * (10 - vanished)), budget))
 
 
+def test_a_look_that_contradicts_those_before_decides_nothing() -> None:
+    # The first block says that it is above the budget, but does not decide. The others are below it.
+    rng = random.Random(1)
+    for _ in range(300):
+        up, down = rng.uniform(0.02, 0.1), rng.uniform(0.05, 0.3)
+        verdict = judge({number: rng.gauss(up if number < 8 else -down, 0.08) for number in range(80)}, 0.0, Looks())
+        assert interval_says(verdict) == verdict.outcome
+
+
 def verdict_of(overhead: float, low: float, high: float, budget: float, look: int = 10) -> Verdict:
     looks = Looks()
     estimate = Estimate(overhead, low, high, looks.confidence, 80)
@@ -581,7 +586,7 @@ def verdict_of(overhead: float, low: float, high: float, budget: float, look: in
         ),
         (
             verdict_of(2.9, 2.5, 3.2, 0.075),
-            "overhead 290.0 % (90.0 % interval 250.0 % to x4.2), budget 7.5 %, 80 rounds",
+            "overhead 290 % (90.0 % interval 250 % to x4.20), budget 7.5 %, 80 rounds",
         ),
         (
             verdict_of(0.1, -1.0, inf, 0.3),
@@ -595,7 +600,7 @@ def test_a_verdict_is_described_in_one_line(verdict: Verdict, line: str) -> None
 
 @pytest.mark.parametrize(
     ("overhead", "text"),
-    [(0.412, "41.2 %"), (-0.03, "-3.0 %"), (-0.0001, "0.0 %"), (2.999, "299.9 %"), (3.0, "x4.0"), (12.4, "x13.4")],
+    [(0.412, "41.2 %"), (-0.03, "-3.0 %"), (-0.0001, "-0.1 %"), (2.999, "300 %"), (3.0, "x4.00"), (12.4, "x13.4")],
 )
 def test_overheads_are_percentages_and_large_ones_ratios(overhead: float, text: str) -> None:
     assert percent(overhead) == text

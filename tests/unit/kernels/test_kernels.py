@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import math
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -20,16 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.kernels import images, launch, probe, vm
-from pytest_fsstack.kernels.comparison import merge
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.machine import commands, needs
-from pytest_fsstack.machine.needs import Lack, LackKind
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
 
 
 def image(path: Path, release: str) -> Path:
@@ -209,8 +200,8 @@ def test_a_wish_is_not_tried(trials: list[bool | None], monkeypatch: pytest.Monk
     assert not vm.accelerate("auto", KERNEL)
 
 
-LACK = Lack(LackKind.KERNEL, "no y", "boot one that has it")
-LACKS = st.builds(Lack, st.sampled_from(LackKind), st.text(), st.text(), st.text())
+LACK = MissingRequirement(Missing.KERNEL, "no y", "boot one that has it")
+LACKS = st.builds(MissingRequirement, st.sampled_from(Missing), st.text(), st.text(), st.text())
 
 
 @given(
@@ -218,7 +209,7 @@ LACKS = st.builds(Lack, st.sampled_from(LackKind), st.text(), st.text(), st.text
     noise=st.lists(st.text(st.characters(codec="ascii", exclude_characters="\r\n"))),
 )
 def test_an_answer_of_a_guest_is_found_among_all_that_it_says(
-    found: list[tuple[str, str, list[Lack]]], noise: list[str]
+    found: list[tuple[str, str, list[MissingRequirement]]], noise: list[str]
 ) -> None:
     said = "\r\n".join([*noise, probe.answer_text(found), *noise])
     assert probe.answer_in(said) == {(kind, name): reasons for kind, name, reasons in found}
@@ -332,77 +323,6 @@ def test_a_guest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     answer = probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
     assert answer == {("layer", "x"): [LACK]}
-
-
-def chain(kernel: str, seconds: float, rounds: int = 10, noise: float = 0.01) -> ChainResults:
-    rng = random.Random(f"{kernel} {seconds}")
-    made = ChainResults("test_it.py::TestIt", "/dev/vda", "ext4", Looks(), 1, kernel=kernel)
-    made.steps, made.groups = ["write"], {"write": "write"}
-    tools = {"/opt/cryptsetup": f"of {kernel}"}
-    made.stacks = {name: StackInfo(name, name.replace("+", " | "), tools=tools) for name in ("ext4", "luks+ext4")}
-    for _ in range(rounds):
-        made.orders.append(["ext4", "luks+ext4"])
-        for name in made.stacks:
-            value = seconds * (2 if "luks" in name else 1) * rng.lognormvariate(0, noise)
-            made.add("write", name, Sample({"seconds": value, "own": 3.0}, {**METRICS, "own": Metric("own", "x")}))
-    return made
-
-
-def test_each_stack_is_compared_with_itself_on_the_first_kernel() -> None:
-    found = {("old", 0): chain("old", 1.0), ("new", 0): chain("new", 1.2)}
-    merged = merge(found, ["old", "new"], 1)
-    assert list(merged.stacks) == ["ext4:old", "ext4:new", "luks+ext4:old", "luks+ext4:new"]
-    # Each kernel's guest has asked them by itself.
-    assert merged.stacks["luks+ext4:new"].tools == {"/opt/cryptsetup": "of new"}
-    assert (merged.stacks["ext4:old"].name, merged.stacks["ext4:old"].kernel) == ("ext4", "old")
-    for name in "ext4", "luks+ext4":
-        estimate = merged.estimate("write", f"{name}:new")
-        assert estimate is not None
-        assert math.isclose(estimate.overhead, 0.2, abs_tol=0.03)
-        assert merged.estimate("write", f"{name}:old") is None
-        assert merged.judge("write", f"{name}:new", Budget(overhead=0.05)).outcome == "fail"
-        assert merged.judge("write", f"{name}:new", Budget(overhead=0.5)).outcome == "pass"
-
-
-def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
-    alone = chain("only", 1.0)
-    alone.judgements["write", "luks+ext4"] = [alone.judge("write", "luks+ext4", Budget(overhead=0.3))]
-    merged = merge({("only", 0): alone}, ["only"], 1)
-    estimate = merged.estimate("write", "luks+ext4:only")
-    assert estimate is not None
-    assert math.isclose(estimate.overhead, 1.0, abs_tol=0.03)
-    assert merged.estimate("write", "ext4:only") is None
-    assert merged.worst("write", "luks+ext4:only") == alone.worst("write", "luks+ext4") == "fail"
-    assert merged.looks == alone.looks
-
-
-def test_with_several_boots_a_boot_is_the_unit() -> None:
-    def found(boots: int) -> dict[tuple[str, int], ChainResults]:
-        return {
-            (kernel, boot): chain(kernel, cost) for kernel, cost in (("a", 1.0), ("b", 1.2)) for boot in range(boots)
-        }
-
-    few = merge(found(3), ["a", "b"], 3)
-    assert len(few.log_ratios("write", "ext4:b", "seconds")) == 3
-    assert few.judge("write", "ext4:b", Budget(overhead=0.05)).outcome == "inconclusive"
-    enough = merge(found(5), ["a", "b"], 5)
-    assert enough.judge("write", "ext4:b", Budget(overhead=0.05)).outcome == "fail"
-
-
-def test_a_kernel_that_went_down_leaves_the_others_results() -> None:
-    merged = merge({("old", 0): chain("old", 1.0)}, ["old", "new"], 1)
-    assert list(merged.stacks) == ["ext4:old", "luks+ext4:old"]
-    assert merged.median("write", "ext4:old") is not None
-
-
-def test_a_chain_survives_its_way_to_another_process() -> None:
-    sent = chain("old", 1.0)
-    sent.judgements["write", "luks+ext4"] = [sent.judge("write", "luks+ext4", Budget(overhead=0.3))]
-    sent.notes["write", "ext4"] = "a note"
-    (received,) = saved.load(json.loads(json.dumps(saved.dump(Results({}, [sent]))))).chains
-    assert received == sent
-    for name in sent.stacks:
-        assert saved.facts(received, "write", name) == saved.facts(sent, "write", name)
 
 
 def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

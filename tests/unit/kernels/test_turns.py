@@ -42,6 +42,10 @@ class Worker:
         return len(self.queue) > 1 or (self.shutting_down and bool(self.queue))
 
 
+def line_up(chain: str, number: int, nodes: Sequence[Worker]) -> list[tuple[Worker, int]]:
+    return [(node, number) for node in random.Random(f"{chain} {number}").sample(nodes, len(nodes))]
+
+
 @dataclass
 class Orchestra:
     """A conductor who wants so many rounds of every chain; a chain of 0 rounds is not measured."""
@@ -50,6 +54,7 @@ class Orchestra:
     done: dict[str, int] = field(default_factory=dict)
     lost_workers: list[int] = field(default_factory=list)
     turns: list[tuple[int, str, int]] = field(default_factory=list)
+    _running: tuple[str, int] = ("", 0)
 
     def parts(self, node: Worker, names: Sequence[str]) -> list[Part] | None:
         if node.stands_in:
@@ -59,20 +64,22 @@ class Orchestra:
             chains.setdefault(name.partition("::")[0], []).append(index)
         return [Part(chain, tuple(tests), self.rounds[chain] > 0) for chain, tests in chains.items()]
 
-    def next_round(self, chain: str, nodes: Sequence[Worker]) -> Sequence[Worker]:
+    def next_round(self, chain: str, nodes: Sequence[Worker]) -> Sequence[tuple[Worker, int]]:
         number = self.done[chain] = self.done.get(chain, 0) + 1
-        return nodes if number <= self.rounds[chain] else []
+        # Each worker has two turns in a round, as of two stacks.
+        return line_up(chain, number, [*nodes, *nodes]) if number <= self.rounds[chain] else []
 
-    def line_up(self, chain: str, number: int, nodes: Sequence[Worker]) -> Sequence[Worker]:
-        return random.Random(f"{chain} {number}").sample(nodes, len(nodes))
+    def reports(self, chain: str, nodes: Sequence[Worker]) -> Sequence[tuple[Worker, int]]:
+        return line_up(chain, 0, nodes)
 
-    def begin(self, node: Worker, chain: str, number: int, tests: int) -> None:
+    def begin(self, node: Worker, chain: str, what: int, tests: int) -> None:
         assert not node.orders, "the last turn is not over"
-        node.orders = [number] * tests
+        node.orders = [what] * tests
+        self._running = chain, what
 
-    def end(self, node: Worker, chain: str, number: int) -> None:
+    def end(self, node: Worker) -> None:
         assert not node.orders
-        self.turns.append((node.number, chain, number))
+        self.turns.append((node.number, *self._running))
 
     def lost(self, node: Worker) -> None:
         self.lost_workers.append(node.number)
@@ -140,7 +147,7 @@ def test_every_worker_reports_every_test_once_and_only_one_runs_at_a_time(count:
 
 
 @given(st.integers(2, 4), chains)
-def test_a_turn_is_one_round_and_each_round_has_an_order_of_its_own(count: int, sizes: Chains) -> None:
+def test_turns_are_given_in_the_order_of_each_round(count: int, sizes: Chains) -> None:
     names, rounds = named(sizes)
     scheduler, workers, orchestra = begin(count, names, rounds)
     run(scheduler, workers)
@@ -148,7 +155,9 @@ def test_a_turn_is_one_round_and_each_round_has_an_order_of_its_own(count: int, 
         (number, chain, this)
         for chain, most in rounds.items()
         for this in [*range(1, most + 1), 0]
-        for number in random.Random(f"{chain} {this}").sample(range(count), count)
+        for number in random.Random(f"{chain} {this}").sample(
+            [*range(count)] * (2 if this else 1), count * (2 if this else 1)
+        )
     ]
     assert orchestra.turns == expected
 
@@ -159,7 +168,7 @@ def test_of_a_worker_that_goes_down_all_that_it_has_not_reported_is_reported_by_
 ) -> None:
     names, rounds = named(sizes)
     scheduler, workers, orchestra = begin(count, names, rounds)
-    steps = sum(size + most for size, most in sizes) * count
+    steps = sum(size + 2 * most for size, most in sizes) * count
     done: list[Done] = []
     for _ in range(data.draw(st.integers(0, steps - 1))):
         done += step(scheduler, workers)
@@ -204,7 +213,7 @@ def test_a_worker_that_never_came_up_is_stood_in_for_before_the_others_measure(c
 def test_once_the_session_ends_early_nobody_gets_a_turn(count: int, sizes: Chains, data: st.DataObject) -> None:
     names, rounds = named(sizes)
     scheduler, workers, _ = begin(count, names, rounds)
-    steps = sum(size + most for size, most in sizes) * count
+    steps = sum(size + 2 * most for size, most in sizes) * count
     for _ in range(data.draw(st.integers(0, steps - 1))):
         step(scheduler, workers)
     (active,) = [worker for worker in workers if worker.can_run]
@@ -237,5 +246,5 @@ def test_a_worker_without_tests_does_not_hold_up_one_that_has_some() -> None:
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, worker.tests)
     scheduler.schedule()
-    assert run(scheduler, workers) == [(1, "chain::test", 1), (1, "chain::test", 2), (1, "chain::test", 0)]
+    assert run(scheduler, workers) == [(1, "chain::test", number) for number in (1, 1, 2, 2, 0)]
     assert scheduler.tests_finished

@@ -1,20 +1,58 @@
-"""What tests of layers share."""
+"""What tests of layers share: a machine that writes down what a layer does."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.stack.model import Site
-from tests.toolkit import NotedJournal
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
+from pytest_fsstack.stack.model import Block, BuildContext, Layer, Stack
+
+#: Of the device `/dev/fake`: 384 MiB.
+SECTORS = 786432
+
+
+class LayerMachine(RecordingMachine):
+    """Gives its lines without what differs from run to run."""
+
+    def taken(self) -> list[str]:
+        """Return the commands since the last call, but for those that make mount points and hold mappings."""
+        names = {str(self.directory): "DIR", f"fsstack-{os.getpid()}": "fsstack-PID", str(os.getpid()): "PID"}
+        lines = [line for line in self.commands if not line.startswith(("mkdir", "dmsetup remove --deferred"))]
+        for old, new in names.items():
+            lines = [line.replace(old, new) for line in lines]
+        self.lines.clear()
+        # The directory has another name each time.
+        return [re.sub(r"LVM_\w+=\S+ ", "", line) for line in lines]
 
 
 @pytest.fixture
-def journal() -> NotedJournal:
-    return NotedJournal()
+def machine(tmp_path: Path) -> LayerMachine:
+    machine = LayerMachine(tmp_path)
+    machine.sizes[Path("/dev/fake")] = SECTORS
+    return machine
 
 
 @pytest.fixture
-def site(tmp_path: Path, journal: NotedJournal) -> Site:
-    return Site(tmp_path, journal)
+def journal(machine: LayerMachine) -> RecordingJournal:
+    return RecordingJournal(machine)
+
+
+@pytest.fixture
+def context(tmp_path: Path, journal: RecordingJournal) -> BuildContext:
+    return BuildContext(tmp_path, journal, depth=1)
+
+
+@pytest.fixture
+def device(machine: LayerMachine) -> Block:
+    return Block(Path("/dev/fake"), lambda: None, machine)
+
+
+def only(text: str) -> Layer:
+    """Return the one layer of a stack."""
+    (layer,) = Stack.parse(text, BUILT_IN).layers
+    return layer

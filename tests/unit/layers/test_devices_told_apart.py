@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, told_apart
+from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, with_unique_ids
 from pytest_fsstack.stack.model import Device
 
 
@@ -20,18 +20,18 @@ from pytest_fsstack.stack.model import Device
     ],
 )
 def test_disks(paths: list[str], ids: list[str]) -> None:
-    assert [device.id for device in told_apart(DiskDevice(Path(path), False) for path in paths)] == ids
+    assert [device.id for device in with_unique_ids(DiskDevice(Path(path), False) for path in paths)] == ids
 
 
 def test_directories_and_a_loop() -> None:
     devices: list[Device] = [LoopDevice(1), DirectoryDevice(Path("/a/tests")), DirectoryDevice(Path("/b/tests"))]
-    assert [device.id for device in told_apart(devices)] == ["loop", "dir-a.tests", "dir-b.tests"]
+    assert [device.id for device in with_unique_ids(devices)] == ["loop", "dir-a.tests", "dir-b.tests"]
 
 
 def test_names_that_differ_in_characters_that_ids_cannot_hold() -> None:
-    devices = told_apart(DiskDevice(Path(f"/x/ä{letter}"), False) for letter in "éü")
+    devices = with_unique_ids(DiskDevice(Path(f"/x/ä{letter}"), False) for letter in "éü")
     assert len({device.id for device in devices}) == 2
 
 
 def test_the_same_device_given_twice_is_one() -> None:
-    assert len(told_apart([DirectoryDevice(Path("/a")), DirectoryDevice(Path("/a/"))])) == 1
+    assert len(with_unique_ids([DirectoryDevice(Path("/a")), DirectoryDevice(Path("/a/"))])) == 1

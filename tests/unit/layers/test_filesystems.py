@@ -3,65 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers import BUILT_IN, filesystems, zfs
+from pytest_fsstack.layers import BUILT_IN, zfs
 from pytest_fsstack.layers.devices import DirectoryDevice
-from pytest_fsstack.machine import commands, mounts, needs, processes
+from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, Directory, Layer, Site, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Directory, Stack
 from pytest_fsstack.stack.spec import SpecError
-from tests.toolkit import NotedJournal
-
-
-class NoDaemon:
-    """A server that runs until it is told to end."""
-
-    pid, alive = 1, True
-    argv = ()
-
-    def __init__(self, ran: list[str]) -> None:
-        self.ran = ran
-
-    def kill(self) -> None:
-        self.ran.append("(killed)")
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    recorded: list[str] = []
-
-    def run(*argv: object, **keywords: object) -> str:
-        recorded.append(" ".join(map(str, argv)))
-        return ""
-
-    def start(*argv: object, **keywords: object) -> NoDaemon:
-        recorded.append(f"start {' '.join(map(str, argv))}")
-        return NoDaemon(recorded)
-
-    monkeypatch.setattr(commands, "run", run)
-    monkeypatch.setattr(processes, "start", start)
-    monkeypatch.setattr(commands, "wait_until", lambda condition, seconds: condition())
-    return recorded
-
-
-@pytest.fixture
-def site(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(Site, "name", lambda self, layer: f"fsstack-1-{layer}")
-    return site
-
-
-def only(text: str) -> Layer:
-    (layer,) = Stack.parse(text, BUILT_IN).layers
-    return layer
-
-
-DEVICE = Block(Path("/dev/fake"), lambda: None)
+from tests.unit.layers.conftest import LayerMachine, only
 
 
 @pytest.mark.parametrize(
@@ -77,7 +31,7 @@ DEVICE = Block(Path("/dev/fake"), lambda: None)
         ),
         (
             "ext2(mkfs='-L \"two words\"')",
-            "mkfs.ext2 -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard -L two words /dev/fake",
+            "mkfs.ext2 -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard -L 'two words' /dev/fake",
         ),
         ("xfs(mkfs='-m reflink=0')", "mkfs.xfs -q -f -K -m reflink=0 /dev/fake"),
         ("btrfs(mkfs='-m single')", "mkfs.btrfs -q -f -K -m single /dev/fake"),
@@ -93,10 +47,12 @@ DEVICE = Block(Path("/dev/fake"), lambda: None)
         ("bcachefs(mkfs='--discard')", "mkfs.bcachefs -q -f --discard /dev/fake"),
     ],
 )
-def test_mkfs_gets_our_defaults_and_the_users_options(text: str, expected: str, ran: list[str], site: Site) -> None:
+def test_mkfs_gets_our_defaults_and_the_users_options(
+    text: str, expected: str, machine: LayerMachine, context: BuildContext
+) -> None:
     checks: list[None] = []
-    only(text).create(Block(Path("/dev/fake"), lambda: checks.append(None)), site)
-    assert ran == ["wipefs -aq /dev/fake", expected]
+    only(text).create(Block(Path("/dev/fake"), lambda: checks.append(None), machine), context)
+    assert machine.taken() == ["wipefs -aq /dev/fake", expected]
     assert len(checks) == 2, "the guard is asked before the wipe, and again at the last moment"
 
 
@@ -110,7 +66,7 @@ def test_mkfs_gets_our_defaults_and_the_users_options(text: str, expected: str, 
         ("f2fs(mount='background_gc=on,discard')", "-t f2fs -o background_gc=on,discard"),
         (
             "f2fs(compress='zstd:3')",
-            "-t f2fs -o nodiscard,background_gc=off,compress_algorithm=zstd:3,compress_extension=*",
+            "-t f2fs -o 'nodiscard,background_gc=off,compress_algorithm=zstd:3,compress_extension=*'",
         ),
         ("nilfs2(mount='order=strict')", "-t nilfs2 -o nogc,order=strict"),
         ("reiserfs(mount='notail')", "-t reiserfs -o notail"),
@@ -118,11 +74,13 @@ def test_mkfs_gets_our_defaults_and_the_users_options(text: str, expected: str, 
         ("ntfs(compress=True)", "-t ntfs3"),
     ],
 )
-def test_mount_gets_ours_and_the_users_options(text: str, expected: str, ran: list[str], site: Site) -> None:
+def test_mount_gets_ours_and_the_users_options(
+    text: str, expected: str, machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
     layer = only(text)
-    with layer.opened(DEVICE, site, 1) as place:
-        assert place.path == site.directory / f"1-{layer.name}"
-    assert ran == [f"mount {expected} /dev/fake {place.path}", f"umount {place.path}"]
+    with layer.opened(device, context) as place:
+        assert place.path == context.directory / f"1-{layer.name}"
+    assert machine.taken() == [f"mount {expected} /dev/fake DIR/1-{layer.name}", f"umount DIR/1-{layer.name}"]
 
 
 @pytest.mark.parametrize(
@@ -133,92 +91,84 @@ def test_mount_gets_ours_and_the_users_options(text: str, expected: str, ran: li
     ],
 )
 def test_ntfs_3g_stays_in_the_foreground(
-    text: str, expected: str, site: Site, ran: list[str], monkeypatch: pytest.MonkeyPatch
+    text: str, expected: str, machine: LayerMachine, device: Block, context: BuildContext
 ) -> None:
-    @contextmanager
-    def served(target: Path, site: Site, *argv: object, on_block: bool = False) -> Iterator[Directory]:
-        ran.append(" ".join(map(str, argv)))
-        yield Directory(target)
-
-    monkeypatch.setattr(filesystems, "served", served)
-    with only(text).opened(DEVICE, site, 1) as place:
+    with only(text).opened(device, context):
         pass
-    assert ran == [f"ntfs-3g -o {expected} /dev/fake {place.path}"]
+    assert machine.taken() == [
+        f"ntfs-3g -o {expected} /dev/fake DIR/1-ntfs3g &",
+        # The last process of the mount namespace must not be the daemon.
+        "tail --pid=PID-OF-THE-DAEMON -f /dev/null &",
+        "umount DIR/1-ntfs3g",
+    ]
 
 
 # -- ZFS ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["OpenZFS", "zfs-fuse"])
-def fuse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
+def fuse(request: pytest.FixtureRequest, machine: LayerMachine) -> bool:
     """Both kinds of ZFS, one after the other."""
-    fuse: bool = request.param == "zfs-fuse"
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "zfs_socket").touch()
-    monkeypatch.setattr(zfs, "_in_kernel", lambda: not fuse)
-    monkeypatch.setattr(zfs, "_STATE", (state,))
-    monkeypatch.setattr(mounts, "private_namespace", lambda: True)
-    return fuse
+    if request.param == "OpenZFS":
+        machine.filesystems.add("zfs")
+    return bool(request.param == "zfs-fuse")
 
 
-def with_daemon(fuse: bool, site: Site, *expected: str, daemon: str = "") -> list[str]:
+def with_daemon(fuse: bool, *expected: str, daemon: str = "") -> list[str]:
     if not fuse:
         return list(expected)
-    state = site.directory / "state"
+    hidden = [str(directory.resolve()) for directory in zfs._STATE]
     return [
-        f"mount -t tmpfs -o mode=700 tmpfs {state}",
-        f"start zfs-fuse --no-daemon --no-kstat-mount{daemon}",
-        "zpool list",
+        *(f"mount -t tmpfs -o mode=700 tmpfs {directory}" for directory in hidden),
+        f"zfs-fuse --no-daemon --no-kstat-mount{daemon} &",
         *expected,
-        "(killed)",
-        f"umount {state}",
+        *(f"umount {directory}" for directory in reversed(hidden)),
     ]
 
 
-def test_a_pool_is_made_so_that_no_import_mounts_it(fuse: bool, ran: list[str], site: Site) -> None:
-    only("zfs(compress='lz4', mkfs='-o ashift=12', daemon='--max-arc-size 64')").create(DEVICE, site)
+def test_a_pool_is_made_so_that_no_import_mounts_it(
+    fuse: bool, machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
+    only("zfs(compress='lz4', mkfs='-o ashift=12', daemon='--max-arc-size 64')").create(device, context)
     ours = "-f -o cachefile=none -O canmount=noauto -O mountpoint=none"
-    assert ran == with_daemon(
+    assert machine.taken() == with_daemon(
         fuse,
-        site,
         "wipefs -aq /dev/fake",
-        f"zpool create {ours} -O compression=lz4 -o ashift=12 fsstack-1-zfs /dev/fake",
-        "zpool export fsstack-1-zfs",
+        f"zpool create {ours} -O compression=lz4 -o ashift=12 fsstack-PID-1-zfs /dev/fake",
+        "zpool export fsstack-PID-1-zfs",
         daemon=" --max-arc-size 64",
     )
 
 
-def test_an_import_looks_at_its_own_device_only(fuse: bool, ran: list[str], site: Site) -> None:
-    with only("zfs(mount='noatime')").opened(DEVICE, site, 1) as place:
-        devices = site.directory / "zfs-devices"
-        assert [path.readlink() for path in devices.iterdir()] == [DEVICE.path]
+def test_an_import_looks_at_its_own_device_only(
+    fuse: bool, machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
+    with only("zfs(mount='noatime')").opened(device, context):
+        devices = context.directory / "1-zfs-devices"
+        assert [path.readlink() for path in devices.iterdir()] == [device.path]
     assert not devices.exists()
-    assert ran == with_daemon(
+    assert machine.taken() == with_daemon(
         fuse,
-        site,
-        f"zpool import -d {devices} -o cachefile=none fsstack-1-zfs",
-        f"zfs set mountpoint={place.path} fsstack-1-zfs",
-        "zfs mount -o noatime fsstack-1-zfs",
-        f"umount {place.path}",
-        "zfs set mountpoint=none fsstack-1-zfs",
-        "zpool export fsstack-1-zfs",
+        "zpool import -d DIR/1-zfs-devices -o cachefile=none fsstack-PID-1-zfs",
+        "zfs set mountpoint=DIR/1-zfs fsstack-PID-1-zfs",
+        "zfs mount -o noatime fsstack-PID-1-zfs",
+        "umount DIR/1-zfs",
+        "zfs set mountpoint=none fsstack-PID-1-zfs",
+        "zpool export fsstack-PID-1-zfs",
     )
 
 
-def test_a_sync_reaches_the_device(fuse: bool, ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "syncfs", lambda path: ran.append(f"syncfs {path}"))
-    kind = "fuse.zfs" if fuse else "zfs"
-    mount = mounts.Mount("0:50", "/", str(tmp_path), "rw", kind, "fsstack-1-zfs", "rw,relatime")
-    monkeypatch.setattr(mounts, "at", lambda path: mount)
-    only("zfs").sync(Directory(tmp_path))
-    assert ran == [f"syncfs {tmp_path}", *(["zfs set fsstack:synced=yes fsstack-1-zfs"] if fuse else [])]
+@pytest.mark.parametrize("kind", ["zfs", "fuse.zfs"])
+def test_a_sync_reaches_the_device(kind: str, machine: LayerMachine, context: BuildContext) -> None:
+    machine.mount = Mount("0:50", "/", "-", "rw", kind, "fsstack-1-zfs", "rw,relatime")
+    only("zfs").sync(Directory(context.directory), context)
+    assert machine.synced == [context.directory]
+    assert machine.taken() == ["zfs set fsstack:synced=yes fsstack-1-zfs"] * (kind == "fuse.zfs")
 
 
-def test_zfs_needs_what_its_kind_has(fuse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "package_manager", lambda: "apt")
-    packages = {need.package_here for need in only("zfs").needs() if isinstance(need, Tool)}
-    assert packages == ({"zfs-fuse"} if fuse else {"zfsutils-linux"})
+@pytest.mark.parametrize(("in_kernel", "package"), [(True, "zfsutils-linux"), (False, "zfs-fuse")])
+def test_zfs_needs_what_its_kind_has(in_kernel: bool, package: str) -> None:
+    assert {need.package for need in zfs.needs_of(in_kernel) if isinstance(need, Tool)} == {package}
 
 
 # -- options and needs -------------------------------------------------------------------------------------------------
@@ -239,51 +189,39 @@ def test_options_that_make_no_sense_are_told(text: str, message: str) -> None:
         Stack.parse(text, BUILT_IN)
 
 
-@pytest.fixture
-def trims(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | commands.CommandError]:
-    """What fstrim says of each mount point."""
-    says: dict[str, str | commands.CommandError] = {}
-
-    def run(*argv: object) -> str:
-        said = says[str(argv[-1])]
-        if isinstance(said, commands.CommandError):
-            raise said
-        return said
-
-    monkeypatch.setattr(commands, "run", run)
-    monkeypatch.setattr(commands, "syncfs", lambda path: None)
-    return says
-
-
-def standing(text: str, *places: Block | Directory) -> Built:
-    built = Built(Stack.parse(text, BUILT_IN), DirectoryDevice(Path("/")), DEVICE, Site(Path("/"), NotedJournal()))
-    built._places += places
+def standing(machine: LayerMachine, context: BuildContext, text: str, *paths: str) -> Built:
+    """Return a stack above the device, whose other places have these paths."""
+    stack = Stack.parse(text, BUILT_IN)
+    bottom = Block(Path("/dev/fake"), lambda: None, machine)
+    built = Built(stack, DirectoryDevice(Path("/")), bottom, context)
+    for layer, path in zip(stack.layers, map(Path, paths)):
+        built._places.append(Directory(path) if layer.gives is Directory else Block(path, lambda: None, machine))
     return built
 
 
-CANNOT = commands.CommandError(["fstrim", "/b"], 1, "the discard operation is not supported")
+CANNOT = CommandError(["fstrim", "/b"], 1, "the discard operation is not supported")
 
 
-def test_every_filesystem_of_a_stack_is_trimmed(trims: dict[str, str | commands.CommandError]) -> None:
-    trims.update({"/a": "/a: 1 GiB (1073741824 bytes) trimmed", "/c": "/c: 5 B (5 bytes) trimmed"})
-    parts = Directory(Path("/a")), DEVICE, Directory(Path("/c")), Directory(Path("/d"))
-    assert standing("ext4 | loop | btrfs | bind", *parts).trim() == 1073741829
+def test_every_filesystem_of_a_stack_is_trimmed(machine: LayerMachine, context: BuildContext) -> None:
+    machine.answers["fstrim --verbose /a"] = "/a: 1 GiB (1073741824 bytes) trimmed"
+    machine.answers["fstrim --verbose /c"] = "/c: 5 B (5 bytes) trimmed"
+    assert standing(machine, context, "ext4 | loop | btrfs | bind", "/a", "/b", "/c", "/d").trim() == 1073741829
 
 
-def test_one_that_cannot_is_passed_over(trims: dict[str, str | commands.CommandError]) -> None:
-    trims.update({"/a": "/a: 7 B (7 bytes) trimmed", "/b": CANNOT})
-    assert standing("ext4 | loop | btrfs", Directory(Path("/a")), DEVICE, Directory(Path("/b"))).trim() == 7
+def test_one_that_cannot_is_passed_over(machine: LayerMachine, context: BuildContext) -> None:
+    machine.answers |= {"fstrim --verbose /a": "/a: 7 B (7 bytes) trimmed", "fstrim --verbose /c": CANNOT}
+    assert standing(machine, context, "ext4 | loop | btrfs", "/a", "/b", "/c").trim() == 7
 
 
-def test_where_none_can_it_says_why(trims: dict[str, str | commands.CommandError]) -> None:
-    trims["/b"] = CANNOT
+def test_where_none_can_it_says_why(machine: LayerMachine, context: BuildContext) -> None:
+    machine.answers["fstrim"] = CANNOT
     hint = r"layer ext4: .* not supported\. luks: open='--allow-discards' passes discards on"
     with pytest.raises(BuildError, match=hint):
-        standing("luks | ext4", DEVICE, Directory(Path("/b"))).trim()
+        standing(machine, context, "luks | ext4", "/a", "/b").trim()
     for text in "linear", "luks(open='--allow-discards')":
         with pytest.raises(BuildError, match=r"could not trim `.* \| ext4` on .*not supported$"):
-            standing(f"{text} | ext4", DEVICE, Directory(Path("/b"))).trim()
+            standing(machine, context, f"{text} | ext4", "/a", "/b").trim()
     with pytest.raises(BuildError, match=r"could not trim `ext4` on .*not supported$"):
-        standing("ext4", Directory(Path("/b"))).trim()
+        standing(machine, context, "ext4", "/b").trim()
     with pytest.raises(BuildError, match="it has no filesystem of its own"):
-        standing("bind", Directory(Path("/c"))).trim()
+        standing(machine, context, "bind", "/c").trim()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.layers import scrubs
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.commands import CommandError
+from pytest_fsstack.machine.recording import RecordingMachine
 from pytest_fsstack.stack.model import Checked
 
 POOL = """  pool: fsstack-1-zfs
@@ -40,38 +40,26 @@ def test_a_pool_is_clean_without_any_error_counted(said: str, clean: bool) -> No
 
 
 @pytest.mark.parametrize(("code", "clean"), [(0, True), (1, False), (2, True), (3, False), (4, None), (5, None)])
-def test_xfs_is_checked_where_the_kernel_can(code: int, clean: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "which", lambda tool: tool)
-    monkeypatch.setattr(commands, "ended", lambda *argv: (code, "said", ""))
-    found = scrubs.xfs(Path("/mounted"))
-    assert found == (None if clean is None else Checked(clean, "said"))
+def test_xfs_is_checked_where_the_kernel_can(code: int, clean: bool | None, machine: RecordingMachine) -> None:
+    machine.answers["xfs_scrub -n"] = CommandError(["xfs_scrub"], code, "said") if code else "said"
+    report = scrubs.xfs(machine, Path("/mounted"))
+    assert report == (None if clean is None else Checked(clean, "said"))
 
 
-def test_xfs_is_not_checked_without_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "which", lambda tool: None)
-    assert scrubs.xfs(Path("/mounted")) is None
+def test_xfs_is_not_checked_without_its_tool(machine: RecordingMachine) -> None:
+    machine.lacks.add("xfs_scrub")
+    assert scrubs.xfs(machine, Path("/mounted")) is None
+    assert machine.lines == []
 
 
 @pytest.mark.parametrize(
     ("health", "mismatches", "clean"), [("AA", 0, True), ("AA", 8, False), ("AD", 0, False), ("aA", 0, False)]
 )
 def test_copies_are_compared_until_the_array_is_done(
-    health: str, mismatches: int, clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    health: str, mismatches: int, clean: bool, machine: RecordingMachine
 ) -> None:
-    (tmp_path / "block/dm-7/dm").mkdir(parents=True)
-    (tmp_path / "block/dm-7/dm/name").write_text("fsstack-1-raid\n")
-
-    def status() -> Iterator[str]:
-        yield f"0 2048 raid raid1 2 {health} 100/2048 check 0 0 -"
-        yield f"0 2048 raid raid1 2 {health} 2048/2048 idle {mismatches} 0 -"
-
-    said, ran = status(), []
-
-    def run(*argv: str, **keywords: object) -> str:
-        ran.append(argv)
-        return next(said) if argv[1] == "status" else ""
-
-    monkeypatch.setattr(scrubs, "SYS", tmp_path)
-    monkeypatch.setattr(commands, "run", run)
-    assert scrubs.raid(Path("/dev/dm-7")).clean is clean
-    assert ran[0] == ("dmsetup", "message", "fsstack-1-raid", "0", "check")
+    machine.run("dmsetup", "create", "fsstack-1-raid", "--table", "0 2048 raid raid1")
+    (device,) = machine.mappings(lambda name: True).values()
+    machine.answers["dmsetup status"] = f"0 2048 raid raid1 2 {health} 2048/2048 idle {mismatches} 0 -"
+    assert scrubs.raid(machine, device).clean is clean
+    assert machine.commands[1:] == ["dmsetup message fsstack-1-raid 0 check", "dmsetup status fsstack-1-raid"]

@@ -12,6 +12,7 @@ import pytest
 from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.journal import Gone, Journal
+from pytest_fsstack.machine.real import RealMachine
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def exchange(path: Path, victim: Path) -> Path:
 
 
 def test_a_directory_whose_name_leads_elsewhere_is_emptied_and_its_name_left_alone(place: Path, victim: Path) -> None:
-    book = Journal(place.parent / "journal")
+    book = Journal(place.parent / "journal", RealMachine())
     made = directories.temporary(place, book)
     path = made.__enter__()
     (path / "own").write_text("text")
@@ -135,12 +136,12 @@ def test_only_regular_files_are_opened(place: Path, make: object) -> None:
 def test_the_journal_knows_a_directory_by_its_inode_and_not_by_its_name(place: Path, tmp_path: Path) -> None:
     with HeldDirectory.open(place) as above, above.make("new") as held:
         facts = {"path": str(held.path), **directories._inode(held.status)}
-        assert directories.DIRECTORY.present(facts)
+        assert directories.DIRECTORY.present(RealMachine(), facts)
         assert directories.DIRECTORY.identify(facts) == {}
         held.path.rename(place / "moved")
         held.path.mkdir()
         with pytest.raises(Gone):
-            directories.DIRECTORY.undo(facts)
+            directories.DIRECTORY.undo(RealMachine(), facts)
     assert (place / "new").is_dir()
 
 
@@ -157,7 +158,7 @@ def test_a_place_that_others_may_change_is_not_safe(place: Path) -> None:
 
 
 def test_a_workplace_is_in_a_safe_place_and_goes_with_all_that_is_in_it(place: Path) -> None:
-    book = Journal(place.parent / "journal")
+    book = Journal(place.parent / "journal", RealMachine())
     with directories.workplace(place, book) as made:
         assert made.files.parent == place
         assert stat.S_IMODE(made.files.stat().st_mode) == 0o700

@@ -20,17 +20,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_fsstack.layers import BUILT_IN, lvm
-from pytest_fsstack.layers import mapper as mappings
-from pytest_fsstack.machine import blockdev, commands, guard, journal, mounts
+from pytest_fsstack import guard
+from pytest_fsstack.layers import BUILT_IN, devices, lvm
+from pytest_fsstack.machine import commands, journal, mounts
 from pytest_fsstack.machine.journal import Journal, leftovers
+from pytest_fsstack.machine.port import Machine, Word
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.machine.recording import RecordingMachine
 from pytest_fsstack.session.cleanup import kinds
 
 KINDS = kinds(BUILT_IN.values())
 
 
-def cleanup(directory: Path) -> list[str]:
-    said = journal.cleanup(directory, KINDS)
+def cleanup(directory: Path, machine: Machine | None = None) -> list[str]:
+    said = journal.cleanup(directory, machine or RealMachine(), KINDS)
     return [*said.undone, *said.left]
 
 
@@ -53,7 +56,7 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 def dead(directory: Path, *entries: tuple[str, dict[str, journal.Fact]], **session: object) -> Path:
     """The journal of a session that is no more: of a process with this one's number, but another start."""
-    book = Journal(directory)
+    book = Journal(directory, RealMachine())
     with ExitStack() as stack:
         for kind, facts in entries:
             stack.enter_context(book.entry(KINDS[kind], **facts))
@@ -69,12 +72,12 @@ def dead(directory: Path, *entries: tuple[str, dict[str, journal.Fact]], **sessi
 
 
 def test_nothing_is_written_before_the_first_entry(journals: Path) -> None:
-    Journal(journals).close()
+    Journal(journals, RealMachine()).close()
     assert not journals.exists()
 
 
 def test_an_entry_is_on_file_before_its_block_runs_and_struck_out_after_it(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     with book.entry(KINDS["directory"], path=str(tmp_path / "new")):
         assert lines(journals)[1] == {
             "entry": 1,
@@ -88,7 +91,7 @@ def test_an_entry_is_on_file_before_its_block_runs_and_struck_out_after_it(journ
 
 
 def test_it_begins_with_what_tells_the_session_from_a_later_process(journals: Path, tmp_path: Path) -> None:
-    with Journal(journals).entry(KINDS["directory"], path=str(tmp_path / "new")):
+    with Journal(journals, RealMachine()).entry(KINDS["directory"], path=str(tmp_path / "new")):
         session = lines(journals)[0]["session"]
     assert session == {
         "pid": os.getpid(),
@@ -99,7 +102,7 @@ def test_it_begins_with_what_tells_the_session_from_a_later_process(journals: Pa
 
 
 def test_only_its_owner_can_read_it(journals: Path, tmp_path: Path) -> None:
-    with Journal(journals).entry(KINDS["directory"], path=str(tmp_path / "new")):
+    with Journal(journals, RealMachine()).entry(KINDS["directory"], path=str(tmp_path / "new")):
         (file,) = journals.iterdir()
         assert file.stat().st_mode & 0o777 == 0o600
         assert journals.stat().st_mode & 0o777 == 0o700
@@ -107,9 +110,9 @@ def test_only_its_owner_can_read_it(journals: Path, tmp_path: Path) -> None:
 
 def test_facts_that_are_known_later_are_added(journals: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
-    with Journal(journals).entry(KINDS["directory"], path=str(new)) as entry:
+    with Journal(journals, RealMachine()).entry(KINDS["directory"], path=str(new)) as entry:
         new.mkdir()
-        entry.note()
+        entry.update()
         assert lines(journals)[2] == {"note": 1, "facts": {"dev": new.stat().st_dev, "ino": new.stat().st_ino}}
 
 
@@ -117,23 +120,23 @@ def test_what_identified_a_thing_once_is_not_replaced(journals: Path, tmp_path: 
     new = tmp_path / "new"
     new.mkdir()
     inode = new.stat().st_ino
-    with Journal(journals).entry(KINDS["directory"], path=str(new)) as entry:
+    with Journal(journals, RealMachine()).entry(KINDS["directory"], path=str(new)) as entry:
         (tmp_path / "other").mkdir()
         new.rmdir()
         (tmp_path / "other").rename(new)
-        entry.note(remark="seen again")
+        entry.update(remark="seen again")
         assert entry.facts["ino"] == inode
         assert lines(journals)[2] == {"note": 1, "facts": {"remark": "seen again"}}
 
 
 def test_a_process_is_told_from_a_later_one_by_its_start(journals: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    with Journal(journals).entry(KINDS["daemon"], pid=sleeper.pid) as entry:
+    with Journal(journals, RealMachine()).entry(KINDS["daemon"], pid=sleeper.pid) as entry:
         assert entry.facts == {"pid": sleeper.pid, "start": journal.start_time(sleeper.pid)}
 
 
-def kind(undo: Callable[[journal.Facts], str], **more: Any) -> journal.Kind:
+def kind(undo: Callable[[Machine, journal.Facts], str], **more: Any) -> journal.Kind:
     """Of things that are files."""
-    return journal.Kind("file", lambda facts: Path(journal.text(facts, "path")).exists(), undo, **more)
+    return journal.Kind("file", lambda machine, facts: Path(journal.text(facts, "path")).exists(), undo, **more)
 
 
 def killed_once_it_was_made(path: Path) -> None:
@@ -141,18 +144,18 @@ def killed_once_it_was_made(path: Path) -> None:
     raise KeyboardInterrupt
 
 
-def removed(facts: journal.Facts) -> str:
+def removed(machine: Machine, facts: journal.Facts) -> str:
     Path(journal.text(facts, "path")).unlink()
     return "removed"
 
 
-def refused(facts: journal.Facts) -> str:
+def refused(machine: Machine, facts: journal.Facts) -> str:
     raise commands.CommandError(["umount"], 32, "busy")
 
 
 def test_what_an_error_leaves_is_undone_also_if_its_own_undo_was_never_reached(journals: Path, tmp_path: Path) -> None:
     made = tmp_path / "made"
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     with pytest.raises(KeyboardInterrupt), book.entry(kind(removed), path=str(made)):
         killed_once_it_was_made(made)
     assert not made.exists()
@@ -161,12 +164,14 @@ def test_what_an_error_leaves_is_undone_also_if_its_own_undo_was_never_reached(j
     assert list(journals.iterdir()) == []
 
 
-@pytest.mark.parametrize("left", [kind(refused), kind(removed, only_asked=True), kind(lambda facts: "so it says")])
+@pytest.mark.parametrize(
+    "left", [kind(refused), kind(removed, only_asked=True), kind(lambda machine, facts: "so it says")]
+)
 def test_an_undo_that_failed_keeps_the_entry_and_the_journal(
     journals: Path, tmp_path: Path, left: journal.Kind
 ) -> None:
     made = tmp_path / "made"
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     with pytest.raises(KeyboardInterrupt), book.entry(left, path=str(made)):
         killed_once_it_was_made(made)
     assert book.close() == [f"file {made}"]
@@ -178,7 +183,7 @@ def test_what_comes_first_stays_in_the_journal_for_what_else_is_left(
     journals: Path, tmp_path: Path, fails: bool
 ) -> None:
     processes = dataclasses.replace(kind(removed), first=True)
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     made = tmp_path / "made"
     with book.entry(processes, path=str(tmp_path / "mark")):
         if fails:
@@ -191,14 +196,14 @@ def test_what_comes_first_stays_in_the_journal_for_what_else_is_left(
 
 
 def test_an_entry_that_ends_after_the_journal_makes_no_other_one(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     with book.entry(kind(removed), path=str(tmp_path / "made")):
         assert book.close() == [f"file {tmp_path / 'made'}"]
     assert len(list(journals.iterdir())) == 1
 
 
 def test_an_error_after_which_nothing_is_left_strikes_the_entry_out(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     with pytest.raises(RuntimeError), book.entry(KINDS["directory"], path=str(tmp_path / "never made")):
         raise RuntimeError
     book.close()
@@ -211,7 +216,7 @@ def test_a_directory_that_others_can_write_to_is_not_used(journals: Path, tmp_pa
     journals.chmod(mode)
     with (
         pytest.raises(PermissionError, match="only its owner"),
-        Journal(journals).entry(KINDS["directory"], path=str(tmp_path)),
+        Journal(journals, RealMachine()).entry(KINDS["directory"], path=str(tmp_path)),
     ):
         pytest.fail("it was written")
     with pytest.raises(PermissionError, match="only its owner"):
@@ -239,7 +244,7 @@ def test_where_journals_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_living_session_is_left_alone(journals: Path, tmp_path: Path) -> None:
-    book = Journal(journals)
+    book = Journal(journals, RealMachine())
     with book.entry(KINDS["directory"], path=str(tmp_path)):
         before = lines(journals)
         assert leftovers(journals) == []
@@ -266,12 +271,12 @@ def held(journals: Path) -> Iterator[Callable[[], None]]:
 
 def test_a_session_waits_for_one_that_cleans_up(journals: Path, held: Callable[[], None]) -> None:
     threading.Timer(0.05, held).start()
-    assert not journal.cleanup(journals, KINDS, asked=False).busy
+    assert not journal.cleanup(journals, RealMachine(), KINDS, asked=False).busy
 
 
 def test_it_does_not_wait_for_long(journals: Path, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_PATIENCE", 0.05)
-    assert journal.cleanup(journals, KINDS, asked=False).busy
+    assert journal.cleanup(journals, RealMachine(), KINDS, asked=False).busy
 
 
 def test_a_process_of_the_same_number_that_started_later_is_not_the_session(journals: Path, tmp_path: Path) -> None:
@@ -321,7 +326,7 @@ def test_a_journal_that_cannot_be_read_is_left_alone(journals: Path, text: str) 
         (line,) = cleanup(journals)
         assert "is not a journal of this version" in line
         assert "delete it if none is in use" in line
-        assert len(journal.cleanup(journals, KINDS, asked=False).left) == 1
+        assert len(journal.cleanup(journals, RealMachine(), KINDS, asked=False).left) == 1
     assert (journals / "1-0.jsonl").read_text() == text
 
 
@@ -459,78 +464,66 @@ def test_a_zombie_has_ended() -> None:
         assert Path(f"/proc/{process.pid}").exists()
 
 
-@pytest.fixture
-def mapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    name = tmp_path / "sys/block/dm-0/dm/name"
-    name.parent.mkdir(parents=True)
-    name.write_text("fsstack-1-luks\n")
-    monkeypatch.setattr(mappings, "SYS", tmp_path / "sys")
-    return name
+class Mappings(RecordingMachine):
+    """A machine with these mappings, which a command removes unless it fails."""
+
+    def __init__(self, directory: Path, *names: str, error: commands.CommandError | None = None) -> None:
+        super().__init__(directory)
+        self.names, self.error = list(names), error
+
+    def mappings(self, ours: Callable[[str], bool]) -> dict[str, Path]:
+        return {name: Path(name) for name in self.names if ours(name)}
+
+    def run(self, *argv: Word, **keywords: Any) -> str:
+        if self.error:
+            raise self.error
+        self.names = [name for name in self.names if name not in argv]
+        return super().run(*argv, **keywords)
 
 
-def test_a_device_mapper_device_is_removed_by_its_name(
-    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[tuple[str, ...]] = []
-    monkeypatch.setattr(commands, "run", lambda *argv, **_: ran.append(argv))
+def test_a_device_mapper_device_is_removed_by_its_name(journals: Path, tmp_path: Path) -> None:
+    machine = Mappings(tmp_path, "fsstack-1-luks")
     dead(journals, ("dm", {"name": "fsstack-1-luks"}), ("dm", {"name": "fsstack-1-gone"}))
-    (line,) = cleanup(journals)
+    (line,) = cleanup(journals, machine)
     assert line.startswith("removed the device-mapper device fsstack-1-luks")
-    assert ran == [("dmsetup", "remove", "fsstack-1-luks")]
+    assert machine.commands == ["dmsetup remove fsstack-1-luks"]
 
 
 def test_the_volumes_of_a_group_are_removed_whatever_they_are_called(
-    journals: Path, mapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lvm, "DEV", tmp_path / "dev")
     (tmp_path / "dev/fsstack-1-2-lvm").mkdir(parents=True)
-    mapper.write_text("fsstack--1--2--lvm-pool_tdata\n")
-    for number, name in enumerate(("fsstack--1--2--lvm-lv", "fsstack--1--2--lvm2-lv", "system-lv"), 1):
-        other = tmp_path / f"sys/block/dm-{number}/dm/name"
-        other.parent.mkdir(parents=True)
-        other.write_text(name)
-    ran: list[tuple[str, ...]] = []
-
-    def remove(*argv: str, **_: object) -> None:
-        ran.append(argv)
-        mapper.unlink()
-        (tmp_path / "sys/block/dm-1/dm/name").unlink()
-
-    monkeypatch.setattr(commands, "run", remove)
+    ours = "fsstack--1--2--lvm-lv", "fsstack--1--2--lvm-pool_tdata"
+    machine = Mappings(tmp_path, *reversed(ours), "fsstack--1--2--lvm2-lv", "system-lv")
     dead(journals, ("vg", {"name": "fsstack-1-2-lvm"}), ("vg", {"name": "fsstack-1-gone"}))
-    (line,) = cleanup(journals)
+    (line,) = cleanup(journals, machine)
     assert line.startswith("removed the logical volumes of fsstack-1-2-lvm")
-    assert ran == [("dmsetup", "remove", "--deferred", "fsstack--1--2--lvm-lv", "fsstack--1--2--lvm-pool_tdata")]
+    assert machine.commands == [f"dmsetup remove --deferred {' '.join(ours)}"]
     assert list((tmp_path / "dev").iterdir()) == []
 
 
-def test_a_group_with_a_name_of_the_systems_is_left_alone(
-    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commands, "run", lambda *argv, **_: pytest.fail(f"{argv} was run"))
+def test_a_group_with_a_name_of_the_systems_is_left_alone(journals: Path, tmp_path: Path) -> None:
+    machine = Mappings(tmp_path, "system-lv")
     dead(journals, ("vg", {"name": "system"}))
-    (line,) = cleanup(journals)
+    (line,) = cleanup(journals, machine)
     assert "that is no name that this plugin gives to a volume group" in line
+    assert machine.commands == []
 
 
-def test_a_name_that_a_living_session_has_as_well_is_left_alone(
-    journals: Path, mapper: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commands, "run", lambda *argv, **_: pytest.fail(f"{argv} was run"))
+def test_a_name_that_a_living_session_has_as_well_is_left_alone(journals: Path, tmp_path: Path) -> None:
+    machine = Mappings(tmp_path, "fsstack-1-luks")
     path = dead(journals, ("dm", {"name": "fsstack-1-luks"}))
-    with Journal(journals).entry(KINDS["dm"], name="fsstack-1-luks"):
-        (line,) = cleanup(journals)
+    with Journal(journals, machine).entry(KINDS["dm"], name="fsstack-1-luks"):
+        (line,) = cleanup(journals, machine)
     assert "a session that is alive has one of that name" in line
+    assert machine.commands == []
     assert path.exists()
 
 
-def test_what_cannot_be_undone_keeps_nothing_else_from_it(
-    journals: Path, mapper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*argv: str, **_: object) -> None:
-        raise commands.CommandError(argv, 1, "Device or resource busy")
-
-    monkeypatch.setattr(commands, "run", fail)
+def test_what_cannot_be_undone_keeps_nothing_else_from_it(journals: Path, tmp_path: Path) -> None:
+    busy = commands.CommandError(["dmsetup"], 1, "Device or resource busy")
+    machine = Mappings(tmp_path, "fsstack-1-luks", error=busy)
     first, last = tmp_path / "first", tmp_path / "last"
     first.mkdir()
     last.mkdir()
@@ -540,7 +533,7 @@ def test_what_cannot_be_undone_keeps_nothing_else_from_it(
         ("dm", {"name": "fsstack-1-luks"}),
         ("directory", {"path": str(last)}),
     )
-    said = cleanup(journals)
+    said = cleanup(journals, machine)
     assert [line.partition(" (of")[0].partition(" of the")[0] for line in said] == [
         f"removed {last}",
         f"removed {first}",
@@ -548,8 +541,7 @@ def test_what_cannot_be_undone_keeps_nothing_else_from_it(
     ]
     assert "Device or resource busy" in said[2]
     assert path.exists()
-    mapper.unlink()
-    assert cleanup(journals) == []
+    assert cleanup(journals, Mappings(tmp_path)) == []
     assert not path.exists()
 
 
@@ -572,20 +564,31 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """What the guard says of the disk of the journal, to be changed by a test."""
     says: dict[str, object] = {"facts": DISK, "labelled": False, "signature": "ext4 1234"}
 
-    class Fake:
+    class Found:
+        path = Path("/dev/null")
+
         def facts(self) -> object:
             return says["facts"]
-
-    class Held:
-        path = Path("/dev/null")
 
         def claimed(self) -> object:
             pytest.fail("it was overwritten")
 
-    monkeypatch.setattr(guard, "identify", lambda path: Fake())
-    monkeypatch.setattr(guard, "labelled", lambda path: says["labelled"])
-    monkeypatch.setattr(guard, "signature", lambda path: says["signature"])
-    monkeypatch.setattr(guard, "held", lambda disk, overwrite: contextlib.nullcontext(Held()))
+    class Guard:
+        def identify(self, path: Path) -> Found:
+            return Found()
+
+        def labelled(self, path: Path) -> object:
+            return says["labelled"]
+
+        def signature(self, path: Path) -> object:
+            return says["signature"]
+
+        def held(self, disk: Found, overwrite: bool) -> contextlib.AbstractContextManager[Found]:
+            if isinstance(refused := says.get("refused"), guard.Refused):
+                raise refused
+            return contextlib.nullcontext(disk)
+
+    monkeypatch.setattr(devices, "guard", Guard())
     return says
 
 
@@ -628,16 +631,11 @@ def test_a_disk_that_was_formatted_since_is_left_alone(journals: Path, disk: dic
     assert "`--fsstack-overwrite=/dev/null`" in line
 
 
-def test_a_disk_that_cannot_be_checked_is_left_alone(
-    journals: Path, disk: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = dead(journals, ("disk", {"path": "/dev/null", "signature": "ext4 1234", "mounted": "1 times, at 1"}))
-    monkeypatch.setattr(blockdev, "last_mount", lambda path: "1 times, at 1")
-
-    def refuse(disk: object, overwrite: bool) -> object:
-        raise guard.Refused(Path("/dev/null"), "it is mounted on /mnt; unmount it first")
-
-    monkeypatch.setattr(guard, "held", refuse)
+def test_a_disk_that_cannot_be_checked_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
+    # Nobody can have put files there.
+    disk["signature"] = "crypto_LUKS 1234"
+    path = dead(journals, ("disk", {"path": "/dev/null", "signature": "crypto_LUKS 1234"}))
+    disk["refused"] = guard.Refused(Path("/dev/null"), "it is mounted on /mnt; unmount it first")
     (line,) = cleanup(journals)
     assert "it is mounted on /mnt" in line
     assert path.exists()
@@ -654,8 +652,11 @@ def test_where_there_is_no_room_nothing_is_left_of_it(tmp_path: Path, monkeypatc
     def full(fd: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    thing = journal.Kind("thing", lambda facts: True, lambda facts: "undone")
+    thing = journal.Kind("thing", lambda machine, facts: True, lambda machine, facts: "undone")
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space left"), Journal(tmp_path / "journal").entry(thing, name="x"):
+    with (
+        pytest.raises(OSError, match="No space left"),
+        Journal(tmp_path / "journal", RealMachine()).entry(thing, name="x"),
+    ):
         pytest.fail("it was begun")
     assert list((tmp_path / "journal").iterdir()) == []

@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.machine import commands, needs
-from pytest_fsstack.machine.needs import Crate, DeviceNode, KernelFilesystem, Lack, LackKind, PythonTool, Root, Tool
+from pytest_fsstack.machine.needs import (
+    Crate,
+    DeviceNode,
+    KernelFilesystem,
+    Missing,
+    MissingRequirement,
+    PythonTool,
+    Root,
+    Tool,
+)
 
 
 def test_a_tool_names_its_package() -> None:
     lack = Tool("no-such-tool", "no-such-package").missing()
-    assert lack == Lack(
-        LackKind.PACKAGE, "needs no-such-tool", needs.install_command(["no-such-package"]), "no-such-package"
+    assert lack == MissingRequirement(
+        Missing.PACKAGE, "needs no-such-tool", needs.install_command(["no-such-package"]), "no-such-package"
     )
 
 
@@ -24,7 +33,7 @@ def test_what_pip_installs_is_found_beside_the_running_python(tmp_path: Path, mo
     monkeypatch.setenv("PATH", "/usr/bin")
     need = PythonTool("no-such-daemon", "no-such-package")
     advice = f"{tmp_path}/bin/python -m pip install no-such-package"
-    assert need.missing() == Lack(LackKind.OTHER, "needs no-such-daemon", advice)
+    assert need.missing() == MissingRequirement(Missing.OTHER, "needs no-such-daemon", advice)
     program = tmp_path / "bin/no-such-daemon"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho it runs\n")
@@ -37,7 +46,7 @@ def test_a_crate_is_found_where_cargo_puts_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("CARGO_HOME", str(tmp_path))
     crate = Crate("no-such-crate")
     assert crate.path is None
-    assert crate.missing() == Lack(LackKind.OTHER, "needs no-such-crate", "cargo install no-such-crate")
+    assert crate.missing() == MissingRequirement(Missing.OTHER, "needs no-such-crate", "cargo install no-such-crate")
     assert needs.in_words(crate) == "no-such-crate"
     program = tmp_path / "bin" / "no-such-crate"
     program.parent.mkdir()
@@ -50,13 +59,15 @@ def test_a_kernel_feature_is_no_package() -> None:
     for need in KernelFilesystem("nosuchfs", gone="Linux 9 removed it"), DeviceNode("/dev/nosuch", "magic", "nosuch"):
         lack = need.missing()
         assert lack is not None
-        assert (lack.kind, lack.package) == (LackKind.KERNEL, "")
+        assert (lack.kind, lack.package) == (Missing.KERNEL, "")
     assert "nosuchfs (Linux 9 removed it)" in str(KernelFilesystem("nosuchfs", gone="Linux 9 removed it").missing())
 
 
 def test_root_is_a_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert Root("mounting").missing() == Lack(LackKind.PERMISSION, "mounting needs root", "run pytest with sudo")
+    assert Root("mounting").missing() == MissingRequirement(
+        Missing.PERMISSION, "mounting needs root", "run pytest with sudo"
+    )
 
 
 def test_what_is_missing_twice_is_said_once() -> None:

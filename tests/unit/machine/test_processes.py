@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.machine import commands, processes
+from pytest_fsstack.machine.real import RealMachine
 
 START = """
 import time
@@ -19,20 +20,21 @@ from pathlib import Path
 from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine import commands, orphans, processes
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Stack
 here = Path({directory!r})
 how = {how!r}
 if how == "run":
     commands.run("sleep", "98765")
 elif how == "start":
-    daemon = processes.start("sleep", "98765")
+    daemon = RealMachine().start("sleep", "98765")
     time.sleep(60)
 else:
-    book = Journal(here / "journal")
+    book = Journal(here / "journal", RealMachine())
     with orphans.marked(book, private=False), processes.watched(orphans.VARIABLE):
-        with build(Stack(()), DirectoryDevice(here), Site(here, book)) as built:
+        with build(Stack(()), DirectoryDevice(here), BuildContext(here, book)) as built:
             Timed(built).run("sh", "-c", "sleep 98765; true")
 """
 
@@ -77,7 +79,7 @@ def test_a_command_and_a_daemon_leave_no_core_dump() -> None:
 
 def test_a_daemon_cannot_read_the_passphrase_once_it_has_started() -> None:
     with commands.secret_fd(b"very secret") as fd:
-        daemon = processes.start("sh", "-c", f"cat /proc/self/fd/{fd}; exec sleep 60", fds=(fd,))
+        daemon = RealMachine().start("sh", "-c", f"cat /proc/self/fd/{fd}; exec sleep 60", fds=(fd,))
         held = Path(f"/proc/{daemon.pid}/fd/{fd}")
         try:
             assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 60)
@@ -103,7 +105,7 @@ def test_this_process_leaves_no_core_dump_while_it_holds_keys() -> None:
 
 
 def test_a_session_of_its_own_keeps_the_terminals_signals_away() -> None:
-    daemon = processes.start("sleep", "60")
+    daemon = RealMachine().start("sleep", "60")
     try:
         assert os.getsid(daemon.pid) == daemon.pid
         assert daemon.alive
@@ -115,11 +117,12 @@ def test_a_session_of_its_own_keeps_the_terminals_signals_away() -> None:
 def test_a_daemon_of_ours_is_no_user_of_a_mount(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     words = ["sh", "-c", f"exec sleep 60 < {tmp_path}/file"]
-    daemon, other = processes.start(*words), subprocess.Popen(words)
+    machine = RealMachine()
+    daemon, other = machine.start(*words), subprocess.Popen(words)
     try:
-        assert commands.wait_until(lambda: processes.users(tmp_path), 60)
+        assert commands.wait_until(lambda: processes.users(tmp_path, machine.daemons), 60)
         assert commands.wait_until(lambda: Path(f"/proc/{daemon.pid}/comm").read_text() == "sleep\n", 60)
-        assert [user.split()[0] for user in processes.users(tmp_path)] == [str(other.pid)]
+        assert [user.split()[0] for user in processes.users(tmp_path, machine.daemons)] == [str(other.pid)]
     finally:
         daemon.kill()
         other.kill()

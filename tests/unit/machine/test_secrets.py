@@ -9,20 +9,24 @@ import pytest
 
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.journal import Journal
-from pytest_fsstack.stack.model import Site
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack.model import BuildContext
 
 
 def test_each_stack_has_a_passphrase_of_its_own(tmp_path: Path) -> None:
     found = set()
     for _ in range(5):
-        with Site(tmp_path, Journal(tmp_path)).secret.passphrase() as fd:
+        with BuildContext(tmp_path, Journal(tmp_path, RealMachine())).secret.passphrase() as fd:
             found.add(commands.run("cat", f"/proc/self/fd/{fd}", fds=(fd,)))
     assert len(found) == 5
     assert {len(text) for text in found} == {64}
 
 
 def test_no_log_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG), Site(tmp_path, Journal(tmp_path)).secret.passphrase() as fd:
+    with (
+        caplog.at_level(logging.DEBUG),
+        BuildContext(tmp_path, Journal(tmp_path, RealMachine())).secret.passphrase() as fd,
+    ):
         said = commands.run("cat", stdin=fd)
     assert len(said) == 64
     assert said not in caplog.text

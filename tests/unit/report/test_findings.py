@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_fsstack.ci import findings
 from pytest_fsstack.judging.results import Results, TestOutcome

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 
 import pytest
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report import BUILT_IN, html
@@ -22,7 +21,7 @@ def hostile() -> Results:
     results = made()
     for chain in results.chains:
         chain.id, chain.device, chain.remarks = NAME, NAME, [NAME]
-        chain.stacks = {name: dataclasses.replace(stack, spec=NAME) for name, stack in chain.stacks.items()}
+        chain.stacks = {name: replace(stack, spec=NAME) for name, stack in chain.stacks.items()}
     results.labels = {"": "x", NAME: NAME}
     return results
 
@@ -44,9 +43,7 @@ def test_stack_text_stays_text_in_markdown() -> None:
 def test_the_page_shows_characters_that_turn_text_around() -> None:
     page = html.report(hostile())
     assert BIDI not in page
-    specs = re.findall(r'<script type="application/json" class="chart">(.*?)</script>', page)
-    assert specs
-    assert not any(BIDI in str(json.loads(spec)) for spec in specs)
+    assert 'class="figure"' in page
 
 
 @pytest.mark.parametrize("first", "=+-@\uff1d\uff0b\uff0d\uff20")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pytest
+from msgspec import structs
 
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.report import html, vega
+from pytest_fsstack.judging.sample import Metric, Sample
+from pytest_fsstack.report import html
 from tests.install import BROWSER_PACKAGE, browser
-from tests.unit.report.test_charts import specifications
 from tests.unit.report.test_report import made
 
 if TYPE_CHECKING:
@@ -24,28 +24,34 @@ pytest.importorskip("axe_playwright_python", reason="needs axe-core: pip install
 
 pytestmark = [
     pytest.mark.skipif(browser() is None, reason=f"needs a browser: apt install {BROWSER_PACKAGE}, or chromium"),
-    pytest.mark.skipif(bool(vega.missing()), reason=vega.MISSING),
 ]
 
 WIDE = 1280
+Kept = TypeVar("Kept")
 STACKS = ("ext4", "luks+ext4", "ext4+gocryptfs", "absent")
+
+
+def keep_some(by_stack: dict[str, Kept]) -> dict[str, Kept]:
+    return {stack: by_stack[stack] for stack in by_stack if stack in STACKS}
 
 
 def small() -> Results:
     """Something of all that a page may have: two devices, tools that printed, latencies, a curve, commands."""
     results = made(8, ["write", "extract"])
     (chain,) = results.chains
-    chain.stacks = {name: replace(chain.stacks[name], commands=[f"mkfs.ext4 {name}"]) for name in STACKS}
-    chain.samples = {place: found for place, found in chain.samples.items() if place[1] in STACKS}
-    chain.judgements = {place: found for place, found in chain.judgements.items() if place[1] in STACKS}
+    chain.stacks = {name: structs.replace(chain.stacks[name], commands=[f"mkfs.ext4 {name}"]) for name in STACKS}
+    chain.samples = {step: keep_some(by_stack) for step, by_stack in chain.samples.items()}
+    chain.judgements = {step: keep_some(by_stack) for step, by_stack in chain.judgements.items()}
     latencies = {name: Metric(name, "s") for name in ("latency_p50", "latency_p99")}
     for stack in STACKS[:2]:
-        first = chain.samples["write", stack][0]
+        first = chain.samples["write"][stack][0]
         values = {**first.values, "latency_p50": 1e-5, "latency_p99": 1e-3, "used_bytes": 1e6}
         kept = {"curve": [[0, 0], [1, 5], [2, 7]], "log": "what it printed"}
-        chain.samples["write", stack][0] = Sample(values, {**METRICS, **latencies}, kept)
-    few = {place: {number: found[number] for number in (1, 2)} for place, found in chain.samples.items() if found}
-    return replace(results, chains=[chain, replace(chain, device="/dev/sdb1", samples=few)])
+        chain.add("write", stack, Sample(values, latencies, kept), 0)
+    few = structs.replace(chain, device="/dev/sdb1", samples={})
+    for step, stack, samples in chain.all_samples():
+        few.samples.setdefault(step, {})[stack] = {number: samples[number] for number in (1, 2) if samples}
+    return structs.replace(results, chains=[chain, few])
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +76,6 @@ def drawn(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: said.append(request.url) if request.url != file.as_uri() else None)
         page.goto(file.as_uri())
-        count = len(specifications(text))
-        page.wait_for_function(f"document.querySelectorAll('svg.marks').length >= {count}")
         yield page, said
         chromium.close()
 
@@ -82,7 +86,7 @@ def page(drawn: tuple[Page, list[str]]) -> Page:
     page, _ = drawn
     page.emulate_media(media="screen", color_scheme="light")
     page.set_viewport_size({"width": WIDE, "height": 900})
-    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.goto(page.url)
     return page
 
 
@@ -93,16 +97,11 @@ def shown(page: Page, selector: str) -> list[str]:
     return texts
 
 
-def tooltip(page: Page) -> dict[str, str]:
-    page.wait_for_selector("#vg-tooltip-element.visible")
-    keys, values = (page.locator(f"#vg-tooltip-element td.{name}").all_inner_texts() for name in ("key", "value"))
-    return dict(zip(keys, values))
-
-
 def test_every_picture_is_drawn_without_the_network_or_a_complaint(drawn: tuple[Page, list[str]], text: str) -> None:
     page, said = drawn
-    assert page.locator("svg.marks").count() == len(specifications(text)) > 8
-    assert "x4.50 FAIL" in page.locator("svg.marks text").all_text_contents()
+    sizes = page.locator("svg.figure").evaluate_all("found => found.map(each => each.getBoundingClientRect().height)")
+    assert len(sizes) == text.count('class="figure"') > 8
+    assert all(height > 50 for height in sizes)
     assert said == []
 
 
@@ -126,10 +125,32 @@ def test_axe_finds_no_violation_and_nothing_is_wider_than_the_screen(
 
 
 def test_a_picture_has_the_colours_of_the_page_around_it(page: Page) -> None:
-    fill = "getComputedStyle(document.querySelector('svg.marks .role-axis-label text')).fill"
-    assert page.evaluate(fill) == "rgb(0, 0, 0)"
+    fill = "getComputedStyle(document.querySelector('svg.figure .facet')).fill"
+    light = page.evaluate(fill)
     page.emulate_media(color_scheme="dark")
-    assert page.evaluate(fill) == "rgb(255, 255, 255)"
+    assert page.evaluate(fill) == page.evaluate("getComputedStyle(document.documentElement).color") != light
+
+
+def test_the_table_of_costs_folds_on_a_phone_and_cuts_nothing(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    widths = page.locator(".costs .scroll").evaluate_all(
+        "found => found.map(each => each.scrollWidth - each.clientWidth)"
+    )
+    assert widths == [0, 0]
+    right = "found => found.filter(each => each.getBoundingClientRect().right > 390).map(each => each.textContent)"
+    assert page.locator(".costs td, .costs tbody th, svg.figure, .card").evaluate_all(right) == []
+
+
+def test_a_stack_that_is_chosen_in_the_legend_stands_out(page: Page) -> None:
+    button = page.locator(".legend button", has_text="luks+ext4")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    opacity = "found => new Set(found.map(each => `${each.dataset.stack} ${getComputedStyle(each).opacity}`))"
+    seen = page.locator(".figure g[data-stack]").evaluate_all(f"found => [...({opacity})(found)]")
+    assert {"luks+ext4 1", "ext4+gocryptfs 0.18"} <= set(seen)
+    button.click()
+    seen = page.locator(".figure g[data-stack]").evaluate_all(f"found => [...({opacity})(found)]")
+    assert all(text.endswith(" 1") for text in seen)
 
 
 def test_the_keyboard_skips_to_the_tables_and_sorts_them_in_both_directions(page: Page) -> None:
@@ -141,11 +162,11 @@ def test_the_keyboard_skips_to_the_tables_and_sorts_them_in_both_directions(page
     # The table, then its first heading and the second.
     for _ in range(3):
         page.keyboard.press("Tab")
-    heading = page.locator("#tables thead th").nth(1)
+    heading = page.locator(".costs thead th").nth(1)
     button = heading.locator("button")
     assert button.evaluate("button => button === document.activeElement")
     assert button.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
-    labels = page.locator("#tables section.table").first.locator("tbody th")
+    labels = page.locator(".costs").first.locator("tbody th")
     assert labels.all_inner_texts() == list(STACKS)
     page.keyboard.press("Enter")
     assert heading.get_attribute("aria-sort") == "ascending"
@@ -169,7 +190,7 @@ def test_the_tables_show_only_the_stacks_or_steps_that_are_typed_and_how_many_ro
     assert told.endswith(" rows")
     assert int(told.split()[0]) >= count
     page.keyboard.type(" extr")
-    assert shown(page, "#tables section.table:first-of-type thead th") == ["seconds", "extract"]
+    assert shown(page, ".costs thead button") == ["stack", "extract"] * 2
     page.keyboard.type("xyz")
     assert shown(page, "section.table") == []
     assert said.inner_text().startswith("0 of ")
@@ -179,27 +200,36 @@ def test_the_tables_show_only_the_stacks_or_steps_that_are_typed_and_how_many_ro
 
 
 def test_what_is_pointed_at_says_its_figures(page: Page) -> None:
-    pictures = page.locator("figure")
-    pictures.filter(has_text="What each stack costs").locator("svg.marks text", has_text="x4.50 FAIL").first.hover()
-    assert tooltip(page) == {
-        "stack": "ext4+gocryptfs",
-        "step": "write",
-        "cost": "x4.50 FAIL",
-        "interval": "(x4.50 to x4.50)",
-    }
-    by_round = pictures.filter(has_text="write: seconds by round").first
-    by_round.locator(".mark-symbol.role-mark path").nth(1).hover()
-    assert tooltip(page) == {"stack": "ext4", "round": "2", "seconds": "1.01 s"}
+    tip, card = page.locator("#tip"), page.locator(".card", has_text="seconds by round").first
+    card.locator("g[data-tip]", has_text="ext4+gocryptfs").first.hover()
+    assert tip.inner_text().startswith("ext4+gocryptfs: 4.54 s, x4.50 (x4.50 to x4.50)")
+    line = card.locator("g[data-tips] .dots").first
+    box = line.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2)
+    assert tip.inner_text() == "ext4, round 1: 1 s"
+    page.mouse.move(2, 2)
+    assert not tip.is_visible()
 
 
-def test_on_paper_everything_is_open_and_there_is_nothing_to_press(page: Page) -> None:
+def test_on_paper_are_the_answer_and_the_pictures_and_what_was_opened(page: Page) -> None:
     page.emulate_media(media="print", color_scheme="dark")
-    assert shown(page, ".skip, .filter, nav") == []
-    assert page.locator("pre", has_text="what it printed").first.is_visible()
+    assert shown(page, ".skip, .bar input, nav") == []
+    assert shown(page, "details") == []
+    assert len(shown(page, ".card")) == page.locator(".card").count()
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
-    page.evaluate(
-        "addEventListener('beforeprint', () => { window.opened = document.querySelectorAll('details[open]').length; })"
-    )
-    assert page.pdf().startswith(b"%PDF")
-    assert page.evaluate("window.opened") == page.locator("details").count() > 4
-    assert page.locator("details[open]").count() == 0
+    page.evaluate("document.querySelector('details').open = true")
+    assert len(shown(page, "details")) == 1
+    page.evaluate("document.querySelector('details').open = false")
+
+
+def test_the_default_comparison_prints_on_at_most_five_sheets(drawn: tuple[Page, list[str]], tmp_path: Path) -> None:
+    browser = drawn[0].context.browser
+    assert browser is not None
+    page = browser.new_page()
+    file = tmp_path / "default.html"
+    file.write_text(html.report(made(16)))
+    page.goto(file.as_uri())
+    sheets = page.pdf(format="A4")
+    page.close()
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", sheets)) <= 5

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from pytest_fsstack.judging.plan import Left
-from pytest_fsstack.judging.standing import Standing
+from pytest_fsstack.judging.standing import ProgressState, StackStatus, TimeLeft
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.rounds.live import rendered
-from pytest_fsstack.rounds.moment import Moment, TimeLeft, line, time_left
+from pytest_fsstack.rounds.moment import line, time_left
 from pytest_fsstack.rounds.progress import Pace, Progress
 from tests.terminal import Reporter, screen
 
@@ -45,12 +45,12 @@ def test_the_time_left_is_said_at_most_and_as_expected(left: list[Left], said: s
 EARLY = Estimate(2.1, -1, math.inf, 0.9, 3)
 TENTH = Estimate(0.1, 0.052, 0.148, 0.9, 16)
 STANDINGS = (
-    Standing("ext4", "measured"),
-    Standing("xfs", "pass", "read", "seconds", TENTH, 0.3),
-    Standing("luks+ext4", "fail", "write", "written_bytes", TENTH, 0.05),
-    Standing("ecryptfs+a-very-long-name+btrfs", "running", "read", "seconds", EARLY, 0.3),
+    StackStatus("ext4", "measured"),
+    StackStatus("xfs", "pass", "read", "seconds", TENTH, 0.3),
+    StackStatus("luks+ext4", "fail", "write", "written_bytes", TENTH, 0.05),
+    StackStatus("ecryptfs+a-very-long-name+btrfs", "running", "read", "seconds", EARLY, 0.3),
 )
-MOMENT = Moment(
+MOMENT = ProgressState(
     "test_it.py::TestA",
     "loop",
     16,
@@ -66,18 +66,18 @@ MOMENT = Moment(
 
 
 def test_a_round_is_a_line_of_a_log() -> None:
-    first = Moment("test_it.py::TestA", "loop", 1, 80, running="xfs")
+    first = ProgressState("test_it.py::TestA", "loop", 1, 80, running="xfs")
     assert line(first) == "TestA on loop: round 1 of at most 80: xfs"
     assert line(first._replace(round=8, running="")) == "TestA on loop: round 8 of at most 80 done"
     fresh = first._replace(round=3, phase="confirming", running="")
     assert line(fresh) == "TestA on loop: fresh round 3 of at most 80 (to confirm) done"
     assert line(MOMENT._replace(running="")) == (
         "TestA on loop: round 16 of at most 80 done; 1 pass, 1 fail; costliest so far: read on "
-        "ecryptfs+a-very-long-name+btrfs 210.0 %; about 3 min left, at most 12 min"
+        "ecryptfs+a-very-long-name+btrfs 210 %; about 3 min left, at most 12 min"
     )
 
 
-def shown(moment: Moment, width: int) -> list[str]:
+def shown(moment: ProgressState, width: int) -> list[str]:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(rendered(moment, console))
@@ -88,7 +88,7 @@ def test_the_view_says_where_the_chain_is_and_where_each_stack_stands() -> None:
     assert shown(MOMENT, 120) == [
         "round 16 of at most 80: TestA on loop",
         "xfs read; 0:01:15 elapsed; about 3 min left, at most 12 min",
-        "1 pass, 1 fail; costliest so far: read on ecryptfs+a-very-long-name+btrfs 210.0 %",
+        "1 pass, 1 fail; costliest so far: read on ecryptfs+a-very-long-name+btrfs 210 %",
         "stack                                      overhead  interval       budget  of",
         "ext4                             measured",
         "xfs                              pass       +10.0 %  5.2 to 14.8 %    30 %  read",

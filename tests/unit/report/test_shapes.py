@@ -1,10 +1,9 @@
-"""Tables in the shape in which studies are published, and the reports that show them."""
+"""Tables in the shape in which scenarios are published, and the reports that show them."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import statistics
 from typing import Any
@@ -16,7 +15,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import html, markdown, tables, terminal
-from pytest_fsstack.report.charts import charts, comparisons
+from pytest_fsstack.report.figures import cards
 from pytest_fsstack.report.model import Cell, Grid, View
 from pytest_fsstack.report.shapes import BUILT_IN, grids
 
@@ -35,7 +34,7 @@ def made(*tables: tuple[str, dict[str, Any]], rounds: int = 10) -> ChainResults:
         for step in chain.steps:
             for name, factor in STACKS.items():
                 if (step, name) == ("dd[64K]", "slow"):
-                    chain.notes[step, name] = "this filesystem cannot do direct I/O"
+                    chain.notes.setdefault(step, {})[name] = "this filesystem cannot do direct I/O"
                     continue
                 seconds = 60 * factor * (1 + index % 5 / 100)
                 values = {"seconds": seconds, "user_seconds": 0.5, "system_seconds": 1.5, "cpu_seconds": 2.0}
@@ -114,7 +113,7 @@ def test_no_figure_of_a_change_is_rounded_to_the_budget_that_it_breaks(
 ) -> None:
     monkeypatch.setitem(STACKS, "slow", 3.004)
     chain = made(("change", {"metrics": {"write": metric}}))
-    chain.judgements["write", "slow"] = [chain.judge("write", "slow", Budget(overhead=budget, metric=metric))]
+    chain.judge_all("write", "slow", Budget(overhead=budget, metric=metric))
     assert chain.worst("write", "slow") == "fail"
     _, slow = grids(View(chain), BUILT_IN)
     (cell,) = [row[4] for row in slow.rows if row[0].text.startswith("write")]
@@ -151,7 +150,13 @@ def test_small_files_have_a_row_a_size_and_two_columns_a_stack() -> None:
 
 
 def results(*tables: str) -> Results:
-    return Results({}, [made(*((name, {}) for name in tables))], shapes=BUILT_IN)
+    return with_tables(made(*((name, {}) for name in tables)))
+
+
+def with_tables(chain: ChainResults) -> Results:
+    results = Results({}, [chain])
+    results.shapes = BUILT_IN
+    return results
 
 
 def test_the_terminal_shows_them_above_the_time_and_leaves_details_to_v() -> None:
@@ -193,24 +198,23 @@ def test_without_tables_of_its_own_the_csv_has_those_of_the_terminal() -> None:
 
 
 def test_html_has_tables_curves_and_what_tools_said() -> None:
-    page = html.report(results("matrix"))
-    assert re.search(r'<td class="good"[^>]*><span>30.6 s</span></td>', page)
+    found = results("matrix")
+    page = html.report(found)
+    assert re.search(r'<td class="better"[^>]*><span>30.6 s</span></td>', page)
     assert "&lt;b&gt;ext4&lt;/b&gt;" in page
     assert "<b>ext4</b>" not in page
-    specs = [json.loads(text) for text in re.findall(r'class="chart">(.*?)</script>', page, re.DOTALL)]
-    curves = [spec for spec in specs if "detail" in spec.get("encoding", {})]
+    curves = [card for card in cards(found, found.chains) if "over seconds since" in card.pictures[0][0]]
     assert len(curves) == len(made().steps)
-    rounds = {(each["stack"], each["round"]) for each in curves[0]["data"]["values"]}
-    assert len(rounds) == 10 * len(STACKS)
+    assert curves[0].pictures[0][1].count("data-tips") == 10 * len(STACKS)
 
 
 def test_html_shows_a_broken_budget_though_the_scenario_has_tables_of_its_own() -> None:
     found = results("matrix")
     chain = found.chains[0]
-    chain.judgements["write", "slow"] = [chain.judge("write", "slow", Budget(overhead=0.3))]
+    chain.judge_all("write", "slow", Budget(overhead=0.3))
     shown, details, _ = html.report(found).partition("<details>")
     assert details
-    assert re.search(r'<td class="bad"[^>]*><span>[^<]*</span> <span>[^<]*FAIL \(max 30 %\)</span></td>', shown)
+    assert re.search(r'<span class="verdict bad">limit x1.3 BROKEN</span></td>', shown)
 
 
 def test_reports_say_when_and_that_a_session_ended_early() -> None:
@@ -236,7 +240,7 @@ def counted() -> ChainResults:
     }
     for name in "good", "bad", "absent":
         chain.stacks[name] = StackInfo(name, name)
-    chain.notes["data", "absent"] = "needs device-mapper"
+    chain.notes.setdefault("data", {})["absent"] = "needs device-mapper"
     for index in range(2):
         chain.orders.append(["good", "bad"])
         good = {"seconds": 1.0, "flips": 10.0, "reported": 10.0, "wrong": 0.0}
@@ -262,7 +266,7 @@ def test_counts_without_columns_have_all_that_was_recorded() -> None:
 
 
 def test_markdown_says_of_counts_what_its_marks_are() -> None:
-    text = markdown.report(Results(chains=[counted()], shapes=BUILT_IN))
+    text = markdown.report(with_tables(counted()))
     assert "| bad" in text
     assert "8 of 20 ▲" in text
     assert "**20 of 20**" in text
@@ -272,9 +276,8 @@ def test_markdown_says_of_counts_what_its_marks_are() -> None:
 
 def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
     chain = counted()
-    results = Results(chains=[chain], shapes=BUILT_IN)
-    assert list(charts(chain)) == []
-    assert list(comparisons([chain, chain])) == []
+    results = with_tables(chain)
+    assert list(cards(results, [chain, chain])) == []
     for text in markdown.report(results), "\n".join(terminal.lines(results, chain, verbosity=1)), html.report(results):
         assert "sums of 2 rounds" in text
         assert "8 of 20" in text

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
-from pytest_fsstack.judging.series import series
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN, consoles, openmetrics, stores
 from pytest_fsstack.report.model import visible
+from pytest_fsstack.report.series import series
 
 TEST = "tests/test_mail.py::TestMail"
 NAME = f"{TEST}::deliver::luks+ext4::seconds"
@@ -41,14 +41,14 @@ def made(stacks: tuple[str, ...] = STACKS, device: str = "loop", rounds: int = 1
         chain.orders.append([name for name in stacks if name != "absent"])
         for name in stacks:
             if name == "absent":
-                chain.notes["deliver", name] = "needs no-such-tool: apt install # no-such-package"
+                chain.notes.setdefault("deliver", {})[name] = "needs no-such-tool: apt install # no-such-package"
                 continue
             seconds = factors.get(name, 1.0) * (1 + index % 3 / 100)
             values = {"seconds": seconds, "used_bytes": 8192.0, "throughput": 1e8 / seconds, "odd rate%": 7.0}
             chain.add("deliver", name, Sample(values, {**METRICS, **odd}, incomplete="3 lost" * (name == "lossy")))
     for name in stacks:
         if name in factors:
-            chain.judgements["deliver", name] = [chain.judge("deliver", name, Budget(overhead=0.3))]
+            chain.judge_all("deliver", name, Budget(overhead=0.3))
     start = "2026-11-22T10:00:00+00:00"
     labels = {"commit": "abc", "branch": 'ma"in\\', "kernel": "6.1.0"}
     return Results({}, [chain], start=start, labels=labels)
@@ -272,7 +272,7 @@ def test_ktap_skips_what_is_not_decided_and_passes_a_failure_that_was_expected()
     results = made(("ext4", "slow"))
     chain = results.chains[0]
     budget = Budget(overhead=0.3, xfail="BUG-1")
-    chain.judgements["deliver", "slow"] = [chain.judge("deliver", "slow", budget)]
+    chain.judge_all("deliver", "slow", budget)
     assert parsed(consoles.ktap(results))[0][0] == "ok"
 
 

@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import outside
-from pytest_fsstack.stack import words
+from pytest_fsstack.stack import outside, words
 from pytest_fsstack.stack.model import Directory, Layer, OptionError, Stack, option
 from pytest_fsstack.stack.spec import SpecError
 

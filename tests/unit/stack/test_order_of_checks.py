@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pytest_fsstack.machine import commands
-from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.needs import Need
+from pytest_fsstack.machine.port import Word
+from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, Directory, Layer, Place, PlaceType, Site, Stack
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Directory, PlaceType, Stack
 
 SAID: list[str] = []
 
@@ -41,7 +41,7 @@ class Disk:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def opened(self, site: Site) -> Iterator[Block]:
+    def opened(self, context: BuildContext) -> Iterator[Block]:
         def asked(what: str) -> Any:
             def answer() -> None:
                 SAID.append(what)
@@ -50,41 +50,52 @@ class Disk:
 
             return answer
 
-        yield Block(Path("/dev/fake"), asked("check"), asked("written"), verify=asked("verify"), opened=asked("opened"))
+        yield Block(
+            Path("/dev/fake"),
+            asked("check"),
+            context.machine,
+            asked("written"),
+            verify=asked("verify"),
+            opened=asked("opened"),
+        )
 
 
 @dataclass(frozen=True)
-class Made(Layer):
+class Made(BlockLayer):
     """Made by a tool, and mounted."""
 
     name: ClassVar = "made"
-    takes: ClassVar = (Block,)
     gives: ClassVar = Directory
 
-    def create(self, below: Place, site: Site) -> None:
-        assert isinstance(below, Block)
+    def create(self, below: Block, context: BuildContext) -> None:
         below.overwrite("mkfs.made")
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Block, context: BuildContext) -> Iterator[Directory]:
         SAID.append("mount")
-        yield Directory(site.directory)
+        yield Directory(context.directory)
+
+
+class Telling(RecordingMachine):
+    """Notes its commands between what the device notes."""
+
+    def run(self, *argv: Word, **keywords: Any) -> str:
+        SAID.append(str(argv[0]))
+        return super().run(*argv, **keywords)
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def context(tmp_path: Path) -> BuildContext:
     SAID.clear()
-    monkeypatch.setattr(Block, "number", "7:0")
-    monkeypatch.setattr(commands, "run", lambda *argv, **_: SAID.append(str(argv[0])))
-    return Site(tmp_path, Journal(tmp_path / "journal"))
+    return BuildContext(tmp_path, RecordingJournal(Telling(tmp_path)))
 
 
 def stack() -> Stack:
     return Stack.parse("made", {"made": Made})
 
 
-def test_before_each_write_after_it_and_before_each_mount(site: Site) -> None:
-    with build(stack(), Disk(), site) as built:
+def test_before_each_write_after_it_and_before_each_mount(context: BuildContext) -> None:
+    with build(stack(), Disk(), context) as built:
         made = ["check", "wipefs", "check", "mkfs.made", "verify", "written", "verify", "mount", "opened"]
         assert made == SAID
         SAID.clear()
@@ -95,8 +106,8 @@ def test_before_each_write_after_it_and_before_each_mount(site: Site) -> None:
 @pytest.mark.parametrize(
     ("another_from", "last"), [("check", "check"), ("verify", "verify"), ("written", "written"), ("opened", "opened")]
 )
-def test_nothing_is_done_to_another_device(site: Site, another_from: str, last: str) -> None:
-    with pytest.raises(BuildError, match="it is another one now"), build(stack(), Disk(another_from), site):
+def test_nothing_is_done_to_another_device(context: BuildContext, another_from: str, last: str) -> None:
+    with pytest.raises(BuildError, match="it is another one now"), build(stack(), Disk(another_from), context):
         pass
     assert SAID[-1] == last
     assert ("mount" in SAID) == (another_from == "opened")

@@ -16,8 +16,9 @@ from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, Built, build
-from pytest_fsstack.stack.model import Block, Checked, Directory, Layer, Place, Site, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, Layer, Place, Stack
 
 SAID: list[str] = []
 
@@ -30,17 +31,17 @@ class Lower(Layer):
     takes: ClassVar = (Directory,)
     gives: ClassVar = Directory
 
-    def create(self, below: Place, site: Site) -> None:
+    def create(self, below: Place, context: BuildContext) -> None:
         (below.path / "kept").write_text("as made")
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         (below.path / "kept").read_text()
         SAID.append(f"open {self.name}")
         yield Directory(below.path)
         SAID.append(f"close {self.name}")
 
-    def fsck(self, below: Place, site: Site) -> Checked | None:
+    def fsck(self, below: Place, context: BuildContext) -> Checked | None:
         SAID.append(f"check {self.name}")
         text = (below.path / "kept").read_text()
         if text == "no checker":
@@ -52,13 +53,13 @@ class Lower(Layer):
 class Upper(Lower):
     name: ClassVar = "upper"
 
-    def create(self, below: Place, site: Site) -> None:
+    def create(self, below: Place, context: BuildContext) -> None:
         pass
 
-    def fsck(self, below: Place, site: Site) -> Checked | None:
+    def fsck(self, below: Place, context: BuildContext) -> Checked | None:
         return None
 
-    def scrub(self, place: Place, below: Place, site: Site) -> Checked | None:
+    def scrub(self, place: Place, below: Place, context: BuildContext) -> Checked | None:
         return Checked(True, (place.path / "kept").read_text())
 
 
@@ -69,7 +70,7 @@ class Refusing(Upper):
     name: ClassVar = "refusing"
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         if (below.path / "refused").exists():
             raise OSError("refused")
         yield Directory(below.path)
@@ -84,9 +85,9 @@ class Forgetful(Upper):
 @contextlib.contextmanager
 def standing(directory: Path, spec: str) -> Iterator[Built]:
     (directory / "device").mkdir()
-    site = Site(directory, Journal(directory / "journal"))
+    context = BuildContext(directory, Journal(directory / "journal", RealMachine()))
     known = {layer.name: layer for layer in (Lower, Upper, Refusing, Forgetful)}
-    with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), site) as built:
+    with build(Stack.parse(spec, known), DirectoryDevice(directory / "device"), context) as built:
         SAID.clear()
         yield built
 
@@ -196,6 +197,7 @@ def test_extents_are_written_at_their_offsets_between_the_checks(tmp_path: Path)
     block = Block(
         tmp_path / "disk",
         lambda: said.append("check"),
+        RealMachine(),
         written=lambda: said.append("written"),
         verify=lambda: said.append("verify"),
     )
@@ -211,5 +213,5 @@ def test_a_device_that_may_not_be_written_to_is_not(tmp_path: Path) -> None:
         raise OSError(16, os.strerror(16))
 
     with pytest.raises(OSError, match="busy"):
-        Block(tmp_path / "disk", refuse).write([(0, b"x")])
+        Block(tmp_path / "disk", refuse, RealMachine()).write([(0, b"x")])
     assert (tmp_path / "disk").read_bytes() == bytes(16)

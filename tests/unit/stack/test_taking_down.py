@@ -13,10 +13,11 @@ from typing import ClassVar
 import pytest
 
 from pytest_fsstack.layers.devices import DirectoryDevice
-from pytest_fsstack.machine import commands, signals
+from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, Built, build
-from pytest_fsstack.stack.model import Directory, Layer, Place, Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Directory, Layer, Place, Stack
 
 SAID: list[str] = []
 
@@ -34,7 +35,7 @@ class Noted(Layer):
     closing: str = ""
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         _act(self.opening)
         SAID.append(f"opened {self.label_}")
         try:
@@ -54,63 +55,69 @@ def _act(what: str) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def context(tmp_path: Path) -> BuildContext:
     SAID.clear()
     (tmp_path / "device").mkdir()
-    return Site(tmp_path, Journal(tmp_path / "journal"))
+    return BuildContext(tmp_path, Journal(tmp_path / "journal", RealMachine()))
 
 
-def built(site: Site, *layers: Noted) -> contextlib.AbstractContextManager[object]:
-    return build(Stack(layers), DirectoryDevice(site.directory / "device"), site)
+def built(context: BuildContext, *layers: Noted) -> contextlib.AbstractContextManager[object]:
+    return build(Stack(layers), DirectoryDevice(context.directory / "device"), context)
 
 
 @pytest.mark.parametrize("closing", ["value", "system", "exit"])
-def test_the_layers_below_are_closed_whatever_one_raises(site: Site, closing: str) -> None:
+def test_the_layers_below_are_closed_whatever_one_raises(context: BuildContext, closing: str) -> None:
     with (
         pytest.raises(KeyboardInterrupt if closing == "exit" else BuildError, match=f"{closing} error"),
-        built(site, Noted("low"), Noted("high", closing=closing)),
+        built(context, Noted("low"), Noted("high", closing=closing)),
     ):
         pass
     assert SAID == ["opened low", "opened high", "closed high", "closed low"]
-    assert list((site.directory / "device").iterdir()) == []
+    assert list((context.directory / "device").iterdir()) == []
 
 
-def test_of_two_layers_that_fail_the_upper_one_is_the_cause(site: Site) -> None:
+def test_of_two_layers_that_fail_the_upper_one_is_the_cause(context: BuildContext) -> None:
     with (
         pytest.raises(BuildError, match=r"layer noted: ValueError\('value error'\)$"),
-        built(site, Noted("low", closing="system"), Noted("high", closing="value")),
+        built(context, Noted("low", closing="system"), Noted("high", closing="value")),
     ):
         pass
 
 
-def test_an_error_of_building_comes_before_what_follows_from_it(site: Site) -> None:
+def test_an_error_of_building_comes_before_what_follows_from_it(context: BuildContext) -> None:
     layers = Noted("low", closing="value"), Noted("high", opening="system")
-    with pytest.raises(BuildError, match=r"(?s)system error.*; and then: .*value error"), built(site, *layers):
+    with pytest.raises(BuildError, match=r"(?s)system error.*; and then: .*value error"), built(context, *layers):
         pytest.fail("it stands")
 
 
+class Hasty(RealMachine):
+    """Waits for a layer for 0.3 s only."""
+
+    limit = 0.3
+
+
 @pytest.mark.parametrize("when", ["opening", "closing"])
-def test_a_layer_that_hangs_is_ended(site: Site, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "limit", 0.3)
+def test_a_layer_that_hangs_is_ended(context: BuildContext, when: str, tmp_path: Path) -> None:
     hangs = Noted("high", **{when: "hang"})
+    context = BuildContext(context.directory, Journal(tmp_path / "journal", Hasty()))
     with (
         pytest.raises(BuildError, match=rf"layer noted: {when} it has not ended within 0\.3 s \(--fsstack-timeout\)"),
-        built(site, Noted("low"), hangs),
+        built(context, Noted("low"), hangs),
     ):
         pass
     assert SAID[-1] == "closed low"
 
 
-def test_a_signal_waits_for_the_layer_that_is_being_built(site: Site) -> None:
+def test_a_signal_waits_for_the_layer_that_is_being_built(context: BuildContext) -> None:
     class Ended(BaseException):
         pass
 
     @dataclass(frozen=True)
     class Signalled(Noted):
-        def create(self, below: Place, site: Site) -> None:
+        def create(self, below: Place, context: BuildContext) -> None:
             signal.raise_signal(signal.SIGTERM)
 
-    with signals.caught(lambda number: Ended()), pytest.raises(Ended), built(site, Signalled("low"), Noted("high")):
+    with signals.caught(lambda number: Ended()), pytest.raises(Ended), built(context, Signalled("low"), Noted("high")):
         pytest.fail("it stands")
     assert SAID == ["opened low", "closed low"]
 
@@ -123,7 +130,7 @@ def test_a_signal_waits_for_the_layer_that_is_being_built(site: Site) -> None:
     ],
 )
 def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
-    act: Callable[[Built], None], said: str, site: Site
+    act: Callable[[Built], None], said: str, context: BuildContext
 ) -> None:
     @dataclass(frozen=True)
     class Busy(Noted):
@@ -133,7 +140,7 @@ def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
 
     with (
         pytest.raises(BuildError) as caught,
-        build(Stack((Busy(),)), DirectoryDevice(site.directory / "device"), site) as it,
+        build(Stack((Busy(),)), DirectoryDevice(context.directory / "device"), context) as it,
     ):
         with (it.path / "db.sqlite").open("w"):
             act(it)

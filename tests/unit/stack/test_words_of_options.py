@@ -13,8 +13,9 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Directory, Layer, Place, Site, Stack, option
+from pytest_fsstack.stack.model import BuildContext, Directory, Layer, Place, Stack, option
 from pytest_fsstack.stack.spec import SpecError
 
 #: A path that is outside of any stack.
@@ -31,11 +32,11 @@ class Foreign(Layer):
 
     words: str | None = option(None, "words")
 
-    def create(self, below: Place, site: Site) -> None:
+    def create(self, below: Place, context: BuildContext) -> None:
         (below.path / "made").touch()
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         yield Directory(below.path)
 
 
@@ -87,10 +88,10 @@ def test_what_appears_after_the_stack_was_read_is_refused_before_anything_is_mad
     monkeypatch.chdir(tmp_path / "here")
     stack = Stack.parse("foreign(words='--log later')", {"foreign": Foreign})
     (tmp_path / "here/later").touch()
-    site = Site(tmp_path / "site", Journal(tmp_path / "journal"))
+    context = BuildContext(tmp_path / "site", Journal(tmp_path / "journal", RealMachine()))
     with (
         pytest.raises(BuildError, match=r"layer foreign: words: .*the file later"),
-        build(stack, DirectoryDevice(tmp_path / "device"), site),
+        build(stack, DirectoryDevice(tmp_path / "device"), context),
     ):
         pytest.fail("it was built")
     assert list((tmp_path / "device").iterdir()) == []

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_fsstack import workloads
 from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import Block, Directory, Stack
 from tests.toolkit import NotedStack, NotedTimed, block
@@ -80,9 +81,10 @@ def test_settling_does_nothing_but_remount(clock: NotedTimed, stack: NotedStack)
 )
 def test_a_stack_says_where_it_stores(text: str, place: int) -> None:
     parsed = Stack.parse(text, BUILT_IN)
-    bottom = Directory(Path("/0")) if Block not in parsed.layers[0].takes else Block(Path("/0"), lambda: None)
+    machine = RealMachine()
+    bottom = Block(Path("/0"), lambda: None, machine) if Block in parsed.layers[0].takes else Directory(Path("/0"))
     built = Built(parsed, None, bottom, None)  # type: ignore[arg-type]
     for index, layer in enumerate(parsed.layers, 1):
         path = Path(f"/{index}")
-        built._places.append(Directory(path) if layer.gives is Directory else Block(path, lambda: None))
+        built._places.append(Directory(path) if layer.gives is Directory else Block(path, lambda: None, machine))
     assert built.stored == Path(f"/{place}")

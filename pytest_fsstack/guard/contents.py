@@ -1,0 +1,52 @@
+"""Whether a block device holds what somebody may want to keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_fsstack.guard.disk import Disk, Refused, identify, or_refused, shown_size
+from pytest_fsstack.guard.label import LABEL_BLOCK, digest_of, label_on
+from pytest_fsstack.guard.reading import fresh, in_words, pread, probe, samples
+from pytest_fsstack.machine.blockdev import node, partitions
+
+
+def check_contents(path: Path) -> None:
+    """Raise `Refused` unless the device is blank, or is as `write_label` left it.
+
+    Blank is: no partitions, no signature that blkid knows, and zeros wherever one looks. Data without any signature,
+    such as that of plain dm-crypt, shows only by not being zero.
+    """
+    refuse_contents(identify(path))
+
+
+def refuse_contents(disk: Disk) -> None:
+    with or_refused(disk.named):
+        if contents := _contents(disk):
+            flag = f"--fsstack-overwrite={disk.named}"
+            raise Refused(disk.named, f"{contents}; `{flag}` on the command line gives it over to testing")
+
+
+def _contents(disk: Disk) -> str | None:
+    if parts := partitions(disk.sysfs):
+        return f"it has the partitions {', '.join(map(node, parts))}"
+    with fresh(disk) as fd:
+        if signature := in_words(probe(disk.path)):
+            return f"it holds {signature}"
+        label = label_on(fd, disk.size)
+        if label and label.size != disk.size:
+            other, size = shown_size(label.size), shown_size(disk.size)
+            return f"it carries the scratch label of another device, of {other}, not {size}"
+        if label and label.digest:
+            if label.digest == digest_of(fd, disk.size, label.id):
+                return None
+            return "it carries the scratch label, but something was written to it since"
+        for offset, length in samples(disk.size):
+            data = pread(fd, length, offset)
+            if label and not offset:
+                data = bytes(LABEL_BLOCK) + data[LABEL_BLOCK:]
+            if data != bytes(length):
+                first = offset + length - len(data.lstrip(b"\0"))
+                if label:
+                    return f"it carries a scratch label of an older version, which does not vouch for byte {first}"
+                return f"it holds data without a known signature, at byte {first} of {disk.size}"
+    return None

@@ -1,0 +1,377 @@
+"""Users of a block device, or of a part of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.guard import sharing
+from pytest_fsstack.guard.disk import Disk, Refused, identify, or_refused
+from pytest_fsstack.guard.sharing import Area, overlapping
+from pytest_fsstack.machine import blockdev, commands, mounts
+from pytest_fsstack.machine.blockdev import node, partitions, read, whole
+from pytest_fsstack.machine.libc import libc
+
+if TYPE_CHECKING:
+    pass
+
+PROC = Path("/proc")
+
+#: What shares bytes with a device, by number.
+Areas = Mapping[str, Area]
+
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_ns.h
+
+#: udev opens a device for a moment whenever somebody has closed it after writing.
+PATIENCE = 2.0
+
+
+def check_idle(path: Path) -> None:
+    """Raise `Refused` unless `path` is a block device that nothing uses, in whole or in part.
+
+    Used means: mounted in any mount namespace, swap, a member of a device mapper, md or btrfs device, behind a loop
+    device, open in a process, held by the kernel, under the root filesystem, or read-only. A check that cannot be made
+    counts as a reason to refuse.
+    """
+    check_unused(identify(path))
+
+
+def check_unused(disk: Disk, ours: frozenset[int] = frozenset(), patience: float = PATIENCE) -> None:
+    """`ours` are the descriptors of this process that are no reason to refuse; others get `patience` to close it."""
+    with or_refused(disk.named):
+        areas = overlapping(disk)
+        for look in _LOOKS:
+            if use := look(disk, areas):
+                raise Refused(disk.named, use)
+        if commands.wait_until(lambda: not _busy(disk, areas, ours), patience):
+            return
+        if use := _busy(disk, areas, ours):
+            raise Refused(disk.named, use)
+
+
+def _out_of_sight(disk: Disk, areas: Areas) -> str | None:
+    namespace = PROC / "self/ns/pid"
+    if os.path.lexists(namespace) and os.readlink(namespace) != _INITIAL_PID_NAMESPACE:
+        return "the processes that may use it are out of sight in this container; run outside it, or with --pid=host"
+    return None
+
+
+def _read_only(disk: Disk, areas: Areas) -> str | None:
+    if read(disk.sysfs / "ro") != "0":
+        return "it is read-only; `blockdev --setrw` makes it writable, unless the medium itself is locked"
+    return None
+
+
+def _under_root(disk: Disk, areas: Areas) -> str | None:
+    todo = [
+        number
+        for process in ("self", "1")
+        for mount in _mounts(PROC / process)
+        if mount.target == "/" and (number := mount.device)
+    ]
+    visited: set[str] = set()
+    while todo:
+        number = todo.pop()
+        if number in visited:
+            continue
+        visited.add(number)
+        sysfs = blockdev.sysfs(number)
+        todo += [read(slave / "dev") for slave in (sysfs / "slaves").glob("*")]
+        todo.append(read(whole(sysfs) / "dev"))
+    return "the root filesystem is on it; name another device" if disk.number in visited else None
+
+
+def _mounted(disk: Disk, areas: Areas) -> str | None:
+    visited: set[tuple[str, ...]] = set()
+
+    def look(thread: Path) -> str | None:
+        view = _view(thread)
+        if view in visited:
+            return None
+        for mount in _mounts(thread):
+            if mount.device and mount.device in areas:
+                subject = areas[mount.device].subject
+                return f"{subject} is mounted on {mount.target} (seen by {_who(thread)}); unmount it first"
+        visited.add(view)
+        return None
+
+    return _first(look)
+
+
+def _view(thread: Path) -> tuple[str, ...]:
+    """Return the identity of a thread's view of the mounts."""
+    try:
+        # A chroot hides mounts, so the root directory counts as well as the namespace.
+        return os.readlink(thread / "ns/mnt"), os.readlink(thread / "root")
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
+        return (thread.name,)
+
+
+def _in_btrfs(disk: Disk, areas: Areas) -> str | None:
+    # mountinfo names only one of the devices of a btrfs.
+    for member in (blockdev.SYS / "fs/btrfs").glob("*/devices/*/dev"):
+        with contextlib.suppress(FileNotFoundError):  # unmounted meanwhile
+            if (number := read(member)) in areas:
+                filesystem = member.parts[-4]
+                return f"{areas[number].subject} is part of the mounted btrfs {filesystem}; unmount that first"
+    return None
+
+
+def _swapped(disk: Disk, areas: Areas) -> str | None:
+    files = sharing.media_of(whole(disk.sysfs))
+    for line in (PROC / "swaps").read_bytes().split(b"\n")[1:]:
+        if not line:
+            continue
+        source = mounts.unescape(line.split(maxsplit=1)[0])
+        if (number := blockdev.number_of_name(source)) in areas and number:
+            return f"{areas[number].subject} is swap space; `swapoff {source}` first"
+        with contextlib.suppress(OSError):  # its name leads nowhere in this mount namespace
+            status = os.stat(source)
+            if sharing.name_of_file(status.st_dev, status.st_ino) in files:
+                return f"the file behind it is swap space; `swapoff {source}` first"
+    return None
+
+
+def _held(disk: Disk, areas: Areas) -> str | None:
+    for area in areas.values():
+        for holder in sorted((area.sysfs / "holders").iterdir()):
+            name = holder / "dm/name"
+            name_of_holder = f"the device-mapper device {read(name)}" if name.exists() else node(holder)
+            return f"{area.subject} is part of {name_of_holder}; take that down first"
+    return None
+
+
+def _behind_loop(disk: Disk, areas: Areas) -> str | None:
+    for file in sorted((blockdev.SYS / "block").glob("loop*/loop/backing_file")):
+        directory = file.parents[1].resolve()
+        with contextlib.suppress(FileNotFoundError):  # detached meanwhile
+            if directory != whole(disk.sysfs) and (number := _behind(directory)) in areas and number:
+                loop = node(directory)
+                return f"{areas[number].subject} is behind the loop device {loop}; `losetup -d {loop}` first"
+    return None
+
+
+def _behind(loop: Path) -> str | None:
+    """Return the device that a loop device stands on, or that holds the filesystem with its file."""
+    file = sharing.backing(loop)
+    if isinstance(file, str):
+        return blockdev.number_of_name(file)
+    return file and (sharing.device_behind(file) or blockdev.major_minor(file.device))
+
+
+_LOOKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
+    _out_of_sight,
+    _read_only,
+    _under_root,
+    _mounted,
+    _in_btrfs,
+    _swapped,
+    _held,
+    _behind_loop,
+)
+
+
+def _busy(disk: Disk, areas: Areas, ours: frozenset[int] = frozenset()) -> str | None:
+    """Return a use that may end in a moment, or that no other check shows."""
+    return _opened(areas, ours) or _mapped(areas) or _exclusive(disk, areas)
+
+
+def _opened(areas: Areas, ours: frozenset[int]) -> str | None:
+    tables: dict[str, Path] = {}
+
+    def look(thread: Path) -> str | None:
+        # Most threads share the descriptors of the first one of their process.
+        first = tables.setdefault(_process(thread), thread)
+        if first != thread and _same_descriptors(first, thread):
+            return None
+        is_this_process = _process(thread) == str(os.getpid())
+        with os.scandir(thread / "fd") as links:
+            for link in links:
+                if is_this_process and int(link.name) in ours:
+                    continue
+                try:
+                    number = _number_behind(link.path)
+                except PermissionError:
+                    # Some sandboxes hide the files of init even from root. It is not one to hold a disk open.
+                    if _process(thread) == "1" and os.geteuid() == 0:
+                        return None
+                    raise
+                if number is None or number not in areas:
+                    continue
+                area = areas[number]
+                # Monitoring tools read the whole disk, and multipathd all ways to it; a writer is a danger.
+                if (area.alias or not area.inside) and not _writable(thread / "fdinfo" / link.name):
+                    continue
+                return f"{area.subject} is open in {_who(thread)}; end that first"
+        return None
+
+    return _first(look)
+
+
+#: From asm/unistd.h of each architecture, and linux/kcmp.h.
+_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272, "riscv64": 272}, 2
+
+
+def _same_descriptors(one: Path, other: Path) -> bool:
+    """Whether two threads share their table of descriptors (kcmp(2)); False if the kernel does not say."""
+    call = _KCMP.get(os.uname().machine)
+    return call is not None and libc().syscall(call, int(one.name), int(other.name), _KCMP_FILES, 0, 0) == 0
+
+
+def _mapped(areas: Areas) -> str | None:
+    """A mapping of the device into memory, which needs no descriptor and can be written to as well."""
+    numbers: dict[tuple[bytes, bytes, bytes], str | None] = {}
+    looked: set[str] = set()
+
+    def look(thread: Path) -> str | None:
+        if _process(thread) in looked:  # threads share their memory
+            return None
+        try:
+            lines = (thread / "maps").read_bytes().split(b"\n")
+        except PermissionError:
+            if _process(thread) == "1" and os.geteuid() == 0:
+                return None
+            raise
+        for line in filter(None, lines):
+            where, *fields = line.split(maxsplit=5)
+            if len(fields) < 5 or not fields[4].startswith(b"/"):  # no file
+                continue
+            key = fields[2], fields[3], fields[4]
+            if key not in numbers:
+                numbers[key] = _number_mapped(PROC / _process(thread), os.fsdecode(where), os.fsdecode(fields[4]))
+            if (number := numbers[key]) in areas and number:
+                return f"{areas[number].subject} is mapped into the memory of {_who(thread)}; end that first"
+        looked.add(_process(thread))
+        return None
+
+    return _first(look)
+
+
+def _number_mapped(process: Path, where: str, name: str) -> str | None:
+    # fs/proc/base.c writes these addresses without leading zeros, fs/proc/task_mmu.c with them.
+    link = process / "map_files" / "-".join(f"{int(address, 16):x}" for address in where.split("-"))
+    try:
+        return blockdev.number(link)
+    except OSError:  # unmapped meanwhile, or a name that leads nowhere here
+        return blockdev.number_of_name(name)
+
+
+def _number_behind(link: str) -> str | None:
+    # Without its name: any user can open a file below a path that is too long to be told.
+    try:
+        return blockdev.number(link)
+    except OSError:
+        # A file on a dead network mount, or on somebody's private FUSE mount: device nodes do not work on either.
+        return blockdev.number_of_name(_name_behind(link))
+
+
+def _name_behind(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # and so not in /dev
+            return ""
+        raise
+
+
+def _writable(fdinfo: Path) -> bool:
+    try:
+        text = fdinfo.read_text()
+    except FileNotFoundError:  # closed meanwhile
+        return False
+    flags = next(line.split()[1] for line in text.splitlines() if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _exclusive(disk: Disk, areas: Areas) -> str | None:
+    for number, area in areas.items():
+        if number != disk.number and not (area.alias and (area.inside or not partitions(area.sysfs))):
+            continue
+        path = disk.path if number == disk.number else Path(node(area.sysfs))
+        # Reading is enough to collide with any other exclusive user, and does not wake udev at the end.
+        try:
+            with blockdev.opened(path, number, os.O_RDONLY | os.O_EXCL):
+                pass
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return (
+                f"{area.subject} is in use by the kernel (a filesystem on several devices, an external journal, a "
+                "mount out of sight, a frozen filesystem that was unmounted); end that first"
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class _Mount:
+    target: str
+    device: str | None
+
+
+def _mounts(thread: Path) -> Iterator[_Mount]:
+    for mount in mounts.table(thread):
+        # btrfs and others have several devices or none, and so an anonymous number.
+        number = blockdev.number_of_name(mount.source) if mount.device.startswith("0:") else mount.device
+        yield _Mount(mount.target, number)
+
+
+def _first(look: Callable[[Path], str | None]) -> str | None:
+    """The first answer of any thread. Raises OSError if one stays that cannot be looked into."""
+    for process in sorted(PROC.iterdir()):
+        if not process.name.isdigit():
+            continue
+        # A process whose first thread has ended lives on in the others.
+        for thread in _threads(process):
+            try:
+                use = look(thread)
+            except OSError:
+                # One that is ending lets go of its namespaces before it shows as ended.
+                if not commands.wait_until(functools.partial(_ended, thread), PATIENCE):
+                    raise
+                continue
+            if use:
+                return use
+    return None
+
+
+def _threads(process: Path) -> list[Path]:
+    """The main thread first."""
+    try:
+        return sorted((process / "task").iterdir(), key=lambda thread: int(thread.name))
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return []
+
+
+def _process(thread: Path) -> str:
+    """The number of a thread's process."""
+    return thread.parent.parent.name
+
+
+def _ended(thread: Path) -> bool:
+    """Whether a thread is gone or a zombie, which has neither files nor mounts."""
+    try:
+        text = (thread / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return text.rpartition(")")[2].split()[0] in {"Z", "X"}
+
+
+def _who(thread: Path) -> str:
+    return named(PROC / _process(thread))
+
+
+def named(process: Path) -> str:
+    try:
+        return f"process {process.name} ({read(process / 'comm')})"
+    except OSError:
+        return f"process {process.name}"

@@ -1,0 +1,753 @@
+"""The course of one chain on one machine: what runs next, what is judged, and how each test ends.
+
+A *cell* is a stack on a kernel in one of its boots. A session without --fsstack-kernel has one kernel and one boot,
+which have no names. Who measures builds and runs the cells of a round one after the other, in the given order:
+
+    while round := course.next_round():
+        for cell in round.order:
+            if course.stands(cell):
+                course.add(cell, run(cell, round))
+        course.end_round(conditions)
+    course.conclude()
+
+A budget names its reference cell. That of a test's own budget is the baseline on the same kernel and boot. That of
+--fsstack-max-regression is the same stack on the first kernel. Both are questions to one planner, with the same looks,
+discards, confirmation and controls.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from pytest_fsstack.judging import carry_over, saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, given_up, summary
+from pytest_fsstack.judging.control import doubts
+from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
+from pytest_fsstack.judging.notices import notices, of_the_machine
+from pytest_fsstack.judging.plan import Left, Planner, Question, State, confirmation_level
+from pytest_fsstack.judging.repetition import Repeated, Wish, combined
+from pytest_fsstack.judging.results import (
+    IN_EACH_KERNEL,
+    ROUNDS_OF_A_BOOT,
+    ChainResults,
+    Confirmation,
+    Judgement,
+    StackInfo,
+    Unjudged,
+)
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.standing import ProgressState, costliest, standings
+from pytest_fsstack.judging.verdict import Looks, Verdict
+
+#: What rounds of one boot of each kernel say, by `python -m benchmarks verdict 1600 boots`.
+_OF_THESE_BOOTS = (
+    "of these boots: if boots differ by 2 %, a limit that is kept fails in 39 / 25 / 13 % of sessions at a CV of "
+    "2 / 5 / 10 %"
+)
+
+
+_Value = TypeVar("_Value")
+
+
+class Place(NamedTuple):
+    """A kernel by its name, in one of its boots from 0 on."""
+
+    kernel: str = ""
+    boot: int = 0
+
+
+class Cell(NamedTuple):
+    """A stack on a kernel in one of its boots."""
+
+    stack: str
+    kernel: str = ""
+    boot: int = 0
+
+    @property
+    def place(self) -> Place:
+        return Place(self.kernel, self.boot)
+
+
+class PlannedStack(msgspec.Struct, frozen=True):
+    """A stack of a chain: its text, the steps that must run on it, and what its machine lacks for it."""
+
+    spec: str
+    steps: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+    encrypts: bool = False
+
+
+class PlannedTest(msgspec.Struct, frozen=True):
+    """A selected test: a step on a stack, its budgets, and why it must measure something (empty if it need not)."""
+
+    step: str
+    stack: str
+    budgets: tuple[Budget, ...] = ()
+    promise: str = ""
+    #: Whether the promise is that of its class, which others of its tests may keep.
+    of_class: bool = False
+
+
+class ChainPlan(msgspec.Struct, frozen=True):
+    """A chain as it was collected in one place: what there is to run and to judge."""
+
+    id: str
+    device: str
+    baseline: str
+    steps: tuple[str, ...]
+    stacks: Mapping[str, PlannedStack]
+    tests: tuple[PlannedTest, ...] = ()
+    #: The baseline a second time; empty if there is none.
+    control: str = ""
+    #: How often steps are to run in each round, where that is not once.
+    wishes: Mapping[str, Wish] = {}
+    groups: Mapping[str, str] = {}
+    remarks: tuple[str, ...] = ()
+    tables: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The policy of a session for all of its courses, from the options.
+
+    `discard` are the rules for rounds that count for nothing. `sharing` is how many budgets share the error rate, so
+    that fresh rounds must confirm a failure; up to 1 each has its own. `limit` is what a stack may cost on a kernel
+    more than on the first one (0.05 is 5 %; None: nothing is judged).
+    """
+
+    looks: Looks = field(default_factory=Looks)
+    seed: int = 0
+    strict: bool = False
+    missing_fails: bool = False
+    #: Whether an expected failure counts as a failure (--runxfail).
+    runxfail: bool = False
+    discard: tuple[Rule, ...] = ()
+    #: Whether each stack runs once, to see whether it runs at all, and nothing is judged.
+    once: bool = False
+    sharing: int = 0
+    limit: float | None = None
+
+    @property
+    def plan(self) -> Looks:
+        """The looks of a chain."""
+        return Looks.fixed(1, self.looks.alpha) if self.once else self.looks
+
+
+class Round(NamedTuple):
+    """A round that is to run: its number from 0, its cells in their order, and how often it repeats steps."""
+
+    number: int
+    order: tuple[Cell, ...]
+    repetitions: Mapping[str, int]
+
+
+#: What a run of a step came to. One that is left out was skipped before any of its fixtures was made.
+Ending = Literal["", "failed", "skipped", "left out"]
+
+
+class StepRun(msgspec.Struct, frozen=True):
+    """A step in a run of a cell: a sample of each repetition that measured, and how long all of them took."""
+
+    step: str
+    samples: tuple[Sample, ...] = ()
+    seconds: float = 0.0
+    ending: Ending = ""
+    #: What went wrong, as pytest shows it.
+    cause: str = ""
+    #: Whether it failed before the test itself began.
+    in_setup: bool = False
+
+
+class CellRun(msgspec.Struct, frozen=True):
+    """A run of a cell: its steps up to the one that ended it, how long it took, and how the stack was built."""
+
+    steps: tuple[StepRun, ...]
+    seconds: float = 0.0
+    mounts: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    tools: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Why a test has not run at all, or not to the end; `lacking` if the machine lacks what its stack needs.
+
+    `of_baseline` says that it is the baseline which cannot run, so that there is nothing to compare with.
+    """
+
+    text: str
+    lacking: bool = False
+    of_baseline: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The outcome of a test and its reason. `as_run`: it ended in one of its runs, and is reported as it was there.
+
+    A test ends in its call, or `in_setup` if it did not come so far. `expected` is why pytest shall expect a failure.
+    """
+
+    outcome: Literal["passed", "failed", "skipped"]
+    text: str = ""
+    in_setup: bool = False
+    as_run: bool = False
+    expected: str = ""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """The figures of a test for other programs: its facts, its times in seconds, its group, and names with values."""
+
+    facts: Mapping[str, Any]
+    seconds: tuple[float, ...]
+    group: str
+    properties: tuple[tuple[str, Any], ...]
+
+
+class Course:
+    """A chain while it runs. `plans` has what was collected in each place, `key` draws the order of its rounds.
+
+    `kernels` are the names of all kernels, the first one before those that are compared with it, and `boots` is how
+    often each was booted.
+    """
+
+    def __init__(
+        self, plans: Mapping[Place, ChainPlan], policy: Policy, key: str, kernels: Sequence[str] = ("",), boots: int = 1
+    ) -> None:
+        self.policy, self.kernels, self.boots = policy, kernels, boots
+        self._plans = {place: plans[place] for kernel in kernels for place in plans if place.kernel == kernel}
+        self._rng = random.Random(f"{policy.seed} {key}")
+        stacks = dict.fromkeys(stack for plan in plans.values() for stack in plan.stacks)
+        #: All cells, by the names that they have in results.
+        self.cells = {
+            self.name(cell): cell
+            for stack in stacks
+            for place, plan in self._plans.items()
+            if stack in plan.stacks
+            for cell in [Cell(stack, *place)]
+        }
+        #: Each cell beside the baseline on its kernel and boot: what was measured, and the tests' own budgets.
+        self.own = self._new_results()
+        self._tests = {
+            (test.step, self.name(Cell(test.stack, *place))): test
+            for place, plan in self._plans.items()
+            for test in plan.tests
+        }
+        #: The verdicts on the limit between kernels, by step, then by name of the stack on its kernel.
+        self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
+        wishes = {} if policy.once else next(iter(plans.values())).wishes
+        self._repeated = {step: Repeated(wish, policy.plan) for step, wish in wishes.items()}
+        self._not_run: dict[tuple[str, str], NotRun] = {}
+        #: How each step ended in its last run on a cell.
+        self._endings: dict[tuple[str, str], Ending] = {}
+        #: By cell: the place of a step that failed and has no report of its own, and what went wrong.
+        self._causes: dict[str, tuple[int, str]] = {}
+        self._concluded = False
+        self.planner = Planner(policy.plan, self._questions(), self.own.controls)
+        for name in self.cells:
+            self._find_missing(name)
+
+    def name(self, cell: Cell) -> str:
+        """Return what a cell is called in results: ``ext4:6.1``."""
+        boot = f" (boot {cell.boot + 1})" if self.boots > 1 else ""
+        return stack_on(cell.stack, cell.kernel) + boot
+
+    def _new_results(self) -> ChainResults:
+        policy, (first, plan) = self.policy, next(iter(self._plans.items()))
+        results = ChainResults(
+            plan.id,
+            ", ".join(dict.fromkeys(plan.device for plan in self._plans.values())),
+            self.name(Cell(plan.baseline, *first)),
+            policy.plan,
+            policy.seed,
+            remarks=list(plan.remarks),
+            tables=list(plan.tables),
+            budgets_sharing=policy.sharing,
+        )
+        for plan in self._plans.values():
+            results.steps += [step for step in plan.steps if step not in results.steps]
+            results.groups |= plan.groups
+        for name, cell in self.cells.items():
+            plan = self._plans[cell.place]
+            planned = plan.stacks[cell.stack]
+            results.stacks[name] = StackInfo(name, planned.spec, kernel=cell.kernel, encrypts=planned.encrypts)
+            if len(self._plans) > 1:
+                results.against[name] = self.name(Cell(plan.baseline, *cell.place))
+            if cell.stack == plan.control:
+                results.controls.append(name)
+        return results
+
+    def _questions(self) -> list[Question]:
+        """Return each cell beside its baseline, then each beside the first kernel, if rounds judge that."""
+        questions = [Question(name, self.own.reference(name)) for name in self.cells]
+        if self.policy.limit is None or self.boots > 1 or self.policy.once:
+            return questions
+        return questions + [
+            Question(name, stack_on(cell.stack, self.kernels[0]))
+            for name, cell in self.cells.items()
+            if cell.kernel != self.kernels[0] and name not in self.own.controls
+        ]
+
+    # -- the plan ------------------------------------------------------------------------------------------------------
+
+    def next_round(self) -> Round | None:
+        """Return the next round, with its cells in an order that is drawn; None if there is none."""
+        cells = self._planned() or self._confirming()
+        if not cells:
+            return None
+        order = tuple(self.cells[name] for name in self._rng.sample(cells, len(cells)))
+        self.own.orders.append([])
+        return Round(self.own.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
+
+    @property
+    def _run(self) -> int:
+        """Rounds of the plan so far, or of the fresh ones."""
+        return self.own.rounds - (self.own.confirmation.start if self.own.confirmation else 0)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether as many rounds were discarded as were planned."""
+        return len(self.own.discarded) >= self.own.looks.most
+
+    def _planned(self) -> list[str]:
+        return [] if self.gave_up or self._run >= self.planner.looks.most else self.planner.next_round()
+
+    @property
+    def _may_confirm(self) -> bool:
+        return self.policy.sharing > 1 and self.own.confirmation is None and not self.policy.once
+
+    def _confirming(self) -> list[str]:
+        """Begin fresh rounds of the cells that seem to break a budget, if these must be confirmed."""
+        if self.gave_up or not self._may_confirm:
+            return []
+        self._judge()
+        ended = self.planner.ended
+        suspects = {question for question in self._suspects() if not ended.intersection(question)}
+        if not suspects:
+            return []
+        results = self.own
+        results.confirmation = Confirmation(results.rounds, confirmation_level(self.policy.sharing))
+        states: dict[Question, State] = {**self.planner.states, **dict.fromkeys(suspects, "running")}
+        self.planner = Planner(results.confirming, self.planner.questions, states=states, ended=ended)
+        return self.planner.next_round()
+
+    def _suspects(self) -> Iterable[Question]:
+        for question, judgements in self._judgements():
+            if any(judgement.outcome == "fail" and judgement.budget.overhead is not None for judgement in judgements):
+                yield question
+
+    def stands(self, cell: Cell) -> bool:
+        """Whether a cell of the round that runs can still run."""
+        return self.name(cell) not in self.planner.ended
+
+    # -- what was measured ---------------------------------------------------------------------------------------------
+
+    def add(self, cell: Cell, run: CellRun) -> None:
+        """Take in a run of a cell of this round."""
+        name = self.name(cell)
+        self.own.orders[-1].append(name)
+        lasts = [step for step in run.steps if step.ending != "left out"]
+        for step in run.steps:
+            self._add_step(name, step)
+        if lasts:
+            self.own.stacks[name] = structs.replace(
+                self.own.stacks[name], mounts=list(run.mounts), commands=list(run.commands), tools=dict(run.tools)
+            )
+        for repeated in self._repeated.values():
+            repeated.end(run.seconds)
+        if not lasts or lasts[-1].ending:
+            self.planner.end(name)
+        if run.steps and run.steps[0].in_setup and self.own.rounds == 1 and cell.stack == self._plan_of(name).baseline:
+            self._end_place(cell)
+
+    def _add_step(self, name: str, run: StepRun) -> None:
+        results, step = self.own, run.step
+        self._endings[step, name] = run.ending
+        if repeated := self._repeated.get(step):
+            repeated.add(name, results.rounds, run.samples, run.seconds)
+        if run.ending == "left out":
+            # What skips this step says nothing about the others.
+            results.notes.setdefault(step, {})[name] = "skipped"
+            return
+        # Of only some of the repetitions, a sample would not be like those of other stacks.
+        if len(run.samples) == (repeated.count if repeated else 1):
+            results.add(step, name, combined(run.samples))
+        if run.ending:
+            self._end_steps(name, run)
+
+    def _end_steps(self, name: str, run: StepRun) -> None:
+        """Note why a step came to nothing, and those after it."""
+        results, steps = self.own, self._plan_of(name).stacks[self.cells[name].stack].steps
+        what = "was skipped" if run.ending == "skipped" else run.ending
+        note = f"{what} in round {results.rounds}"
+        results.notes.setdefault(run.step, {})[name] = note
+        for later in steps[steps.index(run.step) + 1 :]:
+            results.notes.setdefault(later, {}).setdefault(name, f"{run.step} {note}")
+            reason = NotRun(f"not run: {run.step} {what} on {self._label(name)}")
+            self._not_run.setdefault((later, name), reason)
+        if run.ending == "failed" and (run.step, name) not in self._tests:
+            # It has no report of its own: those that it is a part of say what went wrong.
+            text = f"{run.step} failed on {self._label(name)}:\n{run.cause}"
+            self._causes[name] = (results.steps.index(run.step), text)
+
+    def _plan_of(self, name: str) -> ChainPlan:
+        return self._plans[self.cells[name].place]
+
+    def _label(self, name: str) -> str:
+        return f"{self.cells[name].stack} on {self._plan_of(name).device}"
+
+    def _find_missing(self, name: str) -> None:
+        """Take out a cell whose machine lacks what it needs, or what its baseline needs."""
+        plan, cell = self._plan_of(name), self.cells[name]
+        lacks = plan.stacks[cell.stack].lacks
+        text, of_baseline = "; ".join(lacks), not lacks
+        if not lacks and plan.baseline in plan.stacks and (lacks := plan.stacks[plan.baseline].lacks):
+            text = f"the baseline {self._label(self.own.reference(name))} cannot run here ({'; '.join(lacks)})"
+            text += ": name another one with --fsstack-baseline"
+        if lacks:
+            self.drop(cell, NotRun(f"{self._label(name)}: {text}", lacking=True, of_baseline=of_baseline), text)
+
+    def _end_place(self, cell: Cell) -> None:
+        """End what the baseline cannot be built for, so that measuring further would be for nothing."""
+        baseline = self._label(self.name(cell))
+        text = f"the chain was ended in round 1, because the baseline {baseline} cannot be built"
+        for other in self.cells.values():
+            if other.place == cell.place and other != cell:
+                self.drop(other, NotRun(text, of_baseline=True), note=text)
+
+    def drop(self, cell: Cell, reason: NotRun, note: str) -> None:
+        """Take out a cell that cannot run any more, with a note for the tables."""
+        name = self.name(cell)
+        self.planner.end(name)
+        for step in self._plan_of(name).stacks[cell.stack].steps:
+            self.own.notes.setdefault(step, {}).setdefault(name, note)
+            self._not_run.setdefault((step, name), reason)
+
+    def lose(self, place: Place) -> None:
+        """Take out all cells of a kernel that went down, unless the course is over."""
+        text = f"the kernel {place.kernel} went down"
+        for cell in self.cells.values():
+            if cell.place == place and not self._concluded:
+                self.drop(cell, NotRun(text), text)
+
+    @property
+    def failures(self) -> int:
+        """The number of failed tests, without the control."""
+        return sum(ending == "failed" for (_, name), ending in self._endings.items() if name not in self.own.controls)
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    def end_round(self, conditions: Conditions) -> None:
+        """End the round that runs. Depending on what the machine did around it, it counts or it is discarded."""
+        for attribute in ("_known", "left"):
+            self.__dict__.pop(attribute, None)
+        if rule := first_broken(self.policy.discard, conditions):
+            self.own.discard(str(rule), conditions)
+            return
+        self.own.conditions.append(conditions)
+        if self.planner.due(self._run):
+            self._judge()
+            self.planner.look(self._run, self._verdicts())
+            if not self.own.repeated:
+                self.own.repeated = {
+                    step: repetition.settle(self._reference) for step, repetition in self._repeated.items()
+                }
+
+    def _reference(self, name: str) -> str:
+        """Return the cell that a cell is compared with: on its own kernel, or else on the first one."""
+        reference = self.own.reference(name)
+        return stack_on(self.cells[name].stack, self.kernels[0]) if reference == name else reference
+
+    def _judge(self) -> None:
+        """Judge all budgets by what there is so far."""
+        if self.policy.once:
+            return
+        for (step, name), test in self._tests.items():
+            if self.own.of(step, name):
+                self.own.judge_all(step, name, *test.budgets)
+        if len(self.kernels) > 1 and self.policy.limit is not None:
+            self._judge_between(Budget(overhead=self.policy.limit))
+
+    def _judge_between(self, budget: Budget) -> None:
+        between = self.between()
+        for stack in between.stacks:
+            reference = between.reference(stack)
+            for step in between.steps if stack != reference and stack not in between.controls else ():
+                if between.of(step, stack) or between.of(step, reference):
+                    judgement = between.judge(step, stack, budget)
+                    if self.boots == 1 and judgement.verdict:
+                        judgement = structs.replace(judgement, text=f"{judgement.text}, {_OF_THESE_BOOTS}")
+                    self._judged_between.setdefault(step, {})[stack] = [judgement]
+
+    def _judgements(self) -> Iterable[tuple[Question, list[Judgement]]]:
+        """Yield all judgements so far, by what they are about."""
+        for view in (self.own, self.between()) if self.boots == 1 and self._judged_between else (self.own,):
+            for _, name, judgements in view.all_judgements():
+                yield Question(name, view.reference(name)), judgements
+
+    def _verdicts(self) -> dict[Question, list[Verdict | None]]:
+        """Return the verdicts on all budgets of each question so far; of fresh rounds only those that these give."""
+        verdicts: dict[Question, list[Verdict | None]] = {}
+        for question, judgements in self._judgements():
+            if self.own.confirmation is None:
+                verdicts.setdefault(question, []).extend(judgement.verdict for judgement in judgements)
+            else:
+                verdicts.setdefault(question, []).extend(
+                    judgement.confirmed for judgement in judgements if judgement.confirmed
+                )
+        return verdicts
+
+    def conclude(self, comparisons: int = 0) -> None:
+        """Judge what there is, and note what its readers must know. `comparisons` are those of the whole session."""
+        self._judge()
+        self._concluded = True
+        results = self.own
+        results.carry_over = results.find_carry_over()
+        results.remarks = self._remarks(results, [*doubts(results), *notices(results, comparisons)])
+
+    def _remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
+        """Return what the scenario says, why there are no more rounds, and the first of what was noticed."""
+        remarks = [*next(iter(self._plans.values())).remarks, *([given_up(self.own.discarded)] if self.gave_up else [])]
+        return [*remarks, *noticed[:3], *filter(None, [carry_over.remark(chain.carry_over)])]
+
+    # -- views of one result -------------------------------------------------------------------------------------------
+
+    def between(self) -> ChainResults:
+        """Return each stack on each kernel beside itself on the first kernel, with the verdicts on the limit so far."""
+        against = {
+            stack_on(cell.stack, cell.kernel): stack_on(cell.stack, self.kernels[0]) for cell in self.cells.values()
+        }
+        chain = self._by_boot() if self.boots > 1 else structs.replace(self.own, remarks=[], carry_over=[])
+        chain.against, chain.judgements = against, self._judged_between
+        chain.baseline = stack_on(next(iter(self._plans.values())).baseline, self.kernels[0])
+        if self.boots > 1:
+            chain.paired = False
+            # Boots cannot be run again to confirm a failure, so each verdict has its share of the error rate.
+            chain.looks = Looks.fixed(self.boots, self.policy.looks.alpha / max(1, self.policy.sharing))
+        return chain
+
+    def _within(self) -> ChainResults:
+        """Return each stack on each kernel beside the baseline there; of several boots this has figures only."""
+        if self.boots == 1:
+            return self.own
+        chain = self._by_boot()
+        for cell in self.cells.values() if len(self.kernels) > 1 else ():
+            baseline = self._plans[cell.place].baseline
+            chain.against[stack_on(cell.stack, cell.kernel)] = stack_on(baseline, cell.kernel)
+        chain.remarks = self._remarks(chain, [*doubts(chain), *of_the_machine(chain)])
+        return chain
+
+    def _by_boot(self) -> ChainResults:
+        """Return the boots of each kernel in a row, with the rounds of each from a number of its own on."""
+        results, names = self.own, {name: stack_on(cell.stack, cell.kernel) for name, cell in self.cells.items()}
+        chain = structs.replace(
+            results,
+            baseline=names[results.baseline],
+            looks=Looks.fixed(self.boots, self.policy.looks.alpha),
+            boots=self.boots,
+            stacks={names[name]: structs.replace(info, id=names[name]) for name, info in results.stacks.items()},
+            samples={},
+            judgements={},
+            notes={step: _renamed(notes, names) for step, notes in results.notes.items()},
+            orders=[[names[name] for name in order] for order in results.orders],
+            controls=list(dict.fromkeys(names[name] for name in results.controls)),
+            against={},
+            remarks=[],
+            confirmation=None,
+            discarded=[
+                structs.replace(
+                    discarded,
+                    order=[names[name] for name in discarded.order],
+                    samples={step: _renamed(samples, names) for step, samples in discarded.samples.items()},
+                )
+                for discarded in results.discarded
+            ],
+        )
+        for step, name, samples in results.all_samples():
+            start = self.cells[name].boot * ROUNDS_OF_A_BOOT
+            of_stack = chain.samples.setdefault(step, {}).setdefault(names[name], {})
+            of_stack |= {start + number: sample for number, sample in samples.items()}
+        return chain
+
+    def results(self) -> list[ChainResults]:
+        """Return what reports show of a course that is concluded: between kernels, and within each of them."""
+        within = self._within()
+        if len(self.kernels) == 1:
+            return [within]
+        between = self.between()
+        between.carry_over = between.find_carry_over() if self.boots == 1 else self.own.carry_over
+        between.remarks = self._remarks(between, notices(between) if self.boots == 1 else of_the_machine(between))
+        if len(within.stacks) == len({cell.kernel for cell in self.cells.values()}):
+            return [between]
+        return [between, structs.replace(within, id=within.id + IN_EACH_KERNEL)]
+
+    @property
+    def judged(self) -> int:
+        """The number of judged budgets, decided or not."""
+        return self.own.judged + (self.between().judged if self._judged_between else 0)
+
+    @property
+    def budgets(self) -> int:
+        """The number of budgets that had to be judged."""
+        of_tests = sum(len(test.budgets) for test in self._tests.values())
+        # A limit that nothing was compared for is one that nothing was found out about.
+        between = max(1, sum(map(len, self._judged_between.values())))
+        return of_tests - self.waived + (between if len(self.kernels) > 1 and self.policy.limit is not None else 0)
+
+    @property
+    def waived(self) -> int:
+        """The number of budgets of tests that only prepare, without a timed block."""
+        return sum(len(test.budgets) for place, test in self._tests.items() if self._only_prepares(*place))
+
+    def _only_prepares(self, step: str, name: str) -> bool:
+        measured, ending = self.own.measured, self._endings.get((step, name))
+        return bool(ending == "" and measured and step not in measured and not self._promise(step, name))
+
+    # -- progress ------------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> ProgressState:
+        """The progress of the chain, with its cells after the last round."""
+        confirming = self.own.confirmation is not None
+        return self._known._replace(round=max(1, self._run), phase="confirming" if confirming else "planned")
+
+    @property
+    def _has_ended_rounds(self) -> bool:
+        return bool(self.own.conditions or self.own.discarded)
+
+    @cached_property
+    def _known(self) -> ProgressState:
+        results = self.own if self.policy.limit is None or len(self.kernels) == 1 else self.between()
+        return ProgressState(
+            self.own.id,
+            self.own.device,
+            1,
+            self.own.looks.most,
+            stacks=tuple(standings(results, self.planner.of_cells())) if self._has_ended_rounds else (),
+            decided=self.planner.summary(),
+            costliest=costliest(self.own),
+        )
+
+    @cached_property
+    def left(self) -> list[Left]:
+        """The remaining rounds of each cell, after the last round."""
+        remaining = self.planner.left(self._run, confirms=self._may_confirm) if self._has_ended_rounds else {}
+        return list(remaining.values())
+
+    # -- outcomes ------------------------------------------------------------------------------------------------------
+
+    def outcome(self, step: str, cell: Cell, again: Callable[[], str] = str) -> Outcome:
+        """Decide how a test ends. `again` gives the command that runs it alone."""
+        name = self.name(cell)
+        ending, place = self._endings.get((step, name)), (step, name)
+        if cause := self._cause(step, name):
+            return Outcome("failed", cause, in_setup=True)
+        if ending:
+            return Outcome("failed" if ending == "failed" else "skipped", as_run=True)
+        if ending is None or place in self._not_run:
+            return self._of_not_run(step, name)
+        outcome = self._of_rounds(step, name) or self._of_budgets(self.own, step, name, again)
+        return structs.replace(outcome, expected=self.own.expected(step, name, strict=self.policy.strict))
+
+    def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
+        """Return what other programs read about a test; None if nothing was measured."""
+        results, name = self.own, self.name(cell)
+        if not (facts := saved.facts(results, step, name)):
+            return None
+        properties = (
+            *saved.properties(results, step, name, full=full),
+            ("summary", describe_shortly(results, step, name)),
+        )
+        return Figures(facts, tuple(results.series(step, name, "seconds")), results.groups.get(step, step), properties)
+
+    def outcomes_between(self) -> Iterable[tuple[str, Outcome]]:
+        """Yield the outcome of each verdict between kernels, with its node id."""
+        between = self.between()
+        for step, stack, _ in between.all_judgements():
+            nodeid = f"{between.id}::{step} on {stack} against {between.reference(stack)}"
+            yield nodeid, self._of_budgets(between, step, stack, str)
+
+    def _cause(self, step: str, name: str) -> str:
+        """Return what failed that a test stands on, or is compared with. Empty if nothing did."""
+        for of in (name, self.own.reference(name)):
+            index, text = self._causes.get(of, (len(self.own.steps), ""))
+            if step in self.own.steps[index:]:
+                return text
+        return ""
+
+    def _of_not_run(self, step: str, name: str) -> Outcome:
+        reason = self._not_run.get((step, name), NotRun("not run: the session was stopped before"))
+        if self.policy.missing_fails and reason.lacking:
+            return Outcome("failed", f"{reason.text} (--fsstack-if-unavailable=fail)", in_setup=True)
+        if reason.of_baseline and (self.policy.strict or not reason.lacking) and self._compares(step, name):
+            why = " (--fsstack-strict)" if reason.lacking else ""
+            text = f"its budget has nothing to compare with: {reason.text}{why}"
+            return Outcome("failed", text, in_setup=True)
+        return Outcome("skipped", reason.text, in_setup=True)
+
+    def _compares(self, step: str, name: str) -> bool:
+        """Whether a test has a budget over the baseline that is to be judged."""
+        budgets = () if self.policy.once else self._tests[step, name].budgets
+        return any(budget.overhead is not None for budget in budgets)
+
+    def _promise(self, step: str, name: str) -> str:
+        """Return why a test should have measured something. Empty if it need not.
+
+        The budget of a class is that of its steps which measure, as long as there is one.
+        """
+        test = self._tests[step, name]
+        return "" if test.of_class and self.own.samples else test.promise
+
+    def _of_rounds(self, step: str, name: str) -> Outcome | None:
+        """Return the outcome of a test whose rounds give nothing to judge; None if they do."""
+        results, promise = self.own, self._promise(step, name)
+        if results.discarded and not results.rounds:
+            # Nothing else is wrong with it, but nothing was judged.
+            text = f"inconclusive: no round counts: {summary(results.discarded)}"
+            if self.policy.strict and promise:
+                return Outcome("failed", f"{step} on {name}: {text} (--fsstack-strict)")
+            return Outcome("skipped", text)
+        if promise and not self.policy.once and not results.of(step, name):
+            return Outcome(
+                "failed",
+                f"this test {promise}, but measured nothing: put its work in `with timed(): ...`, or use the benchmark "
+                "fixture",
+            )
+        if reason := results.incomplete(step, name):
+            text = f"{step} on {name} did not do the work, so it is compared with nothing: {reason}"
+            return Outcome("failed", text)
+        for judgement in results.judgements_of(step, name):
+            # Skipped, a gate would be open without anybody noticing.
+            if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
+                return Outcome("failed", f"{name}: {judgement.text}")
+        return None
+
+    def _of_budgets(self, chain: ChainResults, step: str, name: str, again: Callable[[], str]) -> Outcome:
+        """Return the outcome of a test, or of a verdict between kernels, from what its budgets came to."""
+        strict, worst = self.policy.strict, chain.worst(step, name)
+        if worst == "fail":
+            return Outcome("failed", "\n".join([describe_failure(chain, step, name, again()), *doubts(self.own)]))
+        if worst == "inconclusive":
+            text = describe_undecided(chain, step, name)
+            # One that is expected to be broken counts as expected.
+            if strict or (chain.expected(step, name) and not self.policy.runxfail):
+                return Outcome("failed", f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}")
+            return Outcome("skipped", text)
+        if strict and (doubt := chain.doubt(step, name)):
+            return Outcome("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)")
+        return Outcome("passed")
+
+
+def _renamed(by_name: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, _Value]:
+    return {names[name]: value for name, value in by_name.items()}
+
+
+def stack_on(stack: str, kernel: str) -> str:
+    """Return what a stack on a kernel is called, in tables and test ids."""
+    return f"{stack}:{kernel}" if kernel else stack

@@ -1,0 +1,101 @@
+"""Failures and undecided budgets as text for people, made from records."""
+
+from __future__ import annotations
+
+from pytest_fsstack.judging.results import ChainResults, Judgement, worst
+from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
+
+
+def describe_failure(chain: ChainResults, step: str, stack: str, again: str = "") -> str:
+    """Describe a failure: the broken budget with its figures in the first line, then the advice, then the samples.
+
+    `again` is the command that runs this test alone, if there is one.
+    """
+    judgements = chain.judgements_of(step, stack)
+    order = sorted(judgements, key=lambda judgement: judgement.outcome != worst(other.outcome for other in judgements))
+    lines = [_first_line(chain, step, stack, order[0])]
+    lines += ["", *(["  again:   " + again] if again else [])]
+    lines.append(f"  step:    {step}, {chain.rounds} rounds; {_replay(chain)}")
+    lines += [f"  {judgement.outcome + ':':<8} {judgement.text}" for judgement in judgements]
+    for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
+        lines += ["", *_sample_lines(chain, step, stack, name)]
+    lines += ["", _promise(chain, judgements), *filter(None, [chain.doubt(step, stack)])]
+    return "\n".join(lines)
+
+
+def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
+    rate = f"in at most {chain.looks.alpha * 100:g} % of sessions."
+    if chain.budgets_sharing > 1:
+        return f"Budgets that are kept: any of this session's is called broken {rate}"
+    if all(judgement.budget.overhead is None for judgement in judgements if judgement.outcome == "fail"):
+        return "A limit is compared with these rounds only: it has no error rate, because the machine is in it."
+    return f"A budget that is kept is called broken {rate}"
+
+
+#: Columns that are shown of the first line of a failure at least, 80 with what pytest writes before it.
+COLUMNS = 80 - len("Failed: ")
+#: Characters that are left of a name at least.
+_SHORT = 8
+
+
+def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
+    """One budget with its figures in 80 columns, if its metric's name allows: the middle of long names is left out."""
+    reference = chain.reference(stack)
+
+    def line(width: int) -> str:
+        return f"{shortened(stack, width)}: {_in_short(chain, step, stack, judgement, shortened(reference, width))}"
+
+    longest = max(len(stack), len(reference), _SHORT)
+    widths = range(longest, _SHORT - 1, -1)
+    return next((text for width in widths if len(text := line(width)) <= COLUMNS), line(_SHORT))
+
+
+def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:
+    """Describe, in a line, the worst verdict on the budgets of a step on a stack, with the figures of that budget."""
+    outcome = chain.worst(step, stack)
+    for judgement in chain.judgements_of(step, stack):
+        if judgement.outcome == outcome:
+            return f"{outcome}: {_in_short(chain, step, stack, judgement, chain.reference(stack))}"
+    return ""
+
+
+def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, reference: str) -> str:
+    """One budget with its figures, for what shows only the first line of a failure."""
+    budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
+    if judgement.verdict is None or metric is None:
+        return judgement.text
+    if budget.limit is not None:
+        median, limit = chain.median(step, stack, budget.metric), format_quantity(budget.limit, metric.unit)
+        bound = "at most" if metric.better == "lower" else "at least"
+        return f"{budget.metric} {format_quantity(median or 0.0, metric.unit)}, budget {bound} {limit}"
+    final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
+    numbers = final.estimate
+    unit = OverheadUnit.fitting([numbers.overhead])
+    return (
+        f"{budget.metric} {unit.signed(numbers.overhead, limits)} {unit.interval(numbers.low, numbers.high, limits)} "
+        f"over {reference}, budget {unit.limit(limits[0])}"
+    )
+
+
+def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
+    """One line: the numbers of the budgets that are not decided, and what would settle them."""
+    parts = []
+    for judgement in chain.judgements_of(step, stack):
+        if judgement.outcome == "inconclusive":
+            parts.append(f"{judgement.text}; {judgement.advice}" if judgement.final else judgement.text)
+    return f"inconclusive: {' | '.join(parts)}"
+
+
+def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list[str]:
+    metric = chain.metric(step, stack, name)
+    unit = f" ({metric.unit})" if metric and metric.unit else ""
+    reference = chain.reference(stack)
+    width = max(len(stack), len(reference))
+    lines = [f"  {name}{unit}, in the order of the rounds"]
+    for side in dict.fromkeys((reference, stack)):
+        lines.append(f"  {side:<{width}}  {' '.join(f'{value:.4g}' for value in chain.series(step, side, name))}")
+    return lines
+
+
+def _replay(chain: ChainResults) -> str:
+    return f"the order of the stacks is that of --fsstack-seed={chain.seed}"

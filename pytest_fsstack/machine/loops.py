@@ -1,0 +1,80 @@
+"""Loop devices that the kernel takes away by itself.
+
+``losetup`` of util-linux 2.38 cannot create a loop device with the autoclear flag, which makes it vanish when its last
+user goes, even by SIGKILL; hence the ioctl (include/uapi/linux/loop.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_fsstack.machine import blockdev, mounts
+from pytest_fsstack.machine.port import Loop, Machine
+
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_CONFIGURE = 0x4C0A
+_AUTOCLEAR, _DIRECT_IO = 4, 16
+
+
+@contextlib.contextmanager
+def attached(machine: Machine, image: int, direct_io: bool, sector: int) -> Iterator[Loop]:
+    """Attach the file behind a descriptor to a free loop device, and detach it afterwards: see `Machine.attached`."""
+    file = os.fstat(image)
+    loop, path = _configure(image, _AUTOCLEAR | (_DIRECT_IO if direct_io else 0), sector)
+
+    def check() -> None:
+        now = blockdev.backing(loop)
+        if (now.device, now.inode) != (file.st_dev, file.st_ino) or blockdev.number(path) != blockdev.number(loop):
+            raise OSError(errno.EBUSY, f"{path} is not this session's loop device any more; nothing was written to it")
+
+    def verify() -> None:
+        check()
+        # As for a disk: what was read of it while something was mounted is stale.
+        blockdev.forget_cache(loop)
+
+    ours = _backing_file(path)
+    try:
+        yield Loop(path, file.st_blocks == 0, check, verify)
+    finally:
+        # The last user's close detaches it, so one who still has it open must be found here and not by the next stack.
+        os.close(loop)
+        # Somebody else may get the number at once.
+        if not machine.wait_until(lambda: _backing_file(path) != ours, 10.0):
+            raise OSError(errno.EBUSY, f"{path} is still {mounts.in_use(machine, path)}")
+
+
+def _backing_file(path: Path) -> str | None:
+    """The name of the file behind a loop device, which for a nameless one is its inode's number."""
+    try:
+        return Path("/sys/block", path.name, "loop/backing_file").read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
+    name = os.readlink(f"/proc/self/fd/{image}").encode()[:63]
+    info = blockdev.LOOP_INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
+    config = struct.pack("=II", image, sector) + info + bytes(64)
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        while True:
+            path = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
+            loop = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
+            except OSError as error:
+                os.close(loop)
+                if error.errno == errno.EBUSY:  # somebody else took it in between
+                    continue
+                if error.errno == errno.EINVAL and flags & _DIRECT_IO:
+                    return _configure(image, flags & ~_DIRECT_IO, sector)
+                raise
+            return loop, path
+    finally:
+        os.close(control)

@@ -1,0 +1,66 @@
+"""The scenarios that come with the plugin, run by name: ``--fsstack-scenario=filesystems``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+#: Beside the package in a checkout, in it where it is installed.
+_PACKAGE = Path(__file__).parents[1]
+
+
+def directory() -> Path:
+    """Return the directory of the scenarios."""
+    return next(path for path in (_PACKAGE / "scenarios", _PACKAGE.parent / "scenarios") if path.is_dir())
+
+
+def file_of(scenario: str) -> str:
+    """The file of a scenario's name, or of a node id in it."""
+    return scenario.partition("::")[0] if "::" in scenario else f"test_{scenario}.py"
+
+
+def as_option(item: pytest.Item) -> str | None:
+    """Return the option that runs one test of a scenario; None if the test is not in one."""
+    if item.path.parent != directory():
+        return None
+    return f"--fsstack-scenario={own_id(item)}"
+
+
+def own_id(item: pytest.Item) -> str:
+    """Return the id of a test from the name of its file on."""
+    return item.nodeid[item.nodeid.index(item.path.name) :]
+
+
+class Scenarios:
+    """Collects the chosen scenarios, and of these the chosen tests.
+
+    pytest is given the directory and not the file: the ids of tests in a file that is outside of the root directory
+    would begin with ``::``.
+    """
+
+    def __init__(self, config: pytest.Config, chosen: list[str]) -> None:
+        self.chosen, self.directory = chosen, directory()
+        words = list(config.args) if config.args_source is config.ArgsSource.ARGS else []
+        config.args[:] = [*words, str(self.directory)]
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if collection_path.parent != self.directory or not collection_path.name.startswith("test_"):
+            return None
+        return collection_path.name not in map(file_of, self.chosen) or None
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        tests = [scenario for scenario in self.chosen if "::" in scenario]
+        selected = [item for item in items if self._selected(item, tests)]
+        if len(selected) < len(items):
+            config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+            items[:] = selected
+
+    def _selected(self, item: pytest.Item, tests: list[str]) -> bool:
+        if item.path.parent != self.directory:
+            return True
+        of_file = [scenario for scenario in tests if file_of(scenario) == item.path.name]
+        if not of_file or item.path.name in (file_of(scenario) for scenario in self.chosen if "::" not in scenario):
+            return True
+        item_id = own_id(item)
+        return any(item_id == scenario or item_id.startswith((f"{scenario}::", f"{scenario}[")) for scenario in of_file)

@@ -1,0 +1,619 @@
+"""Runs now against runs then: what each stack costs over its reference, the unit of evidence being the run.
+
+Rounds of one run have in common what differs from run to run (docs/statistics.md), so each run gives one figure for a
+stack: the typical log ratio of its rounds. `judging.runs` compares those of three runs a side or more, and `spread` one
+or two runs with five or more earlier ones of the same machine. Fewer give figures without a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import expm1, log, log1p
+from statistics import median, stdev
+from typing import Any, NamedTuple
+
+from pytest_fsstack.judging import runs
+from pytest_fsstack.judging.names import kind_of, name_of, test_of
+from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.sample import Metric
+from pytest_fsstack.judging.verdict import Estimate, Outcome
+from pytest_fsstack.over_time import changes, spread
+
+ONE_EACH = "one run each: what differs from run to run is not in it"
+NO_RATIO = "figures of 0 on one side: there is no ratio to judge"
+NO_BUDGET = "not judged: this step has budgets, and none in this metric"
+OF_REFERENCE = "the bytes of the reference itself, against its earlier runs of this machine"
+#: The error rate of warnings, shared among all series.
+_WARNS = 0.01
+#: How far a reference must have moved for a warning.
+_MOVED = 0.05
+#: Below this a reference's bytes are the filesystem's own housekeeping, and count as equal.
+_FEW_BYTES = float(1 << 20)
+#: A test, a step of it, and a metric.
+Measure = tuple[str, str, str]
+
+
+class Entry(NamedTuple):
+    """The figure of one run for a metric of a step on a stack.
+
+    `figure` is the median in the metric's unit. `ratio` is the typical logarithm of the stack over its reference, more
+    being worse; None for the baseline itself, and where nothing compares.
+    """
+
+    figure: float
+    ratio: float | None
+
+
+class Place(NamedTuple):
+    """The key of a series. Kernel and device are empty if all runs have one each, and so match any."""
+
+    test: str
+    step: str
+    stack: str
+    metric: str
+    name: str
+    kernel: str
+    device: str
+
+    @property
+    def within(self) -> str:
+        """The place within its test."""
+        words = [self.step, "on", self.stack, self.kernel, self.device]
+        over = "over the first kernel" if self.name.endswith("::kernel_overhead") else ""
+        return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
+
+    def __str__(self) -> str:
+        test = self.test.rpartition("::")[2]
+        return self.within if test == f"test_{self.step}" else f"{test} {self.within}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A series on both sides, and what became of it; `reference` is the stack that the overheads are over."""
+
+    place: Place
+    unit: str
+    reference: str
+    now: tuple[Entry, ...]
+    then: tuple[Entry, ...]
+    #: How much more the stack costs over its reference now than then; of a reference, how much more it costs itself.
+    #: None where there are too few runs.
+    estimate: Estimate | None = None
+    #: None without a limit, and where there are too few runs; of a reference, only a *fail* of its bytes.
+    outcome: Outcome | None = None
+    #: How it was judged, or why not; for people.
+    how: str = ""
+
+    is_reference: bool = False
+    #: Whether a limit applies to it.
+    is_judged: bool = True
+    #: Whether it is a reference whose time is outside of what its own earlier runs explain.
+    moved: bool = False
+    #: The lag-1 correlation of the earlier runs; 0 if none is shown.
+    correlation: float = 0.0
+
+    @property
+    def shift(self) -> float | None:
+        """The change of the ratio to the reference, as a fraction, whether there is an interval or not."""
+        if self.is_reference:
+            return None
+        if self.estimate:
+            return self.estimate.overhead
+        then, now = self.overhead(self.then), self.overhead(self.now)
+        return (1 + now) / (1 + then) - 1 if then is not None and now is not None else None
+
+    @staticmethod
+    def overhead(entries: Iterable[Entry]) -> float | None:
+        """Return the median overhead of some runs."""
+        ratios = [entry.ratio for entry in entries if entry.ratio is not None]
+        return expm1(median(ratios)) if ratios else None
+
+    @staticmethod
+    def figure(entries: Iterable[Entry]) -> float:
+        """Return the median figure of some runs, in the metric's unit."""
+        return median(entry.figure for entry in entries)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs now against runs then. `limit` is how much more a stack may cost (0.05 is 5 %); None: nothing is judged."""
+
+    now: int
+    then: int
+    limit: float | None
+    alpha: float
+    changes: list[Change] = field(default_factory=list)
+    only_now: list[Place] = field(default_factory=list)
+    only_then: list[Place] = field(default_factory=list)
+    #: What differs in the environment, a line each.
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def compared(self) -> list[Change]:
+        """The changes of an overhead; the others are baselines, whose absolute figures stand beside."""
+        return [change for change in self.changes if change.shift is not None]
+
+    @property
+    def judged(self) -> list[Change]:
+        """The changes of an overhead that the limit applies to."""
+        return [change for change in self.compared if change.is_judged and self.limit is not None]
+
+    @property
+    def moved(self) -> list[Change]:
+        """The references whose time moved, which no limit on an overhead notices."""
+        return [change for change in self.changes if change.moved]
+
+    @property
+    def regressions(self) -> list[Change]:
+        return [change for change in self.changes if change.outcome == "fail"]
+
+
+def compare(
+    now: Sequence[Results],
+    then: Sequence[Results],
+    *,
+    limit: float | None = None,
+    alpha: float = 0.05,
+    session: bool = False,
+) -> Comparison:
+    """Compare the overheads of runs now with those of runs then: the time, and metrics that have budgets now.
+
+    `alpha` is the error rate of each verdict, or of all of them if it is that of the `session`. Whether the comparison
+    means anything is said by `refusals`, which the caller asks first. Raises ValueError if a side has no run.
+    """
+    if not now or not then:
+        raise ValueError(f"each side needs a run (got {len(now)} now and {len(then)} then)")
+    # Of a run of no known time, its place is taken as its time.
+    then = sorted(then, key=lambda results: results.start)
+    measures = budgeted(now)
+    sides = _sides(now, then, measures)
+    shared = [place for place in sides[0] if place in sides[1]]
+    judged = [place for place in shared if _is_judged(place, sides[0][place].values(), measures)]
+    level = alpha / max(1, len(judged)) if session else alpha
+    judge = _Judge(
+        [[results.environment.get("machine_id") for results in side] for side in (now, then)],
+        limit,
+        level,
+        _WARNS / max(1, len(shared)),
+    )
+    series = [judge.change(place, sides[0][place], sides[1][place], place in judged) for place in shared]
+
+    def is_listed(place: Place) -> bool:
+        return is_compared((place.test, place.step, place.metric), measures)
+
+    return Comparison(
+        len(now),
+        len(then),
+        limit,
+        alpha,
+        [change for change in series if change.outcome or is_listed(change.place)],
+        [place for place in sides[0] if place not in sides[1] and is_listed(place)],
+        [place for place in sides[1] if place not in sides[0] and is_listed(place)],
+        differences(now, then),
+    )
+
+
+def _sides(
+    now: Iterable[Results], then: Iterable[Results], measures: Collection[Measure]
+) -> tuple[dict[Place, dict[int, _Known]], dict[Place, dict[int, _Known]]]:
+    runs_now, runs_then = ([_entries(results, measures) for results in side] for side in (now, then))
+    places = _places([*runs_now, *runs_then])
+    return _by_place(runs_now, places), _by_place(runs_then, places)
+
+
+# -- what a run says ---------------------------------------------------------------------------------------------------
+
+
+class _Known(NamedTuple):
+    entry: Entry
+    unit: str
+    reference: str
+    is_reference: bool
+    #: The deviation of a round's log ratio, and the number of rounds.
+    within: float = 0.0
+    rounds: int = 0
+
+
+def budgeted(runs: Iterable[Results]) -> set[Measure]:
+    """Return what has budgets in some run."""
+    return {
+        (test_of(chain), step, judgement.budget.metric)
+        for results in runs
+        for chain in results.chains
+        for step, _, judgements in chain.all_judgements()
+        for judgement in judgements
+    }
+
+
+def is_compared(measure: Measure, measures: Collection[Measure]) -> bool:
+    """Return whether the overhead by a metric is compared, if those measures have budgets."""
+    return measure[2] == "seconds" or measure in measures
+
+
+def _is_judged(place: Place, series: Iterable[_Known], measures: Collection[Measure]) -> bool:
+    """Return whether a limit judges a series: by the metrics of the step's budgets, else by the time.
+
+    Of a reference it judges the bytes.
+    """
+    if any(figure.is_reference for figure in series):
+        return any(figure.unit == "B" for figure in series)
+    has_budgets = any(measure[:2] == (place.test, place.step) for measure in measures)
+    by_budget = (place.test, place.step, place.metric) in measures if has_budgets else place.metric == "seconds"
+    return by_budget and any(figure.entry.ratio is not None for figure in series)
+
+
+def _entries(results: Results, measures: Collection[Measure]) -> dict[Place, _Known]:
+    """Return what a run says, by place with its kernel and device. Stacks that did not do the work say nothing."""
+    entries: dict[Place, _Known] = {}
+    for chain in results.chains:
+        for step in chain.steps:
+            for stack in chain.stacks:
+                if stack in chain.controls or chain.incomplete(step, stack):
+                    continue
+                for metric in chain.metrics(step).values():
+                    counted = metric.unit == "B" and stack == chain.reference(stack)
+                    if not counted and not is_compared((test_of(chain), step, metric.name), measures):
+                        continue
+                    place = _place(results, chain, step, stack, metric.name)
+                    if place not in entries or entries[place].entry.ratio is None:
+                        entries.update(_entry(chain, step, stack, metric, place))
+    return entries
+
+
+def _place(results: Results, chain: ChainResults, step: str, stack: str, metric: str) -> Place:
+    info = chain.stacks[stack]
+    name = name_of(chain, step, stack, metric, kind_of(chain, stack))
+    kernel = info.kernel or results.labels.get("kernel", "")
+    return Place(test_of(chain), step, info.name, metric, name, kernel, chain.device)
+
+
+def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, place: Place) -> dict[Place, _Known]:
+    figure = chain.median(step, stack, metric.name)
+    if figure is None:
+        return {}
+    reference = chain.reference(stack)
+    ratios = list(chain.log_ratios(step, stack, metric.name).values()) if stack != reference else []
+    within = stdev(ratios) if len(ratios) > 1 else 0.0
+    entry = Entry(figure, _ratio(chain, step, stack, metric, ratios))
+    return {place: _Known(entry, metric.unit, reference, stack == reference, within, len(ratios))}
+
+
+def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: Sequence[float]) -> float | None:
+    """Return the typical logarithm of a stack over its reference; None where one of them is nothing but noise."""
+    reference = chain.reference(stack)
+    figures = [chain.median(step, name, metric.name) for name in (stack, reference)]
+    if stack == reference or any(figure is None or figure <= metric.resolution for figure in figures):
+        return None
+    if not chain.paired:
+        # Boots of both sides are no pairs, so there are no ratios of rounds.
+        estimate = chain.estimate(step, stack, metric.name)
+        return log1p(estimate.overhead) if estimate and estimate.overhead > -1 else None
+    return runs.pseudo_median(ratios) if ratios else None
+
+
+def _places(runs_of_both: Iterable[Mapping[Place, _Known]]) -> Callable[[Place], Place]:
+    """Return how places of runs are matched: by kernel, and by device, only if some run has several."""
+    by_kernel = by_device = False
+    for entries in runs_of_both:
+        kernels: dict[tuple[str, str], set[str]] = {}
+        devices: dict[tuple[str, str], set[str]] = {}
+        for place in entries:
+            kernels.setdefault((place.name, place.device), set()).add(place.kernel)
+            devices.setdefault((place.name, place.kernel), set()).add(place.device)
+        by_kernel = by_kernel or any(len(names) > 1 for names in kernels.values())
+        by_device = by_device or any(len(names) > 1 for names in devices.values())
+    return lambda place: place._replace(
+        kernel=place.kernel if by_kernel else "", device=place.device if by_device else ""
+    )
+
+
+def _by_place(
+    side: Iterable[Mapping[Place, _Known]], matched: Callable[[Place], Place]
+) -> dict[Place, dict[int, _Known]]:
+    """Return the entries of each run that has them, by the run's number on its side."""
+    series: dict[Place, dict[int, _Known]] = {}
+    for number, entries in enumerate(side):
+        for place, entry in entries.items():
+            series.setdefault(matched(place), {})[number] = entry
+    return series
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """The judge of series: the machines of the runs of both sides, the limit, and the error rates."""
+
+    machines: Sequence[Sequence[str | None]]
+    limit: float | None
+    alpha: float
+    warns: float
+
+    def change(
+        self, place: Place, now: Mapping[int, _Known], then: Mapping[int, _Known], is_judged: bool = True
+    ) -> Change:
+        first = next(iter(now.values()))
+        entries = [tuple(fact.entry for fact in side.values()) for side in (now, then)]
+        change = Change(place, first.unit, first.reference, entries[0], entries[1], is_reference=first.is_reference)
+        if first.is_reference:
+            return self._reference(change, self._of_this_machine(now, then))
+        if not is_judged and self.limit is not None:
+            compared = replace(self, limit=None).change(place, now, then)
+            return replace(compared, is_judged=False, how=f"{place}: {NO_BUDGET}" if compared.how else "")
+        ratios_now = [entry.ratio for entry in change.now if entry.ratio is not None]
+        ratios_then = [entry.ratio for entry in change.then if entry.ratio is not None]
+        if not ratios_now or not ratios_then:
+            return replace(change, how="" if change.shift is None and not (ratios_now or ratios_then) else NO_RATIO)
+        if min(len(ratios_now), len(ratios_then)) >= runs.FEWEST:
+            return self._by_runs(change, ratios_now, ratios_then)
+        earlier = [fact.entry for fact in self._of_this_machine(now, then) if fact.entry.ratio is not None]
+        if len(earlier) >= spread.FEWEST_EARLIER:
+            return self._by_spread(change, ratios_now, earlier)
+        if len(ratios_now) == len(ratios_then) == 1:
+            return replace(change, how=ONE_EACH)
+        of_this = f" ({len(earlier)} of this machine)" if len(earlier) < len(ratios_then) else ""
+        how = (
+            f"{_runs(len(ratios_now))} against {len(ratios_then)}{of_this}: a verdict takes {runs.FEWEST} a side, "
+            f"or one against {spread.FEWEST_EARLIER} earlier ones of the same machine"
+        )
+        return replace(change, how=how)
+
+    def _of_this_machine(self, now: Mapping[int, _Known], then: Mapping[int, _Known]) -> list[_Known]:
+        machine = _one([self.machines[0][number] for number in now])
+        return [fact for number, fact in then.items() if machine and self.machines[1][number] == machine]
+
+    def _by_runs(self, change: Change, ratios_now: Sequence[float], ratios_then: Sequence[float]) -> Change:
+        verdict = runs.judge(ratios_now, ratios_then, self.limit, self.alpha) if self.limit is not None else None
+        how = f"exact test of {len(ratios_now)} against {len(ratios_then)} runs"
+        if self.limit is not None and verdict is None:
+            fewest = runs.fewest(self.alpha)
+            how = (
+                f"{len(ratios_now)} against {len(ratios_then)} runs; at alpha {self.alpha:.3g} it takes {fewest} a side"
+            )
+        estimate = runs.estimate(ratios_now, ratios_then, self.alpha, around=self.limit or 0.0)
+        return replace(change, estimate=estimate, outcome=verdict.outcome if verdict else None, how=how)
+
+    def _by_spread(self, change: Change, logs: Sequence[float], earlier: Sequence[Entry]) -> Change:
+        ratios = [entry.ratio for entry in earlier if entry.ratio is not None]
+        judged = spread.judge(logs, ratios, self.limit, self.alpha)
+        assert judged is not None
+        window = judged.window
+        of = f"of {len(earlier)} " if len(window.runs) < len(earlier) else ""
+        return replace(
+            change,
+            then=tuple(earlier[number] for number in window.runs),
+            estimate=judged.estimate,
+            outcome=judged.verdict.outcome if judged.verdict else None,
+            how=f"{_runs(len(logs))} against {window.name} {of}earlier runs of this machine, by the spread of all",
+            correlation=changes.correlation(ratios, self.warns),
+        )
+
+    def _reference(self, change: Change, earlier: Sequence[_Known]) -> Change:
+        """Judge what hits every stack: the bytes of the reference by the limit; its time is only warned of."""
+        counted = change.unit == "B"  # its own cost in bytes does not depend on the speed of the machine
+        floor = _FEW_BYTES if counted else 0.0
+        sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
+        if len(earlier) < spread.FEWEST_EARLIER or min(map(min, sides)) <= 0:
+            return change
+        logs_now, logs_then = ([log(figure) for figure in side] for side in sides)
+        judged = spread.judge(logs_now, logs_then, self.limit, self.alpha if counted else self.warns)
+        assert judged is not None
+        change = replace(change, then=tuple(earlier[number].entry for number in judged.window.runs))
+        if counted:
+            failed = judged.verdict is not None and judged.verdict.outcome == "fail"
+            return replace(change, estimate=judged.estimate, outcome="fail", how=OF_REFERENCE) if failed else change
+        return replace(change, estimate=judged.estimate, moved=self._has_moved(logs_now, logs_then))
+
+    def _has_moved(self, logs_now: Sequence[float], logs_then: Sequence[float]) -> bool:
+        """Whether runs are above or below the latest earlier ones by more than these explain, and by more than 5 %."""
+        # A reference that got faster makes every stack look worse.
+        for sign in (1, -1):
+            signed = [[sign * value for value in side] for side in (logs_now, logs_then)]
+            judged = spread.judge(signed[0], signed[1], _MOVED, self.warns / 2)
+            if judged and judged.verdict and judged.verdict.outcome == "fail":
+                return True
+        return False
+
+
+def _one(machines: Sequence[str | None]) -> str | None:
+    """Return the machine of some runs, if it is one that is known."""
+    return machines[0] if len(set(machines)) == 1 else None
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
+
+
+# -- before a session --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The power of a limit for the next run of a series. `power` is None if there are too few earlier runs."""
+
+    place: Place
+    runs: int
+    power: spread.Power | None
+
+    @property
+    def decides(self) -> bool:
+        """Return whether the limit passes nearly all runs that did not change."""
+        return self.power is not None and self.power.decides
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether most runs that did not change would stay undecided."""
+        return self.power is None or self.power.decided < 0.5
+
+
+def outlook(
+    then: Sequence[Results],
+    limit: float,
+    *,
+    alpha: float = 0.05,
+    session: bool = False,
+    machine: str | None = None,
+    rounds: int | None = None,
+) -> list[Outlook]:
+    """Return what a limit can tell of one more run on a machine (None: that of the newest run) with so many rounds.
+
+    Without a number of rounds, it is that of the newest run. The other parameters are those of `compare`: all series of
+    a `session` share not only alpha but also the runs that stay undecided, as one of them makes a strict session red.
+    """
+    then = sorted(then, key=lambda results: results.start)
+    machine = machine or next((results.environment.get("machine_id") for results in then[::-1]), None)
+    of_machine = [results for results in then if machine and results.environment.get("machine_id") == machine]
+    measures = budgeted(then[-1:])
+    series, _ = _sides(of_machine, [], measures)
+    ratios = {
+        place: [fact for fact in side.values() if fact.entry.ratio is not None]
+        for place, side in series.items()
+        if _is_judged(place, side.values(), measures) and not all(fact.is_reference for fact in side.values())
+    }
+    sharing = len(ratios) if session else 1
+
+    def power(runs: Sequence[_Known]) -> spread.Power | None:
+        if len(runs) < spread.FEWEST_EARLIER:
+            return None
+        history = [fact.entry.ratio for fact in runs if fact.entry.ratio is not None]
+        within = median(fact.within for fact in runs)
+        decided = 1 - (1 - spread.DECIDED) / sharing
+        return spread.power(history, within, rounds or runs[-1].rounds, limit, alpha / sharing, decided)
+
+    return [Outlook(place, len(runs), power(runs)) for place, runs in ratios.items()]
+
+
+# -- what differs ------------------------------------------------------------------------------------------------------
+
+#: Of the environment, what differs between any two runs, and what is refused and said by itself.
+_PASSING = ("date", "load", "kernel.version", "corpus", "kernels")
+
+
+def refusals(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
+    """Return what makes a comparison of these runs meaningless, a sentence each; nothing if it may be made."""
+    # Those that ended early did so in the middle of a plan, perhaps because of what they had measured.
+    early = [f"a run was ended early ({run.interrupted})" for run in (*then, *now) if run.interrupted]
+    return list(dict.fromkeys([*early, *(reason for old in then for new in now for reason in unlike(new, old))]))
+
+
+def unlike(now: Results, then: Results) -> list[str]:
+    """Return what makes a comparison of two runs meaningless. What is not known of one of them is no reason."""
+    reasons = []
+    scales = (then.scale, now.scale)
+    if all(scales) and len(set(scales)) > 1:
+        reasons.append("the scale was {} and is {}".format(*scales))
+    devices = (_devices(then), _devices(now))
+    if all(devices) and devices[0] != devices[1]:
+        reasons.append("the device was {} and is {}".format(*(", ".join(sorted(names)) for names in devices)))
+    corpora = [results.environment.get("corpus") for results in (then, now)]
+    if all(corpora) and corpora[0] != corpora[1]:
+        reasons.append("the corpus was {} and is {}".format(*map(_value_text, corpora)))
+    chains = [
+        {(test_of(chain), kind): chain for chain in results.chains for kind in [bool(chain.against)]}
+        for results in (then, now)
+    ]
+    for key, chain_now in chains[1].items():
+        if chain_then := chains[0].get(key):
+            reasons += _differing(chain_then, chain_now)
+    return list(dict.fromkeys(reasons))
+
+
+def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
+    """Yield steps that were asked to do other work, and stacks that have another reference."""
+    for step in now.steps:
+        works = (then.work.get(step), now.work.get(step))
+        if all(works) and works[0] != works[1]:
+            changed = [f"{name}: {_value_text(a)} and {_value_text(b)}" for name, a, b in _unequal(*map(_flat, works))]
+            yield f"{step} was asked for other work ({', '.join(changed)})"
+    references = [
+        {
+            info.name: chain.stacks[ref].name
+            for stack, info in chain.stacks.items()
+            if (ref := chain.reference(stack)) in chain.stacks
+        }
+        for chain in (then, now)
+    ]
+    for name, before, after in _unequal(*references):
+        if name in references[0] and name in references[1]:
+            yield f"{name} was compared with {before} and is with {after}"
+
+
+def differences(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
+    """List what differs in the environment and in the stacks: ``kernel.release: 6.1 -> 6.12``.
+
+    What one side knows nothing of at all, such as its memory, is no difference; stacks on one side only are said by
+    `compare`.
+    """
+    sides = []
+    for side in (then, now):
+        values: dict[str, dict[str, None]] = {}
+        for results in side:
+            for name, value in {**_environment(results.environment), **_stacks(results)}.items():
+                values.setdefault(name, {})[_value_text(value)] = None
+        sides.append({name: ", ".join(texts) for name, texts in values.items()})
+    groups = set.intersection(*({_group(name) for name in side} for side in sides))
+    return [f"{name}: {before} -> {after}" for name, before, after in _unequal(*sides) if _group(name) in groups]
+
+
+def _group(name: str) -> str:
+    return name if name.startswith("stack.") else name.partition(".")[0]
+
+
+def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
+    facts = _flat({name: value for name, value in environment.items() if name != "devices"})
+    for number, device in enumerate(environment.get("devices", ())):
+        words = {name: value for name, value in device.items() if name != "model"}
+        facts.update((f"devices.{number}.{name}", value) for name, value in _flat(words).items())
+    for name, of_kernel in (environment.get("kernels") or {}).items():
+        facts.update((f"{name}: {key}", value) for key, value in _environment(of_kernel).items())
+    return {name: value for name, value in facts.items() if not any(_is(name, passing) for passing in _PASSING)}
+
+
+def _is(name: str, passing: str) -> bool:
+    return name.rpartition(": ")[2] == passing or name.rpartition(": ")[2].startswith(f"{passing}.")
+
+
+def _stacks(results: Results) -> dict[str, str]:
+    return {f"stack.{info.name}": info.spec for chain in results.chains for info in chain.stacks.values()}
+
+
+def _devices(results: Results) -> set[str]:
+    """Return kind and model of each device. A path says nothing, as it may change with every start."""
+    return {
+        f"{_kind(device['spec'])} ({device.get('model', 'of no known model')})"
+        for device in results.environment.get("devices", ())
+    }
+
+
+def _kind(spec: str) -> str:
+    return "a directory" if spec.startswith("dir:") else "a disk" if spec.startswith("/") else spec
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Return nested dictionaries and lists as one, with the names of all levels joined by dots."""
+    inner = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else None
+    )
+    if inner is None:
+        return {name: value}
+    flat: dict[str, Any] = {}
+    for key, part in inner:
+        flat.update(_flat(part, f"{name}.{key}" if name else str(key)))
+    return flat
+
+
+def _unequal(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    names = dict.fromkeys([*before, *after])
+    return [
+        (name, before.get(name, "nothing"), after.get(name, "nothing"))
+        for name in names
+        if before.get(name, "nothing") != after.get(name, "nothing")
+    ]
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, Mapping) and {"name", "files", "bytes"} <= value.keys():
+        return f"{value['name']} ({value['files']} files, {value['bytes']} bytes)"
+    return str(value)

@@ -1,0 +1,71 @@
+"""A series over many runs, for people: a drawing in one line, and a line for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+from statistics import median
+
+from pytest_fsstack.over_time.changes import FEWEST
+from pytest_fsstack.over_time.comparison import differences
+from pytest_fsstack.over_time.trend import ChangePoint, Trend
+from pytest_fsstack.units import OverheadUnit, format_quantity
+
+#: From the lowest to the highest, where the terminal has them and where it does not.
+BLOCKS, ASCII = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+#: How wide a drawing may be; several runs then share a place in it.
+_WIDTH = 80
+#: How many differences of the environment a change shows.
+_SHOWN = 4
+
+
+def sparkline(values: Sequence[float], ramp: str = BLOCKS, width: int = _WIDTH) -> str:
+    """The values as heights between the lowest and the highest; all in the middle if there is no difference."""
+    buckets = [median(values[start:end]) for start, end in _buckets(len(values), width)]
+    low, high = min(buckets), max(buckets)
+    if low == high:
+        return ramp[len(ramp) // 2] * len(buckets)
+    return "".join(ramp[round((value - low) / (high - low) * (len(ramp) - 1))] for value in buckets)
+
+
+def lines(trend: Trend, points: Sequence[ChangePoint], ramp: str = BLOCKS) -> list[str]:
+    """The series with its newest value, its drawing with ``^`` where it changed, and a line for each change."""
+    values = [point.value for point in trend.points]
+    text = [f"{trend.place}: {_value(trend, values[-1])} in the newest of {_runs(len(values))}"]
+    text.append(f"  {sparkline(values, ramp)}  {_value(trend, min(values))} to {_value(trend, max(values))}")
+    if points:
+        changed = {change.point for change in points}
+        marks = ("^" if changed & set(range(*part)) else " " for part in _buckets(len(values), _WIDTH))
+        text.append(f"  {''.join(marks)}".rstrip())
+    elif len(values) < FEWEST:
+        text.append(f"  too few runs to look for a change: it takes {FEWEST}")
+    for change in points:
+        run, before = trend.points[change.point].run, trend.points[change.point - 1].run
+        size = f"{OverheadUnit.fitting([change.size]).signed(change.size)}" if isfinite(change.size) else "from nothing"
+        text.append(
+            f"  may have changed: {size} since {run.start or 'a run of no known date'}{_commit(run.labels)}: "
+            f"{_value(trend, change.before)} -> {_value(trend, change.after)}"
+        )
+        differs = differences([run], [before])
+        text += [f"    differs: {part}" for part in differs[:_SHOWN]]
+        text += [f"    differs: {len(differs) - _SHOWN} more"] if len(differs) > _SHOWN else []
+    return text
+
+
+def _buckets(number: int, width: int) -> list[tuple[int, int]]:
+    """The places of a drawing, as the first value of each and the one behind its last."""
+    places = min(number, width)
+    return list(pairwise(number * place // places for place in range(places + 1)))
+
+
+def _value(trend: Trend, value: float) -> str:
+    return format_quantity(value, trend.unit) if trend.kind == "figure" else OverheadUnit.fitting([value]).signed(value)
+
+
+def _commit(labels: dict[str, str]) -> str:
+    return f", commit {labels['commit'][:12]}" if "commit" in labels else ""
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"

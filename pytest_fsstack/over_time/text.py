@@ -1,0 +1,205 @@
+"""Runs now against runs then, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import expm1, isfinite
+from typing import NamedTuple
+
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook
+from pytest_fsstack.over_time.spread import FEWEST_EARLIER
+from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
+from pytest_fsstack.units import OverheadUnit, format_quantity, percent
+
+CORRELATED = (
+    "earlier runs follow each other (lag-1 correlation {:.2f}), so a false verdict is likelier than stated; "
+    "fsstack trend shows whether it grows"
+)
+#: What a run without labels of its own is told by.
+_TOLD_BY = ("branch", "commit", "kernel")
+
+
+class Section(NamedTuple):
+    """A part of a report on earlier runs: what is compared, a row a series, and what a reader should know."""
+
+    title: str
+    facts: list[tuple[str, str]]
+    grid: Grid
+    remarks: list[str]
+
+
+def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Results]) -> Section:
+    """Return what all reports show of a comparison."""
+    limit = "" if comparison.limit is None else f"at most {comparison.limit * 100:g} % more"
+    facts = [("now", _side(now)), ("then", _side(then)), ("limit", limit)]
+    facts += [("differs", text) for text in comparison.differences]
+    remarks = [*dict.fromkeys(change.how for change in comparison.changes if change.how)]
+    remarks += [text for _, text in warnings(comparison)]
+    for places, when in (comparison.only_now, "now"), (comparison.only_then, "then"):
+        remarks += [f"only {when}: {place}" for place in places]
+    title = f"against {len(then)} earlier run{'' if len(then) == 1 else 's'}"
+    return Section(title, [fact for fact in facts if fact[1]], _grid(comparison), remarks)
+
+
+def _grid(comparison: Comparison) -> Grid:
+    headers = ["series", "then", "now", "more over its reference", "verdict"]
+    rows = [
+        [*(Cell(text) for text in texts), Cell(verdict, outcome=change.outcome)]
+        for change in comparison.changes
+        for *texts, verdict in [_row(change)]
+    ]
+    return Grid("earlier runs", headers, rows)
+
+
+def lines(comparison: Comparison, now: Sequence[Results], then: Sequence[Results]) -> list[str]:
+    """Return the section as lines: what is compared, what differs, a row a series, and what is on one side only."""
+    part = section(comparison, now, then)
+    text = [f"{name:<9} {fact}" for name, fact in part.facts]
+    text += ["", *table(comparison)] if comparison.changes else []
+    text += ["", *(f"* {remark}" for remark in part.remarks)] if part.remarks else []
+    return list(map(visible, text))
+
+
+def warnings(comparison: Comparison) -> list[tuple[Change, str]]:
+    """Return warnings without a verdict, by series: references that moved, and correlated runs."""
+    texts = []
+    for change in comparison.moved:
+        place, (then, now) = change.place, (Change.figure(side) for side in (change.then, change.now))
+        figures = " -> ".join(format_quantity(value, change.unit) for value in (then, now))
+        text = f"{place.stack} itself: {place.step} {figures}, {_more(change)}; no limit judges that"
+        texts.append((change, text))
+    for change in comparison.changes:
+        if change.correlation:
+            texts.append((change, f"{change.place}: {CORRELATED.format(change.correlation)}"))
+    return texts
+
+
+def table(comparison: Comparison) -> list[str]:
+    """A row a series: its figure and its overhead on both sides, and the change of the overhead with its verdict."""
+    from tabulate import tabulate
+
+    rows = [_row(change) for change in comparison.changes]
+    headers = ["", "then", "now", "more over its reference", "verdict"]
+    text = tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def in_short(change: Change, limit: float) -> str:
+    """A change with its limit, for what shows only the first line of a failure."""
+    assert change.estimate is not None
+    unit = OverheadUnit.fitting([change.estimate.overhead])
+    metric = f"own {change.place.metric}" if change.is_reference else change.place.metric
+    return (
+        f"{change.place.stack}: {metric} {_more(change)} over {len(change.then)} earlier "
+        f"run{'' if len(change.then) == 1 else 's'}, limit {unit.limit(limit)}"
+    )
+
+
+def describe(change: Change, comparison: Comparison) -> str:
+    """Describe a comparison: the verdicts in the first line, then the figures of all runs."""
+    assert comparison.limit is not None
+    summary = in_short(change, comparison.limit) if change.estimate else f"{change.place.stack}: {change.how}"
+    if change.outcome != "fail":
+        summary = f"inconclusive: {summary}"
+    rows = [(when, entries) for when, entries in (("then", change.then), ("now", change.now))]
+    text = [summary, "", f"  series:  {change.place.name}", f"  verdict: {change.how}"]
+    for when, entries in rows:
+        overheads = ["-" if entry.ratio is None else _percent(entry.ratio) for entry in entries]
+        if not change.is_reference:
+            text.append(f"  {when + ':':<8} over {change.reference}: {' '.join(overheads)}")
+        text.append(f"  {'':<8} {change.unit or 'figure'}: {' '.join(f'{entry.figure:.4g}' for entry in entries)}")
+    text += [f"  differs: {entry}" for entry in comparison.differences]
+    if change.outcome == "fail":
+        text += [
+            "",
+            f"A stack that costs no more than that is called slower in at most {comparison.alpha * 100:g} % of cases.",
+        ]
+    return "\n".join(text)
+
+
+def _percent(ratio: float) -> str:
+    return OverheadUnit().signed(expm1(ratio)).replace(" ", "")
+
+
+def _row(change: Change) -> list[str]:
+    verdict = SIGNS[change.outcome] if change.outcome else "" if change.shift is None else "-"
+    more = _more(change)
+    if change.is_reference:
+        more = f"{more} itself" if change.moved or change.outcome else ""
+    return [str(change.place), _figures(change, change.then), _figures(change, change.now), more, verdict]
+
+
+def _figures(change: Change, entries: Sequence[Entry]) -> str:
+    figure, overhead = format_quantity(Change.figure(entries), change.unit), Change.overhead(entries)
+    return figure if overhead is None else f"{figure}, {OverheadUnit.fitting([overhead]).signed(overhead)}"
+
+
+def _more(change: Change) -> str:
+    estimate = change.estimate
+    shift = estimate.overhead if estimate else change.shift
+    if shift is None:
+        return ""
+    unit = OverheadUnit.fitting([shift])
+    interval = unit.interval(estimate.low, estimate.high) if estimate and isfinite(estimate.high) else ""
+    return f"{unit.signed(shift)} {interval}".rstrip()
+
+
+def _side(runs: Sequence[Results]) -> str:
+    """Return the number of runs, their time, and their labels."""
+    times = sorted(results.start for results in runs if results.start)
+    words = [f"{len(runs)} run{'' if len(runs) == 1 else 's'}"]
+    if times:
+        words.append(times[0] if len(set(times)) == 1 else f"{times[0]} to {times[-1]}")
+    for name in _TOLD_BY:
+        values = dict.fromkeys(results.labels[name] for results in runs if name in results.labels)
+        if values:
+            labels = [value[:12] if name == "commit" else value for value in values]
+            words.append(f"{name} {', '.join(labels[:3])}{f' and {len(labels) - 3} more' if len(labels) > 3 else ''}")
+    return "; ".join(words)
+
+
+# -- before a session --------------------------------------------------------------------------------------------------
+
+
+def plan_lines(series: Sequence[Outlook], limit: float) -> list[str]:
+    """Return a table of what a limit can tell of one more run of each series."""
+    from tabulate import tabulate
+
+    headers = ["", "earlier runs", "differ by", f"undecided at {percent(limit)}", "decides from", "rounds for it"]
+    text = tabulate(map(_plan_row, series), headers, tablefmt="simple", disable_numparse=True)
+    return [visible(line.rstrip()) for line in text.splitlines()]
+
+
+def _plan_row(series: Outlook) -> list[str]:
+    if series.power is None:
+        return [str(series.place), str(series.runs), "-", f"always: it takes {FEWEST_EARLIER} runs", "-", "-"]
+    power = series.power
+    rounds = "no number" if power.rounds is None else str(power.rounds)
+    undecided = percent(1 - power.decided)
+    return [
+        str(series.place),
+        str(series.runs),
+        percent(expm1(power.spread.deviation)),
+        undecided,
+        percent(power.smallest),
+        rounds,
+    ]
+
+
+def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
+    """Return a line on the series for which a limit decides the least; empty if it decides all of them."""
+    undecided = [outlook for outlook in series if not outlook.decides]
+    if not undecided:
+        return "" if series else "no earlier run of this machine, so nothing is judged"
+    worst = min(undecided, key=lambda outlook: outlook.power.decided if outlook.power else -1.0)
+    more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
+    if worst.power is None:
+        runs = f"{worst.runs} accepted run{'' if worst.runs == 1 else 's'} of this machine"
+        return f"{percent(limit)} cannot be judged for {worst.place}{more}: {runs}, it takes {FEWEST_EARLIER}"
+    power = worst.power
+    rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"
+    return (
+        f"{percent(limit)} stays undecided in {percent(1 - power.decided)} of unchanged runs for {worst.place}{more}: "
+        f"runs differ by {percent(expm1(power.spread.deviation))}; {rounds}, or a limit of {percent(power.smallest)}"
+    )

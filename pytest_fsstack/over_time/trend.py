@@ -1,0 +1,133 @@
+"""A series over many runs of a machine: its points in order, and where it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from pytest_fsstack.judging.names import Kind
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.over_time import changes
+from pytest_fsstack.over_time.comparison import Measure, Place, is_compared, unlike
+from pytest_fsstack.report.series import Series, series
+
+#: What a stack costs over its reference; and what each stack takes.
+OVERHEADS: tuple[Kind, ...] = ("overhead", "kernel_overhead")
+FIGURES: tuple[Kind, ...] = ("figure",)
+#: How often something is found in all series together, if none of them changes.
+ALPHA = 0.05
+
+
+class Point(NamedTuple):
+    """The point of a run in a series: the median of a figure in its unit, or an overhead (0.3 is 30 %)."""
+
+    run: Results
+    value: float
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The points of a series, the oldest first."""
+
+    place: Place
+    kind: Kind
+    unit: str
+    points: tuple[Point, ...]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the values for the search for changes: costs as multiples of the reference, or the figures."""
+        return [point.value + (self.kind != "figure") for point in self.points]
+
+
+class ChangePoint(NamedTuple):
+    """A stretch of runs that differs from the one before it.
+
+    `before` and `after` are the medians of the two, as the points are. `size` is how much more it costs now (0.1 is
+    10 %): of an overhead, over its reference, as a comparison of runs has it.
+    """
+
+    point: int
+    before: float
+    after: float
+    size: float
+
+
+class Chosen(NamedTuple):
+    """The runs of a history that go on with the newest one, the oldest first, and why others do not, with how many."""
+
+    runs: list[Results]
+    left_out: dict[str, int]
+
+
+def choose(history: Iterable[Results]) -> Chosen:
+    """Leave out runs that ended early, and those that cannot be compared with the newest of the others."""
+    selection = Chosen([], {})
+    whole = []
+    for run in history:
+        if run.interrupted:
+            selection.left_out["ended early"] = selection.left_out.get("ended early", 0) + 1
+        else:
+            whole.append(run)
+    # A run of no known time stays where it was added.
+    whole.sort(key=lambda run: run.start)
+    for run in whole:
+        if reasons := unlike(whole[-1], run):
+            selection.left_out[reasons[0]] = selection.left_out.get(reasons[0], 0) + 1
+        else:
+            selection.runs.append(run)
+    return selection
+
+
+def trends(
+    runs: Sequence[Results], kinds: Collection[Kind] = OVERHEADS, measures: Collection[Measure] | None = None
+) -> list[Trend]:
+    """Return the series of those kinds in some runs, which are in order; by kernel, or device, if a run has several.
+
+    If `measures` have budgets, only the series that a comparison has are returned; None: all.
+    """
+
+    def is_shown(entry: Series) -> bool:
+        return measures is None or is_compared((entry.test, entry.step, entry.metric), measures)
+
+    entries = [[entry for entry in series(run) if entry.kind in kinds and is_shown(entry)] for run in runs]
+    by = [part for part in ("kernel", "device") if any(_several(of_run, part) for of_run in entries)]
+    points: dict[Place, list[Point]] = {}
+    entry_of: dict[Place, Series] = {}
+    for run, of_run in zip(runs, entries):
+        for entry in of_run:
+            kernel, device = (entry.labels.get(part, "") if part in by else "" for part in ("kernel", "device"))
+            place = Place(entry.test, entry.step, entry.stack, entry.metric, entry.name, kernel, device)
+            points.setdefault(place, []).append(Point(run, entry.value))
+            entry_of[place] = entry
+    return [Trend(place, entry_of[place].kind, entry_of[place].unit, tuple(of_run)) for place, of_run in points.items()]
+
+
+def _several(entries: Iterable[Series], part: str) -> bool:
+    values: dict[str, set[str]] = {}
+    for entry in entries:
+        values.setdefault(entry.name, set()).add(entry.labels.get(part, ""))
+    return any(len(entry) > 1 for entry in values.values())
+
+
+def change_points(trend: Trend, level: float, smallest: float = 0.0) -> list[ChangePoint]:
+    """Return where the series may have changed, by at least `smallest` (0.01 is 1 %); see `changes.change_points`."""
+    points = changes.change_points(trend.ratios, level)
+    while points:
+        candidates = [
+            _change(trend, *stretch) for stretch in zip([0, *points], points, [*points[1:], len(trend.points)])
+        ]
+        smallest_change = min(candidates, key=lambda change: abs(change.size))
+        if abs(smallest_change.size) >= smallest:
+            return candidates
+        points.remove(smallest_change.point)
+    return []
+
+
+def _change(trend: Trend, start: int, point: int, end: int) -> ChangePoint:
+    ratios, values = trend.ratios, [point.value for point in trend.points]
+    before, after = median(ratios[start:point]), median(ratios[point:end])
+    size = after / before - 1 if before else float("inf")
+    return ChangePoint(point, median(values[start:point]), median(values[point:end]), size)

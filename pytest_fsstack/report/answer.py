@@ -1,0 +1,379 @@
+"""The answer that a session was run for: which stack costs least, whether limits are kept, what needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
+from typing import NamedTuple
+
+from pytest_fsstack.judging.describe import describe_shortly
+from pytest_fsstack.judging.results import ChainResults, Judgement, Results, Unjudged
+from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.report.model import View, budget_in_words, counted, places, within_kernels
+from pytest_fsstack.report.overall import geometric_mean
+from pytest_fsstack.units import OverheadUnit, first_names
+
+#: Problems of one kind that are shown; the last line says how many more there are.
+MOST = 12
+
+
+class Sentence(NamedTuple):
+    """A line of the answer: what a headline says, and the figures or reasons behind it."""
+
+    headline: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.headline, self.details)))
+
+
+class Cost(NamedTuple):
+    """The cost of a stack over its reference, in all steps together, and in each of them."""
+
+    stack: str
+    overall: Estimate
+    steps: dict[str, Estimate]
+
+
+class Group(NamedTuple):
+    """Stacks that compete with each other, the cheapest first, and the others of the kind with why they do not."""
+
+    kernel: str
+    name: str
+    reference: str
+    costs: list[Cost]
+    missing: dict[str, str]
+
+
+class Problem(NamedTuple):
+    """Something that a reader must know: the kind, what it is about, why, and what to do."""
+
+    kind: str
+    what: str
+    reason: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        joint = " " if self.what.startswith("[") else ": "
+        text = joint.join(filter(None, (self.what, self.reason)))
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+
+# -- which stack costs least -------------------------------------------------------------------------------------------
+
+
+def answer(results: Results) -> list[Sentence]:
+    """Return the answer: what broke the session, limits of the user, and which stack of each group costs least."""
+    lines = [broken(results), Sentence(limits(results))]
+    several = len(results.chains) > 1
+    for chain in results.chains:
+        where = f"{_title(chain, results)}: " if several else ""
+        lines += [line._replace(headline=f"{where}{line.headline}") for line in _sentences(results, chain)]
+    return [line for line in lines if line.headline]
+
+
+def costs(results: Results, chain: ChainResults) -> list[Cost]:
+    """Return what each stack costs that has all steps, in the order of the chain; no controls and no references."""
+    every = [step for step in chain.steps if any(_estimate(chain, step, stack) for stack in chain.stacks)]
+    costs_of_stacks = []
+    for stack in chain.stacks:
+        steps = {step: estimate for step in every if (estimate := _estimate(chain, step, stack))}
+        if steps and len(steps) == len(every) and stack not in chain.controls:
+            ratios = {step: chain.log_ratios(step, stack, main_metric(chain, step)) for step in every}
+            overheads = {step: estimate.overhead for step, estimate in steps.items()}
+            overall = geometric_mean(ratios, overheads, weights(results, chain))
+            costs_of_stacks.append(Cost(stack, overall, steps))
+    return costs_of_stacks
+
+
+def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
+    """Return the weights of steps that the user chose; steps without one weigh 1."""
+    environment = results.environment if chain.environment is None else chain.environment
+    found: Mapping[str, float] = environment.get("settings", {}).get("weights", {})
+    return found
+
+
+def notes_on_answer(results: Results) -> list[str]:
+    """Return how the steps are weighed, and whether sanity limits are kept."""
+    compared = [chain for chain in results.chains if any(len(cost.steps) > 1 for cost in costs(results, chain))]
+    weighed = dict.fromkeys(_weighing(results, chain) for chain in compared if not counted(chain))
+    return [*weighed, *filter(None, [limits(results, sanity=True)])]
+
+
+def _weighing(results: Results, chain: ChainResults) -> str:
+    """Return how the steps are weighed, in a sentence."""
+    if not (weight_of := weights(results, chain)):
+        return "Over all steps: the geometric mean, which weighs all steps alike (--fsstack-weights)."
+    text = ", ".join(f"{step}={weight:g}" for step, weight in weight_of.items())
+    return f"Over all steps: the geometric mean, weighed by {text}, other steps by 1."
+
+
+def main_metric(chain: ChainResults, step: str) -> str:
+    """Return what a step is compared by: the time, unless the scenario's tables name another metric."""
+    for _, options in chain.tables:
+        metrics = options.get("metrics")
+        if isinstance(metrics, Mapping) and (names := metrics.get(step, metrics.get(step.partition("[")[0]))):
+            return names if isinstance(names, str) else str(names[0])
+    return "seconds"
+
+
+def groups(results: Results, chain: ChainResults) -> list[Group]:
+    """Return the stacks of a chain in groups: those of each kernel, and those that encrypt by themselves."""
+    ranked = sorted(costs(results, chain), key=lambda cost: cost.overall.overhead)
+    compared = [stack for stack in chain.stacks if stack != chain.reference(stack) and stack not in chain.controls]
+    kinds = dict.fromkeys((chain.stacks[stack].kernel, chain.stacks[stack].encrypts) for stack in compared)
+    result = []
+    for kernel, encrypts in kinds:
+        kind = (kernel, encrypts)
+        members = [stack for stack in compared if (chain.stacks[stack].kernel, chain.stacks[stack].encrypts) == kind]
+        name = "encrypted stacks" if encrypts else "other stacks" if (kernel, True) in kinds else "stacks"
+        costs_of_group = [cost for cost in ranked if cost.stack in members]
+        absent = [stack for stack in members if all(stack != cost.stack for cost in costs_of_group)]
+        missing = {stack: _why_missing(chain, stack) for stack in absent}
+        result.append(Group(kernel, name, chain.reference(members[0]), costs_of_group, missing))
+    return result
+
+
+def _estimate(chain: ChainResults, step: str, stack: str) -> Estimate | None:
+    estimate = chain.estimate(step, stack, main_metric(chain, step))
+    return estimate if estimate and not chain.incomplete(step, stack) else None
+
+
+def _why_missing(chain: ChainResults, stack: str) -> str:
+    """Return why a stack has no overall cost, without what to do about it."""
+    notes = [chain.note(step, stack) for step in chain.steps if chain.note(step, stack)]
+    return notes[0].partition(": ")[0] if notes else "nothing to compare with"
+
+
+def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
+    if counted(chain):
+        yield from _of_tests(results, chain)
+        return
+    every = groups(results, chain)
+    for group in every:
+        where = f"On {group.kernel}: " if group.kernel and within_kernels(chain) else ""
+        headline, *details = f"Nothing was measured of the {group.name}", ""
+        if group.costs:
+            compare = _least if not chain.against or within_kernels(chain) else _most
+            headline, *details = compare(chain, group)
+        yield Sentence(f"{where}{headline}", " ".join(filter(None, [*details, *_unmeasured(chain, group)])))
+    if not every and chain.samples:
+        yield Sentence(f"{chain.baseline} alone was measured, so nothing is compared.")
+
+
+def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
+    """Return which stack of a group costs least, how much, and which others may cost as little."""
+    best, *further = group.costs
+    name, reference = chain.stacks[best.stack].name, chain.stacks[group.reference].name
+    costs, equal = f"{_range(best, reference)}.", ""
+    if chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts:
+        # The reference belongs to the same kind.
+        if isfinite(best.overall.high) and best.overall.low <= 0 <= best.overall.high:
+            equal = f"No difference to {reference} was shown."
+        if best.overall.overhead > 0:
+            return f"Of the {group.name}, {reference} costs least, then {name}", costs, equal
+    if not further and not group.missing:
+        return f"{name} costs {costs}", equal, ""
+    bounded = [cost for cost in further if isfinite(cost.overall.high)]
+    rivals = [chain.stacks[cost.stack].name for cost in bounded if cost.overall.low <= best.overall.high]
+    if rivals and isfinite(best.overall.high):
+        one = "that" if len(rivals) == 1 else "those"
+        equal = f"{equal} Its interval overlaps with {one} of {first_names(rivals)}.".lstrip()
+    return f"Of the {group.name}, {name} costs least", costs, equal
+
+
+def _most(chain: ChainResults, group: Group) -> tuple[str, str]:
+    """Return which stack costs most on a kernel over the same stack on the first one."""
+    worst = group.costs[-1]
+    info, first = chain.stacks[worst.stack], chain.stacks[chain.reference(worst.stack)].kernel
+    headline = f"On {group.kernel}, of the {group.name}, {info.name} costs most"
+    return headline, f"{_range(worst, f'itself on {first}')}."
+
+
+def _range(cost: Cost, reference: str) -> str:
+    """Return the least and the most that a stack costs, and what over all steps."""
+    if len(cost.steps) == 1:
+        (estimate,) = cost.steps.values()
+        return f"{_times(estimate.overhead)} times {reference}{_interval(estimate)}"
+    low, high = (pick(cost.steps, key=lambda step: cost.steps[step].overhead) for pick in (min, max))
+    ends = [_times(cost.steps[step].overhead) for step in (low, high)]
+    if ends[0] == ends[1]:
+        return f"{ends[0]} times {reference} in each step{_interval(cost.overall)}"
+    overall = f"{_times(cost.overall.overhead)} times over all steps{_interval(cost.overall)}"
+    return f"{ends[0]} ({low}) to {ends[1]} times {reference} ({high}), {overall}"
+
+
+def _interval(estimate: Estimate) -> str:
+    if not isfinite(estimate.high):
+        return ""
+    return f" ({_times(estimate.low)} to {_times(estimate.high)})"
+
+
+def _times(overhead: float) -> str:
+    return OverheadUnit(True).signed(overhead).removeprefix("x")
+
+
+def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for stack, reason in group.missing.items():
+        by_reason.setdefault(reason, []).append(chain.stacks[stack].name)
+    for reason, stacks in by_reason.items():
+        has_samples = any(chain.of(step, stack) for step in chain.steps for stack in group.missing)
+        verb = f"{'was' if len(stacks) == 1 else 'were'} not measured{' in all steps' if has_samples else ''}"
+        yield f"{first_names(stacks)} {verb}: {reason}."
+
+
+def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
+    """Return how the tests of a chain ended that only counts."""
+    outcomes: dict[str, set[str]] = {}
+    for step, stack in places(chain):
+        if test := results.test(chain, step, stack):
+            outcomes.setdefault(stack, set()).add(test.outcome)
+    failed = [stack for stack, results_of_stack in outcomes.items() if "failed" in results_of_stack]
+    left_out = [stack for stack, results_of_stack in outcomes.items() if results_of_stack == {"skipped"}]
+    if failed:
+        yield Sentence(f"{len(failed)} of {len(outcomes)} stacks failed", f"{first_names(failed)}.")
+    elif passed := len(outcomes) - len(left_out):
+        yield Sentence(f"{passed} of {len(outcomes)} stacks passed." if left_out else f"All {passed} stacks passed.")
+    elif not outcomes:
+        yield Sentence(f"{len(chain.stacks)} stacks were tested.")
+    if left_out:
+        yield Sentence("Not tested", f"{first_names(left_out)}.")
+
+
+def _title(chain: ChainResults, results: Results) -> str:
+    name = chain.id.rpartition("::")[2]
+    return f"{name} on {chain.device}" if len({other.device for other in results.chains}) > 1 else name
+
+
+# -- whether limits are kept, and whether the session can be trusted ---------------------------------------------------
+
+
+def broken(results: Results) -> Sentence:
+    """Return that the session broke, with its first error; empty if it did not."""
+    measured = any(chain.samples for chain in results.chains)
+    errors = [test.text for test in results.tests.values() if test.outcome == "failed"]
+    if results.interrupted:
+        return Sentence(f"The session ended early ({results.interrupted})", *errors[:1])
+    if errors and results.chains and not measured:
+        return Sentence("The session broke, nothing was measured", errors[0])
+    return Sentence("")
+
+
+def limits(results: Results, *, sanity: bool = False) -> str:
+    """Return how many limits of the user, or sanity limits, are kept, in a sentence; empty if there are none."""
+    outcomes = [
+        "expected to be broken" if judgement.outcome != "pass" and chain.expected(step, stack) else _outcome(judgement)
+        for chain in results.chains
+        for step, stack, judgements in chain.all_judgements()
+        for judgement in judgements
+        if judgement.budget.sanity == sanity
+    ]
+    name = "sanity limit" if sanity else "limit"
+    parts = [f"{outcomes.count(outcome)} {outcome}" for outcome in _OUTCOMES if outcome in outcomes]
+    if not outcomes:
+        return ""
+    if len(outcomes) == 1:
+        return f"The {name} is {outcomes[0]}."
+    return f"Of {len(outcomes)} {name}s: {', '.join(parts)}." if parts else f"All {len(outcomes)} {name}s are kept."
+
+
+_OUTCOMES = ("broken", "expected to be broken", "undecided", "not judged")
+
+
+def _outcome(judgement: Judgement) -> str:
+    if judgement.final is None:
+        return "not judged"
+    return {"fail": "broken", "inconclusive": "undecided", "pass": "kept"}[judgement.outcome]
+
+
+# -- what needs attention ----------------------------------------------------------------------------------------------
+
+
+def problems(results: Results) -> list[Problem]:
+    """Return what needs attention: failed, undecided, not judged, not measured, doubtful."""
+    several = len(results.chains) > 1
+    items = [*_failed(results)]
+    for kind in (_undecided, _not_judged, _doubtful):
+        for chain in results.chains:
+            where = f"{_title(chain, results)}: " if several else ""
+            items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
+    notes = View(results.chains[0], results).notes if results.chains else []
+    items += [Problem("not measured", f"[{number}]", note) for number, note in enumerate(notes, 1)]
+    return list(_shortened(items))
+
+
+def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the first problems of each kind, and each remedy once."""
+    numbers: dict[str, int] = {}
+    remedies: set[str] = set()
+    for problem in problems:
+        numbers[problem.kind] = numbers.get(problem.kind, 0) + 1
+        if numbers[problem.kind] <= MOST:
+            yield problem._replace(remedy="") if problem.remedy in remedies else problem
+            remedies.add(problem.remedy)
+    for kind, number in numbers.items():
+        if number > MOST:
+            yield Problem(kind, "", f"and {number - MOST} more")
+
+
+def _failed(results: Results) -> Iterator[Problem]:
+    reported = set()
+    for chain in results.chains:
+        for step, stack in places(chain):
+            if chain.worst(step, stack) == "fail" and not chain.expected(step, stack):
+                if test := results.test(chain, step, stack):
+                    reported.add(test.id)
+                where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
+                reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
+                yield Problem("failed", f"{step} on {stack}{where}", reason, _remedy(chain, step, stack))
+    for test in results.tests.values():
+        if test.outcome == "failed" and test.id not in reported:
+            yield Problem("failed", test.id, test.text, "The output of pytest says where.")
+
+
+def _remedy(chain: ChainResults, step: str, stack: str) -> str:
+    broken = [judgement for judgement in chain.judgements_of(step, stack) if judgement.outcome == "fail"]
+    if all(judgement.budget.sanity for judgement in broken):
+        return "A healthy machine keeps this sanity limit: look for what is broken."
+    return "The line `again:` of its failure runs it alone."
+
+
+def _undecided(chain: ChainResults) -> Iterator[Problem]:
+    """Yield what would decide the budgets that the samples do not; a line for all that have the same advice."""
+    by_advice: dict[str, list[str]] = {}
+    for step, stack in places(chain):
+        for judgement in chain.judgements_of(step, stack):
+            if judgement.final and judgement.outcome == "inconclusive":
+                what = f"{step} on {stack}, {budget_in_words(chain, step, stack, judgement)}"
+                by_advice.setdefault(judgement.advice, []).append(what)
+    for advice, budgets in by_advice.items():
+        more = f" (and {len(budgets) - 1} more)" if len(budgets) > 1 else ""
+        yield Problem("undecided", f"{budgets[0]}{more}", advice)
+
+
+_REMEDIES = {
+    Unjudged.NO_METRIC: "Name a metric that the step records.",
+    Unjudged.NO_BASELINE: "Measure what it is compared with.",
+    Unjudged.FEW_BOOTS: "Boot the kernels more often.",
+}
+
+
+def _not_judged(chain: ChainResults) -> Iterator[Problem]:
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for step, stack in places(chain):
+        for judgement in chain.judgements_of(step, stack):
+            if judgement.final is None and judgement.unjudged is not None and chain.of(step, stack):
+                remedy = _REMEDIES.get(judgement.unjudged, "")
+                by_reason.setdefault((judgement.text, remedy), []).append(f"{step} on {stack}")
+    for (reason, remedy), where in by_reason.items():
+        yield Problem("not judged", first_names(where), reason, remedy)
+
+
+def _doubtful(chain: ChainResults) -> Iterator[Problem]:
+    by_reason: dict[str, list[str]] = {}
+    for step, stack in places(chain):
+        if doubt := chain.doubt(step, stack):
+            by_reason.setdefault(doubt, []).append(f"{step} on {stack}")
+    for reason, where in by_reason.items():
+        yield Problem("doubtful", first_names(where), reason, "--fsstack-settle lets the device rest between stacks.")

@@ -1,0 +1,375 @@
+"""Pictures of a report and their figures: costs over all steps, cards of steps, latency, space, curves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, log
+from typing import Any
+
+from pytest_fsstack.judging.results import ChainResults, Results
+from pytest_fsstack.judging.sample import METRICS, Metric
+from pytest_fsstack.judging.verdict import Estimate
+from pytest_fsstack.report import draw
+from pytest_fsstack.report.answer import groups
+from pytest_fsstack.report.draw import Interval, Line, Mark
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report.model import View, counted, reference
+from pytest_fsstack.units import OverheadUnit, format_quantity
+
+#: The chains of one test, each on a device of its own.
+Family = Sequence[ChainResults]
+#: Points of the curves in one picture: more of them make a page slow and large, and cover each other.
+_POINTS = 2000
+#: A metric that is a percentile of latencies: whose they are, and which one (``999`` and ``99_9`` are 99.9 %).
+_PERCENTILE = re.compile(r"(.*)latency_p(\d\d)_?(\d*)")
+#: Pixels of the picture over all steps, and of its names.
+_WIDE, _NAMES = 420, 132
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A stack in a picture: the facet it stands in (its kernel, its device; empty if there is one only), its name."""
+
+    facet: str
+    name: str
+    chain: ChainResults
+    stack: str
+    colour: int
+
+
+@dataclass(frozen=True)
+class Card:
+    """A part of the page: what it shows, in words, and its pictures as SVG, each with a caption."""
+
+    title: str
+    summary: str = ""
+    pictures: list[tuple[str, str]] = field(default_factory=list)
+
+
+def families(chains: Iterable[ChainResults]) -> list[list[ChainResults]]:
+    """Return the chains of each test, one a device."""
+    by_test: dict[str, list[ChainResults]] = {}
+    for chain in chains:
+        by_test.setdefault(chain.id, []).append(chain)
+    return list(by_test.values())
+
+
+def stack_colours(results: Results) -> dict[str, int]:
+    """Return the number of each stack's colour, which is the same on all kernels and devices."""
+    names = dict.fromkeys(stack.name for chain in results.chains for stack in chain.stacks.values())
+    return {name: number for number, name in enumerate(names)}
+
+
+def rows(results: Results, family: Family) -> list[Row]:
+    """Return all stacks of a test. Those of several kernels or devices have a facet for each, and one name in all."""
+    colours, rows_of_chains = stack_colours(results), []
+    devices = len({chain.device for chain in family}) > 1
+    for chain in family:
+        kernels = len({stack.kernel for stack in chain.stacks.values()}) > 1
+        for stack in chain.stacks.values():
+            facet = ", ".join(filter(None, [stack.kernel if kernels else "", chain.device if devices else ""]))
+            rows_of_chains.append(Row(facet, stack.name if kernels else stack.id, chain, stack.id, colours[stack.name]))
+    return rows_of_chains
+
+
+# -- over all steps ----------------------------------------------------------------------------------------------------
+
+
+def overview(results: Results, chain: ChainResults) -> str:
+    """Return the cost of each stack over all steps, the cheapest of each group first; empty if nothing compares."""
+    intervals, colours = [], stack_colours(results)
+    for group in groups(results, chain):
+        facet = " on ".join(filter(None, [group.name, group.kernel]))
+        for cost in group.costs:
+            name, (overhead, low, high) = chain.stacks[cost.stack].name, _ratios(cost.overall)
+            text = OverheadUnit(True).signed(cost.overall.overhead)
+            tip = f"{name}: {text} {OverheadUnit(True).interval(cost.overall.low, cost.overall.high)}"
+            intervals.append(Interval(name, colours[name], facet, overhead, low, high, text, tip))
+        for stack, reason in group.missing.items():
+            name = chain.stacks[stack].name
+            intervals.append(Interval(name, colours[name], facet, text="not measured", tip=f"{name}: {reason}"))
+    if not any(row.ratio for row in intervals):
+        return ""
+    return draw.intervals(f"Cost over all steps, over {reference(chain)}", intervals, _WIDE, _NAMES)
+
+
+def _ratios(estimate: Estimate) -> tuple[float, float | None, float | None]:
+    ends = (1 + estimate.low, 1 + estimate.high) if isfinite(estimate.high) else (None, None)
+    return 1 + estimate.overhead, *ends
+
+
+# -- a card for each step ----------------------------------------------------------------------------------------------
+
+
+def cards(results: Results, family: Family) -> Iterator[Card]:
+    """Yield a card for each step and metric with costs and rounds, then latency, space and curves."""
+    if all(map(counted, family)):
+        return
+    metrics = _metrics(family)
+    for step in dict.fromkeys(step for chain in family for step in chain.steps):
+        summary = next((chain.summaries[step] for chain in family if step in chain.summaries), "")
+        for metric in metrics:
+            if pictures := [*_costs(results, family, step, metric), *_rounds(results, family, step, metric)]:
+                title = step if metric == "seconds" else f"{step}: {called(metric)}"
+                yield Card(title, f"{summary}." if summary else "", pictures)
+    for chain in family:
+        where = f" on {chain.device}" if len(family) > 1 else ""
+        for card in (*_percentiles(results, chain), *_space(results, chain), *_curves(results, chain)):
+            yield Card(f"{card.title}{where}", card.summary, card.pictures)
+
+
+def _metrics(family: Family) -> list[str]:
+    """Return the metrics worth pictures of their own; percentiles without a budget have one in common."""
+    judged = {
+        judgement.budget.metric for chain in family for _, _, judged in chain.all_judgements() for judgement in judged
+    }
+    every = dict.fromkeys(metric for chain in family for metric in View(chain).metrics())
+    return [name for name in every if name in judged or not (_PERCENTILE.fullmatch(name) or name == "longest_stall")]
+
+
+def _costs(results: Results, family: Family, step: str, metric: str) -> Iterator[tuple[str, str]]:
+    intervals = list(interval_rows(results, family, step, metric))
+    if any(row.ratio for row in intervals):
+        words = f"{'time' if metric == 'seconds' else called(metric)} over {reference(family[0])}, lower is better"
+        yield words, draw.intervals(f"{step}: {words}", intervals)
+
+
+def interval_rows(results: Results, family: Family, step: str, metric: str = "seconds") -> Iterator[Interval]:
+    """Yield what each stack costs over its reference in a step, and those that were not measured."""
+    for row in rows(results, family):
+        chain, stack = row.chain, row.stack
+        estimate, measured = chain.estimate(step, stack, metric), chain.metric(step, stack, metric)
+        median = chain.median(step, stack, metric)
+        if estimate is None or measured is None or median is None:
+            note = chain.note(step, stack)
+            if stack != chain.reference(stack) and (median is None) and metric == "seconds":
+                yield Interval(row.name, row.colour, row.facet, text="not measured", tip=f"{row.name}: {note}")
+            continue
+        overhead, low, high = _ratios(estimate)
+        text, tip = OverheadUnit(True).signed(estimate.overhead), _tip(row.name, estimate, median, measured)
+        limits = list(_limits(chain, step, stack, metric))
+        tip = "; ".join([tip, *(mark.text for mark in limits)])
+        yield Interval(row.name, row.colour, row.facet, overhead, low, high, text, tip, limits)
+
+
+def _tip(name: str, estimate: Estimate, median: float, metric: Metric) -> str:
+    unit = OverheadUnit.fitting([estimate.overhead])
+    interval = unit.interval(estimate.low, estimate.high)
+    return f"{name}: {format_quantity(median, metric.unit)}, {unit.signed(estimate.overhead)} {interval}"
+
+
+def _limits(chain: ChainResults, step: str, stack: str, metric: str) -> Iterator[Mark]:
+    """Yield the limits that the user has set on an overhead; sanity limits are far away."""
+    for judgement in chain.judgements_of(step, stack):
+        budget = judgement.budget
+        if budget.metric == metric and budget.overhead is not None and not budget.sanity:
+            text = f"at most {OverheadUnit(True).limit(budget.overhead)}: {judgement.outcome}"
+            yield Mark(1 + budget.overhead, text, judgement.outcome)
+
+
+def _rounds(results: Results, family: Family, step: str, metric: str) -> Iterator[tuple[str, str]]:
+    """Yield every sample by its round, a picture for each facet."""
+    every = rows(results, family)
+    for facet in dict.fromkeys(row.facet for row in every):
+        lines, unit = [], ""
+        for row in every:
+            samples = sorted(row.chain.of(step, row.stack).items())
+            points = [(float(at + 1), sample.values[metric]) for at, sample in samples if metric in sample.values]
+            measured = row.chain.metric(step, row.stack, metric)
+            if row.facet == facet and points and measured:
+                unit = measured.unit
+                tips = [f"round {at:g}: {format_quantity(value, unit)}" for at, value in points]
+                lines.append(Line(row.name, row.colour, points, tips))
+        if any(len(line.points) > 1 for line in lines):
+            caption = ", ".join(filter(None, [f"{called(metric)} by round", facet]))
+            yield caption, _lines(f"{step}: {caption}", lines, unit, x_axis="round")
+
+
+def _lines(title: str, lines: list[Line], unit: str, **options: Any) -> str:
+    return draw.lines(title, lines, lambda value: format_quantity(value, unit), **options)
+
+
+# -- latency, space, curves --------------------------------------------------------------------------------------------
+
+
+def _percentiles(results: Results, chain: ChainResults) -> Iterator[Card]:
+    """Yield how long single operations take, from the usual ones to the slowest, for each kind of operation."""
+    for step in chain.steps:
+        kinds: dict[str, dict[str, str]] = {}
+        measured = chain.metrics(step)
+        for name in measured:
+            if match := _PERCENTILE.fullmatch(name):
+                share = f"{match[2]}.{match[3]}" if match[3] else match[2]
+                kinds.setdefault(match[1], {})[name] = f"{share} %"
+        if "" in kinds and "longest_stall" in measured:
+            kinds[""]["longest_stall"] = "longest"
+        for kind, names in kinds.items():
+            title = f"{step}: {called(kind)}latency"
+            shares = {(step, name): share for name, share in names.items()}
+            caption = "share of the operations that are at least as fast, lower is better"
+            yield from _medians(results, chain, title, shares, caption, positive=True)
+
+
+def _space(results: Results, chain: ChainResults) -> Iterator[Card]:
+    """Yield what is in use on the lowest filesystem after each step, if that is known."""
+    steps = {(step, "used_bytes"): step for step in chain.steps if "used_bytes" in chain.metrics(step)}
+    if steps:
+        caption = "in use on the lowest filesystem, lower is better"
+        yield from _medians(results, chain, "Space used after each step", steps, caption)
+
+
+def _medians(
+    results: Results,
+    chain: ChainResults,
+    title: str,
+    metrics: dict[tuple[str, str], str],
+    caption: str,
+    *,
+    positive: bool = False,
+) -> Iterator[Card]:
+    """Yield a line for each stack through its medians of these steps and metrics, which have names."""
+    lines, unit = [], METRICS["used_bytes"].unit
+    for row in rows(results, [chain]):
+        points, tips = [], []
+        for number, ((step, metric), name) in enumerate(metrics.items()):
+            median, measured = chain.median(step, row.stack, metric), chain.metric(step, row.stack, metric)
+            if median is None or measured is None or (positive and median <= 0):
+                continue
+            unit = measured.unit
+            points.append((float(number), median))
+            tips.append(f"{name}: {format_quantity(median, unit)}")
+        if points:
+            lines.append(Line(", ".join(filter(None, [row.name, row.facet])), row.colour, points, tips))
+    if lines:
+        names = list(metrics.values())
+        picture = _lines(title, lines, unit, names=names, logarithmic=True if positive else None)
+        yield Card(title, "", [(caption, picture)])
+
+
+def is_curve(value: Any) -> bool:
+    """Whether something kept is a curve: a list of two or more pairs of numbers."""
+    return (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(
+            isinstance(point, (list, tuple))
+            and len(point) == 2
+            # Of a large session there are millions.
+            and isinstance(point[0], (int, float))
+            and isinstance(point[1], (int, float))
+            for point in value
+        )
+    )
+
+
+def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
+    """Yield what workloads kept as curves over the time of a step, on all stacks; of many rounds, some."""
+    curves: dict[tuple[str, str], dict[int, list[Line]]] = {}
+    for step in chain.steps:
+        for row in rows(results, [chain]):
+            for index, sample in sorted(chain.of(step, row.stack).items()):
+                for name, value in sample.kept.items():
+                    if is_curve(value):
+                        line = _curve(row, index + 1, value)
+                        curves.setdefault((step, name), {}).setdefault(index + 1, []).append(line)
+    for (step, name), rounds in curves.items():
+        points = max(sum(len(line.points) for line in lines) for lines in rounds.values())
+        numbers = _spread(list(rounds), _POINTS // points)
+        selection = f", {len(numbers)} of {len(rounds)} rounds" if len(numbers) < len(rounds) else ""
+        title, lines = f"{step}: {called(name)}", [line for number in numbers for line in rounds[number]]
+        caption = f"{called(name)} over seconds since the step began{selection}"
+        yield Card(title, "", [(caption, draw.lines(title, lines, "{:g}".format, x_axis="seconds", logarithmic=False))])
+
+
+def _curve(row: Row, number: int, value: Any) -> Line:
+    points = [(float(at), float(figure)) for at, figure in value]
+    return Line(row.name, row.colour, points, [f"round {number}, {at:.3g} s: {figure:,.6g}" for at, figure in points])
+
+
+def _spread(numbers: list[int], limit: int) -> list[int]:
+    """Return at most so many of them, but one at least, evenly spread from the first to the last."""
+    if len(numbers) <= limit:
+        return numbers
+    if limit < 2:
+        return numbers[:1]
+    return [numbers[round(index * (len(numbers) - 1) / (limit - 1))] for index in range(limit)]
+
+
+def called(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+# -- the heat map ------------------------------------------------------------------------------------------------------
+
+
+class Heat:
+    """The darkness of a cost: the same for a factor and its reciprocal, on a logarithmic scale for all costs."""
+
+    def __init__(self, overheads: Iterable[float]) -> None:
+        self.largest = max((abs(_doublings(overhead)) for overhead in overheads), default=0.0)
+
+    def share(self, overhead: float) -> float:
+        """Return from 0 (costs the same) to 1 (the largest factor)."""
+        return abs(_doublings(overhead)) / self.largest if self.largest else 0.0
+
+    @property
+    def ends(self) -> str:
+        """The factors at the two ends."""
+        factor = OverheadUnit(True).signed(2**self.largest - 1)
+        return f"x1/{factor.removeprefix('x')} to {factor}"
+
+
+def _doublings(overhead: float) -> float:
+    return log(max(1 + overhead, 1e-9), 2)
+
+
+# -- as files ----------------------------------------------------------------------------------------------------------
+
+
+def heat_maps(results: Results) -> str:
+    """Return an SVG document: the cost of each stack in each step, for each test. Raises `ReportError`."""
+    return _document("heatmap", (_heat_map(results, family) for family in families(results.chains)))
+
+
+def forests(results: Results) -> str:
+    """Return an SVG document: each step's overheads with intervals and budgets. Raises `ReportError`."""
+    pictures = []
+    for family in families(results.chains):
+        for step in dict.fromkeys(step for chain in family for step in chain.steps):
+            for words, picture in _costs(results, family, step, "seconds"):
+                pictures.append((f"{step}: {words}", picture, *draw.size_of(picture)))
+    return _document("forest", pictures)
+
+
+def _document(name: str, pictures: Iterable[tuple[str, str, float, float] | None]) -> str:
+    charts = [picture for picture in pictures if picture]
+    if not charts:
+        raise ReportError(f"{name}: not written: no stack was compared with another")
+    return draw.document(charts)
+
+
+def _heat_map(results: Results, family: Family) -> tuple[str, str, float, float] | None:
+    every = rows(results, family)
+    steps = list(dict.fromkeys(step for chain in family for step in chain.steps))
+    estimates = {(row, step): row.chain.estimate(step, row.stack) for row in every for step in steps}
+    overheads = [estimate.overhead for estimate in estimates.values() if estimate]
+    if not overheads:
+        return None
+    heat = Heat(overheads)
+    cells = [
+        (" ".join(filter(None, [row.name, row.facet])), [_square(heat, estimates[row, step]) for step in steps])
+        for row in every
+        if row.stack != row.chain.reference(row.stack)
+    ]
+    title = f"What each stack costs over {reference(family[0])}: x1 is white, the darkest is {heat.ends}"
+    picture = draw.squares(title, steps, cells)
+    return title, picture, *draw.size_of(picture)
+
+
+def _square(heat: Heat, estimate: Estimate | None) -> draw.Square:
+    if estimate is None:
+        return draw.Square("-", "", 0.0)
+    kind = "cheaper" if estimate.overhead < 0 else "dearer"
+    return draw.Square(OverheadUnit(True).signed(estimate.overhead), kind, heat.share(estimate.overhead))

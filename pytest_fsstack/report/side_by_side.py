@@ -1,0 +1,40 @@
+"""Results of several sessions side by side, as of several machines: each chain keeps what its figures depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_fsstack.judging.results import ChainResults, Results
+
+
+def side_by_side(runs: Mapping[str, Results]) -> Results:
+    """The results of the runs as of one session, whose devices are named ``loop of NAME``.
+
+    A test that ran in several of them then has a facet for each in the pictures. Nothing is compared across runs: each
+    stack keeps its own baseline, and each verdict stands.
+    """
+    found = Results({name: {**_session(run), **run.environment} for name, run in runs.items()})
+    for name, run in runs.items():
+        found.chains += [_of(chain, name, run) for chain in run.chains]
+        found.shapes = {**found.shapes, **run.shapes}
+    found.interrupted = "; ".join(f"{name}: {run.interrupted}" for name, run in runs.items() if run.interrupted)
+    return found
+
+
+def _of(chain: ChainResults, name: str, run: Results) -> ChainResults:
+    devices = [
+        {**device, "spec": _device(device.get("spec", ""), name)} for device in run.environment.get("devices", [])
+    ]
+    return replace(chain, device=_device(chain.device, name), environment={**run.environment, "devices": devices})
+
+
+def _device(spec: str, name: str) -> str:
+    return f"{spec} of {name}"
+
+
+def _session(run: Results) -> dict[str, Any]:
+    facts = {"began": run.start, "ended": run.stop, "scale": run.scale, "label": run.labels}
+    return {name: value for name, value in facts.items() if value}

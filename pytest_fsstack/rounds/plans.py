@@ -1,0 +1,59 @@
+"""The plan of a chain as data: what its items and their marks ask for, and what the machine lacks for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack.judging.course import ChainPlan, PlannedStack, PlannedTest
+from pytest_fsstack.machine.needs import missing
+from pytest_fsstack.rounds.budgets import Budgets
+from pytest_fsstack.rounds.chains import Chain
+
+
+def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
+    """Return the plan of a chain, after a look at what the machine lacks."""
+    runs = {stack: chain.needed(stack) for stack in chain.stacks}
+    steps_by_stack = {stack: [step for step, _ in items] for stack, items in runs.items() if items}
+    steps = [step for step in chain.steps if any(step in of_stack for of_stack in steps_by_stack.values())]
+    example = next(iter(chain.examples()))
+    return ChainPlan(
+        chain.id,
+        chain.device.spec,
+        chain.baseline,
+        steps=tuple(steps),
+        stacks={stack: _planned_stack(chain, stack, of_stack) for stack, of_stack in steps_by_stack.items()},
+        tests=tuple(
+            _planned_test(chain, step, stack, item, budgets)
+            for step, stack, item in chain.members()
+            if item in chain.selected
+        ),
+        control=chain.control,
+        wishes=chain.wishes(),
+        groups={step: _group(step, chain) for step in steps},
+        remarks=tuple(str(mark.args[0]) for mark in example.iter_markers("fsstack_remark"))[::-1],
+        tables=tuple((mark.args[0], dict(mark.kwargs)) for mark in example.iter_markers("fsstack_table"))[::-1],
+    )
+
+
+def _planned_stack(chain: Chain, stack: str, steps: list[str]) -> PlannedStack:
+    parameter = chain.stacks[stack]
+    lacks = missing([*parameter.device.needs(), *parameter.stack.needs()])
+    return PlannedStack(parameter.stack.spec, tuple(steps), tuple(lacks), parameter.stack.encrypts)
+
+
+def _planned_test(chain: Chain, step: str, stack: str, item: pytest.Item, budgets: Budgets) -> PlannedTest:
+    judged = tuple(budgets.of(item, stack, stack == chain.baseline))
+    if item.get_closest_marker("benchmark"):
+        return PlannedTest(step, stack, judged, "is marked as a benchmark")
+    if any(mark.name == "fsstack_budget" for mark in item.own_markers):
+        return PlannedTest(step, stack, judged, "has a budget")
+    if item.get_closest_marker("fsstack_budget"):
+        return PlannedTest(step, stack, judged, "has a budget", of_class=True)
+    return PlannedTest(step, stack, judged)
+
+
+def _group(step: str, chain: Chain) -> str:
+    item = next(iter(chain.items[step].values()))
+    mark = item.get_closest_marker("benchmark")
+    group: str = (mark.kwargs.get("group") if mark else None) or step
+    return group

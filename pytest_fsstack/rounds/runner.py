@@ -1,0 +1,209 @@
+"""Runs stacks of a chain through pytest's own protocol, and reports their tests. It judges nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Round, StepRun
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.machine.needs import Program
+from pytest_fsstack.options import value as option_value
+from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of
+from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, nothing
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.stack.model import Stack
+
+#: Where the `timed` fixture leaves what it measured.
+SAMPLE = pytest.StashKey[Sample]()
+#: The name of a step that is about to be repeated, for the `timed` fixture to see that it does not write.
+REPEATED = pytest.StashKey[str]()
+#: The number of the round that a test runs in, from 0 on, for the fixture `fsstack_seed`.
+ROUND = pytest.StashKey[int]()
+
+#: Called before the protocol of an item, with the item and the next one.
+Before = Callable[[pytest.Item, pytest.Item | None], None]
+
+
+class Runner:
+    """Runs the items of chains. `mounts` and `commands` are those of the stack that was built last."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        chains: Mapping[pytest.Item, Chain],
+        results: Results,
+        mounts: Callable[[], list[str]],
+        commands: Callable[[], list[str]],
+    ) -> None:
+        self.config, self.chains, self.results = config, chains, results
+        self._mounts, self._commands = mounts, commands
+        self._protocol: Protocol
+
+    def start(self, before: Before) -> None:
+        """Take part in the protocol of all items."""
+        self._protocol = Protocol(self.config, before)
+        self.config.pluginmanager.register(self._protocol, "fsstack-protocol")
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run(self, chain: Chain, stack: str, this: Round, show: Callable[[str], None]) -> CellRun:
+        """Build a stack, run its steps, and take it down. `show` is called with each step before it runs."""
+        started, runs, steps = time.monotonic(), list[StepRun](), chain.needed(stack)
+        for index, (step, item) in enumerate(steps):
+            show(step)
+            following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
+            runs.append(self._run_step(chain, step, item, following, this))
+            if runs[-1].ending in ("failed", "skipped"):
+                if index + 1 < len(steps):
+                    self.tear_down(item, chain, chain.parent)
+                break
+        return CellRun(
+            tuple(runs),
+            time.monotonic() - started,
+            tuple(self._mounts()),
+            tuple(self._commands()),
+            self._tools(chain.stacks[stack].stack),
+        )
+
+    def _run_step(self, chain: Chain, step: str, item: pytest.Item, following: Any, this: Round) -> StepRun:
+        """Run a step of a stack, as often as the round wants it."""
+        count, started = this.repetitions.get(step, 1), time.monotonic()
+        outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), list[Sample]()
+        item.stash[ROUND] = this.number
+        for number in range(1, count + 1):
+            # Whether a step writes shows at once. To look again in each round takes longer than many a step.
+            item.stash[REPEATED] = step if step in this.repetitions and this.number == 0 and number == 1 else ""
+            # In between, the stack must stand on.
+            run = self._protocol.run(item, following if number == count else item.parent)
+            outcome.add(run)
+            if sample := _take(item, SAMPLE) or _benchmark_sample(self.config, item):
+                samples.append(sample)
+            if outcome.ended or len(samples) < number:
+                break
+        if number < count:
+            self.tear_down(item, chain, following)
+        return StepRun(
+            step,
+            tuple(samples),
+            time.monotonic() - started,
+            _ending_of(run),
+            run.cause if run.failed else "",
+            run.broke_in_setup,
+        )
+
+    def _tools(self, stack: Stack) -> dict[str, str]:
+        """Return the executables that the stack names, with their versions, which were asked before the first one."""
+        versions = self.results.environment.get("versions", {})
+        return {need.command: versions.get(need.command, "") for need in stack.needs() if isinstance(need, Program)}
+
+    def tear_down_to(self, item: pytest.Item, chain: Chain, nextitem: pytest.Item | None) -> None:
+        """Tear down what the next item that really runs does not share; its fixtures may be those of a module."""
+        following: Any = nextitem
+        if nextitem is not None and self.chains.get(nextitem) is chain:
+            items = item.session.items
+            later = items[items.index(nextitem) :]
+            following = next((other for other in later if not getattr(self.chains.get(other), "done", False)), None)
+        self.tear_down(item, chain, following)
+
+    def tear_down(self, item: pytest.Item, chain: Chain, following: Any) -> None:
+        call = self._protocol.tear_down(item, following)
+        if call.excinfo:
+            chain.outcomes.setdefault(item, ItemOutcome()).add_teardown(call)
+
+    # -- reporting -----------------------------------------------------------------------------------------------------
+
+    def report(self, item: pytest.Item, chain: Chain, outcome: Outcome, figures: Figures | None) -> None:
+        """Report a test with the outcome that was decided."""
+        # Only now, so that the lines of the progress do not tear the item's own line apart.
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, chain, outcome, figures):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _reports(self, item: pytest.Item, chain: Chain, outcome: Outcome, figures: Figures | None) -> Reports:
+        if not outcome.in_setup and item not in chain.outcomes:
+            outcome = Outcome("skipped", "not run: it was collected twice, and the other one ran", in_setup=True)
+
+        def end() -> None:
+            if outcome.outcome == "failed":
+                pytest.fail(outcome.text, pytrace=False)
+            if outcome.outcome == "skipped":
+                pytest.skip(outcome.text)
+
+        if outcome.in_setup:
+            return self._protocol.report(item, [Phase("setup", end), Phase("teardown", nothing)])
+        ran = chain.outcomes[item]
+        if outcome.as_run:
+            return self._protocol.report(item, ran.phases())
+        if outcome.expected:
+            # pytest decides what the verdict means then, with its ini option for the strict ones.
+            item.add_marker(pytest.mark.xfail(reason=outcome.expected))
+        record = self._describe(item, figures) if figures else {}
+        phases = [Phase("call", end, ran.seconds) if phase.when == "call" else phase for phase in ran.phases()]
+        reports = self._protocol.report(item, phases)
+        if record and hasattr(self.config, "workerinput"):
+            of_call = next(report for report in reports if report.when == "call")
+            of_call.fsstack_record = json.dumps(record)  # type: ignore[attr-defined]
+        return reports
+
+    def _describe(self, item: pytest.Item, figures: Figures) -> dict[str, Any]:
+        """Add the figures to JUnit's properties and to pytest-benchmark's records; return the record."""
+        if option_value(self.config, "junit") != "none":
+            item.user_properties += [(f"fsstack_{name}", value) for name, value in figures.properties if value != ""]
+        parameter = parameter_of(item)
+        assert parameter is not None
+        record: dict[str, Any] = {
+            "name": item.name,
+            "fullname": item.nodeid,
+            "group": figures.group,
+            "param": parameter.test_id,
+            "seconds": figures.seconds,
+            "extra": figures.facts,
+        }
+        benchmarks = self.config.pluginmanager.get_plugin("pytest-benchmark")
+        if benchmarks is not None and not benchmarks.disabled:
+            from pytest_fsstack.report.benchmark import add_record
+
+            add_record(benchmarks, **record)
+        return record
+
+
+def _ending_of(run: Run) -> Ending:
+    if run.left_out:
+        return "left out"
+    if not run.raised:
+        return ""
+    return "failed" if run.failed else "skipped"
+
+
+def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
+    sample = item.stash.get(key, None)
+    if sample is not None:
+        del item.stash[key]
+    return sample
+
+
+def _benchmark_sample(config: pytest.Config, item: pytest.Item) -> Sample | None:
+    """Return what pytest-benchmark's own fixture measured in this round: the median of its calls, in seconds.
+
+    Its record of the round is taken out: the item gets one for all its rounds.
+    """
+    session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
+    records = [record for record in getattr(session, "benchmarks", []) if record.fullname == item.nodeid and record]
+    if not records:
+        return None
+    session.benchmarks[:] = [record for record in session.benchmarks if record not in records]
+    return Sample({"seconds": float(records[-1].stats.median)})
+
+
+def seed_of_round(seed: int, number: int) -> int:
+    """Return what a test draws from in a round, given the session's seed; rounds are numbered from 0."""
+    return random.Random(f"{seed} round {number}").getrandbits(64)

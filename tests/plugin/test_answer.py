@@ -1,0 +1,114 @@
+"""The answer of a session: in the summary, in JUnit, in GitHub's summary and on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.plugin.conftest import LAYERS, Project
+
+TEST = """
+import time
+import pytest
+
+@pytest.mark.fsstack("plain", "a = crypt(cost=600)", "b = crypt(cost=2000)", "absent", baseline="plain")
+class TestIt:
+    def test_write(self, timed, cost):
+        '''Write what it is given. Nothing else.'''
+        with timed(cold=False):
+            time.sleep(cost / 20_000)
+
+    def test_delete(self, timed, cost):
+        with timed(cold=False):
+            time.sleep(cost / 20_000)
+"""
+CRASH = """
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session):
+    yield
+    raise RuntimeError("the rack lost power")
+"""
+#: Before the first test.
+CRASH_EARLY = """
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session):
+    raise RuntimeError("the rack lost power")
+    yield
+"""
+REPORTS = ("--fsstack-rounds=5", "--fsstack-report=html=page.html", "--junitxml=junit.xml")
+
+
+def junit_answers() -> list[str]:
+    root = ElementTree.parse("junit.xml").getroot()
+    found = root.findall("./testsuite/properties/property[@name='fsstack_answer']")
+    return [str(each.get("value")) for each in found]
+
+
+def test_the_answer_comes_first_and_is_in_junit_and_on_the_page(project: Project) -> None:
+    project.write(TEST)
+    result = project.run(*REPORTS, "--fsstack-weights=write=3")
+    sentence = next(line for line in result.outlines if "costs least" in line)
+    assert "absent was not measured: needs no-such-tool" in sentence
+    assert junit_answers() == [sentence]
+    page = Path("page.html").read_text()
+    assert sentence.partition(": ")[0] in page.partition("</h1>")[0]
+    assert "weighed by write=3" in page
+    assert "Write what it is given." in page
+
+
+def test_a_weight_of_an_unknown_step_is_refused_before_the_first_round(project: Project) -> None:
+    project.write(TEST)
+    result = project.run("--fsstack-weights=wriet=3")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert any("'wriet'" in line and "'write'" in line for line in result.stderr.lines)
+
+
+@pytest.mark.parametrize("text", ["write", "write=-1", "write=1, write=2", "=1", "write=x", ""])
+def test_a_weight_that_is_written_wrongly_is_refused(project: Project, text: str) -> None:
+    project.write(TEST)
+    assert project.run(f"--fsstack-weights={text}").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_session_that_broke_says_so_first_everywhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    project.pytester.makeconftest(LAYERS + CRASH)
+    project.write(TEST)
+    result = project.run(*REPORTS)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    error = "internal error: RuntimeError: the rack lost power"
+    assert error in junit_answers()[0]
+    assert error in Path("page.html").read_text().partition("</h1>")[0]
+
+
+def test_a_session_that_broke_before_its_first_test_has_a_page_that_says_so(project: Project) -> None:
+    project.pytester.makeconftest(LAYERS + CRASH_EARLY)
+    project.write(TEST)
+    assert project.run(*REPORTS).ret == pytest.ExitCode.INTERNAL_ERROR
+    assert "the rack lost power" in Path("page.html").read_text().partition("</h1>")[0]
+    assert "the rack lost power" in junit_answers()[0]
+
+
+def test_githubs_summary_begins_with_the_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    project.write(TEST)
+    project.run("--fsstack-rounds=5")
+    first = Path("summary.md").read_text().splitlines()[0]
+    assert "costs least" in first
+
+
+def test_what_the_comparison_with_earlier_runs_found_is_in_all_reports(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    project.write(TEST)
+    project.run("--fsstack-rounds=5", "--fsstack-ci=off", "--fsstack-json=old.json")
+    result = project.run(*REPORTS, "--fsstack-compare=old.json", "--fsstack-report=markdown=report.md")
+    assert any("against 1 earlier run" in line for line in result.outlines)
+    for text in (Path(name).read_text() for name in ("page.html", "report.md", "summary.md")):
+        assert "Against 1 earlier run" in text
+        assert "more over its reference" in text

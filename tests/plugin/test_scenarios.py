@@ -1,0 +1,83 @@
+"""Shipped scenarios by name, from any directory, with ids that JUnit and a second run can use."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.options import scenarios
+
+
+def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:
+    result = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:cacheprovider", *arguments)
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()
+    return [line for line in result.outlines if "::" in line]
+
+
+def test_the_names_are_those_of_the_scenarios() -> None:
+    files = {path.name for path in scenarios.directory().glob("test_*.py")}
+    assert {scenarios.file_of(name) for name in options.SCENARIOS} == files
+
+
+def test_a_scenario_is_collected_by_its_name(pytester: pytest.Pytester) -> None:
+    ids = collected(pytester, "--fsstack-scenario=encryption_overhead", "-k", "du and ext4")
+    assert "test_encryption_overhead.py::TestEncryptionOverhead::test_du[ext4]" in ids
+    assert all(each.startswith("test_encryption_overhead.py::") for each in ids)
+
+
+def test_its_ids_run_one_test_again_beside_another_scenario(pytester: pytest.Pytester) -> None:
+    again = "test_encryption_overhead.py::TestEncryptionOverhead::test_du[ext4]"
+    ids = collected(pytester, f"--fsstack-scenario={again}", "--fsstack-scenario=filesystems")
+    assert [each for each in ids if "encryption" in each] == [again]
+    assert any(each.startswith("test_filesystems.py::") for each in ids)
+
+
+def test_the_tests_of_the_user_are_run_beside_it(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(test_own="def test_it():\n    pass\n")
+    ids = collected(pytester, str(path), "--fsstack-scenario=filesystems", "-k", "test_it or test_after_format")
+    assert "test_own.py::test_it" in ids
+    assert len(ids) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("filesistems", "did you mean filesystems?"),
+        ("crypt", "did you mean encryption_overhead or ssd_encryption or stacked_encryption or dmcrypt_block_size?"),
+        ("", "did you mean encryption_overhead or "),
+        ("xyz", "there are: encryption_overhead, "),
+    ],
+)
+def test_an_unknown_scenario_is_a_mistake_with_the_nearest_name(
+    pytester: pytest.Pytester, name: str, hint: str
+) -> None:
+    with pytest.raises(pytest.UsageError) as caught:
+        pytester.parseconfigure(f"--fsstack-scenario={name}")
+    assert str(caught.value).startswith(f"--fsstack-scenario: there is no scenario {name!r}; {hint}")
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("encryption", "encryption_overhead"), ("ssd", "ssd_encryption"), ("rot", "bit_rot"), ("posix", "posix")],
+)
+def test_a_part_of_a_name_is_enough_if_it_is_the_only_one(part: str, name: str) -> None:
+    assert options.named("scenario").read(part) == name
+    assert (
+        options.named("scenario").read(f"test_{name}.py::TestIt::test_it[x]") == f"test_{name}.py::TestIt::test_it[x]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "controls"),
+    [
+        ("power_cut", ["ext4-nobarrier", "ext4-eatmydata"]),
+        ("bit_rot", ["ext4"]),
+        ("posix", ["control-root-only"]),
+        ("contents", ["control"]),
+    ],
+)
+def test_the_controls_stay_beside_own_stacks(pytester: pytest.Pytester, scenario: str, controls: list[str]) -> None:
+    ids = collected(pytester, f"--fsstack-scenario={scenario}", "--fsstack-stacks=xfs | gocryptfs")
+    assert list(dict.fromkeys(each.partition("[")[2] for each in ids)) == [
+        f"{name}]" for name in ["xfs+gocryptfs", *controls]
+    ]

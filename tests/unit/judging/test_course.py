@@ -1,0 +1,493 @@
+"""The course of a chain, over stacks, kernels and boots: what runs, what is judged, and how each test ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from math import exp, log
+
+import msgspec
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from benchmarks.machines import STEP, course_of, run
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.conditions import Rule
+from pytest_fsstack.judging.course import (
+    Cell,
+    CellRun,
+    ChainPlan,
+    Course,
+    NotRun,
+    Outcome,
+    Place,
+    PlannedStack,
+    PlannedTest,
+    Policy,
+    StepRun,
+)
+from pytest_fsstack.judging.plan import Left
+from pytest_fsstack.judging.repetition import FIRST
+from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks, Verdict
+
+KERNELS = ("old", "new")
+LIMIT = Policy(limit=0.05)
+
+
+def noisy(cost: Callable[[Cell], float], seed: int = 1, noise: float = 0.01) -> Callable[[Cell], float]:
+    """Return the logarithm of what a cell costs, with some noise."""
+    rng = random.Random(seed)
+    return lambda cell: log(cost(cell)) + rng.gauss(0, noise)
+
+
+def stacks(budget: float | None = None) -> dict[str, list[Budget]]:
+    return {"ext4": [], "luks": [] if budget is None else [Budget(overhead=budget)]}
+
+
+def finished(course: Course, cost: Callable[[Cell], float], noise: float = 0.01) -> Course:
+    run(course, noisy(cost, noise=noise))
+    course.conclude()
+    return course
+
+
+def of_kernels(policy: Policy = LIMIT, budget: float | None = None, boots: int = 1) -> Course:
+    return course_of(random.Random(1), stacks(budget), policy, kernels=KERNELS, boots=boots)
+
+
+def runs_of(course: Course) -> dict[str, int]:
+    return {name: sum(name in order for order in course.own.orders) for name in course.cells}
+
+
+def slower(cell: Cell) -> float:
+    """Cost more with luks, and more on the new kernel."""
+    return (2.0 if cell.stack == "luks" else 1.0) * (1.2 if cell.kernel == "new" else 1.0)
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def orders(seed: int) -> list[list[str]]:
+    return finished(course_of(random.Random(seed), stacks(), kernels=KERNELS), slower).own.orders
+
+
+def test_the_order_of_a_round_is_drawn_over_all_cells_and_the_seed_replays_it() -> None:
+    assert orders(1) == orders(1) != orders(2)
+    assert all(sorted(order) == sorted(orders(1)[0]) for order in orders(1))
+    kernels = [[name.partition(":")[2] for name in order] for order in orders(1)]
+    assert ["old", "new", "old", "new"] in kernels or ["new", "old", "new", "old"] in kernels
+
+
+def test_without_budgets_each_cell_runs_for_one_block() -> None:
+    assert set(runs_of(finished(of_kernels(Policy()), slower)).values()) == {8}
+
+
+def test_a_cell_runs_until_its_verdict_between_kernels_is_reached_and_no_other_does() -> None:
+    course = finished(of_kernels(), lambda cell: 1.05 if cell == Cell("luks", "new") else 1.0, noise=0.05)
+    runs = runs_of(course)
+    assert runs["ext4:old"] == runs["ext4:new"] < runs["luks:old"] == runs["luks:new"]
+    assert course.between().worst(STEP, "ext4:new") == "pass"
+    assert "of these boots" in course.between().judgements_of(STEP, "ext4:new")[0].text
+
+
+def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_only() -> None:
+    course = of_kernels(Policy(), 0.05)
+    finished(course, lambda cell: 1.05 if cell == Cell("luks", "new") else 1.0, noise=0.03)
+    runs = runs_of(course)
+    assert runs["ext4:new"] == runs["luks:new"] > runs["luks:old"]
+    assert course.own.worst(STEP, "luks:old") == "pass"
+
+
+@pytest.mark.parametrize(("later", "outcome"), [(1.0, "pass"), (1.5, "fail")])
+def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: float, outcome: str) -> None:
+    course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
+
+    def cost(cell: Cell) -> float:
+        return (1.5 if course.own.rounds <= 8 else later) if cell == Cell("luks", "new") else 1.0
+
+    finished(course, cost)
+    assert runs_of(course) == {"ext4:old": 8, "ext4:new": 8, "luks:old": 16, "luks:new": 16}
+    chain = course.between()
+    (judged,) = chain.judgements_of(STEP, "luks:new")
+    assert judged.verdict is not None
+    assert judged.verdict.outcome == "fail"
+    assert judged.outcome == outcome
+    assert f"fresh rounds {'confirm' if outcome == 'fail' else 'refute'} what the first 8 say" in judged.text
+    (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
+    assert read.worst(STEP, "luks:new") == outcome
+
+
+def test_failures_of_budgets_and_between_kernels_are_confirmed_by_the_same_rounds() -> None:
+    course = finished(of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4), 0.5), slower)
+    assert course.own.rounds == 16
+    assert set(runs_of(course).values()) == {16}
+    judged = [course.own.judgements_of(STEP, "luks:new")[0], course.between().judgements_of(STEP, "luks:new")[0]]
+    assert [(each.outcome, each.confirmed is not None) for each in judged] == [("fail", True)] * 2
+
+
+def test_rounds_on_a_busy_machine_are_run_again_on_all_kernels() -> None:
+    course = of_kernels(Policy(Looks.fixed(4), discard=(Rule("steal", 0.05),)))
+    for conditions in ({"steal": 0.5}, *[{"steal": 0.0}] * 4):
+        this = course.next_round()
+        assert this is not None
+        for cell in this.order:
+            course.add(cell, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}),)),)))
+        course.end_round(conditions)
+    assert course.next_round() is None
+    assert course.own.rounds == 4
+    (discarded,) = course.own.discarded
+    assert sorted(discarded.order) == sorted(course.cells)
+
+
+def test_repetitions_are_chosen_once_for_all_kernels() -> None:
+    course = course_of(random.Random(1), stacks(0.05), kernels=KERNELS, wishes={STEP: "auto"})
+    this = course.next_round()
+    assert this is not None
+    assert this.repetitions == {STEP: FIRST}
+    # What differs is from repetition to repetition, and these are cheap.
+    run(course, noisy(lambda cell: 1.05 if cell.stack == "luks" else 1.0, noise=0.05), build=10.0)
+    found = course.own.repeated[STEP]
+    assert found.variance is not None
+    assert found.count == 5
+
+
+def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
+    course = of_kernels()
+    while this := course.next_round():
+        for cell in this.order:
+            assert course.stands(cell)
+            failed = cell == Cell("luks", "new")
+            ending = StepRun(STEP, ending="failed", cause="no space") if failed else StepRun(STEP, (sample(1.0),))
+            course.add(cell, CellRun((ending,)))
+        course.end_round({})
+    course.conclude()
+    assert runs_of(course) == {"ext4:old": 8, "ext4:new": 8, "luks:old": 8, "luks:new": 1}
+    assert course.failures == 1
+    assert course.outcome(STEP, Cell("luks", "new")).as_run
+    assert course.outcome(STEP, Cell("luks", "old")).outcome == "passed"
+    (judged,) = course.between().judgements_of(STEP, "luks:new")
+    assert judged.unjudged is Unjudged.NOT_MEASURED
+
+
+def sample(seconds: float) -> Sample:
+    return Sample({"seconds": seconds})
+
+
+def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
+    course = of_kernels()
+    this = course.next_round()
+    assert this is not None
+    course.lose(Place("new"))
+    assert [course.stands(cell) for cell in this.order] == [cell.kernel == "old" for cell in this.order]
+    finished(course, slower)
+    assert runs_of(course) == {"ext4:old": 7, "ext4:new": 0, "luks:old": 7, "luks:new": 0}
+    assert list(course.between().stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
+
+
+def test_what_is_left_and_decided_is_known_after_each_round() -> None:
+    course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
+    assert course.left == []
+    run_one(course, slower)
+    assert course.left == [Left(7, 15)] * 4
+    assert course.progress.decided == ""
+    while course.own.rounds < 8:
+        run_one(course, slower)
+    assert course.progress.decided == "2 fail"
+    assert course.progress.phase == "planned"
+    run_one(course, slower)
+    assert (course.progress.phase, course.progress.round, course.progress.most) == ("confirming", 1, 8)
+    status = {each.stack: each for each in course.progress.stacks}["luks:new"]
+    assert status.estimate is not None
+    assert status.estimate.overhead == pytest.approx(0.2, abs=0.05)
+    assert status.budget == 0.05
+
+
+def run_one(course: Course, cost: Callable[[Cell], float]) -> None:
+    this = course.next_round()
+    assert this is not None
+    log_of = noisy(cost, course.own.rounds)
+    for cell in this.order:
+        course.add(cell, CellRun((StepRun(STEP, (sample(exp(log_of(cell))),)),)))
+    course.end_round({})
+
+
+# -- views of one result -----------------------------------------------------------------------------------------------
+
+
+def test_kernels_are_compared_stack_by_stack_and_stacks_within_each_kernel() -> None:
+    between, within = finished(of_kernels(Policy()), slower).results()
+    assert within.id == between.id + " (in each kernel)"
+    assert list(between.stacks) == list(within.stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
+    for name, expected in {"ext4:old": None, "luks:old": None, "ext4:new": 0.2, "luks:new": 0.2}.items():
+        found = between.estimate(STEP, name)
+        assert (found and found.overhead) == (expected and pytest.approx(expected, abs=0.03))
+    for name, expected in {"ext4:old": None, "luks:old": 1.0, "ext4:new": None, "luks:new": 1.0}.items():
+        found = within.estimate(STEP, name)
+        assert (found and found.overhead) == (expected and pytest.approx(expected, abs=0.03))
+
+
+def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
+    course = finished(course_of(random.Random(1), stacks(0.3), kernels=("only",)), slower)
+    (chain,) = course.results()
+    assert chain.worst(STEP, "luks:only") == "fail"
+    found = chain.estimate(STEP, "luks:only")
+    assert found is not None
+    assert found.overhead == pytest.approx(1.0, abs=0.05)
+
+
+def test_boots_of_one_kernel_are_judged_each_by_itself_and_shown_together() -> None:
+    course = finished(course_of(random.Random(1), stacks(0.3), kernels=("only",), boots=3), slower)
+    assert [course.own.worst(STEP, f"luks:only (boot {boot})") for boot in (1, 2, 3)] == ["fail"] * 3
+    (chain,) = course.results()
+    assert list(chain.stacks) == ["ext4:only", "luks:only"]
+    assert len(chain.log_ratios(STEP, "luks:only", "seconds")) == 3
+
+
+@pytest.mark.parametrize(("sharing", "outcome"), [(0, "fail"), (2, "inconclusive")])
+def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int, outcome: str) -> None:
+    course = of_kernels(replace(LIMIT, sharing=sharing), boots=3)
+    finished(course, lambda cell: (1.0, 1.2, 1.1)[cell.boot] * (1.3 if cell.kernel == "new" else 1.0))
+    # Rounds of several boots do not decide between kernels.
+    assert set(runs_of(course).values()) == {8}
+    chain = course.between()
+    (judged,) = chain.judgements_of(STEP, "luks:new")
+    assert judged.outcome == outcome
+    assert "3 against 3 boots" in judged.text
+    assert outcome == "fail" or "at alpha 0.025 it takes 4 of each (--fsstack-boots)" in judged.text
+    found = chain.estimate(STEP, "luks:new")
+    assert found is not None
+    assert found.overhead == pytest.approx(0.3, abs=0.05)
+    (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
+    assert read.judgements == chain.judgements
+
+
+def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
+    course = of_kernels(LIMIT, boots=3)
+    run_one(course, lambda cell: 1.0)
+    course.lose(Place("new", 0))
+    # The machine gets slower, and one boot went down early.
+    finished(course, lambda cell: float(course.own.rounds))
+    found = course.between().estimate(STEP, "luks:new")
+    assert found is not None
+    assert found.overhead == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize(("boots", "name"), [(1, "luks:new"), (2, "luks:new (boot 1)")])
+def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> None:
+    course = of_kernels(Policy(Looks.fixed(60)), boots=boots)
+    rng, before = random.Random(1), [Cell("")]
+
+    def log_of(cell: Cell) -> float:
+        carried = log(1.1) if before[0] == Cell("luks", "new") else 0.0
+        before[0] = cell
+        return rng.gauss(0, 0.03) + carried
+
+    run(course, log_of)
+    course.conclude()
+    between, _ = course.results()
+    assert {carry.after for carry in between.carry_over} == {name}
+    assert any(f"after {name}" in remark for remark in between.remarks)
+
+
+def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() -> None:
+    plan = replace_plan(control="control")
+    course = Course({Place(kernel): plan for kernel in KERNELS}, LIMIT, "", KERNELS)
+    finished(course, lambda cell: 1.5 if cell == Cell("control", "new") else 1.0)
+    between, within = course.results()
+    assert between.controls == within.controls == ["control:old", "control:new"]
+    assert not between.judgements_of(STEP, "control:new")
+    assert not [remark for remark in between.remarks if remark.startswith("doubt")]
+    (remark,) = [remark for remark in within.remarks if remark.startswith("doubt")]
+    assert "the baseline ext4:new differs from itself, run a second time as control:new" in remark
+
+
+def replace_plan(**changes: object) -> ChainPlan:
+    names = ["ext4", "luks", *(["control"] if "control" in changes else [])]
+    plan = ChainPlan("test_it.py::T", "loop", "ext4", (STEP,), {name: PlannedStack(name, (STEP,)) for name in names})
+    return msgspec.structs.replace(plan, **changes)
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------------------
+
+
+def local(policy: Policy, test: PlannedTest, cost: float = 1.0, **changes: object) -> Outcome:
+    """Return the outcome of one test on luks, which costs so much, beside the baseline."""
+    plan = replace_plan(tests=(PlannedTest(STEP, "ext4"), test), **changes)
+    course = Course({Place(): plan}, replace(policy, looks=Looks.fixed(8)), "")
+    finished(course, lambda cell: cost if cell.stack == "luks" else 1.0)
+    return course.outcome(STEP, Cell("luks"))
+
+
+def gate(xfail: str | None = None) -> PlannedTest:
+    return PlannedTest(STEP, "luks", (Budget(overhead=0.3, xfail=xfail),), "has a budget")
+
+
+@pytest.mark.parametrize(
+    ("strict", "cost", "outcome", "text"),
+    [
+        (False, 1.0, "passed", ""),
+        (False, 1.3, "skipped", "inconclusive"),
+        (True, 1.3, "failed", "(--fsstack-strict)"),
+        (False, 2.0, "failed", "over ext4, budget 30 %"),
+        (True, 2.0, "failed", "over ext4, budget 30 %"),
+    ],
+)
+def test_a_test_ends_as_its_budget_was_judged(strict: bool, cost: float, outcome: str, text: str) -> None:
+    found = local(Policy(strict=strict), gate(), cost)
+    assert found.outcome == outcome
+    assert text in found.text
+
+
+def test_an_expected_failure_is_told_to_pytest_with_its_reason() -> None:
+    assert local(Policy(), gate(xfail="BUG-1"), 2.0).expected == "BUG-1"
+    undecided = local(Policy(), gate(xfail="BUG-1"), 1.3)
+    assert (undecided.outcome, undecided.expected) == ("failed", "BUG-1")
+    assert local(Policy(runxfail=True), gate(xfail="BUG-1"), 1.3).outcome == "skipped"
+
+
+def lacking(stack: str) -> dict[str, PlannedStack]:
+    return {
+        name: PlannedStack(name, (STEP,), ("needs cryptsetup",) if name == stack else ()) for name in ("ext4", "luks")
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "stack", "outcome", "text"),
+    [
+        (Policy(), "luks", "skipped", "luks on loop: needs cryptsetup"),
+        (Policy(strict=True), "luks", "skipped", "luks on loop: needs cryptsetup"),
+        (Policy(missing_fails=True), "luks", "failed", "(--fsstack-if-unavailable=fail)"),
+        (Policy(), "ext4", "skipped", "the baseline ext4 on loop cannot run here (needs cryptsetup)"),
+        (Policy(strict=True), "ext4", "failed", "its budget has nothing to compare with"),
+    ],
+)
+def test_what_the_machine_lacks_skips_a_test_or_fails_it(policy: Policy, stack: str, outcome: str, text: str) -> None:
+    found = local(policy, gate(), stacks=lacking(stack))
+    assert (found.outcome, found.in_setup) == (outcome, True)
+    assert text in found.text
+
+
+@pytest.mark.parametrize("kernels", [("",), KERNELS])
+def test_what_crosses_to_another_process_comes_back_as_it_was(kernels: tuple[str, ...]) -> None:
+    course = finished(course_of(random.Random(1), stacks(0.3), kernels=kernels), slower)
+    plan = replace_plan(tests=(gate(),), wishes={STEP: "auto"}, tables=(("times", {"of": [1]}),))
+    one = StepRun(STEP, (Sample({"seconds": 1.0, "links": 3.0}, kept={"said": [1, "x"]}),), 1.5, "failed", "why", True)
+    cell = Cell("luks", kernels[0])
+    course_said = course.outcome(STEP, cell), course.figures(STEP, cell, full=True)
+    for message in (plan, CellRun((one,), 2.0, ("/x",)), *course_said):
+        sent = msgspec.json.encode(message)
+        assert msgspec.json.encode(msgspec.json.decode(sent, type=type(message))) == sent
+
+
+# -- any sequence ------------------------------------------------------------------------------------------------------
+
+BUSY = Rule("load", 2.0)
+
+
+def verdicts_of(chain: ChainResults) -> list[Verdict | None]:
+    return [judgement.final for _, _, judgements in sorted(chain.all_judgements()) for judgement in judgements]
+
+
+class AnyCourse(RuleBasedStateMachine):
+    """Any course of two stacks on one or two kernels, with any samples, failures, lost kernels and busy rounds."""
+
+    @initialize(
+        kernels=st.sampled_from([("",), ("one",), KERNELS]),
+        boots=st.integers(1, 2),
+        looks=st.sampled_from([Looks.fixed(1), Looks.fixed(5), Looks((8, 16, 24))]),
+        strict=st.booleans(),
+        sharing=st.sampled_from([0, 3]),
+        limit=st.sampled_from([None, 0.05]),
+        budget=st.sampled_from([None, 0.0, 0.5]),
+    )
+    def begin(
+        self,
+        kernels: tuple[str, ...],
+        boots: int,
+        looks: Looks,
+        strict: bool,
+        sharing: int,
+        limit: float | None,
+        budget: float | None,
+    ) -> None:
+        self.policy = Policy(looks, 7, strict, discard=(BUSY,), sharing=sharing, limit=limit)
+        judged = () if budget is None else (Budget(overhead=budget),)
+        tests = (PlannedTest(STEP, "ext4"), PlannedTest(STEP, "luks", judged, "has a budget" if judged else ""))
+        boots = 1 if kernels == ("",) else boots
+        plans = {Place(kernel, boot): replace_plan(tests=tests) for boot in range(boots) for kernel in kernels}
+        self.course = Course(plans, self.policy, "any", kernels, boots)
+        self.again = Course(plans, self.policy, "any", kernels, boots)
+        self.over = False
+
+    @precondition(lambda self: not self.over)
+    @rule(
+        data=st.data(),
+        busy=st.booleans(),
+        happens=st.sampled_from(["nothing"] * 8 + ["failure", "skip", "no sample", "lost"]),
+    )
+    def one_round(self, data: st.DataObject, busy: bool, happens: str) -> None:
+        this = self.course.next_round()
+        assert this == self.again.next_round(), "the plan depends on the seed and on what was measured only"
+        if this is None:
+            self.over = True
+            return
+        assert len(set(this.order)) == len(this.order)
+        chosen = data.draw(st.sampled_from(this.order))
+        if happens == "lost" and chosen.kernel:
+            self.course.lose(chosen.place)
+            self.again.lose(chosen.place)
+        for cell in this.order:
+            if self.course.stands(cell):
+                measured = (sample(data.draw(st.sampled_from([1.0, 1.01, 1.7]))),)
+                step = StepRun(STEP, measured if happens != "no sample" or cell != chosen else ())
+                if cell == chosen and happens in ("failure", "skip"):
+                    step = StepRun(STEP, measured, ending="failed" if happens == "failure" else "skipped")
+                for course in (self.course, self.again):
+                    course.add(cell, CellRun((step,)))
+        for course in (self.course, self.again):
+            course.end_round({"load": 9.0 if busy else 0.0})
+
+    @precondition(lambda self: self.over)
+    @rule()
+    def rest(self) -> None:
+        assert self.course.next_round() is None
+
+    def teardown(self) -> None:
+        course, own = self.course, self.course.own
+        course.conclude()
+        assert own.rounds <= 2 * own.looks.most
+        assert len(own.discarded) <= own.looks.most
+        for (step, name), test in course._tests.items():
+            outcome = course.outcome(step, course.cells[name])
+            assert outcome == course.outcome(step, course.cells[name])
+            assert outcome.text or outcome.as_run or outcome.outcome == "passed"
+            if outcome.outcome == "passed" and test.budgets:
+                assert own.worst(step, name) == "pass", "a gate passed that was not judged"
+        between = course.between()
+        verdicts = [between.worst(step, stack) for step, stack, _ in between.all_judgements()]
+        outcomes = [outcome.outcome for _, outcome in course.outcomes_between()]
+        assert len(outcomes) == len(verdicts)
+        assert outcomes.count("passed") <= verdicts.count("pass")
+        assert course.judged <= course.budgets
+        for chain in course.results():
+            (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
+            assert verdicts_of(read) == verdicts_of(chain)
+
+
+TestAnyCourse = AnyCourse.TestCase
+TestAnyCourse.settings = settings(
+    max_examples=40, stateful_step_count=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
+
+
+def test_a_cell_that_is_dropped_says_why_it_did_not_run() -> None:
+    course = course_of(random.Random(1), stacks(0.3))
+    course.drop(Cell("luks"), NotRun("no disk"), "no disk")
+    finished(course, slower)
+    assert course.outcome(STEP, Cell("luks")) == Outcome("skipped", "no disk", in_setup=True)
+    assert course.own.note(STEP, "luks") == "no disk"

@@ -1,0 +1,435 @@
+"""Runs now against runs then: the run is the unit, and what cannot be compared is said."""
+
+from __future__ import annotations
+
+import random
+from math import exp, log
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.over_time import comparison
+from pytest_fsstack.over_time import text as report
+from pytest_fsstack.over_time.comparison import ONE_EACH, Comparison, compare, differences, refusals
+
+THIS = "0" * 32
+
+
+def run(
+    overhead: float = 0.5,
+    *,
+    base: float = 1.0,
+    machine: str | None = THIS,
+    stacks: tuple[str, ...] = ("ext4", "luks"),
+    kernel: str = "6.1",
+    rounds: int = 3,
+    **environment: Any,
+) -> Results:
+    """A run in which every stack but the first costs `overhead` over it."""
+    chain = ChainResults("t.py::T", "loop", stacks[0], Looks.fixed(rounds), 1, steps=["write"])
+    chain.stacks = {name: StackInfo(name, name) for name in stacks}
+    for number in range(rounds):
+        chain.orders.append(list(stacks))
+        for name in stacks:
+            cost = base * (1 if name == stacks[0] else 1 + overhead) * (1 + number / 100)
+            chain.add("write", name, Sample({"seconds": cost}, work={"bytes": 10}))
+    if machine:
+        environment["machine_id"] = machine
+    environment.setdefault("devices", [{"spec": "loop", "model": "a disk"}])
+    return Results(environment, [chain], scale="small", labels={"kernel": kernel})
+
+
+def only(found: Comparison) -> comparison.Change:
+    (change,) = found.compared
+    return change
+
+
+# -- how many runs -----------------------------------------------------------------------------------------------------
+
+
+def test_one_run_each_gives_figures_without_a_verdict_and_says_what_is_not_in_it() -> None:
+    change = only(compare([run(0.65)], [run(0.5)], limit=0.05))
+    assert (change.outcome, change.estimate) == (None, None)
+    assert change.shift == pytest.approx(0.1)
+    assert change.how == ONE_EACH == "one run each: what differs from run to run is not in it"
+
+
+def test_three_runs_a_side_are_judged_by_the_exact_test() -> None:
+    then = [run(0.50), run(0.51), run(0.49)]
+    slower = only(compare([run(0.65), run(0.66), run(0.64)], then, limit=0.05))
+    assert (slower.outcome, slower.how) == ("fail", "exact test of 3 against 3 runs")
+    assert slower.estimate is not None
+    assert slower.estimate.overhead == pytest.approx(0.1, abs=0.01)
+    same = only(compare([run(0.50), run(0.51), run(0.49)], then, limit=0.05))
+    assert same.outcome == "pass"
+    close = only(compare([run(0.56), run(0.59), run(0.57)], then, limit=0.05))
+    assert close.outcome == "inconclusive"
+
+
+def test_one_or_two_runs_are_judged_against_the_spread_of_five_earlier_ones() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    for now in ([run(0.65)], [run(0.65), run(0.66)]):
+        change = only(compare(now, then, limit=0.05))
+        assert change.outcome == "fail"
+        assert "against 5 earlier runs of this machine, by the spread of all" in change.how
+    assert only(compare([run(0.5)], then, limit=0.05)).outcome == "pass"
+    assert only(compare([run(0.65)], then[:4], limit=0.05)).outcome is None
+
+
+@pytest.mark.parametrize("machine", [None, "1" * 32])
+def test_earlier_runs_of_another_machine_or_one_that_is_not_known_do_not_count(machine: str | None) -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0)]
+    change = only(compare([run(0.65)], [*then, run(0.5, machine=machine)], limit=0.05))
+    assert change.outcome is None
+    assert change.how.startswith("1 run against 5 (4 of this machine): a verdict takes 3 a side, or one against 5")
+    unknown = [run(0.5 + step / 100, machine=None) for step in range(6)]
+    assert only(compare([run(0.65, machine=None)], unknown, limit=0.05)).outcome is None
+
+
+def test_those_of_this_machine_alone_are_compared_with_if_they_are_enough() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    found = compare([run(0.65)], [*then, run(0.9, machine="1" * 32)], limit=0.05)
+    assert only(found).outcome == "fail"
+    assert len(only(found).then) == 5
+
+
+def test_without_a_limit_there_is_an_interval_and_no_verdict() -> None:
+    change = only(compare([run(0.65)] * 3, [run(0.5)] * 3))
+    assert change.outcome is None
+    assert change.estimate is not None
+
+
+def test_the_error_rate_of_a_session_is_shared_among_its_verdicts() -> None:
+    stacks = ("ext4", "luks", "xfs", "btrfs")
+    then = [run(0.50 + step / 1000, stacks=stacks) for step in range(3)]
+    now = [run(0.65 + step / 1000, stacks=stacks) for step in range(3)]
+    assert {change.outcome for change in compare(now, then, limit=0.05).compared} == {"fail"}
+    shared = compare(now, then, limit=0.05, session=True).compared
+    assert {change.outcome for change in shared} == {None}
+    assert shared[0].how == "3 against 3 runs; at alpha 0.0167 it takes 4 a side"
+
+
+def test_a_side_without_runs_is_refused() -> None:
+    with pytest.raises(ValueError, match="each side needs a run"):
+        compare([], [run()])
+
+
+# -- what is compared --------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(-0.5, 3), st.floats(-0.5, 3))
+def test_a_machine_that_is_faster_as_a_whole_changes_nothing_but_the_figures_beside(
+    base_now: float, base_then: float, now: float, then: float
+) -> None:
+    found = compare([run(now, base=base_now)], [run(then, base=base_then)])
+    change = only(found)
+    assert change.shift is not None
+    assert log(1 + change.shift) == pytest.approx(log(1 + now) - log(1 + then), abs=1e-6)
+    assert comparison.Change.figure(change.now) == pytest.approx(base_now * (1 + now) * 1.01)
+    baselines = [each for each in found.changes if each.shift is None]
+    assert [each.place.stack for each in baselines] == ["ext4"]
+    assert comparison.Change.figure(baselines[0].then) == pytest.approx(base_then * 1.01)
+
+
+def test_more_rounds_make_it_no_more_certain_because_the_unit_is_the_run() -> None:
+    found = []
+    for rounds in (3, 60):
+        then = [run(0.5 + step / 50, rounds=rounds) for step in (-1, 0, 1, 0, -1)]
+        found.append(only(compare([run(0.51, rounds=rounds)], then, limit=0.0)))
+    few, many = found
+    assert few.outcome == many.outcome == "inconclusive"
+    assert few.estimate is not None
+    assert many.estimate is not None
+    assert many.estimate.high == pytest.approx(few.estimate.high)
+
+
+def test_what_is_on_one_side_only_is_reported() -> None:
+    found = compare([run(stacks=("ext4", "luks", "new"))], [run(stacks=("ext4", "luks", "old"))], limit=0.05)
+    assert [place.stack for place in found.only_now] == ["new"]
+    assert [place.stack for place in found.only_then] == ["old"]
+    shown = report.lines(found, [run()], [run()])
+    assert "* only now: T write on new" in shown
+    assert "* only then: T write on old" in shown
+
+
+def test_work_that_was_not_done_is_compared_with_nothing() -> None:
+    broken = run()
+    broken.chains[0].orders.append([])
+    broken.chains[0].add("write", "luks", Sample({"seconds": 0.1}, incomplete="no space"))
+    found = compare([broken], [run()], limit=0.05)
+    assert found.compared == []
+    assert [place.stack for place in found.only_then] == ["luks"]
+
+
+def test_metrics_with_a_budget_are_compared_beside_the_time() -> None:
+    sides = [run(), run()]
+    for results in sides:
+        chain = results.chains[0]
+        for stack in chain.stacks:
+            for number, sample in chain.samples["write"][stack].items():
+                values = {**sample.values, "written_bytes": 4096.0 * (1 + number)}
+                chain.samples["write"][stack][number] = Sample(values)
+    assert {change.place.metric for change in compare(sides[:1], sides[1:]).changes} == {"seconds"}
+    chain = sides[0].chains[0]
+    chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))
+    found = compare(sides[:1], sides[1:])
+    assert {str(change.place) for change in found.compared} == {
+        "T write on luks",
+        "T write on luks (written_bytes)",
+    }
+
+
+def of_kernel(kernel: str, overhead: float) -> ChainResults:
+    """The chain of one kernel, as it is if several are compared."""
+    (chain,) = run(overhead).chains
+    names = {name: f"{name}:{kernel}" for name in chain.stacks}
+    chain.stacks = {full: StackInfo(full, name, kernel=kernel) for name, full in names.items()}
+    chain.samples = {
+        step: {names[stack]: found for stack, found in each.items()} for step, each in chain.samples.items()
+    }
+    chain.baseline = names[chain.baseline]
+    return chain
+
+
+def with_bytes(reference: float, stack: float, **more: Any) -> Results:
+    """A run whose stacks write so many bytes."""
+    results = run(**more)
+    (chain,) = results.chains
+    for name, figure in (("ext4", reference), ("luks", stack)):
+        for number, sample in chain.samples["write"][name].items():
+            chain.samples["write"][name][number] = Sample({**sample.values, "written_bytes": figure})
+    return results
+
+
+def test_a_metric_is_compared_only_on_the_steps_that_have_a_budget_for_it() -> None:
+    now, then = with_bytes(1e6, 2e6), with_bytes(1e6, 3e6)
+    chain = now.chains[0]
+    chain.steps.append("read")
+    for results in (now, then):
+        for stack in ("ext4", "luks"):
+            samples = results.chains[0].samples
+            samples.setdefault("read", {})[stack] = dict(samples["write"][stack])
+    then.chains[0].steps.append("read")
+    chain.judge_all("read", "luks", Budget("written_bytes", overhead=0.1))
+    compared = {(change.place.step, change.place.metric) for change in compare([now], [then]).compared}
+    assert compared == {("write", "seconds"), ("read", "seconds"), ("read", "written_bytes")}
+
+
+def test_the_time_of_a_step_is_judged_unless_its_budgets_are_in_other_metrics() -> None:
+    then, now = [with_bytes(1e6, 2e6) for _ in range(6)], with_bytes(1e6, 2e6, overhead=2.0)
+    assert [change.place.metric for change in compare([now], then, limit=0.05).regressions] == ["seconds"]
+    for results in (now, *then):
+        chain = results.chains[0]
+        chain.judge_all("write", "luks", Budget("written_bytes", overhead=3.0))
+    found = compare([now], then, limit=0.05)
+    assert not found.regressions
+    assert [change.place.metric for change in found.judged] == ["written_bytes"]
+    assert {change.place.metric for change in found.compared} == {"seconds", "written_bytes"}
+    assert [series.place.metric for series in comparison.outlook(then, 0.05)] == ["written_bytes"]
+
+
+def test_figures_of_nothing_have_no_ratio() -> None:
+    """A step that writes 0 B, but for what the filesystem does in the background."""
+    now, then = with_bytes(0.0, 4096.0), with_bytes(4096.0, 0.0)
+    chain = now.chains[0]
+    chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))
+    found = compare([now], [then] * 6, limit=0.05)
+    assert {change.place.metric for change in found.compared} == {"seconds"}
+    assert not found.regressions
+    assert not found.judged
+    assert not any("%" in line or " x" in line for line in report.table(found) if "written_bytes" in line)
+
+
+# -- what hits every stack ---------------------------------------------------------------------------------------------
+
+
+def test_a_reference_that_moved_is_said_although_no_overhead_did() -> None:
+    then = [run(0.5, base=0.176 * (1 + step / 100)) for step in (-1, 0, 1, 0, -1, 1)]
+    found = compare([run(0.5, base=1.58)], then, limit=0.05)
+    assert {change.outcome for change in found.compared} == {"pass"}
+    assert [change.place.stack for change in found.moved] == ["ext4"]
+    ((_, text),) = report.warnings(found)
+    assert all(figure in text for figure in ("ext4 itself", "178 ms", "1.6 s", "x8.9"))
+    assert not compare([run(0.5, base=0.177)], then, limit=0.05).moved
+    assert len(compare([run(0.5, base=0.1)], then).moved) == 1
+
+
+def test_bytes_of_the_reference_are_judged_by_the_limit() -> None:
+    then = [with_bytes(8e6 + step * 1000, 9e6) for step in range(6)]
+    (change,) = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05).regressions
+    assert (change.place.stack, change.place.metric, change.outcome) == ("ext4", "written_bytes", "fail")
+    found = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05)
+    first = report.describe(change, found).split("\n")[0]
+    assert first.startswith("ext4: own written_bytes x6.3")
+    assert len(first) <= 80
+    assert not compare([with_bytes(8.1e6, 9e6)], then, limit=0.05).regressions
+    # A filesystem's own housekeeping, and a session without a limit.
+    assert not compare([with_bytes(5e5, 6e5)], [with_bytes(4096, 4096)] * 6, limit=0.05).regressions
+    assert not compare([with_bytes(50.4e6, 56e6)], then).regressions
+
+
+def test_earlier_runs_that_follow_each_other_are_said() -> None:
+    noise, level, then = random.Random(1), 0.0, []
+    for _ in range(40):
+        level = 0.8 * level + noise.gauss(0, 0.02)
+        then.append(run(0.5 * (1 + level)))
+    found = compare([run(0.5)], then, limit=0.05)
+    assert only(found).correlation > 0.5
+    assert "write on luks" in report.warnings(found)[0][1]
+    assert not report.warnings(compare([run(0.5)], [run(0.5 + noise.gauss(0, 0.01)) for _ in range(40)], limit=0.05))
+
+
+# -- over time ---------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_compared_with_the_latest_and_with_the_first_ones_by_their_time() -> None:
+    dates = [f"2026-01-{day:02}T00:00:00+00:00" for day in range(1, 21)]
+    then = [
+        replace(run(0.5 + (0.001 if day % 2 else 0) - (0.15 if day >= 10 else 0)), start=date)
+        for day, date in enumerate(dates)
+    ]
+    found = compare([run(0.5)], then[::-1], limit=0.05)
+    change = only(found)
+    assert (change.outcome, len(change.then)) == ("fail", 5)
+    assert "the last 5 of 20 earlier runs" in change.how
+
+
+# -- before a session --------------------------------------------------------------------------------------------------
+
+
+def test_the_outlook_counts_runs_of_one_machine_and_says_what_is_missing() -> None:
+    few = comparison.outlook([run(0.5 + step / 100) for step in (0, 1, 0)], 0.05)
+    assert [(each.place.stack, each.runs, each.power, each.decides) for each in few] == [("luks", 3, None, False)]
+    assert "takes 5" in report.plan_in_short(few, 0.05)
+    then = [run(0.5 + step / 20) for step in (-1, 0, 1, 0, -1, 1)]
+    noisy = comparison.outlook([*then, run(machine="1" * 32)], 0.05, machine=THIS)
+    assert [(each.runs, each.decides) for each in noisy] == [(6, False)]
+    line = report.plan_in_short(noisy, 0.05)
+    assert all(words in line for words in ("5.0 %", "write on luks", "limit of"))
+    assert report.plan_in_short(comparison.outlook(then, 1.0), 1.0) == ""
+    assert report.plan_in_short([], 0.05)
+
+
+def test_one_kernel_is_compared_with_another_and_several_each_with_itself() -> None:
+    assert len(compare([run(kernel="6.12")], [run(kernel="6.1")]).compared) == 1
+    both = run()
+    both.chains = [of_kernel("6.1", 0.5), of_kernel("6.12", 0.8)]
+    found = compare([both], [run(kernel="6.12")])
+    assert [str(change.place) for change in found.compared] == ["T write on luks 6.12"]
+    assert only(found).shift == pytest.approx(0.2)
+    assert {place.kernel for place in found.only_now} == {"6.1"}
+
+
+def test_results_that_were_saved_compare_alike() -> None:
+    now, then = [run(0.65)], [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    again = [[saved.loads(saved.dumps(results)) for results in side] for side in (now, then)]
+    assert compare(*again, limit=0.05) == compare(now, then, limit=0.05)
+
+
+# -- what differs ------------------------------------------------------------------------------------------------------
+
+
+def test_what_differs_in_the_environment_is_listed_and_what_always_does_is_not() -> None:
+    then = run(date="monday", load=[1], versions={"fio": "3.33", "tar": "1"}, memory=1, cpu={"count": 2})
+    now = run(date="tuesday", load=[2], versions={"fio": "3.36", "tar": "1"}, cpu={"count": 2, "governor": "powersave"})
+    now.chains[0].stacks["luks"] = StackInfo("luks", "luks(key_size=256)")
+    assert set(differences([now], [then])) == {
+        "versions.fio: 3.33 -> 3.36",
+        "stack.luks: luks -> luks(key_size=256)",
+        "cpu.governor: nothing -> powersave",
+    }
+
+
+def test_of_several_runs_all_values_are_listed() -> None:
+    then = [run(memory=size) for size in (1, 2, 1)]
+    assert differences([run(memory=2)], then) == ["memory: 1, 2 -> 2"]
+
+
+def other_work(results: Results) -> None:
+    results.chains[0].work["write"] = {"bytes": 20}
+
+
+def other_reference(results: Results) -> None:
+    chain = results.chains[0]
+    chain.stacks["xfs"] = StackInfo("xfs", "xfs")
+    chain.baseline = "xfs"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda results: setattr(results, "scale", "paper"), "the scale was small and is paper"),
+        (
+            lambda results: results.environment.update(devices=[{"spec": "loop", "model": "other"}]),
+            "the device was loop (a disk) and is loop (other)",
+        ),
+        (
+            lambda results: results.environment.update(devices=[{"spec": "/dev/sdb1", "model": "a disk"}]),
+            "the device was loop (a disk) and is a disk (a disk)",
+        ),
+        (
+            lambda results: results.environment.update(corpus={"name": "linux", "files": 9, "bytes": 1}),
+            "the corpus was mail (5 files, 1 bytes) and is linux (9 files, 1 bytes)",
+        ),
+        (lambda results: setattr(results, "interrupted", "Ctrl-C"), "a run was ended early (Ctrl-C)"),
+        (other_work, "write was asked for other work (bytes: 10 and 20)"),
+        (other_reference, "luks was compared with ext4 and is with xfs"),
+    ],
+)
+def test_what_makes_a_comparison_meaningless_refuses_it(change: Any, reason: str) -> None:
+    corpus = {"name": "mail", "files": 5, "bytes": 1}
+    then, now = run(corpus=corpus), run(corpus=corpus)
+    assert refusals([now], [then]) == []
+    change(now)
+    assert reason in refusals([now], [then])
+
+
+def test_a_disk_at_another_path_is_no_reason() -> None:
+    devices = [run(devices=[{"spec": spec, "model": "a disk"}]) for spec in ("/dev/sdb1", "/dev/sdc1")]
+    assert refusals(devices[:1], devices[1:]) == []
+    assert differences(devices[:1], devices[1:]) == ["devices.0.spec: /dev/sdc1 -> /dev/sdb1"]
+
+
+def test_what_an_older_form_does_not_say_is_no_reason() -> None:
+    then = run()
+    then.scale, then.environment, then.chains[0].work = "", {}, {}
+    assert refusals([run()], [then]) == []
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_regression_says_all_in_its_first_line_within_80_columns() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    found = compare([run(0.65)], then, limit=0.05)
+    first, *rest = report.describe(only(found), found).split("\n")
+    low, high = (100 * (exp(log(1.1) + sign * 0.0125) - 1) for sign in (-1, 1))
+    assert first.startswith("luks: seconds +10.")
+    assert low < float(first.split("+")[1].split()[0]) < high
+    assert first.endswith("over 5 earlier runs, limit 5 %")
+    assert len(first) <= 80
+    assert any(line.endswith("s: 1.505 1.515 1.525 1.515 1.505") for line in rest)
+
+
+def test_the_table_has_the_absolute_seconds_beside_and_the_verdict() -> None:
+    then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0, -1)]
+    now = [run(0.65, base=2.0)]
+    found = compare(now, then, limit=0.05)
+    shown = report.lines(found, now, then)
+    base = next(line for line in shown if line.startswith("T write on ext4"))
+    luks = next(line for line in shown if line.startswith("T write on luks"))
+    assert "1.01 s" in base
+    assert "2.02 s" in base
+    assert base.endswith("+100 % (100 to 100 %) itself")
+    assert "1.52 s, +50.0 %" in luks
+    assert "3.33 s, +65.0 %" in luks
+    assert luks.endswith("FAIL")
+    assert "limit     at most 5 % more" in shown

@@ -1,0 +1,58 @@
+"""Earlier runs in files: what is no run is refused, with the name of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.over_time.plugin import earlier_runs
+
+
+def run(scale: str) -> Results:
+    chain = ChainResults("t.py::T", "loop", "ext4", Looks.fixed(1), 1, steps=["write"], orders=[["ext4"]])
+    chain.stacks = {"ext4": StackInfo("ext4", "ext4")}
+    chain.add("write", "ext4", Sample({"seconds": 1.0}))
+    return Results({}, [chain], scale=scale)
+
+
+def test_a_directory_is_all_of_its_json_in_order_of_the_names(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.json").write_text(saved.dumps(run(name)))
+    (tmp_path / "notes.txt").write_text("not one of them")
+    assert [results.scale for results in earlier_runs(tmp_path).values()] == ["a", "b"]
+    assert [results.scale for results in earlier_runs(tmp_path / "b.json").values()] == ["b"]
+
+
+def test_a_directory_without_any_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no \*.json in the directory"):
+        earlier_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "these are not results of pytest-fsstack: no JSON: Input data was truncated"),
+        (b"[1]", "not results of pytest-fsstack: Expected `object`, got `array`"),
+        (b'{"format": 99}', "these results are of a newer pytest-fsstack"),
+        (b'{"format": 1}', "these results are of an older pytest-fsstack"),
+        (b"\xff\xfe", "can't decode byte"),
+        (saved.dumps(Results()).encode(), "nothing was measured in this run"),
+    ],
+)
+@pytest.mark.parametrize("within", ["directory", "file"])
+def test_what_is_no_run_is_refused_by_name(tmp_path: Path, content: bytes, message: str, within: str) -> None:
+    path = tmp_path / "OLD.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"OLD\.json: .*{message}"):
+        earlier_runs(tmp_path if within == "directory" else path)
+
+
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "OLD.json").mkdir()
+    with pytest.raises(ValueError, match=r"OLD\.json: Is a directory"):
+        earlier_runs(tmp_path)

@@ -1,0 +1,178 @@
+"""The answer: which stack costs least in each group, whether limits are kept, and what needs attention."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo, TestOutcome
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import answer, html, markdown, terminal
+from tests.unit.report.test_report import made
+
+MISSING = "this kernel (6.1) has no device-mapper: boot a kernel that has it"
+COSTS = {
+    "ext4": {"write": 1.0, "delete": 1.0},
+    "ext4+fscrypt": {"write": 6.4, "delete": 1.06},
+    "ext4+gocryptfs": {"write": 9.0, "delete": 2.0},
+    "xfs": {"write": 1.5, "delete": 1.5},
+    "btrfs": {"write": 2.5, "delete": 2.5},
+    "luks+ext4": {},
+}
+
+
+def measured(costs: dict[str, dict[str, float]] = COSTS, rounds: int = 8) -> Results:
+    """Results in which each stack costs these ratios, and ext4 is the baseline. Times wobble from round to round."""
+    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 1, steps=["write", "delete"])
+    for name in costs:
+        chain.stacks[name] = StackInfo(name, name, encrypts=any(word in name for word in ("crypt", "luks")))
+    for index in range(rounds):
+        chain.orders.append(list(costs))
+        for stack, ratios in costs.items():
+            for step, ratio in ratios.items():
+                chain.add(step, stack, Sample({"seconds": ratio * (1 + index % 3 / 10)}))
+    for stack, ratios in costs.items():
+        for step in chain.steps if not ratios else ():
+            chain.notes.setdefault(step, {})[stack] = MISSING
+    return Results({}, [chain])
+
+
+def answered(results: Results) -> list[str]:
+    return list(map(str, answer.answer(results)))
+
+
+def test_each_group_of_stacks_has_a_sentence_on_which_costs_least() -> None:
+    encrypted, others = answered(measured())
+    assert encrypted.startswith(
+        "Of the encrypted stacks, ext4+fscrypt costs least: 1.06 (delete) to 6.40 times ext4 (write), 2.60 times"
+    )
+    assert encrypted.endswith("luks+ext4 was not measured: this kernel (6.1) has no device-mapper.")
+    assert others.startswith(
+        "Of the other stacks, ext4 costs least, then xfs: 1.50 times ext4 in each step (1.50 to 1.50)."
+    )
+
+
+def test_weights_change_the_order_and_are_shown() -> None:
+    costs = {"ext4": COSTS["ext4"], "xfs": {"write": 4.0, "delete": 1.0}, "btrfs": {"write": 1.5, "delete": 2.0}}
+    results = measured(costs)
+    assert "ext4 costs least, then btrfs" in answered(results)[0]
+    assert "weighs all steps alike" in answer.notes_on_answer(results)[0]
+    results.environment["settings"] = {"weights": {"write": 0}}
+    assert "xfs costs least" in answered(results)[0]
+    assert "write=0" in answer.notes_on_answer(results)[0]
+
+
+def test_stacks_whose_intervals_overlap_are_named() -> None:
+    results = measured({"ext4": COSTS["xfs"], "xfs": COSTS["ext4"], "btrfs": COSTS["ext4"], "jfs": COSTS["btrfs"]})
+    (line,) = answered(results)
+    assert "Its interval overlaps with that of btrfs." in line
+
+
+def test_a_stack_that_lacks_a_step_is_not_ranked() -> None:
+    results = measured()
+    del results.chains[0].samples["write"]["ext4+fscrypt"]
+    results.chains[0].notes.setdefault("write", {})["ext4+fscrypt"] = "failed in round 1"
+    (encrypted, _) = answered(results)
+    assert "ext4+gocryptfs costs least" in encrypted
+    assert "ext4+fscrypt was not measured in all steps: failed in round 1" in encrypted
+
+
+def test_limits_of_the_user_come_first_and_sanity_limits_give_no_title() -> None:
+    results = measured()
+    (chain,) = results.chains
+    sanity = [chain.judge("write", "xfs", Budget(overhead=20.0, sanity=True))]
+    chain.judgements.setdefault("write", {})["xfs"] = sanity
+    assert "limit" not in answered(results)[0]
+    assert "The sanity limit is kept." in answer.notes_on_answer(results)
+    chain.judge_all("write", "btrfs", Budget(overhead=0.1))
+    assert answered(results)[0] == "The limit is broken."
+    (failed, *_) = answer.problems(results)
+    assert (failed.kind, failed.what) == ("failed", "write on btrfs")
+    assert "budget 10 %" in failed.reason
+
+
+@pytest.mark.parametrize(
+    "render", [html.report, markdown.report, lambda found: "\n".join(terminal.answer_lines(found))]
+)
+def test_a_session_that_broke_says_so_first_with_its_first_error(render: object) -> None:
+    results = measured()
+    results.interrupted = "ended with exit code 3"
+    results.tests["t.py::test_x"] = TestOutcome("t.py::test_x", "failed", "the disk was full", "t.py")
+    assert callable(render)
+    text = render(results)
+    assert text.index("ended with exit code 3") < text.index("the disk was full") < text.index("costs least")
+
+
+def test_a_session_that_measured_nothing_is_broken() -> None:
+    results = measured()
+    results.chains[0].samples.clear()
+    assert not answer.broken(results).headline
+    results.tests["t.py::test_x"] = TestOutcome("t.py::test_x", "failed", "mkfs failed", "t.py")
+    assert answered(results)[0] == "The session broke, nothing was measured: mkfs failed"
+
+
+def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
+    found = answer.problems(made(steps=["write"]))
+    assert [problem.kind for problem in found] == ["failed", "undecided", "not measured", "not measured"]
+    assert all(problem.reason for problem in found)
+    assert str(found[2]).startswith("[1] absent: needs no-such-tool")
+
+
+def test_many_problems_of_a_kind_are_counted() -> None:
+    results = measured()
+    for number in range(answer.MOST + 3):
+        name = f"t.py::test_{number}"
+        results.tests[name] = TestOutcome(name, "failed", "boom", "t.py")
+    failed = [problem for problem in answer.problems(results) if problem.kind == "failed"]
+    assert len(failed) == answer.MOST + 1
+    assert str(failed[-1]) == "and 3 more"
+
+
+def test_a_budget_that_nothing_records_is_not_judged() -> None:
+    results = measured()
+    (chain,) = results.chains
+    chain.judge_all("write", "xfs", Budget("own", overhead=0.1))
+    (problem,) = [problem for problem in answer.problems(results) if problem.kind == "not judged"]
+    assert problem.what == "write on xfs"
+    assert "own" in problem.reason
+    assert answer.limits(results) == "The limit is not judged."
+
+
+def test_several_chains_are_told_apart() -> None:
+    results = measured()
+    results.chains.append(replace(results.chains[0], device="/dev/sdb1"))
+    lines = answered(results)
+    assert [line.partition(":")[0] for line in lines] == [
+        *["TestIt on loop"] * 2,
+        *["TestIt on /dev/sdb1"] * 2,
+    ]
+
+
+def test_kernels_are_compared_with_the_first_one() -> None:
+    chain = ChainResults("t.py::TestIt", "loop", "ext4:6.1", Looks.fixed(8), 1, steps=["write"])
+    chain.orders = [[]] * 8
+    for name, kernel, seconds in (
+        ("ext4", "6.1", 1.0),
+        ("ext4", "6.12", 1.2),
+        ("xfs", "6.1", 2.0),
+        ("xfs", "6.12", 2.0),
+    ):
+        stack = f"{name}:{kernel}"
+        chain.stacks[stack] = StackInfo(stack, name, kernel=kernel)
+        chain.against[stack] = f"{name}:6.1"
+        for index in range(8):
+            chain.add("write", stack, Sample({"seconds": seconds}), index)
+    (line,) = answered(Results({}, [chain]))
+    assert line == "On 6.12, of the stacks, ext4 costs most: 1.20 times itself on 6.1 (1.20 to 1.20)."
+
+
+def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
+    results = measured()
+    (chain,) = results.chains
+    chain.tables = [("counts", {})]
+    for stack, outcome in (("ext4", "passed"), ("xfs", "failed"), ("luks+ext4", "skipped")):
+        name = f"t.py::TestIt::write[{stack}]"
+        results.tests[name] = TestOutcome(name, outcome, "", "t.py", 1, chain.id, "loop", "write", stack)
+    assert answered(results) == ["1 of 3 stacks failed: xfs.", "Not tested: luks+ext4."]

@@ -1,0 +1,409 @@
+"""Pictures: what they show, on which axes, and the page that they stand in."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from msgspec import structs
+from msgspec.structs import replace
+
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import METRICS, Metric, Sample
+from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.report import draw, figures, html
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, is_curve
+from pytest_fsstack.report.model import heading
+from tests.unit.report.test_report import made
+
+
+def elements(svg: str, name: str) -> list[ElementTree.Element]:
+    """Return the elements of a picture by name, whether it is a document of its own or a part of a page."""
+    return [part for part in ElementTree.fromstring(svg).iter() if part.tag.rpartition("}")[2] == name]
+
+
+def texts(svg: str) -> list[str]:
+    return ["".join(part.itertext()) for part in elements(svg, "text")]
+
+
+def card_of(results: Results, title: str) -> Card:
+    (card,) = [card for card in cards(results, results.chains) if card.title == title]
+    return card
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [[0.7, 1.0, 14.0], [1e-6, 5.0], [1.0, 1.0], [0.0, 3.0], [0.0], [99.5, 100.5], []])
+def test_a_scale_has_a_place_for_each_value_and_ticks_between_its_ends(values: list[float]) -> None:
+    scale = draw.Scale.covering(values, 10, 110)
+    places = [scale.at(value) for value in sorted(values)]
+    assert places == sorted(places)
+    assert all(10 <= place <= 110 for place in places)
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 7
+    assert all(scale.low <= tick <= scale.high for tick in ticks)
+
+
+def test_figures_that_are_far_apart_have_a_logarithmic_axis() -> None:
+    assert draw.Scale.covering([1, 50], 0, 100).logarithmic
+    assert not draw.Scale.covering([1, 2], 0, 100).logarithmic
+    assert draw.Scale(1, 100, 0, 100, True).at(10) == pytest.approx(50)
+
+
+def test_the_heat_covers_all_costs_and_is_the_same_for_a_factor_and_its_reciprocal() -> None:
+    heat = Heat([15.0, 0.0, -0.5])
+    assert heat.share(15.0) == 1
+    assert heat.share(0.0) == 0
+    assert heat.share(1.0) == heat.share(-0.5) == 0.25
+    assert heat.ends == "x1/16.0 to x16.0"
+
+
+# -- stacks and steps --------------------------------------------------------------------------------------------------
+
+
+def test_the_heat_map_has_each_overhead_once_and_a_mark_for_what_was_not_measured() -> None:
+    results = made()
+    (chain,) = results.chains
+    shown = texts(figures.heat_maps(results))
+    assert shown.count("x1.50") == shown.count("x4.50") == len(chain.steps)
+    assert shown.count("-") == len(chain.steps)
+    assert set(chain.steps) <= set(shown)
+    assert "absent" in shown
+    assert chain.baseline not in shown
+
+
+def test_a_step_shows_each_ratio_with_its_interval_its_limit_and_those_that_were_not_measured() -> None:
+    results = made()
+    by_name = {row.name: row for row in interval_rows(results, results.chains, "write")}
+    assert set(by_name) == {"same", "luks+ext4", "ext4+gocryptfs", "absent", "lossy"}
+    luks = by_name["luks+ext4"]
+    assert (luks.ratio, luks.low, luks.high) == pytest.approx((1.5, 1.5, 1.5))
+    assert luks.tip == "luks+ext4: 1.52 s, +50.0 % (50.0 to 50.0 %); at most x3: pass"
+    assert [(mark.at, mark.outcome) for mark in by_name["ext4+gocryptfs"].limits] == [(1.3, "fail")]
+    # Two rounds give no interval.
+    assert (by_name["lossy"].low, by_name["lossy"].high) == (None, None)
+    assert by_name["absent"].ratio is None
+    assert "needs no-such-tool" in by_name["absent"].tip
+
+
+def test_sanity_limits_are_in_no_picture() -> None:
+    results = made(steps=["write"])
+    (chain,) = results.chains
+    chain.judgements = {"write": {"xfs": []}}
+    chain.judge_all("write", "luks+ext4", Budget(overhead=20.0, sanity=True))
+    assert all(not row.limits for row in interval_rows(results, results.chains, "write"))
+
+
+def test_every_sample_is_a_point_with_its_round() -> None:
+    results = made(steps=["write"])
+    (chain,) = results.chains
+    (_, (caption, picture)) = card_of(results, "write").pictures
+    assert caption == "seconds by round"
+    by_stack = {line.get("data-stack"): line for line in elements(picture, "g")}
+    assert "absent" not in by_stack
+    tips = (by_stack["luks+ext4"].get("data-tips") or "").split("|")
+    assert len(tips) == len(chain.of("write", "luks+ext4"))
+    assert tips[0] == "round 1: 1.5 s"
+    assert len((by_stack["lossy"].get("data-tips") or "").split("|")) == 2
+
+
+def test_a_stack_has_the_same_colour_in_all_pictures_and_each_has_its_own() -> None:
+    results = made()
+    classes: dict[str, set[str]] = {}
+    for card in cards(results, results.chains):
+        for _, picture in card.pictures:
+            for part in elements(picture, "g"):
+                classes.setdefault(part.get("data-stack", ""), set()).add(part.get("class", ""))
+    assert all(len(found) == 1 for found in classes.values())
+    assert len({tuple(found) for found in classes.values()}) == len(classes) == 6
+
+
+def test_a_card_has_the_sentence_on_what_the_step_does() -> None:
+    results = made(steps=["write"])
+    results.chains[0].summaries["write"] = "Write one file with dd"
+    assert card_of(results, "write").summary == "Write one file with dd."
+    assert html.report(results).count("Write one file with dd.") == 2
+
+
+def test_one_stack_alone_is_compared_with_nothing() -> None:
+    chain = ChainResults("t.py::test_it", "loop", "ext4", Looks.fixed(2), 1, steps=["write"])
+    chain.stacks["ext4"] = StackInfo("ext4", "ext4")
+    results = Results({}, [chain])
+    for _ in range(2):
+        chain.orders.append(["ext4"])
+        chain.add("write", "ext4", Sample({"seconds": 1.0}))
+    assert figures.overview(results, chain) == ""
+    assert [caption for card in cards(results, [chain]) for caption, _ in card.pictures] == ["seconds by round"]
+    with pytest.raises(ReportError, match="no stack was compared with another"):
+        figures.heat_maps(results)
+
+
+@pytest.mark.parametrize("palette", [draw.LIGHT, draw.DARK])
+@pytest.mark.parametrize("kind", ["all", "protan", "deutan"])
+def test_the_colour_blind_tell_the_first_colours_apart(palette: tuple[str, ...], kind: str) -> None:
+    seen = [_seen(colour, kind) for colour in palette[:8]]
+    for number, one in enumerate(seen):
+        for other in seen[:number]:
+            assert sum((a - b) ** 2 for a, b in zip(one, other)) ** 0.5 > 0.1
+
+
+#: What is left of linear red, green and blue (Viénot, Brettel & Mollon, Color Research & Application 24 (1999) 243).
+_BLINDNESS = {
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": ((0.112, 0.888, 0), (0.112, 0.888, 0), (0.004, -0.004, 1)),
+    "deutan": ((0.293, 0.707, 0), (0.293, 0.707, 0), (-0.021, 0.021, 1)),
+}
+
+
+def _seen(colour: str, kind: str) -> list[float]:
+    """Return a colour as it is seen, in steps that look about equal."""
+    linear = [(int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5)]
+    left = [sum(weight * value for weight, value in zip(row, linear)) for row in _BLINDNESS[kind]]
+    return [max(value, 0.0) ** (1 / 2.2) for value in left]
+
+
+# -- kernels and devices -----------------------------------------------------------------------------------------------
+
+
+def on_kernels(within: bool = False) -> ChainResults:
+    """A comparison of two kernels: with the first one, or with the baseline on the same kernel."""
+    chain = ChainResults("t.py::TestIt", "loop", "ext4:6.1", Looks.fixed(8), 1, steps=["write"])
+    for kernel in ("6.1", "6.12"):
+        for number, name in enumerate(("ext4", "luks")):
+            stack = f"{name}:{kernel}"
+            chain.stacks[stack] = StackInfo(stack, name, kernel=kernel)
+            chain.against[stack] = f"ext4:{kernel}" if within else f"{name}:6.1"
+            for index in range(8):
+                cost = (1 + number) * (1.1 if kernel == "6.12" else 1) * (1 + index / 100)
+                chain.add("write", stack, Sample({"seconds": cost}), index)
+    chain.orders = [list(chain.stacks)] * 8
+    return chain
+
+
+def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
+    results = Results({}, [on_kernels()])
+    shown = list(interval_rows(results, results.chains, "write"))
+    assert [(row.facet, row.name) for row in shown] == [("6.12", "ext4"), ("6.12", "luks")]
+    assert [row.ratio for row in shown] == pytest.approx([1.1, 1.1])
+    within = Results({}, [on_kernels(within=True)])
+    captions = [caption for caption, _ in card_of(within, "write").pictures]
+    assert captions == [
+        "time over ext4 on the same kernel, lower is better",
+        "seconds by round, 6.1",
+        "seconds by round, 6.12",
+    ]
+    assert {"6.1", "6.12"} <= set(texts(card_of(within, "write").pictures[0][1]))
+
+
+def test_the_heading_names_the_kernels_that_were_compared_and_not_that_of_their_host() -> None:
+    chain = on_kernels()
+    assert heading(Results({"kernel": {"release": "6.99-host"}}, [chain]), chain)["kernel"] == "6.1, 6.12"
+
+
+def test_one_kernel_alone_is_no_facet() -> None:
+    chain = on_kernels(within=True)
+    chain.stacks = {name: stack for name, stack in chain.stacks.items() if stack.kernel == "6.1"}
+    assert {row.facet for row in interval_rows(Results({}, [chain]), [chain], "write")} == {""}
+
+
+def test_the_devices_of_a_test_are_facets_of_one_picture_and_have_a_table_each() -> None:
+    results = made(steps=["write"])
+    (chain,) = results.chains
+    results.chains = [chain, replace(chain, device="/dev/sdb1"), replace(chain, id="another")]
+    assert [[member.device for member in family] for family in families(results.chains)] == [
+        ["loop", "/dev/sdb1"],
+        ["loop"],
+    ]
+    (card,) = cards(results, results.chains[:2])
+    assert [caption for caption, _ in card.pictures][1:] == ["seconds by round, loop", "seconds by round, /dev/sdb1"]
+    assert {"loop", "/dev/sdb1"} <= set(texts(card.pictures[0][1]))
+    page = html.report(results)
+    assert page.count('<section class="table costs">') == 3
+    assert page.count('class="figure"') == 3 + 3 + 2
+    assert "write on ext4+gocryptfs, on /dev/sdb1: seconds x4.50" in page
+
+
+# -- latency, space, curves --------------------------------------------------------------------------------------------
+
+
+def with_latencies(rounds: int = 2, curve: list[list[float]] | None = None) -> ChainResults:
+    chain = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 1, steps=["delete", "fio"])
+    chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "xfs")}
+    names = {
+        "delete": ["latency_p50", "latency_p99", "latency_p999", "longest_stall"],
+        "fio": ["fio_read_latency_p50", "fio_read_latency_p99_9"],
+    }
+    for index in range(rounds):
+        chain.orders.append(list(chain.stacks))
+        for step, metrics in names.items():
+            for stack in chain.stacks:
+                figures = {name: 1e-5 * 10**place for place, name in enumerate(metrics)}
+                known = {**METRICS, **{name: Metric(name, "s") for name in metrics}}
+                kept = {"operations_over_time": curve} if curve and step == "delete" else {}
+                chain.add(step, stack, Sample({"seconds": 1.0 + index, "used_bytes": 4096.0, **figures}, known, kept))
+    return chain
+
+
+def test_percentiles_of_a_step_are_one_picture_from_the_usual_to_the_slowest() -> None:
+    results = Results({}, [with_latencies()])
+    titles = [card.title for card in cards(results, results.chains)]
+    assert not any("latency p" in title for title in titles)
+    (caption, picture) = card_of(results, "delete: latency").pictures[0]
+    assert "lower is better" in caption
+    (ext4, _) = elements(picture, "g")
+    assert ext4.get("data-tips") == "50 %: 10 µs|99 %: 100 µs|99.9 %: 1 ms|longest: 10 ms"
+    assert {"50 %", "99.9 %"} <= set(texts(card_of(results, "fio: fio read latency").pictures[0][1]))
+
+
+def test_a_percentile_with_a_budget_has_its_own_card_as_well() -> None:
+    chain = with_latencies(rounds=8)
+    chain.judge_all("delete", "xfs", Budget("latency_p99", overhead=0.1))
+    assert "delete: latency p99" in [card.title for card in cards(Results({}, [chain]), [chain])]
+
+
+def test_the_space_that_is_used_after_each_step_is_a_picture() -> None:
+    results = Results({}, [with_latencies()])
+    ((_, picture),) = card_of(results, "Space used after each step").pictures
+    tips = {line.get("data-stack"): line.get("data-tips") for line in elements(picture, "g")}
+    assert tips == dict.fromkeys(("ext4", "xfs"), "delete: 4.0 KiB|fio: 4.0 KiB")
+    assert not any("Space" in card.title for card in cards(made(), made().chains))
+
+
+def test_of_the_curves_of_many_rounds_some_are_shown_the_first_and_the_last_among_them() -> None:
+    def chosen(rounds: int) -> tuple[str, list[str]]:
+        results = Results({}, [with_latencies(rounds, [[number, number * 5] for number in range(200)])])
+        ((caption, picture),) = card_of(results, "delete: operations over time").pictures
+        tips = [(line.get("data-tips") or "").partition(",")[0] for line in elements(picture, "g")]
+        return caption, list(dict.fromkeys(tips))
+
+    assert chosen(4)[1] == [f"round {number}" for number in (1, 2, 3, 4)]
+    caption, rounds = chosen(80)
+    assert caption.endswith("5 of 80 rounds")
+    assert rounds == [f"round {number}" for number in (1, 21, 41, 60, 80)]
+
+
+@pytest.mark.parametrize(("render", "titles"), [(figures.heat_maps, 1), (figures.forests, 5)])
+def test_the_svg_of_a_session_holds_all_of_its_chains(render: Any, titles: int) -> None:
+    results = made()
+    another = replace(results.chains[0], id="another")
+    one, two = texts(render(results)), texts(render(Results({}, [*results.chains, another])))
+    assert len(two) == 2 * len(one)
+    assert sum("over ext4" in text for text in one) == titles
+
+
+@pytest.mark.parametrize("value", ["text", [], [[1, 2]], [[1, 2], [3]], {"a": 1}, [[1, "x"], [2, "y"]]])
+def test_what_is_no_curve_is_shown_as_text(value: Any) -> None:
+    assert not is_curve(value)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """What a page would fetch, and whether its elements are closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fetched: list[str | None] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [
+            value for name, value in attrs if name in ("src", "href") and not (value or "").startswith("#")
+        ]
+        if tag not in ("meta", "link", "br", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_fetches_nothing_and_holds_all_pictures() -> None:
+    results = made()
+    page = html.report(results)
+    tags = Tags(page)
+    assert tags.fetched == []
+    assert tags.open == []
+    pictures = sum(len(card.pictures) for card in cards(results, results.chains))
+    assert page.count('class="figure"') == pictures + 1 > 10
+    assert page.count("</script>") == 1
+
+
+def test_names_cannot_end_what_they_stand_in() -> None:
+    page = html.report(made(steps=["</script><b>"]))
+    assert "</script><b>" not in page
+    assert Tags(page).open == []
+    assert "&lt;/script&gt;&lt;b&gt;" in page
+
+
+def test_a_colour_is_a_verdict_only_where_the_user_set_a_limit() -> None:
+    results = made(steps=["write"])
+    (chain,) = results.chains
+    assert html.report(results).count('class="verdict bad"') == 1
+    for step, stack, judgements in list(chain.all_judgements()):
+        chain.judgements[step][stack] = [
+            structs.replace(judgement, budget=structs.replace(judgement.budget, sanity=True))
+            for judgement in judgements
+        ]
+    page = html.report(results)
+    # One that is not kept is worth a colour all the same.
+    assert page.count('class="verdict') == page.count("sanity limit x1.3 BROKEN") == 1
+
+
+def test_the_default_comparison_is_a_page_of_at_most_400_kilobytes() -> None:
+    assert len(html.report(made(80)).encode()) < 400_000
+
+
+def test_the_page_has_the_environment_and_the_commands_that_built_each_stack() -> None:
+    results = made(steps=["write"])
+    results.labels, results.scale = {"commit": "c0ffee"}, "small"
+    results.environment |= {"memory": 2**33, "cpu": {"aes_instructions": True, "mitigations": {"mds": "<none>"}}}
+    (chain,) = results.chains
+    chain.stacks["ext4"] = structs.replace(
+        chain.stacks["ext4"], commands=["mkfs.ext4 -q /dev/loop0", "mount /dev/loop0 'a b'"]
+    )
+    page = html.report(results)
+    for name, value in (
+        ("label commit", "c0ffee"),
+        ("scale", "small"),
+        ("memory", "8.0 GiB"),
+        ("cpu aes_instructions", "yes"),
+        ("cpu mitigations mds", "&lt;none&gt;"),
+        ("kernel release", "6.1.0"),
+        ("devices 1 size", "4.0 GiB"),
+    ):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
+    assert "mkfs.ext4 -q /dev/loop0\nmount /dev/loop0 &#39;a b&#39;\n# ext4 /dev/loop0 rw,ext4</pre>" in page
+
+
+def test_a_large_page_is_below_three_megabytes() -> None:
+    chain = ChainResults(
+        "t.py::TestIt", "loop", "s0", Looks.fixed(80), 1, steps=[f"step{number}" for number in range(8)]
+    )
+    chain.stacks = {f"s{number}": StackInfo(f"s{number}", f"s{number}") for number in range(12)}
+    curve = [[number / 7, number * 1234] for number in range(200)]
+    for index in range(80):
+        chain.orders.append(list(chain.stacks))
+        for step in chain.steps:
+            for number, stack in enumerate(chain.stacks):
+                seconds = 1 + number / 7 + index % 7 / 90
+                kept: dict[str, Any] = {"fio": {"lines": ["a line of its output"] * 50}}
+                kept |= {"curve": curve} if step == "step0" else {}
+                chain.add(step, stack, Sample({"seconds": seconds, "used_bytes": 1e9}, METRICS, kept))
+    page = html.report(Results({}, [chain]))
+    assert page.count('class="figure"') == 1 + 2 * 8 + 1 + 1
+    assert len(page.encode()) < 3 << 20
+    # What there is no room for is said, and what there is room for is of the first rounds.
+    assert "step7 on s11, round 1: fio" in page
+    assert "step0 on s0, round 80: fio" not in page
+    assert re.search(r"There is no room on this page for \d{4} more", page)

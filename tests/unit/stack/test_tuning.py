@@ -1,0 +1,251 @@
+"""What is set for the time of a session: chosen, checked, set, and set back. In a sysfs of the test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack import tuning
+from pytest_fsstack.stack.tuning import Governor, Queue, written
+
+
+class Sysfs(RealMachine):
+    """A machine whose settings are files below another directory, and whose devices have their names as numbers."""
+
+    def __init__(self, sysfs: Path) -> None:
+        super().__init__()
+        self.sysfs = sysfs
+
+    def number(self, device: Path) -> str:
+        return device.name
+
+
+def cleanup(directory: Path) -> list[str]:
+    said = journal.cleanup(directory, Sysfs(directory.parent / "sys"), {"setting": tuning.SETTING})
+    return [*said.undone, *said.left]
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    return tmp_path / "journals"
+
+
+@pytest.fixture
+def sys_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    sys_ = tmp_path / "sys"
+    for number, governor in enumerate(("powersave", "schedutil")):
+        cpufreq = sys_ / f"devices/system/cpu/cpu{number}/cpufreq"
+        cpufreq.mkdir(parents=True)
+        (cpufreq / "scaling_governor").write_text(f"{governor}\n")
+        (cpufreq / "scaling_available_governors").write_text("performance schedutil powersave \n")
+    queue = sys_ / "block/sdz/queue"
+    queue.mkdir(parents=True)
+    (queue / "scheduler").write_text("none [mq-deadline] kyber\n")
+    (queue / "read_ahead_kb").write_text("128\n")
+    (sys_ / "dev/block").mkdir(parents=True)
+    (sys_ / "dev/block/sdz").symlink_to(sys_ / "block/sdz")
+    monkeypatch.setattr(tuning, "load_module", lambda name: False)
+    return sys_
+
+
+@pytest.fixture
+def machine(sys_: Path) -> Sysfs:
+    return Sysfs(sys_)
+
+
+@pytest.fixture
+def governors(sys_: Path) -> list[Path]:
+    return [sys_ / f"devices/system/cpu/cpu{number}/cpufreq/scaling_governor" for number in (0, 1)]
+
+
+def read(paths: list[Path]) -> list[str]:
+    return [path.read_text().strip() for path in paths]
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_chosen_among_several_stands_in_brackets(sys_: Path, machine: Sysfs, governors: list[Path]) -> None:
+    scheduler = sys_ / "block/sdz/queue/scheduler"
+    assert tuning.current(machine, scheduler) == "mq-deadline"
+    assert tuning.offered(machine, scheduler) == ["none", "mq-deadline", "kyber"]
+    assert tuning.current(machine, governors[0]) == "powersave"
+    assert tuning.offered(machine, governors[0]) == ["performance", "schedutil", "powersave"]
+    read_ahead = sys_ / "block/sdz/queue/read_ahead_kb"
+    assert tuning.current(machine, read_ahead) == "128"
+    assert tuning.offered(machine, read_ahead) == []
+    assert tuning.current(machine, sys_ / "no/such/file") is None
+
+
+def test_the_queue_of_a_partition_is_that_of_its_disk(sys_: Path, machine: Sysfs) -> None:
+    partition = sys_ / "block/sdz/sdz1"
+    partition.mkdir()
+    (partition / "partition").write_text("1\n")
+    (sys_ / "dev/block/sdz1").symlink_to(partition)
+    assert tuning.queue(machine, Path("/dev/sdz1")) == sys_ / "block/sdz/queue"
+
+
+# -- setting -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_governor_is_set_for_all_cpus_and_back_to_each_ones_own(
+    journals: Path, governors: list[Path], machine: Sysfs
+) -> None:
+    book = Journal(journals, machine)
+    with Governor("performance", machine).applied(book):
+        assert read(governors) == ["performance", "performance"]
+    assert read(governors) == ["powersave", "schedutil"]
+    book.close()
+    assert list(journals.iterdir()) == []
+
+
+def test_it_is_set_back_after_an_error(journals: Path, governors: list[Path], machine: Sysfs) -> None:
+    book = Journal(journals, machine)
+    with pytest.raises(RuntimeError), Governor("performance", machine).applied(book):
+        raise RuntimeError
+    assert read(governors) == ["powersave", "schedutil"]
+    book.close()
+    assert list(journals.iterdir()) == []
+
+
+def test_what_somebody_else_changed_meanwhile_is_left_alone(
+    journals: Path, governors: list[Path], machine: Sysfs
+) -> None:
+    with Governor("performance", machine).applied(Journal(journals, machine)):
+        governors[0].write_text("schedutil\n")
+    assert read(governors) == ["schedutil", "schedutil"]
+
+
+def test_what_the_kernel_does_not_take_is_told_with_what_it_offers(journals: Path, sys_: Path) -> None:
+    class Refusing(Sysfs):
+        def set(self, path: Path, text: str) -> None:
+            raise OSError(22, "Invalid argument")
+
+    path = sys_ / "block/sdz/queue/scheduler"
+    expected = "scheduler cannot be set to bfq: Invalid argument; the kernel offers none, mq-deadline, kyber"
+    with pytest.raises(OSError, match=expected), written(path, "bfq", Journal(journals, Refusing(sys_))):
+        pytest.fail("it was set")
+
+
+def test_what_the_kernel_rounds_is_told(journals: Path, sys_: Path) -> None:
+    class Rounding(Sysfs):
+        def setting(self, path: Path) -> str:
+            return "128"
+
+    with (
+        pytest.raises(OSError, match="read_ahead_kb cannot be set to 130: the kernel made 128 of it"),
+        Queue(read_ahead=130 * 1024).bottom(Path("/dev/sdz"), Journal(journals, Rounding(sys_))),
+    ):
+        pytest.fail("it was set")
+
+
+def test_the_bottom_device_gets_both_and_those_above_the_read_ahead(journals: Path, sys_: Path, machine: Sysfs) -> None:
+    queue, book = sys_ / "block/sdz/queue", Journal(journals, machine)
+    files = [queue / "scheduler", queue / "read_ahead_kb"]
+    # The file of the test does not choose among several as the kernel's does.
+    files[0].write_text("mq-deadline\n")
+    chosen = Queue("none", 0)
+    with chosen.bottom(Path("/dev/sdz"), book):
+        assert read(files) == ["none", "0"]
+    assert read(files) == ["mq-deadline", "128"]
+    with chosen.above(Path("/dev/sdz"), book):
+        assert read(files) == ["mq-deadline", "0"]
+    with Queue().bottom(Path("/dev/sdz"), book):
+        assert read(files) == ["mq-deadline", "128"]
+
+
+def test_what_is_not_offered_is_refused_with_what_is(sys_: Path, machine: Sysfs) -> None:
+    reason = Queue("bfq").why_not_offered(machine, sys_ / "block/sdz/queue")
+    assert reason == "the kernel has no scheduler 'bfq' for sdz; it offers none, mq-deadline, kyber"
+    assert Queue("kyber").why_not_offered(machine, sys_ / "block/sdz/queue") is None
+    assert Queue("kyber").why_not_offered(machine, sys_ / "block/gone/queue") is None
+    assert Queue().why_not_offered(machine, sys_ / "block/sdz/queue") is None
+    assert Governor("turbo", machine).why_not_offered() == (
+        "the kernel has no governor 'turbo' for cpu0; it offers performance, schedutil, powersave"
+    )
+
+
+def test_a_machine_without_governors_is_told(
+    sys_: Path, governors: list[Path], monkeypatch: pytest.MonkeyPatch, machine: Sysfs
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert Governor("performance", machine).missing() is None
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "needs root" in str(Governor("performance", machine).missing())
+    for path in governors:
+        path.unlink()
+    assert "leave --fsstack-governor out" in str(Governor("performance", machine).missing())
+    assert Governor("performance", machine).why_not_offered() is None
+
+
+# -- after a killed session --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def killed(journals: Path, sys_: Path, governors: list[Path]) -> list[Path]:
+    code = f"""
+import os, pathlib
+from pytest_fsstack.stack import tuning
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
+machine = RealMachine()
+machine.sysfs = pathlib.Path({str(sys_)!r})
+with tuning.Governor("performance", machine).applied(Journal(pathlib.Path({str(journals)!r}), machine)):
+    os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert read(governors) == ["performance", "performance"]
+    return governors
+
+
+def test_a_clean_up_sets_it_back(killed: list[Path], journals: Path) -> None:
+    said = cleanup(journals)
+    assert [line.partition(" (of")[0] for line in said] == [
+        f"set {killed[1]} back to schedutil",
+        f"set {killed[0]} back to powersave",
+    ]
+    assert read(killed) == ["powersave", "schedutil"]
+    assert list(journals.iterdir()) == []
+    assert cleanup(journals) == []
+
+
+def test_a_clean_up_leaves_alone_what_was_changed_since(killed: list[Path], journals: Path) -> None:
+    killed[0].write_text("schedutil\n")
+    killed[1].write_text("schedutil\n")
+    (line,) = cleanup(journals)
+    assert line.startswith(f"left alone: setting {killed[0]} of the session of process")
+    assert line.endswith("it is schedutil now, and not performance as the session left it")
+    assert read(killed) == ["schedutil", "schedutil"]
+    assert list(journals.iterdir()) == []
+
+
+def test_a_clean_up_waits_for_a_living_session_that_wants_the_same(
+    killed: list[Path], journals: Path, machine: Sysfs
+) -> None:
+    with Governor("performance", machine).applied(Journal(journals, machine)):
+        said = cleanup(journals)
+        assert said
+        assert all("a session that is alive has one of that name" in line for line in said)
+        assert read(killed) == ["performance", "performance"]
+    assert len(cleanup(journals)) == 2
+    assert read(killed) == ["powersave", "schedutil"]
+
+
+def test_a_clean_up_writes_to_no_other_file(journals: Path, sys_: Path, tmp_path: Path, machine: Sysfs) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    kind = tuning.SETTING
+    facts = {"path": str(precious), "old": "theirs", "value": "mine"}
+    with pytest.raises(journal.Unproved, match="nothing that this plugin sets"):
+        kind.present(machine, facts)
+    assert not tuning.is_setting(machine, sys_ / "kernel/../block/sdz/queue/scheduler")
+    assert not tuning.is_setting(machine, sys_ / "block/sdz/queue/nr_requests")
+    assert tuning.is_setting(machine, sys_ / "block/sdz/queue/scheduler")

@@ -1,0 +1,71 @@
+"""What `git bisect run` is told: a commit is bad only if a budget is broken, and good only if all are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_fsstack.ci.exit_codes import exit_code, in_words
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.verdict import Looks, Outcome
+
+
+def made(*overheads: float, budget: float = 0.3, rounds: int = 8, xfail: str | None = None) -> Results:
+    """A stack for each overhead, with a budget for each."""
+    chain = ChainResults("t", "loop", "base", Looks.fixed(rounds), 1, steps=["step"])
+    factors = {"base": 1.0, **{f"stack{number}": 1 + overhead for number, overhead in enumerate(overheads)}}
+    for name in factors:
+        chain.stacks[name] = StackInfo(name, name)
+    for _ in range(rounds):
+        chain.orders.append(list(factors))
+        for name, factor in factors.items():
+            chain.add("step", name, Sample({"seconds": factor}))
+    # As in a session: the baseline was looked at, and has none.
+    chain.judgements.setdefault("step", {})["base"] = []
+    for name in list(factors)[1:]:
+        chain.judge_all("step", name, Budget(overhead=budget, xfail=xfail))
+    return Results({}, [chain])
+
+
+@pytest.mark.parametrize(
+    ("results", "unjudged", "status", "code"),
+    [
+        (made(0.1), 0, 0, 0),
+        (made(0.1, 0.2), 0, 0, 0),
+        (made(0.9), 0, 1, 1),
+        # One that is broken is broken, whatever else is wrong.
+        (made(0.1, 0.9), 1, 1, 1),
+        (made(0.9), 0, 2, 1),
+        # Too few rounds: not decided.
+        (made(0.1, rounds=2), 0, 0, 125),
+        # One was never judged.
+        (made(0.1), 1, 0, 125),
+        # Another test failed by itself; collecting, options, an internal error; nothing there.
+        (made(0.1), 0, 1, 125),
+        (made(0.1), 0, 2, 125),
+        (Results(), 0, 0, 125),
+        (Results(), 0, 1, 125),
+        (Results(), 0, 4, 125),
+        (Results(), 0, 5, 125),
+        (made(), 0, 0, 125),
+        # As expected, it is broken: nobody learns from it, and it does not hide what is kept.
+        (made(0.9, xfail="BUG-1"), 0, 0, 0),
+        # Signals.
+        (made(0.9), 0, 130, 130),
+    ],
+)
+def test_the_exit_code(results: Results, unjudged: int, status: int, code: int) -> None:
+    assert exit_code(results, unjudged, status) == code
+    assert f"(exit code {code})" in in_words(code)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [(["pass", "pass"], 0, 0), (["pass", "fail"], 1, 1), (["pass", "inconclusive"], 0, 125), ([None], 0, 125)],
+)
+def test_a_regression_since_earlier_runs_is_as_bad(changes: list[Outcome | None], status: int, code: int) -> None:
+    assert exit_code(made(0.1), 0, status, changes) == code
+    without_budgets = made(0.1)
+    without_budgets.chains[0].judgements.clear()
+    assert exit_code(without_budgets, 0, status, changes) == code
