@@ -6,43 +6,28 @@ import random
 from collections.abc import Iterator
 from math import exp, log1p
 
-from benchmarks.machines import BUDGET, MACHINES, Table, above, share, sigma_of
-from benchmarks.turns import in_turns
-from pytest_fsstack.judging.results import ChainResults, StackInfo
-from pytest_fsstack.judging.sample import Sample
+from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, run, share, sigma_of
+from benchmarks.turns import KERNELS, in_turns
+from pytest_fsstack.judging.course import Place, Policy
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.kernels.comparison import Course
 
 #: What differs from boot to boot.
 _BOOT = 0.02
-_KERNELS = ("first", "second")
-_STEP, _STACK = "write", "ext4"
 _TROUBLE = MACHINES["outliers, drift 20 % per 60 runs"]
 
 
-def outcome_of(rng: random.Random, boots: int, cv: float, truth: float, rounds: int = 8) -> str:
+def outcome_of(rng: random.Random, boots: int, cv: float, truth: float) -> str:
     """Return the verdict on the second kernel, whose true cost is `truth`, from that many boots of each."""
-    shifts = {(kernel, boot): rng.gauss(0, _BOOT) for boot in range(boots) for kernel in _KERNELS}
+    shifts = {Place(kernel, boot): rng.gauss(0, _BOOT) for boot in range(boots) for kernel in KERNELS}
     if boots == 1:
-        shift = shifts["second", 0] - shifts["first", 0]
+        shift = shifts[Place("second")] - shifts[Place("first")]
         return in_turns(rng, _TROUBLE, cv, exp(log1p(truth) + shift) - 1, BUDGET)[0]
-    course = Course(_KERNELS, boots, BUDGET)
-    noise = iter(_TROUBLE(rng, sigma_of(cv), rounds * len(shifts)))
-    for _ in range(rounds):
-        for kernel, boot in rng.sample(list(shifts), len(shifts)):
-            cost = log1p(truth) if kernel == "second" else 0.0
-            seconds = exp(next(noise) + shifts[kernel, boot] + cost)
-            chain = course.found.setdefault((kernel, boot), _chain(kernel))
-            chain.orders.append([_STACK])
-            chain.add(_STEP, _STACK, Sample({"seconds": seconds}))
-    return course.conclude().worst(_STEP, f"{_STACK}:second") or "none"
-
-
-def _chain(kernel: str) -> ChainResults:
-    stacks = {_STACK: StackInfo(_STACK, _STACK)}
-    return ChainResults(
-        "test_it.py::test_write", "loop", _STACK, Looks(), 0, kernel=kernel, steps=[_STEP], stacks=stacks
-    )
+    # Rounds of several boots decide nothing, so there is one block of them.
+    noise = iter(_TROUBLE(rng, sigma_of(cv), Looks().rounds[0] * len(shifts)))
+    course = course_of(rng, {"ext4": []}, Policy(limit=BUDGET), kernels=KERNELS, boots=boots)
+    run(course, lambda cell: next(noise) + shifts[cell.place] + (log1p(truth) if cell.kernel == "second" else 0.0))
+    course.conclude()
+    return course.between().worst(STEP, "ext4:second") or "none"
 
 
 def table(sessions: int, seed: int) -> Table:

@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import random
 import statistics
+from itertools import chain, count
 from math import log1p
 
-from benchmarks.machines import BUDGET, MACHINES, Table, above, share, sigma_of
-from pytest_fsstack.judging.plan import Planner, confirmation_level
-from pytest_fsstack.judging.verdict import Looks, judge
+from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, run, share, sigma_of
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.course import Policy
 
 _TROUBLE = MACHINES["outliers x3, 5 %"]
-_HEADERS = ["budgets", "--fsstack-errors", "sessions that fail falsely", "finds one 10 % above", "runs of a stack"]
+_HEADERS = [
+    "budgets",
+    "--fsstack-error-rate-per",
+    "sessions that fail falsely",
+    "finds one 10 % above",
+    "runs of a stack",
+]
 
 
 def outcomes_of(rng: random.Random, cv: float, truths: list[float], *, confirms: bool) -> tuple[list[str], int]:
-    """Return the outcomes of many stacks with a budget each, by the plugin's own planner, and the number of runs."""
-    names = [str(number) for number in range(len(truths))]
-    outcomes, runs = _planned(rng, cv, dict(zip(names, truths, strict=True)), Looks())
-    suspects = {name: truths[int(name)] for name in names if outcomes[name] == "fail"}
-    if confirms and suspects and len(names) > 1:
-        level, looks = confirmation_level(len(names)), Looks()
-        looks = Looks(looks.rounds, min(looks.alpha, level), level)
-        fresh, more = _planned(rng, cv, suspects, looks)
-        outcomes, runs = {**outcomes, **fresh}, runs + more
-    return list(outcomes.values()), runs
-
-
-def _planned(rng: random.Random, cv: float, truths: dict[str, float], looks: Looks) -> tuple[dict[str, str], int]:
-    planner = Planner(looks, {"baseline": "baseline", **dict.fromkeys(truths, "baseline")})
-    planner.states["baseline"] = "measured"
-    ratios: dict[str, dict[int, float]] = {name: {} for name in truths}
-    number = runs = 0
-    while stacks := planner.next_round():
-        noise = dict(zip(stacks, _TROUBLE(rng, sigma_of(cv), len(stacks)), strict=True))
-        runs += len(stacks)
-        for name in stacks:
-            if name in ratios:
-                ratios[name][number] = log1p(truths[name]) + noise[name] - noise["baseline"]
-        number += 1
-        if planner.due(number):
-            running = [name for name, state in planner.states.items() if state == "running"]
-            planner.look(number, {name: [judge(ratios[name], BUDGET, looks, number)] for name in running})
-    return {name: judge(of_stack, BUDGET, looks, number).outcome for name, of_stack in ratios.items()}, runs
+    """Return the outcomes of many stacks with a budget each, and the number of runs."""
+    costs = {"baseline": 0.0, **{str(number): log1p(truth) for number, truth in enumerate(truths)}}
+    budgets = {name: [Budget(overhead=BUDGET)] if name != "baseline" else [] for name in costs}
+    course = course_of(rng, budgets, Policy(sharing=len(truths) if confirms else 0))
+    noise = chain.from_iterable(_TROUBLE(rng, sigma_of(cv), len(costs)) for _ in count())
+    run(course, lambda cell: costs[cell.stack] + next(noise))
+    outcomes = [str(course.own.worst(STEP, name)) for name in costs if name != "baseline"]
+    return outcomes, sum(map(len, course.own.orders))
 
 
 def _row(sessions: int, seed: int, budgets: int, *, confirms: bool) -> list[str]:

@@ -6,40 +6,46 @@ import random
 from collections.abc import Iterator, Sequence
 from math import exp, log1p
 
-from benchmarks.machines import BUDGET, MACHINES, Table, Trouble, share, sigma_of
-from pytest_fsstack.judging.carry_over import Round, carry_overs
-from pytest_fsstack.judging.plan import Planner
-from pytest_fsstack.judging.verdict import Looks, judge
+from benchmarks.machines import BUDGET, MACHINES, STEP, Table, Trouble, course_of, run, share, sigma_of
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.carry_over import Place, Round, carry_overs
+from pytest_fsstack.judging.course import Cell, Policy
+from pytest_fsstack.judging.verdict import Looks
 
 _CV = 0.05
 _ROUNDS = 40
 _MACHINES = ("normal", "outliers, drift 20 % per 60 runs")
-_PLACE = ("write", "seconds", "")
+#: Numbers of stacks and of steps, each of which takes more after the run of that stack.
+_CHAINS = ((2, 1), (2, 3), (3, 1), (6, 1))
 
 
 class Runs:
-    """Runs one after the other, each of which takes so much more or less after the run of `culprit`."""
+    """Runs one after the other, whose steps take so much more or less after the run of `culprit`."""
 
-    def __init__(self, rng: random.Random, noise: Sequence[float], culprit: str, effect: float) -> None:
+    def __init__(self, rng: random.Random, noise: Sequence[float], culprit: str, effect: float, steps: int = 1) -> None:
         self._rng, self._noise, self._culprit, self._effect = rng, iter(noise), culprit, log1p(effect)
-        self._before = ""
+        self._before, self._steps = "", steps
         self.rounds: list[Round] = []
 
     def run(self, stacks: Sequence[str], truths: dict[str, float]) -> dict[str, float]:
-        """Run a round in random order. Returns the logarithms of the times."""
-        logs = {}
-        for stack in self._rng.sample(stacks, len(stacks)):
-            logs[stack] = log1p(truths.get(stack, 0.0)) + next(self._noise)
-            logs[stack] += self._effect if self._before == self._culprit else 0.0
+        """Run a round in random order. Returns the logarithms of the times of the last step."""
+        order, logs = self._rng.sample(stacks, len(stacks)), dict[str, float]()
+        figures: dict[Place, dict[str, float]] = {}
+        for stack in order:
+            usual = log1p(truths.get(stack, 0.0)) + (self._effect if self._before == self._culprit else 0.0)
+            for step in range(self._steps):
+                logs[stack] = usual + next(self._noise)
+                figures.setdefault((f"step {step}", "seconds", ""), {})[stack] = exp(logs[stack])
             self._before = stack
-        self.rounds.append(Round(list(logs), {_PLACE: {stack: exp(value) for stack, value in logs.items()}}))
+        self.rounds.append(Round(order, figures))
         return logs
 
 
-def noticed(rng: random.Random, trouble: Trouble, stacks: int, effect: float) -> bool:
+def noticed(rng: random.Random, trouble: Trouble, stacks: int, steps: int, effect: float) -> bool:
     """Return whether a chain of that many rounds shows that its last stack leaves something behind."""
     names = [str(number) for number in range(stacks)]
-    runs = Runs(rng, trouble(rng, sigma_of(_CV), stacks * _ROUNDS), names[-1], effect)
+    noise = trouble(rng, sigma_of(_CV), steps * stacks * _ROUNDS)
+    runs = Runs(rng, noise, names[-1], effect, steps)
     for _ in range(_ROUNDS):
         runs.run(names, {})
     return bool(carry_overs(runs.rounds, str(rng.random())))
@@ -48,7 +54,7 @@ def noticed(rng: random.Random, trouble: Trouble, stacks: int, effect: float) ->
 def table_of_notices(sessions: int, seed: int) -> Table:
     """Count the chains that are doubted, by what a run leaves behind."""
     sessions = max(1, sessions // 4)
-    headers = ["machine", "stacks", "no carry-over", "2 %", "5 %", "10 %"]
+    headers = ["machine", "stacks", "steps", "no carry-over", "2 %", "5 %", "10 %"]
     title = (
         f"Carry-over that is noticed: {sessions} chains a cell, without carry-over {10 * sessions}, {_ROUNDS} rounds, "
         f"CV {_CV:.0%}, after one stack."
@@ -58,14 +64,14 @@ def table_of_notices(sessions: int, seed: int) -> Table:
 
 def _rows_of_notices(sessions: int, seed: int) -> Iterator[list[str]]:
     for machine in _MACHINES:
-        for stacks in (2, 3, 6):
+        for stacks, steps in _CHAINS:
             cells = []
             for effect in (0.0, 0.02, 0.05, 0.10):
-                rng = random.Random(f"{seed} notices {machine} {stacks} {effect}")
+                rng = random.Random(f"{seed} notices {machine} {stacks} {steps} {effect}")
                 # Chance is soon known to be the explanation, so there can be more of these.
                 chains = sessions if effect else 10 * sessions
-                cells.append(share([noticed(rng, MACHINES[machine], stacks, effect) for _ in range(chains)]))
-            yield [machine, str(stacks), *cells]
+                cells.append(share([noticed(rng, MACHINES[machine], stacks, steps, effect) for _ in range(chains)]))
+            yield [machine, str(stacks), str(steps), *cells]
 
 
 def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, looks: Looks) -> tuple[str, bool]:
@@ -75,22 +81,19 @@ def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, lo
     """
     names = [str(number) for number in range(stacks)]
     baseline, judged = names[0], names[-1]
-    planner = Planner(looks, dict.fromkeys(names, baseline))
-    planner.states[baseline] = "measured"
-    runs = Runs(rng, trouble(rng, sigma_of(_CV), stacks * looks.most), judged, effect)
-    ratios: dict[str, dict[int, float]] = {name: {} for name in names}
-    number = 0
-    while alive := planner.next_round():
-        logs = runs.run(alive, {judged: BUDGET})
-        for name in alive:
-            ratios[name][number] = logs[name] - logs[baseline]
-        number += 1
-        if planner.due(number):
-            running = [name for name in alive if planner.states[name] == "running"]
-            planner.look(number, {name: [judge(ratios[name], BUDGET, looks, number)] for name in running})
-    verdict = judge(ratios[judged], BUDGET, looks, number)
-    carry = carry_overs(runs.rounds, str(rng.random()))
-    return verdict.outcome, any(each.could_change(verdict) for each in carry)
+    budgets = {name: [] if name == baseline else [Budget(overhead=BUDGET)] for name in names}
+    course = course_of(rng, budgets, Policy(looks))
+    noise, before = iter(trouble(rng, sigma_of(_CV), stacks * looks.most)), [""]
+
+    def log_of(cell: Cell) -> float:
+        carried = log1p(effect) if before[0] == judged else 0.0
+        before[0] = cell.stack
+        return next(noise) + carried + (log1p(BUDGET) if cell.stack == judged else 0.0)
+
+    run(course, log_of)
+    course.conclude()
+    doubted = bool(course.own.doubt(STEP, judged))
+    return course.own.worst(STEP, judged) or "", doubted
 
 
 def table_of_verdicts(sessions: int, seed: int) -> Table:

@@ -17,8 +17,8 @@ from math import exp, log1p, sqrt
 from tabulate import tabulate
 
 from benchmarks.machines import share
-from pytest_fsstack.judging.changes import change_points
-from pytest_fsstack.judging.trend import ALPHA
+from pytest_fsstack.over_time.changes import change_points
+from pytest_fsstack.over_time.trend import ALPHA
 
 DEVIATION, STEP, NEAR = 0.02, 0.05, 5
 RUNS = (30, 100, 365)

@@ -93,35 +93,49 @@ def _of_ticks(rng: random.Random, count: int, cv: float, budget: float, truth: f
     return verdict.outcome
 
 
+#: A part that the truth is above the budget, or None if it is drawn anew for each session: 0 to 30 % on either side.
+_PARTS = (0.05, 0.10, 0.20, None)
+
+
 def advice(sessions: int, seed: int) -> Table:
     """Follow the advice of inconclusive sessions: run as many rounds as it says, and look once."""
     rows = []
     sessions = max(1, sessions // 4)
     for name, looks in (("default", Looks()), ("8 rounds", Looks.fixed(8)), ("16 rounds", Looks.fixed(16))):
         for cv in (0.10, 0.20):
-            for part in (0.05, 0.10, 0.20):
+            for part in _PARTS:
                 rng = random.Random(f"{seed} advice {name} {cv} {part}")
-                open_ones = []
-                for _ in range(sessions):
-                    verdict = stopped(log_ratios(rng, _TROUBLE, cv, above(part), looks.most), looks)
-                    if verdict.outcome == "inconclusive":
-                        open_ones.append(verdict)
-                rows.append([name, f"{cv:.0%}", f"{part:.0%}", *_followed(rng, open_ones[:200], cv, part, sessions)])
-    headers = ["plan", "CV", "above", "inconclusive", "no number", "median advice", "settled if followed"]
-    return Table(f"Advice: {sessions} sessions a row, up to 200 of them followed.", headers, rows)
+                shown = "drawn" if part is None else f"{part:.0%}"
+                rows.append(
+                    [name, f"{cv:.0%}", shown, *_followed(rng, _inconclusive(rng, looks, cv, part, sessions), cv)]
+                )
+    kinds = [
+        f"{name} {of}" for of in ("one of two", "four of five") for name in ("advised", "median for", "settled of")
+    ]
+    headers = ["plan", "CV", "above", "inconclusive", *kinds]
+    return Table(f"Advice: {sessions} sessions a row.", headers, rows)
 
 
-def _followed(rng: random.Random, verdicts: list[Verdict], cv: float, part: float, sessions: int) -> list[str]:
-    numbers = [needed for verdict in verdicts if (needed := rounds_advised(verdict))]
-    settled = [
-        judge(log_ratios(rng, _TROUBLE, cv, above(part), needed), BUDGET, Looks.fixed(needed)).outcome != "inconclusive"
-        for needed in numbers
-    ]
-    if not numbers:
-        return [str(len(verdicts)), "-", "-", "-"]
-    return [
-        str(len(verdicts)),
-        share([rounds_advised(verdict) is None for verdict in verdicts]),
-        f"{statistics.median(numbers):.0f}",
-        share(settled),
-    ]
+def _inconclusive(
+    rng: random.Random, looks: Looks, cv: float, part: float | None, sessions: int
+) -> list[tuple[float, Verdict]]:
+    """Return the true overheads and the verdicts of those sessions that end without a decision."""
+    ended = []
+    for _ in range(sessions):
+        truth = above(rng.uniform(-0.3, 0.3) if part is None else part)
+        ended.append((truth, stopped(log_ratios(rng, _TROUBLE, cv, truth, looks.most), looks)))
+    return [(truth, verdict) for truth, verdict in ended if verdict.outcome == "inconclusive"]
+
+
+def _followed(rng: random.Random, sessions: list[tuple[float, Verdict]], cv: float) -> list[str]:
+    """Return how many sessions there are, and for each chance how many get a number, its median and what it settles."""
+    cells = [str(len(sessions))]
+    for chance in (0.5, 0.8):
+        advised = [(truth, needed) for truth, verdict in sessions if (needed := rounds_advised(verdict, chance))]
+        settled = [
+            judge(log_ratios(rng, _TROUBLE, cv, truth, needed), BUDGET, Looks.fixed(needed)).outcome != "inconclusive"
+            for truth, needed in advised
+        ]
+        median = f"{statistics.median(needed for _, needed in advised):.0f}" if advised else "-"
+        cells += [str(len(advised)), median, share(settled) if settled else "-"]
+    return cells

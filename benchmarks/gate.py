@@ -10,7 +10,6 @@ what pytest-benchmark's ``--benchmark-compare-fail`` and asv's rule say of the s
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from tabulate import tabulate
 
 from benchmarks import rules
 from benchmarks.pairs import pytest_command
+from pytest_fsstack.judging import saved
 
 SESSIONS = 60
 BUDGET = 0.05
@@ -73,13 +73,13 @@ def sessions(count: int, work: float, directory: Path) -> Iterator[Session]:
         env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
         try:
-            (chain,) = json.loads((directory / "out.json").read_text())["chains"]
-            stacks = chain["steps"][0]["stacks"]
-            samples = [stacks[name]["metrics"]["seconds"]["samples"] for name in ("ext4", "second")]
-        except (OSError, LookupError, ValueError) as error:
+            (chain,) = saved.loads((directory / "out.json").read_text()).chains
+            (step,) = chain.steps
+        except (OSError, ValueError) as error:
             raise SessionError(f"{error}: {done.stdout}{done.stderr}") from None
         (directory / "out.json").unlink()
-        yield Session(stacks["second"]["verdict"], *samples)
+        samples = [chain.series(step, name, "seconds") for name in ("ext4", "second")]
+        yield Session(chain.worst(step, "second") or "", *samples)
 
 
 def rows(count: int) -> list[list[str]]:

@@ -6,12 +6,26 @@ Run times are log-normal with a coefficient of variation (CV) per run. Each mach
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import cos, log, log1p, pi, sqrt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import cos, exp, log, log1p, pi, sqrt
 
 from tabulate import tabulate
 
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.course import (
+    Cell,
+    CellRun,
+    ChainPlan,
+    Course,
+    Place,
+    PlannedStack,
+    PlannedTest,
+    Policy,
+    StepRun,
+)
+from pytest_fsstack.judging.repetition import Wish
+from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge
 
 BUDGET = 0.05
@@ -45,9 +59,58 @@ def above(part: float) -> float:
     return (1 + BUDGET) * (1 + part) - 1
 
 
+#: The one step of simulated chains.
+STEP = "write"
+#: The logarithm of the longest time that a sample can have.
+_LARGEST = log(1e100)
+
+
+def course_of(
+    rng: random.Random,
+    budgets: Mapping[str, Sequence[Budget]],
+    policy: Policy | None = None,
+    *,
+    kernels: Sequence[str] = ("",),
+    boots: int = 1,
+    wishes: Mapping[str, Wish] | None = None,
+) -> Course:
+    """Return the plugin's own course of stacks with these budgets, of which the first one is the baseline."""
+    plan = ChainPlan(
+        "test_it.py::test_write",
+        "loop",
+        next(iter(budgets)),
+        (STEP,),
+        {name: PlannedStack(name, (STEP,)) for name in budgets},
+        tuple(PlannedTest(STEP, name, tuple(of_stack)) for name, of_stack in budgets.items()),
+        wishes=wishes or {},
+    )
+    places = [Place(kernel, boot) for boot in range(boots) for kernel in kernels]
+    policy = replace(policy or Policy(), seed=rng.getrandbits(32))
+    return Course(dict.fromkeys(places, plan), policy, "simulated", kernels, boots)
+
+
+def run(course: Course, log_of: Callable[[Cell], float], build: float = 0.0) -> None:
+    """Run a course to its end. `log_of` gives the logarithm of each time in seconds, in the order of the runs.
+
+    Building a stack takes `build` seconds more.
+    """
+    while this := course.next_round():
+        for cell in this.order:
+            logs = [min(_LARGEST, log_of(cell)) for _ in range(this.repetitions.get(STEP, 1))]
+            samples = [Sample({"seconds": exp(each)}) for each in logs]
+            seconds = sum(sample["seconds"] for sample in samples)
+            course.add(cell, CellRun((StepRun(STEP, tuple(samples), seconds),), build + seconds))
+        course.end_round({})
+
+
 def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Verdict:
     """Judge one session: rounds of a baseline and a stack in random order."""
-    return stopped(log_ratios(rng, trouble, cv, truth, looks.most), looks)
+    noise = iter(trouble(rng, sigma_of(cv), 2 * looks.most))
+    course = course_of(rng, {"base": [], "stack": [Budget(overhead=BUDGET)]}, Policy(looks))
+    run(course, lambda cell: next(noise) + (log1p(truth) if cell.stack == "stack" else 0.0))
+    (judgement,) = course.own.judgements_of(STEP, "stack")
+    assert judgement.verdict is not None
+    return judgement.verdict
 
 
 def stopped(ratios: dict[int, float], looks: Looks) -> Verdict:

@@ -3,9 +3,11 @@
     python -m benchmarks nights [series] [seed]
 
 Each night is one figure, the log ratio of a stack to its reference, with a standard deviation of 2 % from run to run.
-It is judged by the plugin's own `judging.spread` against the nights that were accepted before, with a limit of 5 %,
+It is judged by the plugin's own `over_time.spread` against the nights that were accepted before, with a limit of 5 %,
 from the eleventh night on. A red night is not accepted. *Strict* nights are red if they are undecided, too. The rule
 before took the standard deviation of all accepted nights as their spread, and their average as the level.
+
+`python -m benchmarks verdict nights` is about a strict gate whose limit is the one that its plan names.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from typing import NamedTuple
 
 from tabulate import tabulate
 
-from pytest_fsstack.judging.quantiles import student_quantile
-from pytest_fsstack.judging.spread import judge
+from benchmarks.machines import Table, share
 from pytest_fsstack.judging.verdict import Outcome
+from pytest_fsstack.over_time.spread import DECIDED, Power, judge, power
+from pytest_fsstack.report.quantiles import student_quantile
 
 NIGHTS, ACCEPTED_BLINDLY = 120, 10
 LIMIT, ALPHA = 0.05, 0.05
@@ -111,13 +114,13 @@ def row(case: Case, name: str, strict: bool, series: int, seed: int) -> list[str
     rng = random.Random(f"{seed} {case.name}")
     nights = [red_nights(case, RULES[name], strict, rng) for _ in range(series)]
     first = [red[0] for red in nights if red]
-    share = len(first) / series
-    error = sqrt(share * (1 - share) / series)
+    part = len(first) / series
+    error = sqrt(part * (1 - part) / series)
     return [
         case.name,
         f"{name}{', strict' if strict else ''}",
         f"{fmean(map(len, nights)):.1f}",
-        f"{100 * share:.0f} ± {100 * error:.0f} %",
+        f"{100 * part:.0f} ± {100 * error:.0f} %",
         f"{median(first):.0f}" if first else "-",
         _growth(case, round(median(first))) if first else "-",
     ]
@@ -132,8 +135,112 @@ def _growth(case: Case, night: int) -> str:
 HEADERS = ["four months", "rule", "red nights of 120", "series with one", "first (median)", "true growth then"]
 
 
+# -- the strict gate of docs/over-time.md ------------------------------------------------------------------------------
+
+
+def heavy(rng: random.Random) -> float:
+    """Draw from a t distribution with three degrees of freedom."""
+    return DEVIATION * rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)))
+
+
+_NOISES: dict[str, Noise] = {"1 %": quiet, "2 %": normal, "2 %, skewed": skewed, "2 %, heavy tails": heavy}
+#: A regression, and the improvement that is accepted five nights before another one.
+_WORSE, _BETTER = log1p(0.15), -log1p(0.10)
+
+
+class Strict(NamedTuple):
+    """What became of one series: its limit, its red nights without a change, and whether regressions were red."""
+
+    limit: float
+    red: list[bool]
+    refused: int
+    worse: bool
+    lost: bool
+
+
+class Gate:
+    """A strict gate on one of some series, with the limit that `fsstack compare --plan --strict` names."""
+
+    def __init__(self, rng: random.Random, noise: Noise, series: int, again: bool) -> None:
+        self._rng, self._noise, self._again = rng, noise, again
+        self._alpha, self._decided = ALPHA / series, 1 - (1 - DECIDED) / series
+        self.accepted = [noise(rng) for _ in range(ACCEPTED_BLINDLY)]
+        self.limit = self._power(0.05).smallest
+        self.refused = 0
+
+    def _power(self, limit: float) -> Power:
+        return power(self.accepted, 0.0, 1, limit, self._alpha, self._decided)
+
+    def is_red(self, level: float) -> bool:
+        """Run a night in which the stack costs so much more, once more if it is red. What passes is accepted.
+
+        If the limit decides too little, the night is refused. From then on the limit is the one that the message names.
+        """
+        if self._power(self.limit).decided < 0.5:
+            self.refused += 1
+            self.limit = self._power(self.limit).smallest
+            return True
+        return not self._passes(level) and not (self._again and self._passes(level))
+
+    def _passes(self, level: float) -> bool:
+        now = level + self._noise(self._rng)
+        judged = judge([now], self.accepted, self.limit, self._alpha)
+        passes = judged is not None and judged.verdict is not None and judged.verdict.outcome == "pass"
+        if passes:
+            self.accepted.append(now)
+        return passes
+
+
+def strict_series(rng: random.Random, noise: Noise, series: int, again: bool) -> Strict:
+    """Run ten nights, a regression that is mended, and others; or in place of these an improvement that is lost."""
+    gate = Gate(rng, noise, series, again)
+    planned, red = gate.limit, [gate.is_red(0.0) for _ in range(10)]
+    accepted, limit, refused = gate.accepted[:], gate.limit, gate.refused
+    for _ in range(5):
+        gate.is_red(_BETTER)
+    lost = gate.is_red(_BETTER + _WORSE)
+    gate.accepted, gate.limit = accepted, limit
+    worse = gate.is_red(_WORSE)
+    gate.refused = refused
+    red += [gate.is_red(0.0) for _ in range(NIGHTS - ACCEPTED_BLINDLY - len(red))]
+    return Strict(planned, red, gate.refused, worse, lost)
+
+
+def strict_row(name: str, series: int, again: bool, number: int, seed: int) -> list[str]:
+    """Return how green unchanged nights are, and how often a regression is red in its first night."""
+    rng = random.Random(f"{seed} strict {name} {series} {again}")
+    outcomes = [strict_series(rng, _NOISES[name], series, again) for _ in range(number)]
+    return [
+        *(name, str(series), "yes" if again else "no", f"{100 * median(outcome.limit for outcome in outcomes):.1f} %"),
+        f"{100 * fmean(fmean(outcome.red) for outcome in outcomes):.1f} %",
+        f"{100 * fmean(outcome.refused for outcome in outcomes) / (NIGHTS - ACCEPTED_BLINDLY):.1f} %",
+        share([sum(outcome.red[:10]) <= 1 for outcome in outcomes]),
+        share([outcome.worse for outcome in outcomes]),
+        share([outcome.lost for outcome in outcomes]),
+    ]
+
+
+STRICT_HEADERS = [
+    *("from run to run", "series", "run again if red", "limit (median)", "red nights", "refused nights"),
+    *("at least 9 of the first 10 green", "+15 % red in its first night", "after an improvement"),
+]
+
+
+def strict_table(sessions: int, seed: int) -> Table:
+    """Run the strict gate on four months of several kinds of noise."""
+    number = max(1, sessions // 4)
+    title = f"A strict gate over time with the limit of its plan: {number} histories of {NIGHTS} nights a row."
+    rows = (
+        strict_row(name, series, again, number, seed)
+        for name in _NOISES
+        for series in (1, 4)
+        for again in (False, True)
+    )
+    return Table(title, STRICT_HEADERS, rows)
+
+
 def main(arguments: list[str]) -> None:
-    """Print the table as Markdown, for so many series a row and from a seed."""
+    """Print the table of four months as Markdown, for so many series a row and from a seed."""
     series, seed = (*map(int, arguments), *(400, 1)[len(arguments) :])
     rows = [row(case, name, strict, series, seed) for case in CASES for name in RULES for strict in (False, True)]
     print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))

@@ -18,11 +18,12 @@ from math import exp, log, log1p, sqrt
 from tabulate import tabulate
 
 from benchmarks.machines import BUDGET, MACHINES, above
-from pytest_fsstack.judging import runs, spread
-from pytest_fsstack.judging.past import compare
+from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.over_time import spread
+from pytest_fsstack.over_time.comparison import compare
 
 #: Runs now, and earlier ones.
 SIDES = ((1, 5), (1, 10), (3, 3), (5, 5), (8, 8))

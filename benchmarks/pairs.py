@@ -119,10 +119,10 @@ def seconds_of(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] 
     return time.perf_counter() - start
 
 
-def cpu_seconds_of(*argv: str, cwd: Path, expected: int = 0) -> float:
+def cpu_seconds_of(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> float:
     """CPU time of a command and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run(*argv, cwd=cwd, expected=expected)
+    run(*argv, cwd=cwd, expected=expected, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -10,10 +10,12 @@ import random
 import statistics
 from math import exp, log, log1p
 
-from benchmarks.machines import BUDGET, Table, above, share, sigma_of
-from pytest_fsstack.judging.repetition import Repeated, Wish, combined
+from benchmarks.machines import BUDGET, STEP, Table, above, course_of, share, sigma_of
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.course import CellRun, StepRun
+from pytest_fsstack.judging.repetition import Wish
 from pytest_fsstack.judging.sample import Sample
-from pytest_fsstack.judging.verdict import Looks, Verdict, judge
+from pytest_fsstack.judging.verdict import Verdict
 
 BUILD, REPETITION = 4.0, 1.0
 #: The CVs of builds and of repetitions.
@@ -28,27 +30,21 @@ HEADERS = [
 def session(
     rng: random.Random, build: float, noise: float, truth: float, budget: float, wish: Wish
 ) -> tuple[Verdict, int, float]:
-    """The verdict on a stack, the number of repetitions at the end, and what its runs cost."""
-    looks, ratios, cost = Looks(), dict[int, float](), 0.0
-    repeated = Repeated(wish, looks)
-    for number in range(looks.most):
-        medians = {}
-        for stack, overhead in (("base", 0.0), ("stack", log1p(truth))):
-            level = overhead + rng.gauss(0, build)
-            runs = [level + rng.gauss(0, noise) + log(3) * (rng.random() < 0.05) for _ in range(repeated.count)]
-            samples = [Sample({"seconds": exp(run)}) for run in runs]
-            repeated.add(stack, number, samples, REPETITION * len(samples))
-            repeated.end(BUILD + REPETITION * len(samples))
-            medians[stack] = combined(samples)["seconds"]
-        cost += BUILD + REPETITION * repeated.count
-        ratios[number] = log(medians["stack"] / medians["base"])
-        if number + 1 in looks.rounds:
-            if number + 1 == looks.rounds[0]:
-                repeated.settle("base")
-            verdict = judge(ratios, budget, looks)
-            if verdict.settled:
-                break
-    return verdict, repeated.count, cost
+    """Return the verdict on a stack, the number of repetitions at the end, and what its runs cost."""
+    course = course_of(rng, {"base": [], "stack": [Budget(overhead=budget)]}, wishes={STEP: wish})
+    cost = 0.0
+    while this := course.next_round():
+        count = this.repetitions[STEP]
+        cost += BUILD + REPETITION * count
+        for cell in this.order:
+            level = (log1p(truth) if cell.stack == "stack" else 0.0) + rng.gauss(0, build)
+            runs = [level + rng.gauss(0, noise) + log(3) * (rng.random() < 0.05) for _ in range(count)]
+            samples = tuple(Sample({"seconds": exp(run)}) for run in runs)
+            course.add(cell, CellRun((StepRun(STEP, samples, REPETITION * count),), BUILD + REPETITION * count))
+        course.end_round({})
+    verdict = course.own.judgements_of(STEP, "stack")[0].verdict
+    assert verdict is not None
+    return verdict, count, cost
 
 
 def table(sessions: int, seed: int) -> Table:

@@ -15,9 +15,10 @@ from benchmarks.pairs import Finding, difference_finding, interleaved, main
 from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import build
-from pytest_fsstack.stack.model import Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Stack
 
 PAIRS = 500
 
@@ -27,8 +28,8 @@ def measure(pairs: int = PAIRS) -> Finding:
     assert path is not None
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
         directory = Path(name)
-        site = Site(directory, Journal(directory / "journal"))
-        with build(Stack(()), DirectoryDevice(directory), site) as built:
+        context = BuildContext(directory, Journal(directory / "journal", RealMachine()))
+        with build(Stack(()), DirectoryDevice(directory), context) as built:
             timed = Timed(built)
 
             def ours() -> float:

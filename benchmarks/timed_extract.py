@@ -21,9 +21,10 @@ from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built, build
-from pytest_fsstack.stack.model import Site, Stack
+from pytest_fsstack.stack.model import BuildContext, Stack
 
 PAIRS = 25
 
@@ -62,10 +63,10 @@ def measure(pairs: int = PAIRS) -> Finding:
 def _ext4() -> Iterator[Built]:
     mounts.private_namespace()
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as directory:
-        journal = Journal(Path(directory, "journal"))
-        site = Site(Path(directory, "site"), journal)
-        site.directory.mkdir()
-        with build(Stack((Ext4(),)), LoopDevice(4 << 30), site) as built:
+        journal = Journal(Path(directory, "journal"), RealMachine())
+        context = BuildContext(Path(directory, "site"), journal)
+        context.directory.mkdir()
+        with build(Stack((Ext4(),)), LoopDevice(4 << 30), context) as built:
             yield built
         journal.close()
 

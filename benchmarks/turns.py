@@ -2,7 +2,7 @@
 
     python -m benchmarks turns [sessions [seed]]
 
-In turns, by the plugin's own order of the workers, plan and verdict between kernels; and one kernel after the other, as
+In turns, by the plugin's own order, plan and verdict between kernels; and one kernel after the other, as
 two boots are compared by hand, judged by the same test.
 """
 
@@ -10,48 +10,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from math import exp, log1p
+from math import log1p
 
-from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, share
-from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
+from benchmarks.machines import BUDGET, CVS, MACHINES, STEP, Table, Trouble, above, course_of, run, share, sigma_of
+from pytest_fsstack.judging.course import Policy
 from pytest_fsstack.judging.verdict import Looks, judge
-from pytest_fsstack.kernels.comparison import Boot, Course
-from pytest_fsstack.kernels.turns import drawn
 
-_BOOTS: list[Boot] = [("first", 0), ("second", 0)]
-_STEP, _STACK = "write", "ext4"
+KERNELS = ("first", "second")
 
 
 def in_turns(rng: random.Random, trouble: Trouble, cv: float, truth: float, limit: float) -> tuple[str, int]:
-    """The verdict on the second kernel, whose true cost is `truth`, and after how many rounds."""
-    looks, seed = Looks(), rng.getrandbits(32)
-    machine = iter(trouble(rng, log1p(cv**2) ** 0.5, 2 * looks.most))
-    course, number = Course(["first", "second"], 1, limit), 0
-    while True:
-        course.end_round({})
-        playing = [boot for boot in _BOOTS if course.wanted(boot) != []]
-        if not playing:
-            break
-        number += 1
-        for boot in drawn(seed, _STEP, number, playing):
-            seconds = exp(next(machine)) * (1 + truth if boot == _BOOTS[1] else 1)
-            course.hear(boot, _message(boot, number, seconds, looks))
-    judged = course.conclude().worst(_STEP, f"{_STACK}:second")
-    assert judged is not None
-    return judged, number
-
-
-def _message(boot: Boot, number: int, seconds: float, looks: Looks) -> dict[str, object]:
-    """What a kernel's worker says after a round: it has no budgets of its own."""
-    chain = ChainResults("test_it.py::test_write", "loop", _STACK, looks, 0, kernel=boot[0], steps=[_STEP])
-    chain.stacks[_STACK] = StackInfo(_STACK, _STACK)
-    chain.orders = [[_STACK]] * number
-    chain.add(_STEP, _STACK, Sample({"seconds": seconds}))
-    results = saved.dump(Results({}, [chain]))
-    plan: dict[str, object] = {"wanted": [], "states": [], "left": {}}
-    return {"over": False, "results": results, "alive": [_STACK], "failed": 0, **plan}
+    """Return the verdict on the second kernel, whose true cost is `truth`, and after how many rounds."""
+    noise = iter(trouble(rng, sigma_of(cv), 2 * Looks().most))
+    course = course_of(rng, {"ext4": []}, Policy(limit=limit), kernels=KERNELS)
+    run(course, lambda cell: next(noise) + (log1p(truth) if cell.kernel == "second" else 0.0))
+    return course.between().worst(STEP, "ext4:second") or "", course.own.rounds
 
 
 def one_after_the_other(
