@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import json
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
+
+from pytest_fsstack.judging import saved
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -24,8 +27,6 @@ html_theme = "furo"
 html_title = "pytest-fsstack"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
-# Beside the pages, under the name that the package has it by.
-html_extra_path = ["../pytest_fsstack/judging/results.schema.json"]
 html_copy_source = False
 html_show_copyright = False
 
@@ -52,6 +53,14 @@ def mend_for_screen_readers(app: Sphinx, page: str, template: str, context: dict
         context[name] = text.replace('<div class="highlight"><pre>', '<div class="highlight"><pre tabindex="0">')
 
 
+def write_schema(app: Sphinx, error: Exception | None) -> None:
+    """Put the JSON Schema of the results beside the pages."""
+    if error is None:
+        path = Path(app.outdir) / "results.schema.json"
+        path.write_text(json.dumps(saved.schema(), indent=2) + "\n")
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("build-finished", write_schema)
     app.connect("html-page-context", mend_for_screen_readers, priority=900)
     app.connect("doctree-resolved", name_pages)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
@@ -19,11 +20,15 @@ from pytest_fsstack.report import html, terminal
 from tests.install import browser
 
 PICTURES = Path(__file__).parent / "pictures"
-RUN = ("--fsstack-study=encryption_overhead", "--fsstack-rounds=8")
-#: Columns of the terminal: all steps of the study fit.
+RUN = ("--fsstack-scenario=encryption_overhead", "--fsstack-rounds=8")
+#: Columns of the terminal: all steps of the scenario fit.
 COLUMNS = 160
-#: Pixels of the page that are shown.
-SCREEN = {"width": 1000, "height": 900}
+#: The pictures of the page: its width, what is shown of its height, and the colours that the reader has chosen.
+SCREENS: dict[str, tuple[int, int, Literal["light", "dark"]]] = {
+    "report.png": (1280, 960, "light"),
+    "report-dark.png": (1280, 960, "dark"),
+    "report-390.png": (390, 1700, "light"),
+}
 
 
 def terminal_svg(results: Results) -> str:
@@ -32,8 +37,10 @@ def terminal_svg(results: Results) -> str:
     from rich.text import Text
 
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    for line in terminal.answer_lines(results):
+        console.print(Text(line))
     for chain in results.chains:
-        for line in terminal.lines(results, chain, width=COLUMNS, coloured=True):
+        for line in ["", *terminal.lines(results, chain, width=COLUMNS, coloured=True)]:
             console.print(Text.from_ansi(line), soft_wrap=False)
     svg = console.export_svg(title=f"pytest {' '.join(RUN)}", unique_id="fsstack")
     # A picture in a page cannot fetch fonts.
@@ -41,29 +48,29 @@ def terminal_svg(results: Results) -> str:
     return "".join(f"{line.rstrip()}\n" for line in svg.splitlines() if line.strip())
 
 
-def page_png(results: Results) -> bytes:
-    """The first screen of the HTML report."""
+def page_pngs(results: Results) -> dict[str, bytes]:
+    """The beginning of the HTML report on each of the screens, by file name."""
     from playwright.sync_api import sync_playwright
 
-    page = html.report(results)
+    pictures = {}
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as started:
         file = Path(directory, "page.html")
-        file.write_text(page)
+        file.write_text(html.report(results))
         chromium = started.chromium.launch(executable_path=browser())
-        shown = chromium.new_page(viewport={"width": SCREEN["width"], "height": SCREEN["height"]})
-        shown.goto(file.as_uri())
-        count = page.count('class="chart"')
-        shown.wait_for_function(f"document.querySelectorAll('svg.marks').length >= {count}")
-        picture = shown.screenshot()
+        for name, (width, height, scheme) in SCREENS.items():
+            shown = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+            shown.goto(file.as_uri())
+            pictures[name] = shown.screenshot()
         chromium.close()
-    return picture
+    return pictures
 
 
 def draw(results: Results) -> None:
     """Write all pictures."""
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "terminal.svg").write_text(terminal_svg(results))
-    (PICTURES / "report.png").write_bytes(page_png(results))
+    for name, picture in page_pngs(results).items():
+        (PICTURES / name).write_bytes(picture)
 
 
 def run(file: Path) -> None:

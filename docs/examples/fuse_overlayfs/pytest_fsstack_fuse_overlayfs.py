@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_fsstack import FUSE, Directory, Layer, Need, Place, Site, Tool, run, served
+from pytest_fsstack import FUSE, BuildContext, Directory, Layer, Need, Place, Tool, served
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class FuseOverlayfs(Layer):
     def needs(self) -> list[Need]:
         return [FUSE, Tool("fuse-overlayfs", "fuse-overlayfs")]
 
-    def create(self, below: Place, site: Site) -> None:
-        run("mkdir", below.path / "lower", below.path / "upper", below.path / "work")
+    def create(self, below: Place, context: BuildContext) -> None:
+        context.machine.run("mkdir", below.path / "lower", below.path / "upper", below.path / "work")
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
         options = f"lowerdir={below.path}/lower,upperdir={below.path}/upper,workdir={below.path}/work"
-        target = site.mountpoint(self.name, depth)
-        with served(target, site, "fuse-overlayfs", "-f", "-o", options, target) as directory:
+        target = context.mountpoint(self.name)
+        with served(target, context, "fuse-overlayfs", "-f", "-o", options, target) as directory:
             yield directory
 
 

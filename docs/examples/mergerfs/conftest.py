@@ -12,15 +12,14 @@ from pytest_fsstack import (
     FUSE_MOUNT,
     KEYWORD,
     OUTSIDE,
+    BuildContext,
     Directory,
     Layer,
     Need,
     Place,
     Root,
-    Site,
     Tool,
     option,
-    run,
     served,
 )
 
@@ -42,14 +41,14 @@ class Mergerfs(Layer):
     def needs(self) -> list[Need]:
         return [Root("mergerfs"), FUSE, Tool("mergerfs", "mergerfs")]  # Debian's may not mount for other users
 
-    def create(self, below: Place, site: Site) -> None:
-        run("mkdir", *self.pooled(below))
+    def create(self, below: Place, context: BuildContext) -> None:
+        context.machine.run("mkdir", *self.pooled(below))
 
     @contextlib.contextmanager
-    def opened(self, below: Place, site: Site, depth: int) -> Iterator[Directory]:
-        target = site.mountpoint(self.name, depth)
+    def opened(self, below: Place, context: BuildContext) -> Iterator[Directory]:
+        target = context.mountpoint(self.name)
         branches = ":".join(self.pooled(below))
-        with served(target, site, "mergerfs", "-f", "-o", self.mount, branches, target) as directory:
+        with served(target, context, "mergerfs", "-f", "-o", self.mount, branches, target) as directory:
             yield directory
 
     def pooled(self, below: Place) -> list[str]:
