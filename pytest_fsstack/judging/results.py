@@ -15,7 +15,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.carry_over import CarryOver, Place, Round, carry_overs, cost
 from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
-from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
+from pytest_fsstack.judging.sample import METRICS, Better, Metric, RoundNumber, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
 from pytest_fsstack.units import format_quantity, percent
 
@@ -169,7 +169,7 @@ class ChainResults(msgspec.Struct):
     #: By id, the baseline included.
     stacks: dict[str, StackInfo] = {}
     #: By the number of the round, from 0.
-    samples: dict[str, dict[str, dict[int, Sample]]] = {}
+    samples: dict[str, dict[str, dict[RoundNumber, Sample]]] = {}
     #: One for each budget.
     judgements: dict[str, dict[str, list[Judgement]]] = {}
     #: Why a step has no samples on a stack, or not all: one line.

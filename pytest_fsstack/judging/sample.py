@@ -9,6 +9,8 @@ import msgspec
 
 Better = Literal["lower", "higher"]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+#: From 0. Small enough to be the place of a point in a picture.
+RoundNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 #: No figure is larger, nor smaller than its reciprocal unless it is 0: their squares and sums are still numbers.
