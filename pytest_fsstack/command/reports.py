@@ -130,7 +130,7 @@ def _together(names: list[str]) -> Results:
 def _read(name: str) -> Results:
     """The results in a file. Raises `CommandLineError`."""
     try:
-        return saved.loads(Path(name).read_text(encoding="utf-8", errors="surrogateescape"))
+        return saved.loads(Path(name).read_bytes())
     except OSError as error:
         raise CommandLineError(f"{name}: {error.strerror}") from None
     except saved.FormatError as error:

@@ -6,7 +6,7 @@ write is refused for good if the name means another one later.
 """
 
 from pytest_fsstack.guard.contents import check_contents
-from pytest_fsstack.guard.disk import Disk, Refused, identify
+from pytest_fsstack.guard.disk import Disk, InUse, Refused, identify
 from pytest_fsstack.guard.holding import Held, Record, claimed, held
 from pytest_fsstack.guard.label import Tell, half_emptied, labelled, write_label
 from pytest_fsstack.guard.reading import signature
@@ -15,6 +15,7 @@ from pytest_fsstack.guard.users import check_idle
 __all__ = [
     "Disk",
     "Held",
+    "InUse",
     "Record",
     "Refused",
     "Tell",

@@ -22,6 +22,14 @@ class Refused(Exception):  # noqa: N818 - what happened is not an error of anyth
         super().__init__(f"{device} will not be overwritten: {reason}")
 
 
+class InUse(Refused):
+    """A refusal that ends with another session: `holders` names its processes."""
+
+    def __init__(self, device: Path, reason: str, holders: str) -> None:
+        self.holders = holders
+        super().__init__(device, reason)
+
+
 @dataclass(frozen=True)
 class Disk:
     """A block device as it was when it was looked at: a whole disk or a partition."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_fsstack.guard import users
 from pytest_fsstack.guard.contents import refuse_contents
-from pytest_fsstack.guard.disk import Disk, Refused, identify, or_refused
+from pytest_fsstack.guard.disk import Disk, InUse, Refused, identify, or_refused
 from pytest_fsstack.guard.label import Tell, check_size, write_label_on
 from pytest_fsstack.guard.sharing import overlapping
 from pytest_fsstack.machine import blockdev
@@ -180,10 +180,10 @@ def _lock(disk: Disk, number: str, operation: int) -> int:
         os.close(fd)
         if str(os.getpid()) in holders:
             reason = "this session has it already, by another name or as a part of another device; name it once"
-        else:
-            names = ", ".join(users.named(users.PROC / pid) for pid in holders) or "another process"
-            reason = f"{names} is testing it or a part of it ({path}); wait for its end"
-        raise Refused(disk.named, reason) from None
+            raise Refused(disk.named, reason) from None
+        names = ", ".join(users.named(users.PROC / pid) for pid in holders) or "another process"
+        reason = f"{names} is testing it or a part of it ({path}); wait for its end, or give --fsstack-wait=SECONDS"
+        raise InUse(disk.named, reason, names) from None
     return fd
 
 

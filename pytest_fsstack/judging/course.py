@@ -577,15 +577,21 @@ class Course:
 
     def results(self) -> list[ChainResults]:
         """Return what reports show of a course that is concluded: between kernels, and within each of them."""
+        views = self.views()
+        if len(self.kernels) > 1:
+            between = views[0]
+            between.carry_over = between.find_carry_over() if self.boots == 1 else self.own.carry_over
+            between.remarks = self._remarks(between, notices(between) if self.boots == 1 else of_the_machine(between))
+        return views
+
+    def views(self) -> list[ChainResults]:
+        """Return the results so far, as `results` has them, without the remarks of a course that is concluded."""
         within = self._within()
         if len(self.kernels) == 1:
             return [within]
-        between = self.between()
-        between.carry_over = between.find_carry_over() if self.boots == 1 else self.own.carry_over
-        between.remarks = self._remarks(between, notices(between) if self.boots == 1 else of_the_machine(between))
         if len(within.stacks) == len({cell.kernel for cell in self.cells.values()}):
-            return [between]
-        return [between, structs.replace(within, id=within.id + IN_EACH_KERNEL)]
+            return [self.between()]
+        return [self.between(), structs.replace(within, id=within.id + IN_EACH_KERNEL)]
 
     @property
     def judged(self) -> int:

@@ -7,7 +7,7 @@ other programs. The fields are described in docs/results.md, and exactly by `sch
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any
 
@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.environment import Environment
 from pytest_fsstack.judging.names import kind_of, name_of
-from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Overhead, Results
+from pytest_fsstack.judging.results import (
+    FORMAT,
+    ROUNDS_OF_A_BOOT,
+    ChainResults,
+    Derived,
+    Figure,
+    Judgement,
+    Overhead,
+    Results,
+)
 from pytest_fsstack.judging.sample import METRICS, Sample
 
 
@@ -25,8 +34,17 @@ class FormatError(ValueError):
     """A text is not the results of a session, or of an unknown version."""
 
 
+class LogLine(Results):
+    """What one round added to the results; without samples, the end of the session."""
+
+    #: Its number, from 1.
+    line: int = 0
+
+
 class _Header(msgspec.Struct):
     format: int
+    #: Of a line of a log.
+    line: int = 0
 
 
 def schema() -> dict[str, Any]:
@@ -53,18 +71,25 @@ def line(results: Results) -> str:
 
 
 def loads(text: str | bytes) -> Results:
-    """Return the results that `dumps` or `line` wrote. Raises `FormatError`."""
+    """Return the results that `dumps`, `line` or lines of a log wrote. Raises `FormatError`.
+
+    A log is read up to its last whole line.
+    """
+    content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    lines = log_lines(content)
     try:
-        found = msgspec.json.decode(text, type=_Header).format
+        header = msgspec.json.decode(lines[0] if lines else content, type=_Header)
     except msgspec.ValidationError as error:
         raise FormatError(f"these are not results of pytest-fsstack: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise FormatError(f"these are not results of pytest-fsstack: no JSON: {error}") from None
-    if found != FORMAT:
-        which = "a newer" if found > FORMAT else "an older"
-        raise FormatError(f"these results are of {which} pytest-fsstack: their format is {found}, this one's {FORMAT}")
+    if header.format != FORMAT:
+        which = "a newer" if header.format > FORMAT else "an older"
+        raise FormatError(
+            f"these results are of {which} pytest-fsstack: their format is {header.format}, this one's {FORMAT}"
+        )
     try:
-        results = msgspec.json.decode(text, type=Results)
+        results = _merged(lines) if lines else msgspec.json.decode(content, type=Results)
         msgspec.convert(results.environment, Environment)
         for chain in results.chains:
             _check(chain)
@@ -88,11 +113,14 @@ def _check(chain: ChainResults) -> None:
 
 
 def _encode(results: Results) -> bytes:
-    whole = replace(results, chains=[replace(chain, derived=_derived(chain)) for chain in results.chains])
+    return _as_json(replace(results, chains=[replace(chain, derived=_derived(chain)) for chain in results.chains]))
+
+
+def _as_json(results: Results) -> bytes:
     try:
-        return msgspec.json.encode(whole)
+        return msgspec.json.encode(results)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_printable(msgspec.to_builtins(whole)))
+        return msgspec.json.encode(_printable(msgspec.to_builtins(results)))
 
 
 def _printable(value: Any) -> Any:
@@ -102,6 +130,88 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_printable(key): _printable(inner) for key, inner in value.items()}
     return [_printable(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+# -- the log: a line a round -------------------------------------------------------------------------------------------
+
+
+def log_line(results: Results, number: int, chains: Iterable[ChainResults] = ()) -> bytes:
+    """Return a line of a log, with its end: what the last round of some views of a chain added.
+
+    Without them, it is the end of the session: what is known of all its chains beside their samples.
+    """
+    added = [_of_last_round(chain) for chain in chains]
+    stop = "" if added else results.stop
+    added = added or [_without_rounds(chain) for chain in results.chains]
+    return _as_json(LogLine(**{**_fields(results), "chains": added, "stop": stop}, line=number)) + b"\n"
+
+
+def _fields(results: Results) -> dict[str, Any]:
+    return {name: getattr(results, name) for name in Results.__struct_fields__}
+
+
+def _without_rounds(chain: ChainResults) -> ChainResults:
+    return replace(chain, samples={}, orders=[], conditions=[], discarded=[])
+
+
+def _of_last_round(chain: ChainResults) -> ChainResults:
+    line = _without_rounds(chain)
+    if chain.discarded and chain.discarded[-1].place == chain.rounds:
+        line.discarded = chain.discarded[-1:]
+        return line
+    line.orders, line.conditions = chain.orders[-1:], chain.conditions[-1:]
+    for step, stack, samples in chain.all_samples():
+        for number, sample in samples.items():
+            if number % ROUNDS_OF_A_BOOT == chain.rounds - 1:
+                line.samples.setdefault(step, {}).setdefault(stack, {})[number] = sample
+    return line
+
+
+def log_lines(content: bytes) -> list[bytes]:
+    """Return the whole lines of a log; empty if the content is none."""
+    if not _is_log_line(content.partition(b"\n")[0]):
+        return []
+    lines = content.split(b"\n")
+    # No beginning of a line is JSON by itself.
+    return lines if _is_log_line(lines[-1]) else lines[:-1]
+
+
+def _is_log_line(text: bytes) -> bool:
+    try:
+        return msgspec.json.decode(text, type=_Header).line > 0
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+
+
+def _merged(lines: Iterable[bytes]) -> Results:
+    """Return the results of a session from its log. Raises ValueError if a line is missing."""
+    results, chains = Results(), dict[tuple[str, str], ChainResults]()
+    rounds = 0
+    for number, text in enumerate(lines, start=1):
+        line = msgspec.json.decode(text, type=LogLine)
+        if line.line != number:
+            raise ValueError(f"line {number} of the log has the number {line.line}")
+        rounds += any(chain.orders or chain.discarded for chain in line.chains)
+        for chain in line.chains:
+            _add_rounds(chain, chains.pop((chain.id, chain.device), None))
+            chains[chain.id, chain.device] = chain
+        results = Results(**{**_fields(line), "tests": {**results.tests, **line.tests}})
+    results.chains = list(chains.values())
+    if not results.stop:
+        results.interrupted = f"the log ends after {rounds} rounds: the session was killed, or it still runs"
+    return results
+
+
+def _add_rounds(chain: ChainResults, before: ChainResults | None) -> None:
+    """Put the rounds of a chain up to here before those of its line."""
+    if before is None:
+        return
+    chain.orders = before.orders + chain.orders
+    chain.conditions = before.conditions + chain.conditions
+    chain.discarded = before.discarded + chain.discarded
+    for step, stack, samples in chain.all_samples():
+        before.samples.setdefault(step, {}).setdefault(stack, {}).update(samples)
+    chain.samples = before.samples
 
 
 # -- what follows from the samples ------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class Controller:
             directories.temporary(Path(tempfile.gettempdir()), session.builder.journal, "fsstack-kernels-")
         )
         self.settings, self._counts = session.settings, session.budgets
-        self._own_policy = session.policy
+        self._own_policy, self._log_round = session.policy, session.log_round
         #: The plans of the chains, by their names, from all workers.
         self._plans: dict[str, dict[Place, ChainPlan]] = {}
         self._courses: dict[str, Course] = {}
@@ -207,6 +207,7 @@ class Controller:
         course, limit = self._course(chain), self.config.getoption("maxfail", 0)
         if self._seen:
             course.end_round(load.conditions(*self._seen, load.read()))
+            self._log_round(course.views)
             self._seen = None
             self._show(chain)
         if limit and sum(each.failures for each in self._courses.values()) >= limit:

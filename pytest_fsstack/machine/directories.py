@@ -114,6 +114,12 @@ class HeldDirectory:
             os.fsync(descriptor)
             self.rename(new, name)
 
+    def begin(self, name: str) -> int:
+        """Put an empty file in place of what has the name, with the mode and owner of that; its descriptor."""
+        with self._successor(name) as (descriptor, new):
+            self.rename(new, name)
+            return os.dup(descriptor)
+
     def check_replace(self, name: str) -> None:
         """Try whether a file could be written under this name, and leave what is there. Raises OSError."""
         with self._successor(name):

@@ -244,6 +244,13 @@ OPTIONS = (
         doc="It is refused in `addopts` and `PYTEST_ADDOPTS`, which people write once and forget.",
     ),
     Option(
+        "wait",
+        "wait that long for a device that another session holds, and name that session (default: refuse it at once)",
+        "SECONDS",
+        _seconds,
+        again=False,
+    ),
+    Option(
         "discard",
         "discard all of a block device before each stack is built on it. loop and ram are blank each time anyway",
         flag=True,
@@ -424,6 +431,16 @@ OPTIONS = (
         again=False,
         doc="DIR is created if it is missing. Several sessions may append at the same time. An interrupted session is "
         "appended too, and marked ([over-time.md](over-time.md)).",
+    ),
+    Option(
+        "log",
+        "append each round to FILE when it ends, so that a killed session or machine loses at most one round",
+        "FILE",
+        _target,
+        ini=False,
+        again=False,
+        doc="FILE is replaced when the first round ends. It is written to the disk after each round. `fsstack report`, "
+        "`compare` and `pool` read it like a file of `--fsstack-json` ([results.md](results.md#the-log)).",
     ),
     Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, again=False),
     Option(

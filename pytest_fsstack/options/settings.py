@@ -57,6 +57,9 @@ class Settings:
     #: Whether the scale was asked for.
     scale_given: bool
     reports: tuple[tuple[str, Path], ...]
+    log: Path | None
+    #: Seconds to wait for a device that another session holds.
+    wait: float
     labels: tuple[tuple[str, str], ...]
     #: Of steps, for their cost over all of them.
     weights: dict[str, float]
@@ -123,6 +126,8 @@ def read_settings(
         scale=values["scale"] or DEFAULT,
         scale_given=values["scale"] is not None,
         reports=_reports(values, report_names),
+        log=values["log"],
+        wait=values["wait"] or 0.0,
         labels=tuple(values["label"]),
         weights=values["weights"] or {},
     )

@@ -59,7 +59,7 @@ def earlier_runs(source: Path) -> dict[Path, Results]:
     runs = {}
     for path in paths:
         try:
-            results = saved.loads(path.read_text(encoding="utf-8"))
+            results = saved.loads(path.read_bytes())
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from None
         except ValueError as error:

@@ -58,6 +58,7 @@ class Loop:
                     course.add(cell, self.runner.run(chain, cell.stack, this, show))
                     pace.add(1)
             course.end_round(load.conditions(*readings, load.read()))
+            self.runner.log_round(course.views)
             self._show(course, pace)
         course.conclude(self._comparisons)
 

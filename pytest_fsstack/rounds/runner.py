@@ -18,7 +18,7 @@ from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, nothing
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.judging.results import ChainResults, Results
     from pytest_fsstack.stack.model import Stack
 
 #: Where the `timed` fixture leaves what it measured.
@@ -33,7 +33,10 @@ Before = Callable[[pytest.Item, pytest.Item | None], None]
 
 
 class Runner:
-    """Runs the items of chains. `mounts` and `commands` are those of the stack that was built last."""
+    """Runs the items of chains. `mounts` and `commands` are those of the stack that was built last.
+
+    `log_round` takes what returns the results of a chain, after each of its rounds.
+    """
 
     def __init__(
         self,
@@ -42,8 +45,9 @@ class Runner:
         results: Results,
         mounts: Callable[[], list[str]],
         commands: Callable[[], list[str]],
+        log_round: Callable[[Callable[[], list[ChainResults]]], None],
     ) -> None:
-        self.config, self.chains, self.results = config, chains, results
+        self.config, self.chains, self.results, self.log_round = config, chains, results, log_round
         self._mounts, self._commands = mounts, commands
         self._protocol: Protocol
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pytest_fsstack.rounds.chains import StackParameter
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device
+
+
+#: Seconds between two looks at a device that another session holds.
+_POLL = 0.5
 
 
 class Builder:
@@ -79,9 +84,36 @@ class Builder:
             if missing(device.needs()):
                 continue  # its tests are skipped, and say so
             try:
-                self._hold(device)
+                self._hold_when_free(device)
             except Refused as refused:
                 raise pytest.UsageError(f"--fsstack-device: {refused}") from None
+
+    def _hold_when_free(self, device: Device) -> None:
+        """Hold a device as soon as no other session does, within --fsstack-wait. Raises `guard.Refused`."""
+        from pytest_fsstack.guard import InUse, Refused
+
+        wait, start, holders = self._settings.wait, time.monotonic(), ""
+        while True:
+            waited = time.monotonic() - start
+            try:
+                self._hold(device)
+                break
+            except InUse as refused:
+                if waited >= wait:
+                    raise
+                if refused.holders != holders:
+                    self.notify(f"waiting up to {wait - waited:.0f} s for {device.spec}: {refused.holders} has it")
+                holders = refused.holders
+                time.sleep(min(_POLL, wait - waited))
+            except Refused:
+                if not holders:
+                    raise
+                # The session that had it may have been killed.
+                holders, self._cleaned_up = "", False
+                self._clean_up()
+            del self._held[device]
+        if waited > _POLL:
+            self.notify(f"{device.spec} is free after {waited:.0f} s")
 
     def _hold(self, device: Device) -> None:
         """Hold this very device until the end of the session. Raises `guard.Refused`."""

@@ -141,6 +141,7 @@ class Ending:
         """Write the reports, unless that was done before; one that cannot be written fails the session."""
         from pytest_fsstack.report.errors import ReportError
 
+        self._close_log()
         files, self._files = self._files, []
         for file in files if self._pytest is not None else ():
             if not self._has_results and not (self._results.interrupted and file.report in _SAY_WHAT_BROKE):
@@ -157,6 +158,18 @@ class Ending:
                 self._fail()
             else:
                 self._say(f"wrote {file.report} to {file.shown}")
+
+    def _close_log(self) -> None:
+        """Write the last line of the log; one that is not complete fails the session."""
+        from pytest_fsstack.report.errors import ReportError
+
+        log, self._session.log = self._session.log, None
+        try:
+            if log and self._pytest is not None:
+                log.close(self._results)
+        except ReportError as error:
+            self._say(str(error), red=True)
+            self._fail()
 
     def exit_by_signal(self, number: int) -> None:
         if self._pytest is not None:
@@ -197,17 +210,20 @@ def runs_once(config: pytest.Config) -> bool:
 
 def _report_files(session: Session) -> list[ReportFile]:
     """Return the files of the reports, after trying to open them. Raises `pytest.UsageError`."""
-    if session.is_worker or session.only_looks or not session.settings.reports:
+    if session.is_worker or session.only_looks:
         return []
     from pytest_fsstack.report.errors import ReportError
     from pytest_fsstack.session.files import ReportFile, check_all
 
     files = [ReportFile(name, path) for name, path in session.settings.reports]
     try:
+        if session.log:
+            session.log.check()
+            files.append(session.log.file)
         check_all(files)
     except ReportError as error:
         raise pytest.UsageError(f"--fsstack-report: {error}") from None
-    return files
+    return [file for file in files if session.log is None or file is not session.log.file]
 
 
 def _in_a_line(error: Exception) -> str:

@@ -102,6 +102,13 @@ class ReportFile:
         except (OSError, ValueError) as error:
             raise ReportError(f"{self.report}={self.shown}: not written: {_reason(error)}") from None
 
+    def begin(self) -> int:
+        """Put an empty file in place of what was there; its descriptor. Raises OSError, also for a stream."""
+        with self._target() as target:
+            if target.is_stream():
+                raise OSError(errno.EINVAL, "is no regular file")
+            return target.directory.begin(target.name)
+
     def is_stream(self) -> bool:
         """Whether it is a pipe or a terminal, as /dev/stdout may be. Raises `OSError` if no report may replace it."""
         with self._target() as target:

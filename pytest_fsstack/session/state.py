@@ -25,10 +25,11 @@ from pytest_fsstack.session.parameters import Parameters
 if TYPE_CHECKING:
     from pytest_fsstack.data.archive import Corpus
     from pytest_fsstack.judging.course import Policy
-    from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.judging.results import ChainResults, Results
     from pytest_fsstack.rounds.chains import Chain, StackParameter
     from pytest_fsstack.rounds.progress import Progress
     from pytest_fsstack.rounds.runner import Runner
+    from pytest_fsstack.session.round_log import RoundLog
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device, Layer
 
@@ -61,6 +62,7 @@ class Session:
         #: Whether a stack has stood already.
         self._has_built = False
         self._started = _now()
+        self.log = self._new_log()
 
     @classmethod
     def of(cls, config: pytest.Config) -> Session:
@@ -77,6 +79,14 @@ class Session:
         # The guard runs commands before the first test.
         commands.limit = settings.timeout
         return cls(config, settings, reports)
+
+    def _new_log(self) -> RoundLog | None:
+        if self.settings.log is None:
+            return None
+        from pytest_fsstack.session.files import ReportFile
+        from pytest_fsstack.session.round_log import RoundLog
+
+        return RoundLog(ReportFile("log", self.settings.log), self.interject)
 
     def add_layers(self, layers: Iterable[type[Layer]]) -> None:
         """Take in layers that were not there when the session began."""
@@ -148,7 +158,9 @@ class Session:
             from pytest_fsstack.rounds.runner import Runner
 
             builder = self.builder
-            runner = Runner(self.config, chains, self.results, lambda: builder.mounts, lambda: builder.commands)
+            runner = Runner(
+                self.config, chains, self.results, lambda: builder.mounts, lambda: builder.commands, self.log_round
+            )
             self.config.pluginmanager.register(
                 plugin(runner, self.policy, self.budgets, Progress.of(self.config)), "fsstack-rounds"
             )
@@ -271,13 +283,25 @@ class Session:
         """Add what is known of the run beside its chains, if there are any."""
         if not self.results.chains:
             return
-        from pytest_fsstack.session import environment
         from pytest_fsstack.session.duration import timed_share
 
-        self.results.start, self.results.stop, self.results.scale = self._started, _now(), self.settings.scale
+        self._note_facts()
+        self.results.stop = _now()
         self.results.timed_share = timed_share(self.results)
-        self.note_labels()
         self._summarize_steps()
+
+    def log_round(self, views: Callable[[], list[ChainResults]]) -> None:
+        """Add the round that has just ended to the log, if there is one; `views` returns the results of its chain."""
+        if self.log:
+            self._note_facts()
+            self.log.add(self.results, views())
+
+    def _note_facts(self) -> None:
+        """Add what is known of the session and its machine from the beginning."""
+        from pytest_fsstack.session import environment
+
+        self.results.start, self.results.scale = self._started, self.settings.scale
+        self.note_labels()
         if self.settings.weights:
             self.results.environment.setdefault("settings", {})["weights"] = self.settings.weights
         # Of kernels, there is what each of them told, and this machine is beside it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -113,6 +114,64 @@ def test_what_is_saved_is_what_is_read(
     assert without_derived(again) == results
     assert saved.dumps(again) == text
     assert saved.loads(saved.line(results)) == again
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def logged(results: Results) -> list[bytes]:
+    """The lines of the log of a session that ran the chains one after the other, and its end."""
+    lines: list[bytes] = []
+    for chain in results.chains:
+        rounds = replace(chain, samples={}, orders=[], conditions=[], discarded=[])
+        orders, discarded, conditions = iter(chain.orders), iter(chain.discarded), iter(chain.conditions)
+        waiting = list(discarded)
+        while True:
+            if waiting and waiting[0].place == rounds.rounds:
+                rounds.discarded.append(waiting.pop(0))
+            elif (order := next(orders, None)) is not None:
+                number = rounds.rounds
+                rounds.orders.append(order)
+                rounds.conditions += [*itertools.islice(conditions, 1)]
+                for step, stack, samples in chain.all_samples():
+                    if number in samples:
+                        rounds.samples.setdefault(step, {}).setdefault(stack, {})[number] = samples[number]
+            else:
+                break
+            lines.append(saved.log_line(results, len(lines) + 1, [rounds]))
+    return [*lines, saved.log_line(results, len(lines) + 1)]
+
+
+@SLOW
+@given(st.lists(chains(), max_size=2, unique_by=lambda chain: chain.id), st.data())
+def test_a_log_is_read_up_to_its_last_whole_line_wherever_it_ends(
+    found: list[ChainResults], data: st.DataObject
+) -> None:
+    results = Results({"kernel": {"release": "6.1"}}, found, start="then", stop="now", scale="smoke")
+    lines = logged(results)
+    assert saved.loads(b"".join(lines)) == results
+    cut = data.draw(st.integers(0, sum(map(len, lines))))
+    whole = sum(1 for number in range(1, len(lines) + 1) if len(b"".join(lines[:number])) <= cut + 1)
+    content = b"".join(lines)[:cut]
+    if not whole:
+        with pytest.raises(FormatError):
+            saved.loads(content)
+        return
+    again = saved.loads(content)
+    assert sum(chain.rounds + len(chain.discarded) for chain in again.chains) == min(whole, len(lines) - 1)
+    assert bool(again.interrupted) == (whole < len(lines))
+    for chain, before in zip(again.chains, found):
+        assert chain.orders == before.orders[: chain.rounds]
+        for step, stack, samples in chain.all_samples():
+            assert samples == {n: s for n, s in before.of(step, stack).items() if n < chain.rounds}
+
+
+def test_a_log_that_lost_a_line_is_damaged() -> None:
+    chain = one().chains[0]
+    first, second, *_ = lines = logged(Results({}, [chain], stop="now"))
+    for damaged in [first, *lines[2:]], [first, b"{]\n", *lines[2:]], [first, second[:-9] + b"\n", *lines[2:]]:
+        with pytest.raises(FormatError, match="damaged"):
+            saved.loads(b"".join(damaged))
 
 
 def one(rounds: int = 3) -> Results:

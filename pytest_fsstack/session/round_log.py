@@ -1,0 +1,80 @@
+"""The file of ``--fsstack-log``: a line for each round, which is on the disk before the next round begins."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.machine.directories import write_all
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.session.files import ReportFile
+from pytest_fsstack.units import reason_of
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.results import ChainResults, Results, TestOutcome
+
+
+class RoundLog:
+    """The log of one session. What was in the file before is replaced when the first round ends.
+
+    After a line that could not be written there are no others. `close` then raises `ReportError`, and `notify` has
+    shown why at once.
+    """
+
+    def __init__(self, file: ReportFile, notify: Callable[[str], None]) -> None:
+        self.file, self._notify = file, notify
+        self._descriptor: int | None = None
+        self._lines = 0
+        #: The outcomes of tests in the lines so far.
+        self._tests: dict[str, TestOutcome] = {}
+        self._problem = ""
+
+    def check(self) -> None:
+        """Raise `ReportError` for a pipe or a terminal, of which nothing can be taken back."""
+        self.file.check()
+        if self.file.is_stream():
+            raise ReportError(f"log={self.file.shown}: is no regular file")
+
+    def add(self, results: Results, chains: Iterable[ChainResults] = ()) -> None:
+        """Write the line of the round that has just ended in those views of a chain; without any, the last line."""
+        from msgspec.structs import replace
+
+        from pytest_fsstack.judging import saved
+
+        if self._problem:
+            return
+        new = {test: outcome for test, outcome in results.tests.items() if self._tests.get(test) != outcome}
+        self._tests |= new
+        line = saved.log_line(replace(results, tests=new), self._lines + 1, chains)
+        try:
+            if self._descriptor is None:
+                self._descriptor = self.file.begin()
+            self._write(self._descriptor, line)
+        except OSError as error:
+            self._problem = f"log={self.file.shown}: no line after {self._lines}: {reason_of(error)}"
+            self._notify(self._problem)
+        else:
+            self._lines += 1
+
+    def _write(self, descriptor: int, line: bytes) -> None:
+        """Append the whole line, or none of it. Raises OSError."""
+        start = os.fstat(descriptor).st_size
+        try:
+            write_all(descriptor, line)
+            os.fsync(descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, start)
+            raise
+
+    def close(self, results: Results) -> None:
+        """Write the last line, if there is any other. Raises `ReportError`."""
+        if self._lines:
+            self.add(results)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._problem:
+            raise ReportError(self._problem)

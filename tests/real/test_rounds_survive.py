@@ -1,0 +1,98 @@
+"""A session that waits for a disk, and the rounds of one that was killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.machine import commands
+from tests.real.conftest import Loop
+from tests.real.test_sessions import Sessions, disk, sessions
+
+pytestmark = pytest.mark.root
+
+__all__ = ["disk", "sessions"]
+
+
+def waiting(sessions: Sessions, *arguments: str) -> subprocess.Popen[str]:
+    command = sessions.command(*arguments)
+    return subprocess.Popen(command, cwd=sessions.directory, stdout=subprocess.PIPE, text=True)
+
+
+def until_it_waits(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return next((line for line in process.stdout if "waiting up to" in line), "")
+
+
+def test_a_session_waits_for_a_disk_and_names_who_has_it(sessions: Sessions, disk: Loop) -> None:
+    sessions.write("ext4")
+    device = f"--fsstack-device={disk.path}"
+    holder = sessions.start(device, "--fsstack-rounds=1")
+    for words in [], ["--fsstack-wait=1"]:
+        refused = sessions.run(device, "--fsstack-rounds=1", *words)
+        assert refused.returncode == 4
+        assert f"process {holder.pid}" in refused.stderr
+    with waiting(sessions, device, "--fsstack-rounds=1", "--fsstack-wait=100") as process:
+        line = until_it_waits(process)
+        assert str(disk.path) in line
+        assert f"process {holder.pid}" in line
+        (sessions.directory / "wait").unlink()
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert f"{disk.path} is free" in output
+    assert "passed" in holder.communicate()[0]
+
+
+def test_who_waited_for_a_killed_session_says_what_it_left(sessions: Sessions, disk: Loop) -> None:
+    sessions.write("ext4")
+    holder = sessions.start(f"--fsstack-device={disk.path}", "--fsstack-rounds=1")
+    words = [f"--fsstack-device={disk.path}", "--fsstack-rounds=1", "--fsstack-wait=100"]
+    with waiting(sessions, *words) as process:
+        until_it_waits(process)
+        holder.kill()
+        (sessions.directory / "wait").unlink()
+        output, _ = process.communicate(timeout=120)
+    holder.communicate()
+    # As of any session after a killed one.
+    assert process.returncode == 4, output
+    assert f"left alone: disk {disk.path} of the session of process {holder.pid}" in output
+
+
+SLOW = """
+import pathlib, time, pytest
+
+@pytest.mark.fsstack("ext4", "xfs")
+def test_step(fsstack, timed, request):
+    with timed(cold=False):
+        (fsstack.path / "file").write_bytes(bytes(1 << 20))
+    with open(request.config.rootpath / "runs", "a") as runs:
+        print(fsstack.stack.id, file=runs, flush=True)
+    if len((request.config.rootpath / "runs").read_text().split()) == 7:
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["--fsstack-kernel=host"]], ids=["loop", "controller"])
+@pytest.mark.plugins("xdist")
+def test_sigkill_in_a_round_costs_that_round_only(sessions: Sessions, words: list[str]) -> None:
+    (sessions.directory / "test_it.py").write_text(SLOW)
+    (sessions.directory / "pytest.ini").write_text("[pytest]\n")
+    log, runs = sessions.directory / "log.jsonl", sessions.directory / "runs"
+    command = sessions.command("--fsstack-rounds=8", f"--fsstack-log={log}", *words)
+    with subprocess.Popen(command, cwd=sessions.directory, stdout=subprocess.PIPE, text=True) as process:
+        assert commands.wait_until(lambda: runs.exists() and len(runs.read_text().split()) == 7, 120)
+        process.kill()
+    assert sessions.nothing_is_left()
+    results = saved.loads(log.read_bytes())
+    (chain,) = results.chains
+    assert chain.rounds == 3
+    assert [len(samples) for _, _, samples in chain.all_samples()] == [3, 3]
+    assert "3 rounds" in results.interrupted
+    assert results.environment["machine_id"]
+    reported = subprocess.run(
+        [sys.executable, "-m", "pytest_fsstack.command", "report", log], capture_output=True, text=True, check=True
+    )
+    assert results.interrupted in reported.stdout
