@@ -24,7 +24,9 @@ _LIFE = 40.0
 def guests(place: Place) -> Figures:
     """A signal, SIGKILL among them, to pytest or its process group, while a guest boots or works."""
     # A guest has a /tmp and a /var of its own.
-    with tempfile.TemporaryDirectory(prefix="torture-", dir=cache_directory()) as directory:
+    shared = cache_directory()
+    shared.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="torture-", dir=shared) as directory:
         scenario = place.random.choice((_ended, _ended, _foreign_disk))
         return scenario(replace(place, directory=Path(directory)))
 
