@@ -85,10 +85,10 @@ def not_in_kernel(feature: str) -> MissingRequirement:
 
 @dataclass(frozen=True)
 class Tool:
-    """A command, and the package that holds it (`elsewhere`: its name where it is not Debian's)."""
+    """A command, and its Debian package (`elsewhere`: by package manager, another name); none if you build it."""
 
     command: str
-    package: str
+    package: str = ""
     elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
@@ -98,6 +98,10 @@ class Tool:
     def missing(self) -> MissingRequirement | None:
         if commands.which(self.command):
             return None
+        if not self.package_here:
+            return MissingRequirement(
+                Missing.OTHER, f"needs {self.command}", f"build {self.command}, and put it into a directory of PATH"
+            )
         return not_installed(f"needs {self.command}", self.package_here)
 
 

@@ -21,6 +21,13 @@ from pytest_fsstack.machine.needs import (
 )
 
 
+def test_a_tool_of_no_package_is_not_looked_for_in_packages() -> None:
+    lack = Tool("no-such-daemon").missing()
+    assert lack is not None
+    assert (lack.kind, lack.package) == (Missing.OTHER, "")
+    assert "PATH" in lack.remedy
+
+
 def test_a_tool_names_its_package() -> None:
     lack = Tool("no-such-tool", "no-such-package").missing()
     assert lack == MissingRequirement(
