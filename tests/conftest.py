@@ -21,7 +21,7 @@ with contextlib.suppress(ModuleNotFoundError):
 HERE = Path(__file__).parent
 #: Seconds that a test may take with its fixtures, by its folder: several times what a busy machine was seen to need,
 #: and in `kernel` longer than whatever waits for guests there. A test that hangs is better shown than waited for.
-LIMITS = {"unit": 300, "plugin": 300, "real": 900, "kernel": 3600}
+LIMITS = {"unit": 300, "plugin": 300, "real": 900, "laboratory": 900, "kernel": 3600}
 
 #: How the variables begin that CI sets.
 OF_CI = ("GITHUB_", "GITLAB_", "CI_", "JENKINS_", "FORGEJO_", "GITEA_", "GIT_BRANCH", "GIT_COMMIT", "BUILD_", "BRANCH_")

@@ -31,6 +31,7 @@ FLOORS = (
     ("preflight", "ci"),
     ("plugin",),
     ("",),
+    ("laboratory",),
     ("command",),
 )
 

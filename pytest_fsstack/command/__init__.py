@@ -20,7 +20,7 @@ from pytest_fsstack import __version__
 #: As pytest has it for wrong usage.
 USAGE_ERROR = 4
 #: The files that `fsstack new` writes.
-KINDS = ("workload", "layer", "scenario")
+KINDS = ("workload", "layer", "scenario", "lab")
 
 
 class CommandLineError(Exception):
@@ -54,7 +54,7 @@ def parser() -> Parser:
     whole.epilog = "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."
     whole.add_argument("--version", action="version", version=f"pytest-fsstack {__version__}")
     group = whole.add_subparsers(metavar="COMMAND", required=True)
-    for add in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files:
+    for add in _add_sessions, _add_work_on_results, _add_history, _add_stacks_and_files, _add_laboratory:
         add(group)
     return whole
 
@@ -135,10 +135,32 @@ def _add_stacks_and_files(group: Any) -> None:
     text = "show the commands that build, remount and take down a stack; nothing is run, and root is not needed"
     explain = stacks.add_subparsers(metavar="explain")
     _add(explain, "explain", "stacks:explain", text, rest="STACK and pytest options")
-    text = "write a commented file and its test into the current directory, which run as they are"
+    text = "write a commented file and its test into the current directory, which run as they are; or a LAB.toml"
     new = _add(group, "new", "new:new", text)
     new.add_argument("kind", choices=KINDS)
-    new.add_argument("name", metavar="NAME")
+    new.add_argument("name", metavar="NAME", nargs="?", default="", help="all but lab have one")
+
+
+def _add_laboratory(group: Any) -> None:
+    text = "run a session on each host of a laboratory by Slurm, and pool the results"
+    commands = _add(group, "lab", "laboratory:run", text).add_subparsers(metavar="COMMAND", required=True)
+    text = (
+        "submit the sessions, wait for them, fetch their files and pool them; again with the same DIR, go on with that"
+    )
+    run = _add(commands, "run", "laboratory:run", text)
+    run.add_argument("--directory", type=Path, metavar="DIR", help="for all of the run (default: lab-DATE-TIME)")
+    text = "check each host: whether it answers, who has it, and what the doctor says of it"
+    check = _add(commands, "check", "laboratory:check", text)
+    for parser in run, check:
+        parser.add_argument("laboratory", type=Path, metavar="LAB.toml")
+        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- ...", help="pytest options and tests")
+    for name, text in {
+        "status": "show where each session of a run is",
+        "stop": "end the sessions of a run; they take their stacks down first",
+        "fetch": "fetch what has ended since, and pool all of it",
+    }.items():
+        parser = _add(commands, name, f"laboratory:{name}", text)
+        parser.add_argument("directory", type=Path, metavar="DIR")
 
 
 def first_word(arguments: argparse.Namespace, what: str) -> str:

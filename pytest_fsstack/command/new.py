@@ -1,4 +1,4 @@
-"""Files to start from: a workload, a layer or a scenario, each with a test that passes as it is."""
+"""Files to start from: a workload, a layer or a scenario, each with a test that passes as it is, or a LAB.toml."""
 
 from __future__ import annotations
 
@@ -200,6 +200,12 @@ class Test$Class:
 def new(arguments: argparse.Namespace) -> int:
     """Write the files of a kind and name into the current directory. Raises `CommandLineError`."""
     kind, name = arguments.kind, arguments.name
+    if kind == "lab":
+        from pytest_fsstack import laboratory
+
+        _write({Path("LAB.toml"): (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
+        print("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
+        return 0
     # pytest-fsstack's own names in the test, and Python's.
     if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
         raise CommandLineError(f"new: {name!r} is no name for a {kind}: use small letters, digits and underscores")
@@ -214,6 +220,13 @@ def new(arguments: argparse.Namespace) -> int:
         if name in workloads.BUILT_IN:
             raise CommandLineError(f"new: there is a workload {name!r} already")
     files, advice = _files(kind, name)
+    _write(files)
+    scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
+    print(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
+    return 0
+
+
+def _write(files: dict[Path, str]) -> None:
     if there := [str(path) for path in files if path.exists()]:
         raise CommandLineError(f"new: {there[0]} is there already")
     for path, text in files.items():
@@ -222,9 +235,6 @@ def new(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise CommandLineError(f"new: {path}: {error.strerror}") from None
         print(f"wrote {path}")
-    scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
-    print(f"{advice}run it without root: pytest test_{name}.py --fsstack-device=dir:.{scale}")
-    return 0
 
 
 def _files(kind: str, name: str) -> tuple[dict[Path, str], str]:

@@ -125,7 +125,7 @@ def test_a_table_whose_plugin_is_gone_fails_its_report_only(saved: Path, capfd: 
         (["run"], "run: name a scenario first: encryption_overhead"),
         (["run", "-v"], "run: name a scenario first: encryption_overhead"),
         (["stacks", "explain"], "stacks explain: name a stack first, such as 'luks | ext4'"),
-        (["new"], "new: the following arguments are required: kind, NAME"),
+        (["new"], "new: the following arguments are required: kind"),
         (["new", "stack", "x"], "new: argument kind: invalid choice: 'stack'"),
         (["new", "layer", "Größe"], "new: 'Größe' is no name for a layer"),
         (["new", "layer", "class"], "new: 'class' is no name for a layer"),

@@ -20,6 +20,7 @@ ALLOWED = {
     ("data/archive.py", "subprocess.Popen"): "reads or writes a regular file beside the stack, for as long as it takes",
     ("data/archive.py", "process.wait"): "has ended: the block of its Popen is over",
     ("data/corpus.py", "subprocess.run"): "compresses a regular file beside the stack, for as long as it takes",
+    ("laboratory/slurm.py", "subprocess.Popen"): "waits for a free host as long as it takes, unless Slurm loses it",
     ("machine/commands.py", "child.process.wait"): "has just been forked and killed",
     ("machine/commands.py", "process.wait"): "has ended: its pidfd says so; sh stops reading two seconds later",
     ("machine/reaper.py", "select.select"): "its work is to wait for the end of the session",

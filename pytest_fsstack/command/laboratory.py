@@ -1,0 +1,118 @@
+"""Sessions on the hosts of a laboratory: `fsstack lab`."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.laboratory import settings, slurm
+from pytest_fsstack.laboratory.run import TROUBLE, Host, Run, RunError
+from pytest_fsstack.laboratory.settings import SettingsError
+from pytest_fsstack.laboratory.slurm import SlurmError
+
+if TYPE_CHECKING:
+    Function = Callable[[argparse.Namespace], int]
+
+#: What a laboratory gives to each session.
+_GIVEN = ("--fsstack-device", "--fsstack-json", "--fsstack-log", "--junitxml")
+
+
+def _explained(function: Function) -> Function:
+    """Turn what is wrong with a laboratory into a sentence."""
+
+    @wraps(function)
+    def explained(arguments: argparse.Namespace) -> int:
+        try:
+            return function(arguments)
+        except (RunError, SettingsError, SlurmError) as error:
+            raise CommandLineError(f"lab: {error}") from None
+
+    return explained
+
+
+@_explained
+def run(arguments: argparse.Namespace) -> int:
+    """Run a session on each host; returns 1 if one did not end well, else what pooling returns."""
+    directory = arguments.directory or Path(time.strftime("lab-%Y%m%d-%H%M%S"))
+    words = _pytest_words(arguments.words)
+    if (directory / "run.json").exists():
+        run = Run.open(directory)
+        if words and words != run.state.arguments:
+            raise RunError(f"{directory}: this run has other arguments: {' '.join(run.state.arguments)}")
+    else:
+        run = Run.begin(directory, settings.load(arguments.laboratory), arguments.laboratory.absolute().parent, words)
+    print(f"the run is in {directory}; if this ends before it, go on with --directory={directory}", flush=True)
+    with run.held():
+        run.finish()
+    return _pool(run)
+
+
+@_explained
+def fetch(arguments: argparse.Namespace) -> int:
+    """Fetch what has ended since."""
+    run = Run.open(arguments.directory)
+    with run.held():
+        run.finish(submit=False)
+    return _pool(run)
+
+
+@_explained
+def status(arguments: argparse.Namespace) -> int:
+    """Show a line for each session."""
+    run = Run.open(arguments.directory)
+    run.look()
+    for host in run.state.hosts:
+        for task in host.tasks:
+            print(f"{run.name_of(host, task)}: {run.outcome(host, task)}")
+    return 0
+
+
+@_explained
+def stop(arguments: argparse.Namespace) -> int:
+    """End the sessions of a run; `run` or `fetch` have their rounds until then."""
+    Run.open(arguments.directory).stop()
+    return 0
+
+
+@_explained
+def check(arguments: argparse.Namespace) -> int:
+    """Ask the doctor of each host; returns 0 if the sessions can run on all of them."""
+    with tempfile.TemporaryDirectory() as directory:
+        lab, root = settings.load(arguments.laboratory), arguments.laboratory.absolute().parent
+        run = Run.begin(Path(directory, "run"), lab, root, _pytest_words(arguments.words))
+        with ThreadPoolExecutor(16) as pool:
+            return max(pool.map(partial(_check, run), run.state.hosts))
+
+
+def _check(run: Run, host: Host) -> int:
+    code = 1
+    try:
+        if holders := slurm.holders(host.name):
+            text = f"not asked: it runs {', '.join(holders)}"
+        else:
+            code, text = run.doctor(host)
+    except TROUBLE as error:
+        text = str(error)
+    print(f"== {host.name}, {host.disk}: {text}", flush=True)
+    return min(code, 1)
+
+
+def _pytest_words(words: list[str]) -> list[str]:
+    # Some versions of argparse leave it there.
+    words = words[1:] if words[:1] == ["--"] else words
+    if any(word.partition("=")[0] == "--directory" for word in words):
+        raise CommandLineError("lab: give --directory before LAB.toml, and what is for pytest after --")
+    if given := [word for word in words if word.startswith(_GIVEN)]:
+        raise CommandLineError(f"lab: {given[0]}: each session is given its own by LAB.toml")
+    return words
+
+
+def _pool(run: Run) -> int:
+    return 0

@@ -1,0 +1,363 @@
+"""One run of a laboratory: its directory has all that another process needs to go on with it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from pytest_fsstack import __version__
+from pytest_fsstack.laboratory import slurm
+from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
+from pytest_fsstack.laboratory.slurm import HostError, SlurmError
+
+HERE = Path(__file__).parent
+#: Hosts to which something is sent, or from which something is fetched, at a time.
+_AT_A_TIME = 16
+#: Seconds for making all wheels.
+_WHEELS = 1800.0
+#: Seconds for which Slurm may not answer.
+_PATIENCE = 3600.0
+#: Seconds between two looks at the queue: at first, and later.
+_POLL = 1.0, 30.0
+
+Notify = Callable[[str], None]
+
+
+#: What a host may bring.
+TROUBLE = HostError, SlurmError
+
+
+class RunError(Exception):
+    """A run cannot be begun or gone on with; the message says why."""
+
+
+class Task(msgspec.Struct):
+    """One session on a host."""
+
+    kernel: str = ""
+    #: Slurm's word for where it is, as last seen.
+    state: str = ""
+
+
+class Host(msgspec.Struct):
+    """A host of the run and its sessions, one for each kernel."""
+
+    name: str
+    disk: str
+    directory: str
+    labels: dict[str, str]
+    tasks: list[Task]
+    #: Slurm's number of its job.
+    job: str = ""
+    #: Why there is nothing of it, or not all.
+    problem: str = ""
+    fetched: bool = False
+
+    def ended(self) -> bool:
+        """Whether nothing of it runs, or ever will."""
+        return bool(self.problem and not self.job) or bool(
+            self.job and all(task.state in slurm.ENDED for task in self.tasks)
+        )
+
+
+class State(msgspec.Struct):
+    """What a run's directory knows."""
+
+    name: str
+    settings: Settings
+    #: Of pytest.
+    arguments: list[str]
+    hosts: list[Host]
+    #: A hash of the wheels that make the environment.
+    wheels: str = ""
+
+
+def _planned_hosts(settings: Settings) -> list[Host]:
+    hosts: dict[str, Host] = {}
+    common = settings.laboratory
+    for kind in settings.hosts:
+        if kind.name:
+            names = slurm.hosts_named(kind.name)
+        elif not (names := slurm.hosts_with(kind.feature, common.partition)):
+            raise SettingsError(f"no host has the feature {kind.feature}")
+        for name in names:
+            if name in hosts:
+                raise SettingsError(f"{name} is there twice, with {hosts[name].disk} and {kind.disk}")
+            tasks = [Task(kernel) for kernel in common.kernels or [""]]
+            directory = kind.directory or common.directory
+            hosts[name] = Host(name, kind.disk, directory, {**settings.labels, **kind.labels}, tasks)
+    return list(hosts.values())
+
+
+class Run:
+    """A run in its directory, held by this process alone."""
+
+    def __init__(self, directory: Path, state: State, notify: Notify = print) -> None:
+        self.directory, self.state, self._notify = directory, state, notify
+
+    @classmethod
+    def begin(cls, directory: Path, settings: Settings, root: Path, arguments: Sequence[str]) -> Run:
+        """Make the directory of a run, with all that hosts get. Raises `RunError`, `SettingsError`, `SlurmError`."""
+        hosts = _planned_hosts(settings)
+        name = f"fsstack-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        run = cls(directory, State(name, settings, list(arguments), hosts))
+        try:
+            (directory / "files").mkdir(parents=True)
+        except OSError as error:
+            raise RunError(f"{directory}: {error.strerror}") from None
+        for wanted in settings.laboratory.files:
+            source, target = root / wanted, directory / "files" / wanted
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".git"))
+            else:
+                shutil.copy2(source, target)
+        if not settings.python.environment:
+            run.state.wheels = _collect_wheels(settings.python, root, directory / "wheels")
+        run.save()
+        return run
+
+    @classmethod
+    def open(cls, directory: Path) -> Run:
+        """Return the run that is in a directory. Raises `RunError`."""
+        try:
+            return cls(directory, msgspec.json.decode((directory / "run.json").read_bytes(), type=State))
+        except FileNotFoundError:
+            raise RunError(f"{directory}: there is no run in it") from None
+        except (OSError, msgspec.DecodeError) as error:
+            raise RunError(f"{directory}/run.json: {error}") from None
+
+    def save(self) -> None:
+        """Write the state so that there is a whole one at any time."""
+        new = self.directory / "run.json.new"
+        with new.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(self.state), indent=1) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self.directory / "run.json")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from going on with this run. Raises `RunError`."""
+        with (self.directory / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{self.directory}: another process is at this run") from None
+            yield
+
+    def _say(self, text: str) -> None:
+        self._notify(f"{time.strftime('%H:%M:%S')} {text}")
+        self.save()
+
+    # -- from beginning to end -----------------------------------------------------------------------------------------
+
+    def finish(self, *, submit: bool = True) -> None:
+        """Submit, wait for and fetch all that is not yet, or only fetch what has ended.
+
+        Raises `SlurmError` if Slurm does not answer for an hour.
+        """
+        for host in self.state.hosts:
+            host.problem = ""
+        pool, busy = ThreadPoolExecutor(_AT_A_TIME), dict[str, Future[None]]()
+        begun = answered = time.monotonic()
+        try:
+            while True:
+                try:
+                    for change in self.look():
+                        self._say(change)
+                    answered = time.monotonic()
+                except SlurmError as error:
+                    if time.monotonic() - answered > _PATIENCE:
+                        raise
+                    self._say(f"waiting for Slurm: {error}")
+                for host in self.state.hosts:
+                    if host.name not in busy and (step := self._next_step(host, submit)):
+                        busy[host.name] = pool.submit(step, host)
+                for name in [name for name, future in busy.items() if future.done()]:
+                    self._end_step(name, busy.pop(name))
+                if not busy and all(host.problem or host.fetched or not submit for host in self.state.hosts):
+                    return
+                time.sleep(min(_POLL[1], _POLL[0] + (time.monotonic() - begun) / 60))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _next_step(self, host: Host, submit: bool) -> Callable[[Host], None] | None:
+        if host.problem or host.fetched:
+            return None
+        if not host.job:
+            return self._submit if submit else None
+        return self._fetch if host.ended() else None
+
+    def _end_step(self, name: str, step: Future[None]) -> None:
+        host = next(host for host in self.state.hosts if host.name == name)
+        try:
+            step.result(0)
+        except (*TROUBLE, OSError, tarfile.TarError) as error:
+            host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
+            self._say(f"{host.name}: {host.problem}")
+        self.save()
+
+    def look(self) -> list[str]:
+        """Ask Slurm for the states of all tasks, and return what has changed. Raises `SlurmError`."""
+        states, changes = slurm.jobs(self.state.name), []
+        for host in self.state.hosts:
+            # It was submitted just before the process that did it was killed.
+            host.job = host.job or next((job for (job, _), (_, where) in states.items() if where == host.name), "")
+            for index, task in enumerate(host.tasks if host.job and not host.fetched else []):
+                # Slurm forgets a job some minutes after its end.
+                state, _ = states.get((host.job, index), (slurm.FORGOTTEN, ""))
+                if state != task.state and task.state not in slurm.ENDED:
+                    task.state = state
+                    changes.append(f"{self.name_of(host, task)}: {state.lower().replace('_', ' ')}")
+        return changes
+
+    def stop(self) -> None:
+        """End all sessions, which take their stacks down first. Raises `SlurmError`."""
+        slurm.cancel(self.state.name, "--state=PENDING")
+        slurm.cancel(self.state.name, "--signal=TERM", "--batch")
+        deadline = time.monotonic() + self.state.settings.laboratory.grace
+        while time.monotonic() < deadline:
+            self.look()
+            if all(host.ended() for host in self.state.hosts if host.job):
+                return
+            time.sleep(1.0)
+        slurm.cancel(self.state.name)
+
+    # -- on a host -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, host: Host) -> None:
+        self._prepare(host)
+        host.job = self._submit_job(host)
+
+    def _prepare(self, host: Host) -> None:
+        """Send a host the files and wheels of the run. Raises `HostError`."""
+        python = self.state.settings.python
+        with tempfile.TemporaryFile() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                for name in ("files", "wheels"):
+                    if (self.directory / name).exists():
+                        tar.add(self.directory / name, name)
+            archive.seek(0)
+            words = [python.executable, self.state.wheels, python.environment, __version__]
+            self._on_host(host, "prepare.sh", words, stdin=archive)
+
+    def _submit_job(self, host: Host) -> str:
+        common = self.state.settings.laboratory
+        kernels = [task.kernel for task in host.tasks if task.kernel]
+        options = [f"--time={max(1, round(common.hours * 60))}", f"--signal=B:TERM@{common.grace}"]
+        options += [f"--partition={common.partition}"] if common.partition else []
+        options += [f"--gres={common.gres}"] if common.gres else []
+        labels = [f"--fsstack-label={key}={value}" for key, value in {**host.labels, "host": host.name}.items()]
+        words = [host.directory, self._place(host), str(len(kernels)), *kernels]
+        words += [*self.state.arguments, f"--fsstack-device={host.disk}", *labels]
+        return slurm.submit(self.state.name, host.name, len(host.tasks), options, HERE / "session.sh", words)
+
+    def doctor(self, host: Host) -> tuple[int, str]:
+        """Prepare a host, and return the exit code and the words of its doctor. Raises `HostError`, `SlurmError`."""
+        self._prepare(host)
+        output = self._on_host(host, "doctor.sh", [*self.state.arguments, f"--fsstack-device={host.disk}"])
+        *lines, code = output.decode(errors="replace").splitlines()
+        return int(code), "\n".join(lines)
+
+    def _fetch(self, host: Host) -> None:
+        """Have all that the host's sessions have written. Raises `HostError`, OSError, `TarError`."""
+        results = self.directory / "results"
+        results.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=results, prefix=".") as name, tempfile.TemporaryFile() as archive:
+            self._on_host(host, "collect.sh", [], stdout=archive)
+            archive.seek(0)
+            with tarfile.open(fileobj=archive) as tar:
+                # What a host sends stays below.
+                tar.extractall(name, filter="data")
+            shutil.rmtree(results / host.name, ignore_errors=True)
+            shutil.copytree(name, results / host.name)
+        host.fetched = True
+        for task in host.tasks:
+            self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")
+
+    def _on_host(self, host: Host, script: str, words: Sequence[str], **streams: IO[bytes]) -> bytes:
+        if problem := slurm.lost([host.name]).get(host.name):
+            raise HostError(problem)
+        words = [host.directory, self._place(host), *words]
+        name, partition = f"{self.state.name}-{script}", self.state.settings.laboratory.partition
+        return slurm.on_host(host.name, HERE / script, words, name=name, partition=partition, **streams)
+
+    def _place(self, host: Host) -> str:
+        return f"{self.state.name}/{host.name}"
+
+    # -- what there is of it -------------------------------------------------------------------------------------------
+
+    def name_of(self, host: Host, task: Task) -> str:
+        """Return ``node1``, or ``node1 on KERNEL``."""
+        return f"{host.name} on {task.kernel}" if task.kernel else host.name
+
+    def results_of(self, host: Host, task: Task) -> Path:
+        """Return the directory with the files of a session."""
+        return self.directory / "results" / host.name / str(host.tasks.index(task))
+
+    def exit_code(self, host: Host, task: Task) -> int | None:
+        """Return that of the session; None if it did not live to have one."""
+        try:
+            return int((self.results_of(host, task) / "exit").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def outcome(self, host: Host, task: Task) -> str:
+        """Return how a session ended, with the last line of its output."""
+        if not host.fetched:
+            return host.problem or (task.state or "not begun").lower().replace("_", " ")
+        code = self.exit_code(host, task)
+        ended = f"exit code {code}" if code is not None else f"killed ({task.state.lower().replace('_', ' ')})"
+        output = self.results_of(host, task) / "output"
+        lines = output.read_text(errors="replace").splitlines() if output.exists() else []
+        last = next((line.strip("= ") for line in reversed(lines) if line.strip("= ")), "it has written nothing")
+        return f"{ended}: {last}"
+
+    def files(self) -> dict[str, Path]:
+        """Return the results of each session that has some: whole ones, or the rounds until it was killed."""
+        files = {}
+        for host in self.state.hosts:
+            for task in host.tasks:
+                names = [self.results_of(host, task) / name for name in ("run.json", "rounds.jsonl")]
+                if present := [path for path in names if path.exists() and path.stat().st_size]:
+                    files[self.name_of(host, task)] = present[0]
+        return files
+
+
+def _collect_wheels(python: Python, root: Path, target: Path) -> str:
+    """Make or copy the wheels; return what tells them from others. Raises `RunError`."""
+    if python.wheels:
+        shutil.copytree(root / python.wheels, target)
+    else:
+        # Equal sources make equal wheels.
+        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--wheel-dir"]
+        done = subprocess.run(
+            [*words, os.path.abspath(target), *python.requirements],
+            cwd=root,
+            env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=_WHEELS,
+        )
+        if done.returncode:
+            raise RunError(f"no wheels of {', '.join(python.requirements)}: {done.stderr.strip()}")
+    digest = hashlib.sha256()
+    for wheel in sorted(target.glob("*.whl")):
+        digest.update(wheel.name.encode() + hashlib.sha256(wheel.read_bytes()).digest())
+    return digest.hexdigest()[:16]

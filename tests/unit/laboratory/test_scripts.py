@@ -1,0 +1,81 @@
+"""The scripts that run on hosts take all words as they are, whatever is in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fsstack.laboratory import run, slurm
+
+#: What a shell would act on, and anything else that argv can hold.
+WORDS = st.one_of(
+    st.sampled_from(
+        ["$(touch bad)", "`touch bad`", "; touch bad;", "' touch bad '", '"; touch bad; "', "\n touch bad\n"]
+    ),
+    st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])),
+)
+#: In place of Python: it writes down its words.
+RECORDER = '#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done >>"${0%/*}/words"\n'
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("host") / "it's $(touch bad) here"
+    (directory / "runs/r/python/bin").mkdir(parents=True)
+    (directory / "runs/r/files").mkdir()
+    (directory / "runs/r/python/bin/python").write_text(RECORDER)
+    (directory / "runs/r/python/bin/python").chmod(0o755)
+    return directory
+
+
+@given(words=st.lists(WORDS), kernels=st.lists(WORDS, max_size=3), index=st.integers(0, 2))
+def test_pytest_gets_its_words_and_the_kernel_of_the_task(
+    host: Path, words: list[str], kernels: list[str], index: int
+) -> None:
+    index = min(index, max(0, len(kernels) - 1))
+    recorded = host / "runs/r/python/bin/words"
+    recorded.unlink(missing_ok=True)
+    results = host / "runs/r/results" / str(index)
+    shutil.rmtree(results.parent, ignore_errors=True)
+    argv = [*map(str, ("sh", run.HERE / "session.sh", host, "r", len(kernels))), *kernels, *words]
+    done = subprocess.run(argv, cwd=host, env={**os.environ, "SLURM_ARRAY_TASK_ID": str(index)})
+    assert done.returncode == 0
+    given = recorded.read_bytes().decode().split("\0")[:-1]
+    kernel = [f"--fsstack-kernel={kernels[index]}"] if kernels and kernels[index] else []
+    assert given[: 4 + len(words) + len(kernel)] == ["-m", "pytest", "-p", "no:cacheprovider", *words, *kernel]
+    assert all(word.startswith(("--fsstack-", "--junitxml=")) for word in given[4 + len(words) + len(kernel) :])
+    assert (results / "exit").read_text() == "0\n"
+    assert not list(host.parent.rglob("bad"))
+
+
+def test_a_session_that_has_begun_is_not_begun_again(host: Path) -> None:
+    words = ["sh", str(run.HERE / "session.sh"), str(host), "r", "0"]
+    codes = [
+        subprocess.run(words, env={**os.environ, "SLURM_ARRAY_TASK_ID": "7"}, capture_output=True).returncode
+        for _ in range(2)
+    ]
+    assert codes == [0, 125]
+
+
+@given(words=st.lists(WORDS))
+def test_sbatch_gets_the_script_and_its_words(words: list[str]) -> None:
+    given: list[tuple[str, ...]] = []
+
+    def record(*argv: str) -> str:
+        given.append(argv)
+        return "12;cluster\n"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slurm, "_run", record)
+        assert slurm.submit("name", "node1", 3, ["--time=5"], Path("session.sh"), words) == "12"
+    (argv,) = given
+    place = argv.index("session.sh")
+    assert list(argv[place + 1 :]) == words
+    assert "--export=NONE" in argv[:place], "nothing of this environment goes with a job"
+    assert {"--array=0-2%1", "--nodelist=node1", "--exclusive"} <= set(argv[:place])
