@@ -113,6 +113,26 @@ def _add_work_on_results(group: Any) -> None:
     text = "show what the limit can tell of one more run; exit code 1 if it decides less than nearly all unchanged runs"
     compare.add_argument("--plan", action="store_true", help=text)
     compare.add_argument("--rounds", type=_as_option("rounds"), metavar="N", help="rounds of that run")
+    _add_pool(group)
+
+
+def _add_pool(group: Any) -> None:
+    text = "show what each stack costs on several hosts together, from the saved results or logs of their sessions"
+    pool = _add(group, "pool", "pooling:pool", text)
+    pool.add_argument(
+        "runs", nargs="+", metavar="RUN.json", help="files or directories; sessions of a machine are one host"
+    )
+    limit, alpha = _as_option("max-regression"), _as_option("alpha")
+    text = "the budget of all series, in place of those of the sessions; exit code 1 if a stack costs more than that"
+    pool.add_argument("--limit", type=limit, metavar="PERCENT", help=text)
+    pool.add_argument("--alpha", type=alpha, default="0.05", metavar="P", help="error rate of a verdict over hosts")
+    text = "judge by the verdicts of the hosts' own sessions, for fewer than five hosts"
+    pool.add_argument("--each", action="store_true", help=text)
+    pool.add_argument("--anyway", action="store_true", help="pool sessions at another scale or of other work, too")
+    text = "fail what is undecided, and hosts whose file is unreadable, unfinished or lacks a figure"
+    pool.add_argument("--strict", action="store_true", help=text)
+    for report in ("json",):
+        pool.add_argument(f"--{report}", metavar="FILE", help=f"write it as {report} too")
 
 
 def _add_history(group: Any) -> None:

@@ -124,6 +124,8 @@ class Overhead(msgspec.Struct, frozen=True):
     high: float | None
     confidence: float
     rounds: int
+    #: The standard error of the logarithm of the ratio; null if there are no pairs of rounds, or fewer than two.
+    error: float | None = None
 
 
 class Figure(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ other programs. The fields are described in docs/results.md, and exactly by `sch
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator
-from math import isfinite
+from collections.abc import Collection, Iterable, Iterator
+from math import isfinite, sqrt
 from typing import Any
 
 import msgspec
@@ -77,8 +77,21 @@ def loads(text: str | bytes) -> Results:
     """
     content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     lines = log_lines(content)
+    check_format(lines[0] if lines else content)
     try:
-        header = msgspec.json.decode(lines[0] if lines else content, type=_Header)
+        results = _merged(lines) if lines else msgspec.json.decode(content, type=Results)
+        msgspec.convert(results.environment, Environment)
+        for chain in results.chains:
+            _check(chain)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise FormatError(f"these results are damaged: {error}") from None
+    return results
+
+
+def check_format(content: bytes) -> None:
+    """Raise `FormatError` for what no version of this package wrote, or another one."""
+    try:
+        header = msgspec.json.decode(content, type=_Header)
     except msgspec.ValidationError as error:
         raise FormatError(f"these are not results of pytest-fsstack: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -88,14 +101,6 @@ def loads(text: str | bytes) -> Results:
         raise FormatError(
             f"these results are of {which} pytest-fsstack: their format is {header.format}, this one's {FORMAT}"
         )
-    try:
-        results = _merged(lines) if lines else msgspec.json.decode(content, type=Results)
-        msgspec.convert(results.environment, Environment)
-        for chain in results.chains:
-            _check(chain)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise FormatError(f"these results are damaged: {error}") from None
-    return results
 
 
 def _check(chain: ChainResults) -> None:
@@ -169,7 +174,7 @@ def _of_last_round(chain: ChainResults) -> ChainResults:
 
 def log_lines(content: bytes) -> list[bytes]:
     """Return the whole lines of a log; empty if the content is none."""
-    if not _is_log_line(content.partition(b"\n")[0]):
+    if not _is_log_line(content.split(b"\n", 1)[0]):
         return []
     lines = content.split(b"\n")
     # No beginning of a line is JSON by itself.
@@ -221,14 +226,14 @@ def _derived(chain: ChainResults) -> dict[str, dict[str, Derived]]:
     return {step: {stack: derive(chain, step, stack) for stack in chain.stacks} for step in chain.steps}
 
 
-def derive(chain: ChainResults, step: str, stack: str) -> Derived:
-    """Return what a step on a stack came to."""
+def derive(chain: ChainResults, step: str, stack: str, only: Collection[str] | None = None) -> Derived:
+    """Return what a step on a stack came to, in all metrics or in these only."""
     metrics = dict.fromkeys(name for _, sample in sorted(chain.of(step, stack).items()) for name in sample.values)
     return Derived(
         chain.worst(step, stack),
         chain.doubt(step, stack),
         chain.incomplete(step, stack),
-        {name: _figure(chain, step, stack, name) for name in metrics},
+        {name: _figure(chain, step, stack, name) for name in metrics if only is None or name in only},
     )
 
 
@@ -249,6 +254,7 @@ def _overhead(chain: ChainResults, step: str, stack: str, name: str) -> Overhead
     estimate = chain.estimate(step, stack, name)
     if estimate is None:
         return None
+    ratios = list(chain.log_ratios(step, stack, name).values()) if chain.paired else []
     return Overhead(
         name_of(chain, step, stack, name, kind_of(chain, stack)),
         chain.reference(stack),
@@ -257,6 +263,7 @@ def _overhead(chain: ChainResults, step: str, stack: str, name: str) -> Overhead
         estimate.high if isfinite(estimate.high) else None,
         estimate.confidence,
         estimate.rounds,
+        statistics.stdev(ratios) / sqrt(len(ratios)) if len(ratios) > 1 else None,
     )
 
 

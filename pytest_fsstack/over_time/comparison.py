@@ -498,15 +498,18 @@ def refusals(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
     return list(dict.fromkeys([*early, *(reason for old in then for new in now for reason in unlike(new, old))]))
 
 
-def unlike(now: Results, then: Results) -> list[str]:
-    """Return what makes a comparison of two runs meaningless. What is not known of one of them is no reason."""
+def unlike(now: Results, then: Results, *, devices: bool = True) -> list[str]:
+    """Return what makes a comparison of two runs meaningless. What is not known of one of them is no reason.
+
+    `devices` of other models are a reason, unless runs are those of several hosts.
+    """
     reasons = []
     scales = (then.scale, now.scale)
     if all(scales) and len(set(scales)) > 1:
         reasons.append("the scale was {} and is {}".format(*scales))
-    devices = (_devices(then), _devices(now))
-    if all(devices) and devices[0] != devices[1]:
-        reasons.append("the device was {} and is {}".format(*(", ".join(sorted(names)) for names in devices)))
+    models = (_devices(then), _devices(now))
+    if devices and all(models) and models[0] != models[1]:
+        reasons.append("the device was {} and is {}".format(*(", ".join(sorted(names)) for names in models)))
     corpora = [results.environment.get("corpus") for results in (then, now)]
     if all(corpora) and corpora[0] != corpora[1]:
         reasons.append("the corpus was {} and is {}".format(*map(_value_text, corpora)))

@@ -51,14 +51,14 @@ def lines(
     details = DETAILS if verbosity > 0 else ()
     tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(details))]
     for grid in tables:
-        section += ["", *_grid(grid, width, coloured)]
+        section += ["", *table(grid, width, coloured)]
     if any(grid.judged for grid in tables):
         section += ["", LEGEND]
     notes = [f"{remark.sign or '*'} {remark.text}" for remark in view.remarks]
     return [*section, *([""] if notes else []), *notes]
 
 
-def _grid(grid: Grid, width: int, coloured: bool) -> list[str]:
+def table(grid: Grid, width: int, coloured: bool = False) -> list[str]:
     """A table as it is published; in parts below each other, with its labels repeated, where it is too wide."""
     columns = [_column([row[index] for row in grid.rows], coloured) for index in range(len(grid.headers))]
     rows = [list(row) for row in zip(*columns)]

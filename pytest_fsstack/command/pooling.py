@@ -1,0 +1,118 @@
+"""The same sessions on several hosts, pooled: ``fsstack pool``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.command import USAGE_ERROR, CommandLineError
+from pytest_fsstack.over_time import hosts, pool_text
+from pytest_fsstack.over_time.hosts import SessionFile
+from pytest_fsstack.over_time.pool import Pool, Pooled, refusals
+from pytest_fsstack.over_time.pool import pool as pool_sessions
+from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.session.files import ReportFile, check_all
+
+if TYPE_CHECKING:
+    from pytest_fsstack.judging.verdict import Outcome
+
+
+def pool(arguments: argparse.Namespace) -> int:
+    """Pool hosts; returns 1 if a budget is broken, 4 if they cannot be pooled or none could be judged.
+
+    Raises `CommandLineError`.
+    """
+    sessions, unreadable = _read(_files(arguments.runs))
+    for name, reason in unreadable.items():
+        print(f"fsstack: pool: {name}: {reason}", file=sys.stderr)
+    if not sessions:
+        raise CommandLineError("pool: no file holds a session")
+    if not arguments.anyway and (reasons := refusals(sessions)):
+        for reason in reasons:
+            print(f"fsstack: not pooled: {reason}", file=sys.stderr)
+        return USAGE_ERROR
+    result = pool_sessions(
+        sessions, unreadable, limit=arguments.limit, alpha=arguments.alpha, together=arguments.strict
+    )
+    _print(result)
+    return max(_write(result, arguments), _judge(result, arguments))
+
+
+def _files(names: list[str]) -> list[Path]:
+    """Return the files, with those in directories. Raises `CommandLineError`."""
+    files: dict[Path, None] = {}
+    for name in names:
+        path = Path(name)
+        inside = sorted([*path.glob("*.json"), *path.glob("*.jsonl")]) if path.is_dir() else [path]
+        if not inside:
+            raise CommandLineError(f"pool: there is no *.json and no *.jsonl in the directory {name}")
+        files |= dict.fromkeys(inside)
+    return list(files)
+
+
+def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
+    """Return the sessions, and why other files hold none."""
+    sessions, unreadable = [], {}
+    for path in files:
+        try:
+            sessions.append(hosts.read(path))
+        except ValueError as error:
+            unreadable[str(path)] = str(error)
+    return sessions, unreadable
+
+
+def _judge(result: Pool, arguments: argparse.Namespace) -> int:
+    """Say which budgets are broken; the exit code. Raises `CommandLineError` if a budget was not judged at all."""
+    outcomes = _outcomes_of_hosts if arguments.each else _outcome_over_hosts
+    failing = (*(("inconclusive", None) if arguments.strict else ()), "fail")
+    wrong = []
+    for entry in result.budgeted:
+        wrong += [
+            f"{entry.place}: {text}" for outcome, text in outcomes(entry) if outcome in failing and not entry.expected
+        ]
+    if arguments.strict:
+        wrong += [f"{text} (--strict)" for text in pool_text.problems(result)]
+    for text in wrong:
+        print(f"fsstack: pool: {text}", file=sys.stderr)
+    if wrong:
+        return 1
+    if result.budgeted and not any(outcome for entry in result.budgeted for outcome, _ in outcomes(entry)):
+        reason = "on any host" if arguments.each else f"over hosts: {result.budgeted[0].how} (--each judges each host)"
+        raise CommandLineError(f"pool: nothing was judged {reason}")
+    return 0
+
+
+def _outcome_over_hosts(entry: Pooled) -> list[tuple[Outcome | None, str]]:
+    return [(entry.outcome, pool_text.in_short(entry))]
+
+
+def _outcomes_of_hosts(entry: Pooled) -> list[tuple[Outcome | None, str]]:
+    return [(figure.outcome, pool_text.of_host(figure)) for figure in entry.hosts]
+
+
+def _print(result: Pool) -> None:
+    width = shutil.get_terminal_size().columns
+    for line in pool_text.lines(result, width):
+        print(line)
+
+
+def _write(result: Pool, arguments: argparse.Namespace) -> int:
+    """Write the reports; returns 1 if one cannot be written. Raises `CommandLineError` for names that cannot be."""
+    files = [
+        (ReportFile(name, Path(file).absolute()), writer)
+        for name, writer in pool_text.WRITERS.items()
+        if (file := getattr(arguments, name))
+    ]
+    try:
+        check_all(file for file, _ in files)
+        for file, writer in files:
+            file.write(writer(result))
+            if not file.is_stream():
+                print(f"wrote {file.report} to {file.shown}")
+    except ReportError as error:
+        print(f"fsstack: pool: {error}", file=sys.stderr)
+        return 1
+    return 0

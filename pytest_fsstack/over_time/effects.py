@@ -1,0 +1,126 @@
+"""Hosts as random effects: how far hosts differ, what the next one will show, and which one does not belong.
+
+Numbers in are one logarithm of a ratio a host, as in `judging.runs`. The verdict over hosts, its estimate and its
+interval are those of the exact signed-rank test (`judging.verdict`), which takes no shape of the distribution for
+granted. A prediction, and a search for the host that differs, take hosts as normally distributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, inf, lgamma, log, log1p, sqrt
+from statistics import fmean, stdev, variance
+from typing import NamedTuple
+
+from pytest_fsstack.report.quantiles import student_quantile, student_share
+
+#: Fewest hosts for a verdict over hosts: all on one side have the probability 1/32.
+FEWEST = 5
+#: Fewest hosts for a prediction of the next one, and to say that one of them differs from the others.
+FEWEST_PREDICTED, FEWEST_OTHERS = 3, 4
+
+
+class Range(NamedTuple):
+    """A range of logarithms."""
+
+    low: float
+    high: float
+
+
+def predicted(hosts: Sequence[float], alpha: float) -> Range | None:
+    """Return where the next host will be with the probability 1 - 2 alpha; None for fewer than three hosts.
+
+    m -+ t(k - 1) s sqrt(1 + 1/k), of the mean and the standard deviation of k hosts: that of Higgins, Thompson &
+    Spiegelhalter (Journal of the Royal Statistical Society A 172 (2009) 137, section 4.2), with equal weights and the
+    spread of what was measured. So it holds for what the next host measures, whatever the part of its rounds in that.
+    """
+    number = len(hosts)
+    if number < FEWEST_PREDICTED:
+        return None
+    reach = student_quantile(1 - alpha, number - 1) * stdev(hosts) * sqrt(1 + 1 / number)
+    return Range(fmean(hosts) - reach, fmean(hosts) + reach)
+
+
+class Heterogeneity(NamedTuple):
+    """How much more hosts differ than their rounds explain: Cochran's Q, its p and degrees of freedom, and I squared.
+
+    `share` is I squared: the part of the variance between hosts that is not noise of their rounds (Higgins & Thompson,
+    Statistics in Medicine 21 (2002) 1539).
+    """
+
+    q: float
+    freedom: int
+    p: float
+    share: float
+
+
+def heterogeneity(hosts: Sequence[float], errors: Sequence[float], rounds: Sequence[int]) -> Heterogeneity | None:
+    """Return how much hosts differ, by the standard error of each and its rounds; None if these do not tell it.
+
+    Errors of few rounds are uncertain themselves, and Q is too large then. So it is divided by the correction of Welch
+    (Biometrika 38 (1951) 330), and p is that of his test: F with k - 1 and f degrees of freedom.
+    """
+    number = len(hosts)
+    if number < 2 or min(rounds) < 2 or min(errors) <= 0:
+        return None
+    weights = [error**-2 for error in errors]
+    total = sum(weights)
+    mean = sum(weight * host for weight, host in zip(weights, hosts)) / total
+    unequal = sum((1 - weight / total) ** 2 / (count - 1) for weight, count in zip(weights, rounds))
+    correction = 1 + 2 * (number - 2) / (number**2 - 1) * unequal
+    q = sum(weight * (host - mean) ** 2 for weight, host in zip(weights, hosts)) / correction
+    freedom = number - 1
+    p = 1 - _fisher_share(q / freedom, freedom, (number**2 - 1) / (3 * unequal))
+    return Heterogeneity(q, freedom, p, max(0.0, 1 - freedom / q) if q else 0.0)
+
+
+class Other(NamedTuple):
+    """The host that is farthest from the others, by its place in the sequence, and the p of that among all hosts."""
+
+    host: int
+    p: float
+
+
+def farthest(hosts: Sequence[float]) -> Other | None:
+    """Return the host that differs most from the others; None for fewer than four hosts.
+
+    Each host is left out once, and held against the prediction of the others: t with k - 2 degrees of freedom, the
+    externally studentized residual. p is that of the largest times the number of hosts (Grubbs' test: F. E. Grubbs,
+    Technometrics 11 (1969) 1).
+    """
+    number = len(hosts)
+    if number < FEWEST_OTHERS:
+        return None
+    distances = [_distance(host, [*hosts[:at], *hosts[at + 1 :]]) for at, host in enumerate(hosts)]
+    host = max(range(number), key=distances.__getitem__)
+    tail = 0.0 if distances[host] == inf else 2 * (1 - student_share(distances[host], number - 2))
+    return Other(host, min(1.0, number * tail))
+
+
+def _distance(host: float, others: Sequence[float]) -> float:
+    off = abs(host - fmean(others))
+    spread = sqrt(variance(others) * (1 + 1 / len(others)))
+    return off / spread if spread else inf if off > 1e-12 else 0.0
+
+
+def _fisher_share(ratio: float, above: float, below: float) -> float:
+    """Return P(F <= ratio): Abramowitz & Stegun, 26.6.2."""
+    if ratio <= 0:
+        return 0.0
+    return _beta_share(above * ratio / (above * ratio + below), above / 2, below / 2)
+
+
+def _beta_share(x: float, a: float, b: float) -> float:
+    """Return the regularized incomplete beta function, by its continued fraction (DLMF 8.17.22)."""
+    if not 0 < x < 1:
+        return float(x > 0)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta_share(1 - x, b, a)
+    factor = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x)) / a
+    # From the inside out, with more terms than the largest numbers of hosts and rounds need.
+    value = 1.0
+    for m in range(200, 0, -1):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        value = 1 + even / (1 + odd / value)
+    return factor / (1 - (a + b) * x / (a + 1) / value)

@@ -1,0 +1,230 @@
+"""The sessions of several hosts: what each file says, and which host it is of.
+
+Of a file of ``--fsstack-json`` only what follows from the samples is decoded, so that the files of hundreds of hosts
+fit. A log has no such part. There it is found from the samples, for the metrics that are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import log1p
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.names import kind_of, name_of, test_of
+from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
+from pytest_fsstack.judging.verdict import Looks, Outcome
+from pytest_fsstack.over_time.comparison import Measure, Place, budgeted
+
+
+class Judged(NamedTuple):
+    """A budget of a session, and its verdict there."""
+
+    budget: Budget
+    outcome: Outcome
+
+
+class Reading(NamedTuple):
+    """What one session says of a series.
+
+    `figure` is the median in the metric's unit, `ratio` the logarithm of the stack over its reference, and `error` the
+    standard error of that (None if rounds do not tell it).
+    """
+
+    unit: str
+    reference: str
+    figure: float
+    ratio: float
+    error: float | None
+    rounds: int
+    judged: tuple[Judged, ...]
+
+
+@dataclass(frozen=True)
+class SessionFile:
+    """The session in one file. `likeness` has its environment and its work, without any figure."""
+
+    path: Path
+    likeness: Results
+    readings: dict[Place, Reading] = field(default_factory=dict)
+    #: Why a series was not measured.
+    notes: dict[Place, str] = field(default_factory=dict)
+    #: What has budgets in it.
+    measures: frozenset[Measure] = frozenset()
+
+    @property
+    def machine(self) -> str:
+        """The id of the machine. Machines without one count as one host."""
+        return str(self.likeness.environment.get("machine_id") or "")
+
+    @property
+    def name(self) -> str:
+        """The label ``host``, else the name of the file."""
+        return self.likeness.labels.get("host") or self.path.stem
+
+
+def read(path: Path, measures: Collection[Measure] = ()) -> SessionFile:
+    """Read the session in a file: the time, metrics with budgets, and `measures`. Raises ValueError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    results = _outline(content, measures) or _derive(saved.loads(content), measures)
+    session = SessionFile(path, _likeness(results), measures=frozenset(budgeted([results])))
+    for chain in results.chains:
+        for step, stack in _compared(chain):
+            for metric in _metrics(chain, step, measures):
+                _add(session, chain, step, stack, metric)
+    if not session.readings:
+        raise ValueError("no overhead was measured in this session")
+    return session
+
+
+def _compared(chain: ChainResults) -> Iterator[tuple[str, str]]:
+    for step in chain.steps:
+        for stack in chain.stacks:
+            if stack not in chain.controls and stack != chain.reference(stack):
+                yield step, stack
+
+
+def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metric: str) -> None:
+    derived, labels = chain.derived.get(step, {}).get(stack, Derived()), session.likeness.labels
+    info = chain.stacks[stack]
+    name = name_of(chain, step, stack, metric, kind_of(chain, stack))
+    place = Place(test_of(chain), step, info.name, metric, name, info.kernel or labels.get("kernel", ""), chain.device)
+    figure = derived.figures.get(metric)
+    overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
+    if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:
+        session.notes[place] = derived.incomplete or chain.note(step, stack) or "not measured"
+        return
+    judged = tuple(
+        Judged(judgement.budget, judgement.outcome)
+        for judgement in chain.judgements_of(step, stack)
+        if judgement.budget.metric == metric
+    )
+    session.readings[place] = Reading(
+        figure.unit,
+        chain.stacks[chain.reference(stack)].name,
+        figure.median,
+        log1p(overhead.estimate),
+        overhead.error,
+        overhead.rounds,
+        judged,
+    )
+
+
+def _is_ratio(chain: ChainResults, step: str, stack: str, metric: str) -> bool:
+    """Whether the figures of a stack and its reference are more than noise."""
+    by_stack = chain.derived[step]
+    figures = [by_stack[name].figures.get(metric) for name in (stack, chain.reference(stack)) if name in by_stack]
+    return len(figures) == 2 and all(figure is not None and figure.median > figure.resolution for figure in figures)
+
+
+def _likeness(results: Results) -> Results:
+    chains = [
+        replace(chain, samples={}, judgements={}, orders=[], conditions=[], discarded=[], derived={})
+        for chain in results.chains
+    ]
+    return replace(results, chains=chains, tests={})
+
+
+# -- reading little ----------------------------------------------------------------------------------------------------
+
+
+class _Derived(msgspec.Struct):
+    incomplete: str = ""
+    figures: dict[str, msgspec.Raw] = {}
+
+
+class _Chain(msgspec.Struct):
+    """The part of a chain that is compared, as `ChainResults` has it."""
+
+    id: str
+    device: str
+    baseline: str
+    looks: Looks
+    seed: int
+    steps: list[str] = []
+    stacks: dict[str, StackInfo] = {}
+    judgements: dict[str, dict[str, list[Judgement]]] = {}
+    notes: dict[str, dict[str, str]] = {}
+    work: dict[str, Mapping[str, Any]] = {}
+    controls: list[str] = []
+    against: dict[str, str] = {}
+    derived: dict[str, dict[str, _Derived]] = {}
+
+
+class _Session(msgspec.Struct):
+    """The part of `Results` that is compared."""
+
+    format: int
+    environment: dict[str, Any] = {}
+    chains: list[_Chain] = []
+    interrupted: str = ""
+    start: str = ""
+    scale: str = ""
+    labels: dict[str, str] = {}
+
+
+def _outline(content: bytes, measures: Collection[Measure]) -> Results | None:
+    """Return results with the derived figures of compared metrics, and without samples; None for a log.
+
+    Raises ValueError.
+    """
+    if saved.log_lines(content):
+        return None
+    try:
+        session = msgspec.json.decode(content, type=_Session)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        saved.check_format(content)
+        raise ValueError(f"these results are damaged: {error}") from None
+    if session.format != FORMAT:
+        saved.check_format(content)
+    chains = []
+    for slim in session.chains:
+        facts = {name: getattr(slim, name) for name in slim.__struct_fields__}
+        chain = ChainResults(**{**facts, "derived": {}})
+        for step, by_stack in slim.derived.items():
+            metrics = _metrics(chain, step, measures)
+            chain.derived[step] = {stack: _decoded(derived, metrics) for stack, derived in by_stack.items()}
+        chains.append(chain)
+    return Results(
+        session.environment,
+        chains,
+        interrupted=session.interrupted,
+        start=session.start,
+        scale=session.scale,
+        labels=session.labels,
+    )
+
+
+def _decoded(derived: _Derived, metrics: Collection[str]) -> Derived:
+    figures = {
+        name: msgspec.json.decode(derived.figures[name], type=Figure) for name in metrics if name in derived.figures
+    }
+    return Derived(incomplete=derived.incomplete, figures=figures)
+
+
+def _derive(results: Results, measures: Collection[Measure]) -> Results:
+    """Derive the figures of compared metrics from the samples."""
+    for chain in results.chains:
+        chain.derived = {
+            step: {stack: saved.derive(chain, step, stack, _metrics(chain, step, measures)) for stack in chain.stacks}
+            for step in chain.steps
+        }
+    return results
+
+
+def _metrics(chain: ChainResults, step: str, measures: Collection[Measure]) -> list[str]:
+    """Return the metrics of a step that are compared: the time, what has budgets in this chain, and `measures`."""
+    judged = [
+        judgement.budget.metric for judgements in chain.judgements.get(step, {}).values() for judgement in judgements
+    ]
+    asked = [metric for test, of, metric in measures if (test, of) == (test_of(chain), step)]
+    return list(dict.fromkeys(["seconds", *judged, *asked]))

@@ -1,0 +1,396 @@
+"""The same sessions on several hosts: a figure for each host, and what they say together.
+
+A host is a replicate. Its overheads are ratios on that machine, so hosts need not be alike. All sessions of one machine
+are one host, whose figure is their average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import expm1, isinf, sqrt
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+
+from pytest_fsstack.judging import verdict
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import worst
+from pytest_fsstack.judging.verdict import Looks, Outcome
+from pytest_fsstack.over_time import effects
+from pytest_fsstack.over_time.comparison import Place, unlike
+from pytest_fsstack.over_time.hosts import Judged, Reading, SessionFile
+
+#: How often a host is said to differ in some series of a report if none does.
+_DIFFERS = 0.01
+#: Up to so many hosts, each is left out once.
+_LEFT_OUT = 20
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A machine, by the label ``host`` or the name of its first file, and its sessions."""
+
+    name: str
+    machine_id: str
+    files: list[str]
+    kernels: list[str] = []
+    devices: list[str] = []
+    #: What is wrong with its sessions, a sentence each.
+    problems: list[str] = []
+
+
+class HostFigure(msgspec.Struct, frozen=True):
+    """The figure of a host in a series: its overhead (0.3 is 30 %), and the standard error of the logarithm of 1.3.
+
+    `median` is in the metric's unit. `outcome` is the worst of the verdicts of its sessions.
+    """
+
+    host: str
+    overhead: float
+    error: float | None
+    rounds: int
+    median: float
+    outcome: Outcome | None = None
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """An interval of overheads. An open end is null."""
+
+    low: float
+    high: float | None
+    confidence: float
+
+
+class Heterogeneity(msgspec.Struct, frozen=True):
+    """Cochran's Q with Welch's correction, its degrees of freedom and p, and I squared as a fraction."""
+
+    q: float
+    freedom: int
+    p: float
+    i_squared: float
+
+
+class Without(msgspec.Struct, frozen=True):
+    """The pooled overhead and I squared without a host."""
+
+    host: str
+    overhead: float
+    i_squared: float | None
+
+
+class Pooled(msgspec.Struct, frozen=True):
+    """A series over all hosts that measured it. `kernel` is empty if no host has several."""
+
+    series: str
+    test: str
+    step: str
+    stack: str
+    metric: str
+    kernel: str
+    reference: str
+    unit: str
+    hosts: list[HostFigure]
+    #: Why other hosts have no figure, by their names.
+    missing: dict[str, str]
+    #: The typical overhead of a host. Without an interval if there are fewer than five.
+    overhead: float
+    interval: Ends | None = None
+    #: Where the next host will be.
+    prediction: Ends | None = None
+    heterogeneity: Heterogeneity | None = None
+    without: list[Without] = []
+    #: The host that differs from the others.
+    differs: str = ""
+    budget: float | None = None
+    #: The verdict over hosts; null without a budget, and if it cannot be judged.
+    outcome: Outcome | None = None
+    #: Whether the budget is expected to be broken.
+    expected: bool = False
+    #: Why there is no verdict.
+    how: str = ""
+
+    @property
+    def place(self) -> str:
+        """The place within the report."""
+        words = [self.step, "on", self.stack, self.kernel]
+        over = "over the first kernel" if self.series.endswith("::kernel_overhead") else ""
+        return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
+
+
+class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"):
+    """Sessions of several hosts, pooled. `alpha` is the error rate of each verdict."""
+
+    hosts: list[Host]
+    series: list[Pooled]
+    alpha: float
+    #: Files that hold no session, with the reason.
+    unreadable: dict[str, str] = {}
+
+    @property
+    def judged(self) -> list[Pooled]:
+        """The series with a verdict over hosts."""
+        return [series for series in self.series if series.outcome]
+
+    @property
+    def budgeted(self) -> list[Pooled]:
+        """The series that a budget is for, on some host or over all of them."""
+        return [series for series in self.series if series.budget is not None or series.how]
+
+
+def refusals(sessions: Sequence[SessionFile]) -> list[str]:
+    """Return what makes pooling these sessions meaningless, with the files, a sentence each.
+
+    Each is held against the first one. Devices may differ.
+    """
+    files: dict[str, list[str]] = {}
+    for session in sessions[1:]:
+        for reason in unlike(session.likeness, sessions[0].likeness, devices=False):
+            files.setdefault(reason, []).append(session.path.name)
+    return [f"{reason} [{sessions[0].path.name} and {', '.join(names)}]" for reason, names in files.items()]
+
+
+def pool(
+    sessions: Sequence[SessionFile],
+    unreadable: Mapping[str, str] = {},
+    *,
+    limit: float | None = None,
+    alpha: float = 0.05,
+    together: bool = False,
+) -> Pool:
+    """Pool sessions by host. `limit` (0.05 is 5 %) is the budget of all series in place of those of the sessions.
+
+    `alpha` is the error rate of each verdict over hosts, or of all of them `together`.
+    """
+    by_host = _by_host(sessions)
+    table = _table(by_host, limit)
+    share = max(1, sum(row.budget is not None for row in table)) if together else 1
+    rule = _Rule(alpha / share, _DIFFERS / max(1, len(table)))
+    names = list(by_host)
+    hosts = [_host(name, of_host) for name, of_host in by_host.items()]
+    return Pool(hosts, [_pooled(row, names, rule) for row in table], rule.alpha, dict(unreadable))
+
+
+# -- hosts -------------------------------------------------------------------------------------------------------------
+
+
+def _by_host(sessions: Iterable[SessionFile]) -> dict[str, list[SessionFile]]:
+    """Return the sessions of each machine, under the name of the host."""
+    machines: dict[str, list[SessionFile]] = {}
+    for session in sessions:
+        of_machine = machines.setdefault(session.machine, [])
+        twin = next((number for number, other in enumerate(of_machine) if _is_same(session, other)), None)
+        if twin is None:
+            of_machine.append(session)
+        elif of_machine[twin].likeness.interrupted:
+            # The log of a session beside its JSON.
+            of_machine[twin] = session
+    hosts: dict[str, list[SessionFile]] = {}
+    for machine, of_machine in machines.items():
+        name = of_machine[0].name
+        hosts[f"{name} ({machine[:8]})" if name in hosts else name] = of_machine
+    return hosts
+
+
+def _is_same(one: SessionFile, other: SessionFile) -> bool:
+    """Whether two files are of the same session."""
+    keys = [
+        (session.likeness.start, [(chain.id, chain.device, chain.seed) for chain in session.likeness.chains])
+        for session in (one, other)
+    ]
+    return bool(one.likeness.start) and keys[0] == keys[1]
+
+
+def _host(name: str, sessions: Sequence[SessionFile]) -> Host:
+    problems = [
+        f"{session.path.name}: {session.likeness.interrupted}" for session in sessions if session.likeness.interrupted
+    ]
+    environments = [session.likeness.environment for session in sessions]
+    devices = [
+        f"{device.get('spec', '')} ({device['model']})" if "model" in device else str(device.get("spec", ""))
+        for environment in environments
+        for device in environment.get("devices", ())
+    ]
+    kernels = [environment.get("kernel", {}).get("release") for environment in environments]
+    return Host(
+        name,
+        sessions[0].machine,
+        [str(session.path) for session in sessions],
+        list(dict.fromkeys(filter(None, kernels))),
+        list(dict.fromkeys(devices)),
+        problems if sessions[0].machine else [*problems, "it does not say on which machine it ran"],
+    )
+
+
+# -- series ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Row:
+    """A series, with the readings of each host, and why others have none."""
+
+    place: Place
+    hosts: dict[str, list[Reading]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    budget: Budget | None = None
+    how: str = ""
+
+
+class _Rule(NamedTuple):
+    """The error rates of a verdict, and of saying that a host differs in a series."""
+
+    alpha: float
+    differs: float
+
+
+def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> list[_Row]:
+    by_kernel = any(map(_has_kernels, hosts.values()))
+    rows: dict[Place, _Row] = {}
+
+    def row(place: Place) -> _Row:
+        key = place._replace(device="", kernel=place.kernel if by_kernel else "")
+        return rows.setdefault(key, _Row(key))
+
+    for name, sessions in hosts.items():
+        for session in sessions:
+            for place, reading in session.readings.items():
+                row(place).hosts.setdefault(name, []).append(reading)
+    for name, sessions in hosts.items():
+        for session in sessions:
+            for place, note in session.notes.items():
+                if name not in (missing := row(place)).hosts:
+                    missing.missing[name] = note
+    table = [entry for entry in rows.values() if entry.hosts]
+    steps = {
+        (entry.place.test, entry.place.step)
+        for entry in table
+        if any(reading.judged for readings in entry.hosts.values() for reading in readings)
+    }
+    for entry in table:
+        entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
+        _find_budget(entry, limit, (entry.place.test, entry.place.step) in steps)
+    return table
+
+
+def _has_kernels(sessions: Iterable[SessionFile]) -> bool:
+    """Whether a host measured some series on several kernels."""
+    kernels: dict[str, set[str]] = {}
+    for session in sessions:
+        for place in session.readings:
+            kernels.setdefault(place.name, set()).add(place.kernel)
+    return any(len(names) > 1 for names in kernels.values())
+
+
+def _find_budget(row: _Row, limit: float | None, has_budgets: bool) -> None:
+    """Set the budget of a series: the limit, or else that of all hosts; or say why there is none."""
+    budgets = [judged.budget for judged in _judged(row)]
+    if limit is not None:
+        # As a comparison of runs: the metrics of the step's budgets, else the time.
+        if budgets if has_budgets else row.place.metric == "seconds":
+            row.budget = Budget(row.place.metric, overhead=limit, xfail=_expected(budgets))
+        return
+    overheads = {budget.overhead for budget in budgets if budget.overhead is not None}
+    if len(overheads) == 1:
+        row.budget = Budget(row.place.metric, overhead=overheads.pop(), xfail=_expected(budgets))
+    elif overheads:
+        row.how = f"hosts have different budgets: {', '.join(f'{value * 100:g} %' for value in sorted(overheads))}"
+    elif budgets and not all(budget.sanity for budget in budgets):
+        row.how = "limits in a unit are judged on each host only"
+
+
+def _judged(row: _Row) -> list[Judged]:
+    return [judged for readings in row.hosts.values() for reading in readings for judged in reading.judged]
+
+
+def _expected(budgets: Sequence[Budget]) -> str | None:
+    return budgets[0].xfail if budgets and all(budget.xfail for budget in budgets) else None
+
+
+def _pooled(row: _Row, names: Collection[str], rule: _Rule) -> Pooled:
+    figures = [_figure(name, row.hosts[name]) for name in names if name in row.hosts]
+    ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
+    first = next(iter(row.hosts.values()))[0]
+    place, other = row.place, effects.farthest(ratios)
+    outcome, interval, overhead = _verdict(ratios, row.budget, rule.alpha)
+    prediction = effects.predicted(ratios, rule.alpha)
+    return Pooled(
+        place.name,
+        place.test,
+        place.step,
+        place.stack,
+        place.metric,
+        place.kernel,
+        first.reference,
+        first.unit,
+        figures,
+        row.missing,
+        overhead,
+        interval,
+        Ends(expm1(prediction.low), expm1(prediction.high), 1 - 2 * rule.alpha) if prediction else None,
+        _heterogeneity(figures, ratios),
+        _without(figures, ratios),
+        figures[other.host].host if other and other.p < rule.differs else "",
+        row.budget.overhead if row.budget else None,
+        outcome,
+        bool(row.budget and row.budget.xfail),
+        row.how or ("" if outcome or row.budget is None else _too_few(len(ratios), rule.alpha)),
+    )
+
+
+def _figure(name: str, readings: Sequence[Reading]) -> HostFigure:
+    """Return the figure of a host: the average of its sessions, if there are several."""
+    errors = [reading.error for reading in readings if reading.error is not None]
+    whole = len(errors) == len(readings)
+    return HostFigure(
+        name,
+        expm1(fmean(reading.ratio for reading in readings)),
+        sqrt(sum(error**2 for error in errors)) / len(errors) if whole else None,
+        sum(reading.rounds for reading in readings),
+        fmean(reading.figure for reading in readings),
+        worst(judged.outcome for reading in readings for judged in reading.judged),
+    )
+
+
+def _verdict(ratios: Sequence[float], budget: Budget | None, alpha: float) -> tuple[Outcome | None, Ends | None, float]:
+    """Return the verdict over hosts, the interval and the pooled overhead, by the exact signed-rank test."""
+    looks, numbered = Looks.fixed(len(ratios), alpha), dict(enumerate(ratios))
+    around = budget.overhead if budget and budget.overhead is not None else 0.0
+    judged = verdict.judge(numbered, around, looks)
+    estimate = judged.estimate
+    if len(ratios) < max(effects.FEWEST, looks.minimum_rounds):
+        return None, None, estimate.overhead
+    high = None if isinf(estimate.high) else estimate.high
+    interval = Ends(estimate.low, high, estimate.confidence)
+    return judged.outcome if budget else None, interval, estimate.overhead
+
+
+def _too_few(hosts: int, alpha: float) -> str:
+    fewest = max(effects.FEWEST, Looks.fixed(1, alpha).minimum_rounds)
+    return f"no verdict over {hosts} host{'' if hosts == 1 else 's'}: it takes {fewest} at alpha {alpha:.3g}"
+
+
+def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> Heterogeneity | None:
+    errors = [figure.error for figure in figures if figure.error is not None]
+    if len(errors) < len(figures):
+        return None
+    facts = effects.heterogeneity(ratios, errors, [figure.rounds for figure in figures])
+    return Heterogeneity(*facts) if facts else None
+
+
+def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[Without]:
+    """Return what the others say without each of the hosts; of many hosts, without those that matter most.
+
+    The estimate moves farthest without the lowest or the highest host.
+    """
+    number = len(figures)
+    if number < effects.FEWEST_PREDICTED:
+        return []
+    order = sorted(range(number), key=ratios.__getitem__)
+    left_out = range(number) if number <= _LEFT_OUT else (order[0], order[-1])
+    entries = []
+    for host in left_out:
+        others = [*ratios[:host], *ratios[host + 1 :]]
+        spread = _heterogeneity([*figures[:host], *figures[host + 1 :]], others)
+        overhead = verdict.estimate(dict(enumerate(others)), Looks.fixed(len(others))).overhead
+        entries.append(Without(figures[host].host, overhead, spread.i_squared if spread else None))
+    return entries

@@ -1,0 +1,216 @@
+"""Pooled hosts as people read them: facts, a table of all series, a grid of kernels and hosts, and remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from pytest_fsstack.over_time.pool import Ends, HostFigure, Pool, Pooled
+from pytest_fsstack.report import terminal
+from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
+from pytest_fsstack.units import OverheadUnit, first_names
+
+#: The p of Cochran's Q below which a report says that hosts differ.
+DIFFERENT = 0.01
+LEGEND = (
+    "over hosts: the typical overhead of a host, with its interval, and the exact signed-rank test against the budget. "
+    "next host: where one more host will be. I2: how much of the variance between hosts is not noise of their rounds. "
+    "pass/FAIL/?: the number of hosts with that verdict of their own."
+)
+#: Columns of hosts in a grid, where it is text.
+_MOST_HOSTS = 8
+
+
+class Section(NamedTuple):
+    """The text of a report: facts by name, tables, and remarks."""
+
+    facts: list[tuple[str, str]]
+    grids: list[Grid]
+    remarks: list[str]
+
+
+def section(pool: Pool) -> Section:
+    """Return what all reports show of pooled hosts."""
+    facts = [
+        ("hosts", f"{len(pool.hosts)}: {first_names([host.name for host in pool.hosts])}"),
+        ("sessions", str(sum(len(host.files) for host in pool.hosts))),
+        ("kernels", first_names(list(dict.fromkeys(name for host in pool.hosts for name in host.kernels)))),
+        ("devices", first_names(list(dict.fromkeys(name for host in pool.hosts for name in host.devices)))),
+        ("verdicts", f"at alpha {pool.alpha:.3g}, by the exact signed-rank test over hosts"),
+    ]
+    grids = [_overview(pool.series), *grids_of_hosts(pool)]
+    return Section([fact for fact in facts if fact[1]], grids, remarks(pool))
+
+
+def _overview(series: Iterable[Pooled]) -> Grid:
+    headers = ["series", "over hosts", "next host", "I2", "hosts", "pass/FAIL/?", "verdict"]
+    return Grid("hosts together", headers, [_row(entry) for entry in series])
+
+
+def _row(entry: Pooled) -> list[Cell]:
+    own = [sum(host.outcome == outcome for host in entry.hosts) for outcome in ("pass", "fail", "inconclusive")]
+    spread = entry.heterogeneity
+    return [
+        Cell(entry.place),
+        Cell(" ".join(filter(None, [_overhead(entry), ends(entry.interval)]))),
+        Cell(ends(entry.prediction) or "-"),
+        Cell(f"{spread.i_squared:.0%}" if spread else "-"),
+        Cell(str(len(entry.hosts)) + (f" of {len(entry.hosts) + len(entry.missing)}" if entry.missing else "")),
+        Cell("/".join(map(str, own)) if any(own) else "-"),
+        Cell(verdict_text(entry), outcome=entry.outcome),
+    ]
+
+
+def verdict_text(entry: Pooled) -> str:
+    """Return the verdict over hosts with its budget; ``-`` if there is none."""
+    if entry.budget is None or entry.outcome is None:
+        return "-"
+    expected = ", expected" if entry.expected and entry.outcome != "pass" else ""
+    return f"{SIGNS[entry.outcome]} ({OverheadUnit(entry.budget >= 3).limit(entry.budget)}{expected})"
+
+
+def _overhead(entry: Pooled) -> str:
+    budgets = [entry.budget] if entry.budget is not None else []
+    return OverheadUnit.fitting([entry.overhead]).signed(entry.overhead, budgets)
+
+
+def ends(interval: Ends | None) -> str:
+    """Return an interval in brackets; empty if there is none."""
+    if interval is None or interval.high is None:
+        return ""
+    return OverheadUnit.fitting([interval.low, interval.high]).interval(interval.low, interval.high)
+
+
+def grids_of_hosts(pool: Pool, most: int = _MOST_HOSTS) -> list[Grid]:
+    """Return a grid for each series: a row a kernel, a column a host; one for all series if there is one kernel.
+
+    Empty if there are more hosts than columns.
+    """
+    names = [host.name for host in pool.hosts]
+    if len(names) > most:
+        return []
+    if not any(entry.kernel for entry in pool.series):
+        rows = [[Cell(entry.place), *_cells(entry, names)] for entry in pool.series]
+        return [Grid("each host", ["series", *names], rows)]
+    tests: dict[str, list[Pooled]] = {}
+    for entry in pool.series:
+        tests.setdefault(title_of(entry), []).append(entry)
+    return [
+        Grid(title, ["kernel", *names], [[Cell(entry.kernel), *_cells(entry, names)] for entry in entries])
+        for title, entries in tests.items()
+    ]
+
+
+def title_of(entry: Pooled) -> str:
+    """Return the name of a series without its kernel."""
+    words = f"{entry.step} on {entry.stack}"
+    over = f"{words} over the first kernel" if entry.series.endswith("::kernel_overhead") else words
+    return over if entry.metric == "seconds" else f"{over} ({entry.metric})"
+
+
+def _cells(entry: Pooled, names: Sequence[str]) -> list[Cell]:
+    figures = {figure.host: figure for figure in entry.hosts}
+    return [host_cell(figures[name]) if name in figures else Cell("-") for name in names]
+
+
+def host_cell(figure: HostFigure) -> Cell:
+    """Return the overhead of a host with the verdict of its own sessions."""
+    text = OverheadUnit.fitting([figure.overhead]).signed(figure.overhead)
+    return Cell(text, beside=SIGNS[figure.outcome] if figure.outcome else "", outcome=figure.outcome)
+
+
+# -- what a reader must know -------------------------------------------------------------------------------------------
+
+
+def remarks(pool: Pool) -> list[str]:
+    """Return what is wrong with files and hosts, which hosts differ, and why there is no verdict."""
+    lines = [f"{file}: {reason}" for file, reason in pool.unreadable.items()]
+    lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
+    missing = ((entry, name, note) for entry in pool.series for name, note in entry.missing.items())
+    lines += _grouped((f"{name} has no figure ({note})", entry) for entry, name, note in missing)
+    lines += [_differing(entry) for entry in pool.series if entry.differs]
+    lines += _grouped((entry.how, entry) for entry in pool.series if entry.how)
+    spread = [
+        entry for entry in pool.series if entry.heterogeneity and entry.heterogeneity.p < DIFFERENT / len(pool.series)
+    ]
+    lines += [_spread(entry) for entry in spread[:3]]
+    return lines
+
+
+def _grouped(facts: Iterable[tuple[str, Pooled]]) -> list[str]:
+    """Return a line for each text, with the first of its series."""
+    groups: dict[str, list[str]] = {}
+    for text, entry in facts:
+        groups.setdefault(text, []).append(entry.place)
+    return [f"{text}: {first_names(places)}" for text, places in groups.items()]
+
+
+def _differing(entry: Pooled) -> str:
+    others = next((without for without in entry.without if without.host == entry.differs), None)
+    figure = next(figure for figure in entry.hosts if figure.host == entry.differs)
+    without = f"; without it, {_signed(others.overhead)}" if others else ""
+    return f"{entry.differs} differs from the other hosts: {entry.place} {_signed(figure.overhead)}{without}"
+
+
+def _spread(entry: Pooled) -> str:
+    assert entry.heterogeneity is not None
+    q, freedom, p = entry.heterogeneity.q, entry.heterogeneity.freedom, entry.heterogeneity.p
+    low, high = (pick(figure.overhead for figure in entry.hosts) for pick in (min, max))
+    return (
+        f"hosts differ by more than their rounds explain: {entry.place}, from {_signed(low)} to {_signed(high)} "
+        f"(Q {q:.3g}, {freedom} degrees of freedom, p {p:.2g})"
+    )
+
+
+def _signed(overhead: float) -> str:
+    return OverheadUnit.fitting([overhead]).signed(overhead)
+
+
+def problems(pool: Pool) -> list[str]:
+    """Return what a strict gate fails for, beside verdicts: hosts without a whole session, and missing figures."""
+    lines = [f"{file}: {reason}" for file, reason in pool.unreadable.items()]
+    lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
+    lines += [
+        f"{entry.place}: no figure of {first_names(list(entry.missing))}" for entry in pool.series if entry.missing
+    ]
+    return lines
+
+
+def in_short(entry: Pooled) -> str:
+    """Return the overhead over hosts with its budget, or why there is no verdict."""
+    if entry.outcome is None or entry.budget is None:
+        return entry.how
+    unit = OverheadUnit.fitting([entry.overhead])
+    return (
+        f"{_overhead(entry)} {ends(entry.interval)} over {len(entry.hosts)} hosts, budget {unit.limit(entry.budget)}: "
+        f"{entry.outcome}"
+    )
+
+
+def of_host(figure: HostFigure) -> str:
+    """Return the overhead of a host with its own verdict."""
+    return f"{_signed(figure.overhead)} on {figure.host}: {figure.outcome or 'not judged'}"
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+def lines(pool: Pool, width: int = 160) -> list[str]:
+    """Return the report for a terminal of so many columns."""
+    text = section(pool)
+    report = [f"{name:<9} {fact}" for name, fact in text.facts]
+    for grid in text.grids:
+        report += ["", *terminal.table(grid, width)]
+    report += ["", LEGEND, *([""] if text.remarks else []), *(f"* {remark}" for remark in text.remarks)]
+    return [visible(line) for line in report]
+
+
+def json(pool: Pool) -> str:
+    """Return all figures for programs."""
+    return msgspec.json.format(msgspec.json.encode(pool), indent=2).decode() + "\n"
+
+
+#: The reports that are files, by their options.
+WRITERS: dict[str, Callable[[Pool], str]] = {"json": json}

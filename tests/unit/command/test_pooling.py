@@ -1,0 +1,211 @@
+"""`fsstack pool`: hosts and their verdict together, the exit codes, and what is wrong with hosts by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_fsstack.command import main
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import Results
+from pytest_fsstack.over_time.effects import FEWEST
+from tests.unit.over_time.test_comparison import run
+
+Said = Callable[..., str]
+#: The overhead of luks over ext4 on eight hosts.
+OVERHEADS = (0.44, 0.47, 0.48, 0.50, 0.51, 0.53, 0.55, 0.56)
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Said:
+    """What the subcommand prints, standard error last."""
+
+    def pool(*words: str, code: int) -> str:
+        result = main(["pool", *words])
+        out, err = capfd.readouterr()
+        assert result == code, out + err
+        return out + err
+
+    return pool
+
+
+def session(host: int, overhead: float, budget: float | None = None, **environment: Any) -> Results:
+    results = run(overhead, machine=f"{host:032x}", rounds=8, devices=[{"spec": "/dev/sdb", "model": str(host)}])
+    results.environment.update(environment)
+    results.start = f"2026-01-01T00:00:{host:02}+00:00"
+    if budget is not None:
+        results.chains[0].judge_all("write", "luks", Budget(overhead=budget))
+    return results
+
+
+def save(name: str, results: Results) -> str:
+    Path(name).write_text(saved.dumps(results))
+    return name
+
+
+@pytest.fixture(autouse=True)
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory with the sessions of eight hosts, without a budget."""
+    monkeypatch.chdir(tmp_path)
+    Path("hosts").mkdir()
+    for number, overhead in enumerate(OVERHEADS):
+        save(f"hosts/host{number}.json", session(number, overhead))
+
+
+def pooled() -> dict[str, Any]:
+    (series,) = json.loads(Path("pool.json").read_text())["series"]
+    return dict(series)
+
+
+def test_without_a_budget_there_are_figures_and_exit_code_0(said: Said) -> None:
+    out = said("hosts", "--json", "pool.json", code=0)
+    assert "8: host0, host1, host2 and 5 more" in out
+    series = pooled()
+    assert series["overhead"] == pytest.approx(0.505, abs=0.01)
+    assert series["interval"]["low"] < 0.505 < series["interval"]["high"]
+    assert series["prediction"]["low"] < series["interval"]["low"]
+    assert series["outcome"] is None
+    assert [figure["host"] for figure in series["hosts"]] == [f"host{number}" for number in range(8)]
+    assert [figure["overhead"] for figure in series["hosts"]] == pytest.approx(OVERHEADS)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "outcome"), [("40%", 1, "fail"), ("60%", 0, "pass"), ("50%", 0, "inconclusive")]
+)
+def test_a_limit_is_judged_over_hosts(said: Said, limit: str, code: int, outcome: str) -> None:
+    said("hosts", "--limit", limit, "--json", "pool.json", code=code)
+    assert pooled()["outcome"] == outcome
+    strict = said("hosts", "--limit", limit, "--strict", code=int(outcome != "pass"))
+    assert ("over 8 hosts" in strict.splitlines()[-1]) == (outcome != "pass")
+
+
+@pytest.mark.parametrize("number", range(1, FEWEST + 1))
+def test_fewer_than_five_hosts_never_give_a_verdict_over_hosts(said: Said, number: int) -> None:
+    files = [f"hosts/host{host}.json" for host in range(number)]
+    few = number < FEWEST
+    out = said(*files, "--limit", "10%", "--json", "pool.json", code=4 if few else 1)
+    assert (f"over {number} host" in out) == few or not few
+    assert pooled()["outcome"] == (None if few else "fail")
+    assert pooled()["interval"] is None if few else pooled()["interval"]
+    said(*files, "--limit", "10%", "--alpha", "0.4", code=4 if few else 1)
+    said(*files, "--limit", "10%", "--strict", code=1)
+
+
+def test_a_smaller_error_rate_takes_more_hosts(said: Said) -> None:
+    assert "takes 10" in said("hosts", "--limit", "10%", "--alpha", "0.001", code=4)
+
+
+def test_budgets_of_the_sessions_are_judged_over_hosts_and_beside_the_hosts_own_verdicts(said: Said) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        save(f"hosts/host{number}.json", session(number, overhead, 0.40))
+    out = said("hosts", "--json", "pool.json", code=1)
+    assert "budget 40 %: fail" in out
+    assert {figure["outcome"] for figure in pooled()["hosts"]} == {"fail"}
+    files = [f"hosts/host{number}.json" for number in range(3)]
+    assert "--each" in said(*files, code=4)
+    assert "on host0: fail" in said(*files, "--each", code=1)
+
+
+def test_hosts_with_different_budgets_are_not_judged(said: Said) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        save(f"hosts/host{number}.json", session(number, overhead, 0.40 if number else 0.45))
+    assert "different budgets: 40 %, 45 %" in said("hosts", code=4)
+    said("hosts", "--limit", "40%", code=1)
+
+
+def test_two_sessions_of_a_machine_are_one_host(said: Said) -> None:
+    again = session(0, 0.60)
+    again.start = "2026-01-02T00:00:00+00:00"
+    save("hosts/again.json", again)
+    said("hosts", "--json", "pool.json", code=0)
+    (first, *others) = pooled()["hosts"]
+    assert len(others) == 7
+    assert first["overhead"] == pytest.approx((1.44 * 1.60) ** 0.5 - 1)
+    # Four machines twice are four hosts.
+    files = [f"hosts/host{number}.json" for number in range(4)]
+    for number in range(4):
+        twin = session(number, OVERHEADS[number])
+        twin.start = "2026-01-03T00:00:00+00:00"
+        files.append(save(f"twin{number}.json", twin))
+    said(*files, "--limit", "10%", code=4)
+
+
+def test_machines_without_an_id_are_one_host(said: Said) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        results = session(number, overhead)
+        del results.environment["machine_id"]
+        save(f"hosts/host{number}.json", results)
+    assert "on which machine" in said("hosts", "--limit", "10%", code=4)
+
+
+def test_the_log_of_a_session_beside_its_json_counts_once(said: Said) -> None:
+    results = session(0, OVERHEADS[0])
+    Path("hosts/host0.jsonl").write_bytes(saved.log_line(results, 1, results.chains))
+    said("hosts", "--json", "pool.json", "--strict", code=0)
+    assert len(json.loads(Path("pool.json").read_text())["hosts"][0]["files"]) == 1
+
+
+def test_what_is_wrong_with_a_host_is_named_and_fails_only_if_strict(said: Said) -> None:
+    Path("hosts/host1.json").write_text('{"format": 4, "chains"')
+    save("hosts/host2.json", replace(session(2, 0.5), interrupted="interrupted"))
+    save("hosts/host3.json", session(3, 0.5))
+    lost = session(4, 0.5)
+    lost.chains[0].samples["write"].pop("luks")
+    lost.chains[0].samples["read"] = {name: dict(lost.chains[0].of("write", "ext4")) for name in ("ext4", "luks")}
+    lost.chains[0].steps.append("read")
+    save("hosts/host4.json", lost)
+    words = ["hosts", "hosts/none.json", "--limit", "60%"]
+    out = said(*words, code=0)
+    for text in (
+        "host1.json: these are not",
+        "none.json: No such file",
+        "host2.json: interrupted",
+        "host4 has no figure",
+    ):
+        assert text in out
+    strict = said(*words, "--strict", code=1)
+    assert strict.count("(--strict)") >= 4
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"scale": "paper"}, "the scale was small and is paper"),
+        ({"environment": {"corpus": {"name": "linux", "files": 1, "bytes": 2}}}, "the corpus was"),
+    ],
+)
+def test_other_scales_corpora_and_work_are_refused_and_not_other_devices(
+    said: Said, change: dict[str, Any], text: str
+) -> None:
+    first = session(0, 0.44, corpus={"name": "linux", "files": 1, "bytes": 1})
+    save("hosts/host0.json", first)
+    other = session(1, 0.47)
+    other.scale = change.get("scale", "small")
+    other.environment.update(change.get("environment", {}))
+    save("hosts/host1.json", other)
+    out = said("hosts", code=4)
+    assert text in out
+    assert "host1.json" in out
+    said("hosts", "--anyway", code=0)
+
+
+def test_a_host_that_differs_is_named_with_what_is_without_it(said: Said) -> None:
+    save("hosts/host3.json", session(3, 4.0))
+    out = said("hosts", "--json", "pool.json", code=0)
+    series = pooled()
+    assert series["differs"] == "host3"
+    (without,) = (entry for entry in series["without"] if entry["host"] == "host3")
+    assert without["overhead"] == pytest.approx(0.506, abs=0.01)
+    assert "host3 differs" in out
+
+
+def test_nothing_to_pool_is_wrong_usage(said: Said, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said("empty", code=4)
+    said("nothing.json", code=4)
