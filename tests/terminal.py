@@ -25,8 +25,9 @@ class Reporter:
         self.ensure_newline()
         self.write(f"{line}\n")
 
-    def section(self, title: str) -> None:
-        self.text += f"=== {title} ===\n"
+    def section(self, title: str, sep: str = "=") -> None:
+        self.ensure_newline()
+        self.text += f"{sep * 3} {title} {sep * 3}\n"
 
     def flush(self) -> None:
         pass

@@ -638,6 +638,7 @@ class Course:
             stacks=tuple(standings(results, self.planner.of_cells())) if self._has_ended_rounds else (),
             decided=self.planner.summary(),
             costliest=costliest(self.own),
+            results=self.own if self._has_ended_rounds else None,
         )
 
     @cached_property

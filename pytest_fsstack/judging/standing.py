@@ -37,7 +37,8 @@ class ProgressState(NamedTuple):
     """The progress of a chain.
 
     `round` counts from 1 those of its phase, of which there are at most `most`. `running` is the stack that runs now;
-    it is empty once the round is over. `decided` is as of `plan.in_words`. `elapsed` is in seconds.
+    it is empty once the round is over. `decided` is as of `plan.in_words`. `elapsed` is in seconds. `results` has what
+    was measured, once a round is over.
     """
 
     chain: str
@@ -52,6 +53,7 @@ class ProgressState(NamedTuple):
     costliest: StackStatus | None = None
     elapsed: float = 0.0
     left: TimeLeft | None = None
+    results: ChainResults | None = None
 
 
 def standings(chain: ChainResults, states: Mapping[str, State]) -> list[StackStatus]:

@@ -185,6 +185,8 @@ _MODES = {
     "AES-256-HCTR2": _Mode(10, KernelCipher("hctr2(aes)", "CRYPTO_HCTR2")),
 }
 _FOR_CONTENTS = tuple(name for name, mode in _MODES.items() if mode.names)
+#: Seconds for which the kernel may hold a file of a directory whose key is removed.
+_PATIENCE = 3.0
 _FOR_NAMES = tuple(dict.fromkeys(name for mode in _MODES.values() for name in mode.names))
 
 
@@ -258,10 +260,14 @@ class Fscrypt(Layer):
                 self._remove_key(context.machine, below, key)
 
     def _remove_key(self, machine: Machine, below: Directory, key: str) -> None:
-        # Adding it may have been interrupted before it was there.
-        if "Absent" in machine.run("xfs_io", "-c", f"enckey_status {key}", below.path):
-            return
-        if "busy" in machine.run("xfs_io", "-c", f"rm_enckey {key}", below.path):
+        def is_removed() -> bool:
+            # Adding it may have been interrupted before it was there.
+            if "Absent" in machine.run("xfs_io", "-c", f"enckey_status {key}", below.path):
+                return True
+            return "busy" not in machine.run("xfs_io", "-c", f"rm_enckey {key}", below.path)
+
+        # The kernel itself holds files for a moment, as when another process drops caches.
+        if not machine.wait_until(is_removed, _PATIENCE):
             directory = self._directory(below)
             raise OSError(f"{directory} can still be read, since it is {mounts.in_use(machine, directory)}")
 

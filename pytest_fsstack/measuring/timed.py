@@ -98,8 +98,7 @@ class Timed:
         with signals.shielded():
             self._stack.sync()
             if cold:
-                self._stack.drop_daemon_caches()
-                drop_caches()
+                self._drop_caches()
         for path in preload:
             _read(path)
         if watch:
@@ -128,6 +127,23 @@ class Timed:
             # Nothing that lies on the stack, which must be unmounted.
             if os.sep not in command:
                 resident.keep(command)
+
+    def reread(self) -> None:
+        """Have what is read of the stack next come from its device, for a check of the work after the block.
+
+        After a cold block this is another cold start, which takes less time than a remount. Otherwise, and without
+        root, the stack is remounted.
+        """
+        if not (self._block.get("cold") and can_drop_caches()):
+            self._stack.remount()
+            return
+        with signals.shielded():
+            self._stack.sync()
+            self._drop_caches()
+
+    def _drop_caches(self) -> None:
+        self._stack.drop_daemon_caches()
+        drop_caches()
 
     def working(self, workload: str, options: Mapping[str, Any]) -> None:
         """Note which workload the test runs, and with which options, as JSON takes them."""

@@ -30,6 +30,13 @@ def write(reporter: pytest.TerminalReporter, results: Results, verbosity: int = 
             reporter.write_line(line)
 
 
+def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> list[str]:
+    """Return the answer of a chain whose rounds still run, and its table of times."""
+    results = Results(chains=[chain])
+    grid = View(chain, results).grid("seconds")
+    return [*(visible(str(sentence)) for sentence in answer(results)), "", *table(grid, width, coloured)]
+
+
 def answer_lines(results: Results) -> list[str]:
     """Return the answer of the session, then a line for each problem."""
     lines = [*map(str, answer(results)), *notes_on_answer(results)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 
 from pytest_fsstack.judging.plan import Left
 from pytest_fsstack.judging.standing import ProgressState, TimeLeft
-from pytest_fsstack.rounds.moment import line
+from pytest_fsstack.rounds.moment import line, place, rounds
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.course import Course
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The reporter's mark of a line that is not ended, as nobody else sets it.
 _OURS = -2
+#: Seconds before the end of a chain from which on its last table comes soon enough.
+_SOON = 20.0
 
 
 class Pace:
@@ -48,6 +51,12 @@ class Pace:
         expectations = [count.expected for count in counts if count.expected is not None]
         expected = seconds * sum(expectations) if len(expectations) == len(counts) else None
         return TimeLeft(expected, seconds * sum(count.most for count in counts))
+
+
+def _is_due(moment: ProgressState) -> bool:
+    """Whether a table is due: after rounds 1, 2, 4, 8 and so on, unless the last one comes soon."""
+    over = moment.results is not None and not moment.running and moment.phase == "planned"
+    return over and moment.round.bit_count() == 1 and moment.left is not None and moment.left.most >= _SOON
 
 
 class Progress:
@@ -86,6 +95,7 @@ class Progress:
         if not self._in_place:
             if not moment.running:
                 reporter.write_line(line(moment))
+                self._show_table(reporter, moment)
                 reporter.flush()
             return
         if self._view is not None and reporter.currentfspath != _OURS:
@@ -100,6 +110,20 @@ class Progress:
             reporter.currentfspath = _OURS
             self._view = View(reporter)
         self._view.show(moment)
+        if _is_due(moment):
+            self.end()
+            self._show_table(reporter, moment)
+
+    def _show_table(self, reporter: pytest.TerminalReporter, moment: ProgressState) -> None:
+        """Write the figures so far, which stay on the terminal, if they are due."""
+        if moment.results is None or not _is_due(moment):
+            return
+        from pytest_fsstack.report.terminal import lines_so_far
+
+        reporter.section(f"so far, after {rounds(moment)}: {place(moment)}", sep="-")
+        width = shutil.get_terminal_size().columns
+        for text in lines_so_far(moment.results, width=width, coloured=reporter.hasmarkup):
+            reporter.write_line(text)
 
     def end(self) -> None:
         """Take the view away."""

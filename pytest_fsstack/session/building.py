@@ -150,7 +150,7 @@ class Builder:
 
     def prepare(self) -> None:
         """Before the first stack: mounts of our own, nothing left of killed sessions, and a mark to find ours by."""
-        from pytest_fsstack.machine import mounts, orphans, processes
+        from pytest_fsstack.machine import mounts, orphans, processes, resident
 
         private = mounts.private_namespace()
         self._clean_up()
@@ -159,6 +159,9 @@ class Builder:
         except OSError as error:
             pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
         self._undo.enter_context(processes.watched(orphans.VARIABLE))
+        # All stacks need them, and no layer names them. After a cold start each of them took 20 ms to load.
+        for command in "mount", "umount":
+            resident.keep(command)
 
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import stat
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,30 +33,38 @@ class Walked:
     allocated: int
 
 
+#: Directories that are read at once: what is cold waits for the device, or for a daemon.
+_AT_ONCE = 4
+
+
 def walk(top: Path) -> Walked:
     """Count what lies below a directory, with a stat call each."""
     files = directories = links = size = 0
     allocated = 512 * top.lstat().st_blocks
     linked: set[tuple[int, int]] = set()
-    pending = [os.fspath(top)]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                if entry.is_dir(follow_symlinks=False):
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        pending = deque([pool.submit(_entries, os.fspath(top))])
+        while pending:
+            for path, status in pending.popleft().result():
+                if stat.S_ISDIR(status.st_mode):
                     directories += 1
-                    pending.append(entry.path)
-                elif entry.is_symlink():
+                    pending.append(pool.submit(_entries, path))
+                elif stat.S_ISLNK(status.st_mode):
                     links += 1
-                elif entry.is_file(follow_symlinks=False):
+                elif stat.S_ISREG(status.st_mode):
                     files += 1
                     size += status.st_size
-                if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
+                if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
                     if (status.st_dev, status.st_ino) in linked:
                         continue
                     linked.add((status.st_dev, status.st_ino))
                 allocated += 512 * status.st_blocks
     return Walked(files, directories, links, size, allocated)
+
+
+def _entries(directory: str) -> list[tuple[str, os.stat_result]]:
+    with os.scandir(directory) as entries:
+        return [(entry.path, entry.stat(follow_symlinks=False)) for entry in entries]
 
 
 def existing(fsstack: Built, tree: str, step: str) -> Path:
@@ -65,7 +76,7 @@ def existing(fsstack: Built, tree: str, step: str) -> Path:
 
 
 def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
-    """Compare `tree` with the corpus after a remount: counts, sizes, and the contents of its sample."""
+    """Compare `tree`, as it is read back, with the corpus: counts, sizes, and the contents of its sample."""
     contents = walk(tree)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
@@ -90,15 +101,15 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
     if altered:
         wrong.append(f"other content than in the archive: {first_names(altered)}")
     if wrong:
-        raise AssertionError(f"{step}: after a remount, {'; '.join(wrong)}")
+        raise AssertionError(f"{step}: read back, {'; '.join(wrong)}")
 
 
 def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4096) -> None:
-    """One big file, as read after a remount: its size, and a sample of blocks of the start of `source`."""
+    """Compare one big file as it is read back: its size, and a sample of blocks of the start of `source`."""
     actual = target.stat().st_size if target.exists() else None
     if actual != size:
         raise AssertionError(
-            f"{step}: after a remount {target.name} "
+            f"{step}: read back, {target.name} "
             + ("is not there" if actual is None else f"has {actual:,} bytes instead of {size:,}")
         )
     blocks = -(-size // block)
@@ -109,7 +120,7 @@ def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4
             original.seek(index * block)
             if copy.read(block) != original.read(min(block, size - index * block)):
                 raise AssertionError(
-                    f"{step}: after a remount, the {block} bytes at {index * block:,} of {target.name} "
+                    f"{step}: read back, the {block} bytes at {index * block:,} of {target.name} "
                     "are not the ones that were written"
                 )
 

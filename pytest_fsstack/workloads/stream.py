@@ -41,6 +41,6 @@ def stream_write(
     source = payload or Path("/dev/zero")
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
         timed.run("dd", f"if={source}", f"of={target}", f"bs={block}", f"count={size // block}", "status=none")
-    fsstack.remount()
+    timed.reread()
     verify_file(target, source, size, "stream_write", block)
     target.unlink()

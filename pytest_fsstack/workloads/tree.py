@@ -42,7 +42,7 @@ def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree",
         # As root, tar would give each file to the owner that the archive names: one more change of metadata, and
         # filesystems without owners refuse it.
         timed.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", tree)
-    fsstack.remount()
+    timed.reread()
     verify_tree(tree, corpus, "extract")
 
 
@@ -60,7 +60,7 @@ def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "t
     how = ["--overwrite"] if in_place else []
     with timed(bytes=corpus.bytes, files=corpus.files, preload=[corpus.tar]):
         timed.run("tar", "--no-same-owner", *how, "-xf", corpus.tar, "-C", tree)
-    fsstack.remount()
+    timed.reread()
     verify_tree(tree, corpus, "extract_over")
 
 
@@ -79,7 +79,7 @@ def unzip(
         tree.mkdir()
     with timed(bytes=corpus.bytes, files=corpus.files, preload=[archive]):
         timed.run("unzip", "-q", "-o", archive, "-d", tree)
-    fsstack.remount()
+    timed.reread()
     verify_tree(tree, corpus, "unzip")
 
 
@@ -130,8 +130,8 @@ def delete(timed: Timed, fsstack: Built, *, tree: str = "tree", corpus: Corpus |
     with timed(files=corpus.files) if corpus else timed():
         timed.run("rm", "-rf", top)
     verify_gone(top, "delete")
-    fsstack.remount()
-    verify_gone(top, "delete", ", after a remount")
+    timed.reread()
+    verify_gone(top, "delete", " on the device")
 
 
 def _verify_rsync(stdout: str, corpus: Corpus) -> None:

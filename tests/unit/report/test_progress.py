@@ -17,6 +17,7 @@ from pytest_fsstack.rounds.live import rendered
 from pytest_fsstack.rounds.moment import line, time_left
 from pytest_fsstack.rounds.progress import Pace, Progress
 from tests.terminal import Reporter, screen
+from tests.unit.report.test_answer import measured
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,49 @@ def test_in_a_log_there_is_a_line_a_round() -> None:
     run(progress)
     progress.end()
     assert reporter.text == f"\n{line(MOMENT._replace(round=1, running='', step=''))}\n"
+
+
+def after(number: int) -> ProgressState:
+    """Return the end of a round of a chain whose figures of so many rounds are known."""
+    (chain,) = measured(rounds=number).chains
+    return MOMENT._replace(round=number, running="", step="", results=chain)
+
+
+def titles(text: str) -> list[str]:
+    return re.findall("^--- so far, after (round [0-9]+)", text, re.M)
+
+
+@pytest.mark.parametrize("isatty", [True, False])
+def test_the_answer_and_the_table_appear_after_the_first_round_and_are_refined(isatty: bool) -> None:
+    reporter = Reporter(isatty=isatty)
+    progress = Progress(reporter, in_place=isatty)  # type: ignore[arg-type]
+    for number in range(1, 10):
+        progress(after(number)._replace(running="xfs"))
+        progress(after(number))
+    progress.end()
+    text = "\n".join(screen(reporter.text, 500)) if isatty else reporter.text
+    assert titles(text) == ["round 1", "round 2", "round 4", "round 8"]
+    first, _, _, last = text.split("--- so far")[1:]
+    assert "ext4+fscrypt costs least: 1.06 (delete) to 6.40 times ext4 (write)" in first
+    assert re.search(r"^ext4\+gocryptfs +9 s +x9\.00 +2 s +x2\.00$", first, re.M)
+    assert "(x9.00 to x9.00)" in last
+    assert "elapsed" not in text
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        after(8)._replace(left=TimeLeft(5.0, 15.0)),
+        after(8)._replace(left=None),
+        after(8)._replace(phase="confirming"),
+        after(6),
+        after(8)._replace(results=None),
+    ],
+)
+def test_no_table_appears_shortly_before_the_last_one(moment: ProgressState) -> None:
+    reporter = Reporter()
+    Progress(reporter)(moment)  # type: ignore[arg-type]
+    assert titles(reporter.text) == []
 
 
 @pytest.mark.parametrize("isatty", [True, False])

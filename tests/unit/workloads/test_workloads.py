@@ -115,7 +115,7 @@ class TestExtract:
         self, clock: NotedTimed, stack: NotedStack, packed: Corpus, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "tree")
-        with pytest.raises(AssertionError, match=f"^extract: after a remount, .*{message}"):
+        with pytest.raises(AssertionError, match=f"^extract: read back, .*{message}"):
             workloads.extract(clock, stack, packed)
 
     def test_names_three_files_at_most(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
@@ -162,7 +162,7 @@ class TestExtractOver:
 
     def test_notices(self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus) -> None:
         stack.broken = lambda: flip(some_file(tree), 10)
-        with pytest.raises(AssertionError, match=r"^extract_over: after a remount, other content than in the archive"):
+        with pytest.raises(AssertionError, match=r"^extract_over: read back, other content than in the archive"):
             workloads.extract_over(clock, stack, packed)
 
 
@@ -207,7 +207,7 @@ class TestUnzip:
 
     def test_notices(self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path) -> None:
         stack.broken = lambda: some_file(stack.path / "tree").unlink()
-        with pytest.raises(AssertionError, match=r"^unzip: after a remount, 39 files instead of 40; "):
+        with pytest.raises(AssertionError, match=r"^unzip: read back, 39 files instead of 40; "):
             workloads.unzip(clock, stack, packed, archive)
 
 
@@ -334,7 +334,7 @@ class TestDelete:
 
     def test_notices_what_comes_back(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
         stack.broken = tree.mkdir
-        with pytest.raises(AssertionError, match=r"^delete: tree is still there, after a remount$"):
+        with pytest.raises(AssertionError, match=r"^delete: tree is still there on the device$"):
             workloads.delete(clock, stack)
 
     def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack) -> None:
