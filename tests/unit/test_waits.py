@@ -27,6 +27,7 @@ ALLOWED = {
     ("measuring/timed.py", "os.waitpid"): "has closed its output, which sync does at its end",
     ("measuring/timed.py", "process.wait"): "a workload takes as long as it takes; a signal raises here",
     ("preflight/doctor.py", "subprocess.run"): "the package manager, at the terminal of somebody who asked for it",
+    ("workloads/checks.py", "pending.popleft().result"): "reads a stack for as long as it takes; a signal raises here",
     ("workloads/hardlinks.py", "os.wait4"): "writes to a pipe that has no reader any more",
 }
 
