@@ -76,6 +76,24 @@ def test_messages_that_are_explained_are_those_of_the_code() -> None:
             assert part.strip() in code or part in theirs or text.startswith("--"), text
 
 
+#: Made by docs/generate.py.
+GENERATED = {
+    *("layers.md", "options.md", "command.md"),
+    *("pytest-reference.md", "workload-reference.md", "results-types.md"),
+}
+
+
+def test_handwritten_docs_have_at_most_35000_words() -> None:
+    words = {page: len(page.read_text().split()) for page in DOCS.rglob("*.md") if page.name not in GENERATED}
+    longest = sorted(words.items(), key=lambda item: -item[1])[:5]
+    assert sum(words.values()) <= 35_000, [f"{page.relative_to(ROOT)} {count}" for page, count in longest]
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 8_000), ("CHANGELOG.md", 2_500)])
+def test_the_first_pages_are_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_bytes()) <= most
+
+
 def test_figures_that_are_quoted_are_those_of_the_statistics() -> None:
     figure = r"([\d.]+ ± [\d.]+ %)"
     own, *others = re.findall(rf"^\| .* \| {figure} \| {figure} \|$", (DOCS / "why.md").read_text(), re.MULTILINE)
