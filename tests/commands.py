@@ -19,7 +19,7 @@ from tests.pages import ROOT
 #: Words before a command that run it.
 BEFORE = {"sudo", "exec", "-E"}
 #: Programs of others, whose words nobody here can judge.
-OTHERS = {"apt", "exit", "git", "lsblk", "make", "mkdir", "xdg-open"}
+OTHERS = {"apt", "dd", "exit", "git", "lsblk", "make", "mkdir", "source", "xdg-open"}
 #: Files that a page has the reader write, or that a reader has.
 OF_READERS = {"test_notes.py", "~/test_speed.py", "tests/storage", "run.json"}
 #: Options that name something of the reader's machine: a file, a device, a kernel, a governor.
