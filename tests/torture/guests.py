@@ -28,7 +28,7 @@ def guests(place: Place) -> Figures:
     shared.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="torture-", dir=shared) as directory:
         scenario = place.random.choice((_ended, _ended, _foreign_disk))
-        return scenario(replace(place, directory=Path(directory)))
+        return scenario(replace(place, directory=Path(directory)), boot.kernel(boot.cache_directory()))
 
 
 #: What may be on the disk of a guest, and how a person might use it there.
@@ -36,7 +36,7 @@ _FOREIGN = ("mkfs.ext4 -q /dev/vda", "mkfs.btrfs -q -f /dev/vda", "mkswap -q /de
 _USES = ("true", "mount -o ro /dev/vda /mnt", "sleep 1000 </dev/vda &")
 
 
-def _foreign_disk(place: Place) -> Figures:
+def _foreign_disk(place: Place, vmlinuz: Path) -> Figures:
     """A session in a guest is given a disk that holds something, also while it is in use and with the flag."""
     content, use = place.random.choice(_FOREIGN), place.random.choice(_USES)
     if use.startswith("mount") and "mkfs" not in content:
@@ -49,7 +49,6 @@ def _foreign_disk(place: Place) -> Figures:
         "sync; echo 3 >/proc/sys/vm/drop_caches; sha256sum /dev/vda\n"
     )
     try:
-        vmlinuz = boot.kernel(boot.cache_directory())
         done = boot.run(vmlinuz, ["/bin/sh", "script"], disk_size=SIZE, cwd=place.directory, env=place.environment())
     except boot.GuestError as error:
         place.complain(f"a guest with a foreign disk: {error}")
@@ -67,19 +66,13 @@ def _foreign_disk(place: Place) -> Figures:
     return found
 
 
-def _ended(place: Place) -> Figures:
-    kernels = sorted((cache_directory() / "kernels").glob("*/boot/vmlinuz-*")) or sorted(
-        Path("/boot").glob("vmlinuz-*")
-    )
-    if not kernels:
-        place.complain("there is no kernel for a guest")
-        return Counter({"not begun": 1})
+def _ended(place: Place, vmlinuz: Path) -> Figures:
     number = place.random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL))
     group, moment = place.random.random() < 0.5, place.random.uniform(0, _LIFE)
     place.write("ext4")
     with (place.directory / "output").open("wb") as output:
         process = subprocess.Popen(
-            place.command("-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={kernels[0]}", device="loop"),
+            place.command("-p", "xdist", "--fsstack-rounds=1", f"--fsstack-kernel={vmlinuz}", device="loop"),
             cwd=place.directory,
             stdout=output,
             stderr=output,

@@ -175,7 +175,9 @@ class Place:
 
     @property
     def output(self) -> str:
-        return (self.directory / "output").read_text(errors="replace")
+        """What the session printed, if it was begun."""
+        path = self.directory / "output"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def complain(self, what: str) -> None:
         self.complaints.append(f"{what}:\n{self.output}")
