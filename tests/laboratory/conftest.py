@@ -37,6 +37,11 @@ class Laboratory:
         self.cluster, self.directory = cluster, directory
         self.environment = {**cluster.environment, **FEW_PLUGINS}
 
+    def inside(self, name: str, *words: str) -> None:
+        """Run a command among the mounts of a node, where it changes what sessions there find."""
+        command = ["nsenter", f"--target={self.cluster.daemons[name].pid}", "--mount", *words]
+        subprocess.run(command, check=True, capture_output=True)
+
     def write(self, *hosts: str, seconds: float = 0.05, **settings: Any) -> None:
         """Write LAB.toml and a test whose rounds take at least twice the seconds."""
         (self.directory / "test_write.py").write_text(TEST.format(seconds=seconds))

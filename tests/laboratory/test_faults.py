@@ -1,0 +1,230 @@
+"""What a fault costs: at most the current round on one host, which the report names, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fsstack.machine import commands
+from tests.laboratory.conftest import Laboratory
+
+pytestmark = pytest.mark.root
+
+#: Enough to be amid a session for some seconds.
+WORDS = ("--fsstack-rounds=8", "test_write.py")
+
+
+def finish(run: subprocess.Popen[str], code: int) -> str:
+    output, _ = run.communicate(timeout=300)
+    assert run.returncode == code, output
+    return output
+
+
+def pooled(laboratory: Laboratory, directory: str = "run") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((laboratory.directory / directory / "pool.json").read_text())
+    return content
+
+
+def rounds_of(content: dict[str, Any], host: str) -> int:
+    return max(figure["rounds"] for series in content["series"] for figure in series["hosts"] if figure["host"] == host)
+
+
+def problems_of(content: dict[str, Any], host: str) -> str:
+    return "; ".join(
+        [*(problem for each in content["hosts"] if each["name"] == host for problem in each["problems"])]
+        + [reason for name, reason in content["unreadable"].items() if host in name]
+    )
+
+
+def session_of(laboratory: Laboratory, host: str) -> int:
+    """The process of the session that a host runs."""
+    place = f"{host}/results/0/run.json"
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        words = path.read_bytes().split(b"\0")
+        if any(word.decode(errors="replace").endswith(place) for word in words) and b"pytest" in words:
+            return int(path.parent.name)
+    raise AssertionError(f"no session on {host}")
+
+
+def test_a_killed_session_has_its_rounds_and_leaves_nothing(laboratory: Laboratory) -> None:
+    laboratory.write("node1", "node2", seconds=0.3)
+    with laboratory.start(*WORDS) as run:
+        log = laboratory.wait_for_rounds("node1")
+        os.kill(session_of(laboratory, "node1"), signal.SIGKILL)
+        rounds = len(log.read_bytes().splitlines())
+        output = finish(run, 1)
+    content = pooled(laboratory)
+    assert "node1: exit code 137" in output
+    assert rounds_of(content, "node2") == 8
+    assert rounds - 1 <= rounds_of(content, "node1") <= rounds
+    assert problems_of(content, "node1")
+    assert not problems_of(content, "node2")
+    assert laboratory.left() == ""
+
+
+def test_a_lost_node_is_fetched_when_it_is_back(laboratory: Laboratory) -> None:
+    laboratory.write("node1", "node2", seconds=0.3)
+    with laboratory.start("--fsstack-rounds=40", "test_write.py") as run:
+        log = laboratory.wait_for_rounds("node2")
+        laboratory.cluster.kill("node2")
+        output = finish(run, 1)
+    assert "node2: node fail" in output
+    assert "node2: not fetched" in output
+    assert "node2" in pooled(laboratory)["unreadable"]
+    laboratory.cluster.recover()
+    assert laboratory.lab("fetch", "run").returncode == 1
+    assert rounds_of(pooled(laboratory), "node2") >= 2
+    assert problems_of(pooled(laboratory), "node2")
+    assert log.exists()
+
+
+def test_a_controller_that_is_started_again_costs_nothing(laboratory: Laboratory) -> None:
+    laboratory.write("node1", "node2", seconds=0.3)
+    with laboratory.start(*WORDS) as run:
+        laboratory.wait_for_rounds("node1")
+        laboratory.cluster.kill("slurmctld")
+        time.sleep(3)
+        laboratory.cluster.start_controller()
+        finish(run, 0)
+    assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [8, 8]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["while it sends", "while it waits"])
+def test_a_run_goes_on_after_its_process_was_killed(laboratory: Laboratory, early: bool) -> None:
+    laboratory.write("node1", "node2", seconds=0.3)
+    with laboratory.start(*WORDS) as run:
+        if early:
+            commands.wait_until((laboratory.directory / "run/run.json").exists, 60)
+        else:
+            laboratory.wait_for_rounds("node1")
+        run.kill()
+    with laboratory.start() as run:
+        finish(run, 0)
+    jobs = laboratory.cluster.run("squeue", "-h", "-t", "all", f"--name={laboratory.state().state.name}", "-o", "%n")
+    assert sorted(jobs.split()) == ["node1", "node2"]
+    assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [8, 8]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem for a host's directory, which a session fills."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48K", "none", directory], check=True)
+    yield directory
+    subprocess.run(["umount", directory], check=True)
+
+
+def test_a_full_disk_costs_only_what_did_not_fit(laboratory: Laboratory, small: Path) -> None:
+    laboratory.write("node1", "node2")
+    text = (laboratory.directory / "LAB.toml").read_text()
+    text = text.replace('name = "node2"', f'name = "node2"\ndirectory = "{small}"')
+    (laboratory.directory / "LAB.toml").write_text(text)
+    # The node started before this was mounted.
+    laboratory.inside("node2", "mount", "-t", "tmpfs", "-o", "size=48K", "none", str(small))
+    try:
+        with laboratory.start("--fsstack-rounds=40", "test_write.py") as run:
+            output = finish(run, 1)
+    finally:
+        laboratory.inside("node2", "umount", str(small))
+    assert rounds_of(pooled(laboratory), "node1") == 40
+    assert problems_of(pooled(laboratory), "node2"), output
+
+
+def test_two_runs_have_a_disk_one_after_the_other(laboratory: Laboratory) -> None:
+    laboratory.write("node1")
+    with laboratory.start(*WORDS, directory="one") as one, laboratory.start(*WORDS, directory="two") as two:
+        finish(one, 0)
+        finish(two, 0)
+    logs = [laboratory.directory / name / "results/node1/0/rounds.jsonl" for name in ("one", "two")]
+    dates = sorted((date(log, 0), date(log, -1)) for log in logs)
+    assert dates[0][1] <= dates[1][0]
+
+
+def date(log: Path, index: int) -> float:
+    return log.stat().st_mtime if index else log.stat().st_mtime - 0.0
+
+
+def test_a_disk_that_another_session_has_is_waited_for(laboratory: Laboratory) -> None:
+    laboratory.write("node1")
+    disk = laboratory.cluster.disks["node1"]
+    command = [sys.executable, "-m", "pytest", f"--fsstack-device={disk}", "--fsstack-rounds=12", "test_write.py"]
+    with subprocess.Popen(command, cwd=laboratory.directory, env=laboratory.environment) as other:
+        with laboratory.start(*WORDS, "--fsstack-wait=200") as run:
+            finish(run, 0)
+        assert other.wait(1) == 0
+
+
+def test_a_clock_that_is_wrong_by_hours_changes_no_figure(laboratory: Laboratory) -> None:
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if library is None:
+        pytest.skip("needs libfaketime: tox -e laboratory installs it")
+    fake = laboratory.directory / "fake"
+    (fake / "bin").mkdir(parents=True)
+    (fake / "bin/python").write_text(
+        f'#!/bin/sh\nFAKETIME=-7h DONT_FAKE_MONOTONIC=1 LD_PRELOAD={library} exec {sys.executable} "$@"\n'
+    )
+    (fake / "bin/python").chmod(0o755)
+    laboratory.write("node1", python={"environment": str(fake)})
+    with laboratory.start(*WORDS) as run:
+        finish(run, 0)
+    content = json.loads((laboratory.directory / "run/results/node1/0/run.json").read_text())
+    assert content["environment"]["date"] < time.strftime("%Y-%m-%dT%H", time.gmtime(time.time() - 6 * 3600))
+    assert rounds_of(pooled(laboratory), "node1") == 8
+
+
+def test_a_host_without_a_tool_is_named(laboratory: Laboratory) -> None:
+    laboratory.write("node1", "node2")
+    mkfs = commands.which("mkfs.ext4")
+    assert mkfs
+    laboratory.inside("node2", "mount", "--bind", "/dev/null", mkfs)
+    try:
+        with laboratory.start(*WORDS) as run:
+            finish(run, 1)
+    finally:
+        laboratory.inside("node2", "umount", mkfs)
+    assert rounds_of(pooled(laboratory), "node1") == 8
+    assert problems_of(pooled(laboratory), "node2")
+
+
+def test_a_host_with_another_python_is_named(laboratory: Laboratory, tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/pytest_fsstack-0.1.0-cp39-cp39-linux_s390x.whl").touch()
+    laboratory.write("node1", python={"wheels": "wheels", "executable": sys.executable})
+    with laboratory.start(*WORDS) as run:
+        output = finish(run, 1)
+    assert "node1: not begun" in output
+    assert "cp39" in output
+
+
+def test_a_host_with_another_version_is_named(laboratory: Laboratory, tmp_path: Path) -> None:
+    (tmp_path / "old/bin").mkdir(parents=True)
+    (tmp_path / "old/bin/python").write_text("#!/bin/sh\necho 0.0.7\n")
+    (tmp_path / "old/bin/python").chmod(0o755)
+    laboratory.write("node1", python={"environment": str(tmp_path / "old")})
+    with laboratory.start(*WORDS) as run:
+        output = finish(run, 1)
+    assert "node1: not begun" in output
+    assert "0.0.7" in output
+
+
+def test_a_half_written_line_costs_its_round(laboratory: Laboratory) -> None:
+    laboratory.write("node1")
+    with laboratory.start(*WORDS) as run:
+        finish(run, 0)
+    place = laboratory.directory / "run/results/node1/0"
+    (place / "run.json").unlink()
+    log = (place / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+    (place / "rounds.jsonl").write_bytes(b"".join(log[:5]) + log[5][:100])
+    laboratory.lab("fetch", "run")
+    assert rounds_of(pooled(laboratory), "node1") == 5
+    assert problems_of(pooled(laboratory), "node1")
