@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.command import CommandLineError
+from pytest_fsstack.command import CommandLineError, pooling, read
 from pytest_fsstack.laboratory import settings, slurm
 from pytest_fsstack.laboratory.run import TROUBLE, Host, Run, RunError
 from pytest_fsstack.laboratory.settings import SettingsError
@@ -20,6 +21,8 @@ from pytest_fsstack.laboratory.slurm import SlurmError
 if TYPE_CHECKING:
     Function = Callable[[argparse.Namespace], int]
 
+#: From so many hosts on, budgets are judged over hosts.
+_OVER_HOSTS = 5
 #: What a laboratory gives to each session.
 _GIVEN = ("--fsstack-device", "--fsstack-json", "--fsstack-log", "--junitxml")
 
@@ -115,4 +118,18 @@ def _pytest_words(words: list[str]) -> list[str]:
 
 
 def _pool(run: Run) -> int:
-    return 0
+    """Pool what there is; returns 1 if a session did not end well, or what pooling returns."""
+    files, lost = run.files(), {}
+    for host in run.state.hosts:
+        for task in host.tasks:
+            name = run.name_of(host, task)
+            if name not in files or run.exit_code(host, task) != 0:
+                print(f"fsstack: lab: {name}: {run.outcome(host, task)}", file=sys.stderr)
+                lost[name] = run.outcome(host, task)
+    if not files:
+        raise CommandLineError(f"lab: there are no results in {run.directory}")
+    pooled = read(["pool", f"--json={run.directory / 'pool.json'}", *map(str, files.values())])
+    pooled.lost = {name: reason for name, reason in lost.items() if name not in files}
+    # A verdict over hosts takes five of them. That of each host was in its exit code.
+    pooled.each = len(run.state.hosts) < _OVER_HOSTS
+    return max(pooling.pool(pooled), 1 if lost else 0)

@@ -26,6 +26,7 @@ def pool(arguments: argparse.Namespace) -> int:
     Raises `CommandLineError`.
     """
     sessions, unreadable = _read(_files(arguments.runs))
+    unreadable |= arguments.lost
     for name, reason in unreadable.items():
         print(f"fsstack: pool: {name}: {reason}", file=sys.stderr)
     if not sessions:

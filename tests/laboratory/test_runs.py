@@ -42,7 +42,9 @@ def test_an_environment_is_built_once_from_wheels_of_this_machine(laboratory: La
     built = (environment / "ready").stat().st_mtime_ns
     assert laboratory.lab("run", "--directory=two", *words).returncode == 0
     assert (environment / "ready").stat().st_mtime_ns == built
-    versions = json.loads((laboratory.directory / "two/results/node1/0/run.json").read_text())["environment"]["versions"]
+    versions = json.loads((laboratory.directory / "two/results/node1/0/run.json").read_text())["environment"][
+        "versions"
+    ]
     assert "pytest-fsstack" in versions
 
 
