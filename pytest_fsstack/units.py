@@ -45,6 +45,10 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{number} {unit}".rstrip()
 
 
+#: Stands where an interval would.
+NO_INTERVAL = "(too few rounds)"
+
+
 @dataclass(frozen=True)
 class OverheadUnit:
     """The unit of overheads (0.3 is 30 %) in one table or line: percent, or ratios to the baseline.
@@ -72,7 +76,7 @@ class OverheadUnit:
     def interval(self, low: float, high: float, budgets: Iterable[float] = ()) -> str:
         """Return ``(10.1 to 14.0 %)``, or that there is none. Ends are rounded as by `signed`."""
         if not isfinite(high):
-            return "(too few rounds)"
+            return NO_INTERVAL
         ends = " to ".join(self._number(end, budgets) for end in (low, high))
         return f"({ends})" if self.ratios else f"({ends} %)"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
 from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
 from pytest_fsstack.report.shapes import grids
+from pytest_fsstack.units import NO_INTERVAL
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
 _RESET = "\x1b[0m"
@@ -34,6 +36,9 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
     """Return the answer of a chain whose rounds still run, and its table of times."""
     results = Results(chains=[chain])
     grid = View(chain, results).grid("seconds")
+    # The first rounds have none, and what they are is above the table.
+    rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in grid.rows]
+    grid = replace(grid, rows=rows)
     return [*(visible(str(sentence)) for sentence in answer(results)), "", *table(grid, width, coloured)]
 
 
