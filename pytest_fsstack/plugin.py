@@ -95,6 +95,10 @@ def pytest_configure(config: pytest.Config) -> None:
             from pytest_fsstack.options.scenarios import Scenarios
 
             config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
+        if options.given_for(config, "command"):
+            from pytest_fsstack.session.commands import Commands
+
+            config.pluginmanager.register(Commands(config), "fsstack-commands")
         # A mistake on the command line is told before anything is collected.
         session = session_of(config)
         if any(

@@ -132,6 +132,12 @@ class Checker:
         name, rest = words[0], given.words
         if name == "run":
             self.pytest([f"--fsstack-scenario={rest[0]}", *rest[1:]])
+        elif name == "bench":
+            assert given.measured or given.command or any(word.endswith(".fio") for word in rest), "no command"
+            for short in "stack", "budget", "setup", "check", "command":
+                for text in getattr(given, short):
+                    self.option(options.named("stacks" if short == "stack" else short), text)
+            self.pytest(rest)
         elif name == "doctor":
             wish = rest[:1] if rest[:1] and rest[0] in options.named("doctor").choices else []
             self.pytest(rest[len(wish) :])

@@ -22,6 +22,15 @@ USAGE_ERROR = 4
 #: The files that `fsstack new` writes.
 KINDS = ("workload", "layer", "scenario", "lab")
 
+#: What `fsstack bench` takes, with its value and its meaning. Each is an option of pytest too.
+BENCH = (
+    ("stack", "STACK", "a stack such as 'luks | ext4'. The first is the baseline"),
+    ("budget", "BUDGET", "the highest accepted cost of a stack, such as 'luks*: 30%%'"),
+    ("setup", "COMMAND", "a command before the first step on each stack, outside of the time"),
+    ("check", "COMMAND", "a command after each step and a remount, outside of the time"),
+    ("command", "NAME=COMMAND", "a step of several on the same stack, instead of the command after --"),
+)
+
 
 class CommandLineError(Exception):
     """The command line is wrong; the message says how, in a sentence."""
@@ -82,6 +91,14 @@ def _add(group: Any, name: str, place: str, text: str, *, same: str = "", rest: 
 def _add_sessions(group: Any) -> None:
     text = "run a scenario that comes with the plugin, by its name, from anywhere; the first of the words is its name"
     _add(group, "run", "sessions:run", text, same="pytest --fsstack-scenario=NAME", rest="NAME and pytest options")
+    text = "compare stacks by a command or a file of fio jobs; the command is in the words after --"
+    same = "pytest --fsstack-command=COMMAND --fsstack-stacks=STACK"
+    bench = _add(group, "bench", "sessions:bench", text, same=same)
+    bench.usage = "fsstack bench --stack STACK ... [pytest options] [FILE.fio ...] [-- COMMAND ...]"
+    bench.set_defaults(words=[])
+    for name, metavar, meaning in BENCH:
+        bench.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=f"{meaning}. Repeat it")
+    bench.add_argument("--shell", action="store_true", help="let sh run the commands")
     text = "show whether the selected tests and stacks can run on this machine, and how to get what is missing"
     rest = "install, all or install-all, and pytest options"
     _add(group, "doctor", "sessions:doctor", text, same="pytest --fsstack-doctor=install", rest=rest)
@@ -223,7 +240,13 @@ def _run(words: list[str]) -> int:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; `place` is where the subcommand's function is. Raises `CommandLineError`."""
+    words, command = list(words), list[str]()
+    if words[0] == "bench" and "--" in words:
+        # Versions of argparse differ in what they leave of the dashes.
+        dashes = words.index("--")
+        words, command = words[:dashes], words[dashes + 1 :]
     arguments, unknown = parser().parse_known_args(words)
+    arguments.measured = command
     if unknown and "words" not in arguments:
         raise CommandLineError(f"{words[0]}: unrecognized arguments: {' '.join(unknown)}")
     # argparse takes options that stand before the first word for unknown ones.

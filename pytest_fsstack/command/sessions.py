@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.command import first_word
+from pytest_fsstack.command import CommandLineError, first_word
+from pytest_fsstack.options.commands import parse
 
 
 def run(arguments: Namespace) -> int:
     """Run a scenario by its name; returns pytest's exit code. Raises `CommandLineError`."""
     scenario = first_word(arguments, f"run: name a scenario first: {', '.join(options.SCENARIOS)}")
     return _pytest([f"--fsstack-scenario={scenario}", *arguments.words])
+
+
+def bench(arguments: Namespace) -> int:
+    """Compare stacks by commands; returns pytest's exit code. Raises `CommandLineError`."""
+    words, command = arguments.words, [*arguments.command]
+    if arguments.measured:
+        # A single word may be a whole line, in quotation marks.
+        join = shlex.join if len(arguments.measured) > 1 and not arguments.shell else " ".join
+        name, line = parse(join(arguments.measured))
+        command.append(f"{name}={line}")
+    flags = [options.named(name).flags for name in ("command", "fio")]
+    if not command and not any(word.endswith(".fio") or word.startswith(tuple(flags)) for word in words):
+        raise CommandLineError(
+            "bench: no command; name one after --, as in: fsstack bench --stack ext4 -- tar -cf all.tar /usr/share/doc"
+        )
+    given = {
+        "stacks": arguments.stack,
+        "budget": arguments.budget,
+        "setup": arguments.setup,
+        "check": arguments.check,
+        "command": command,
+    }
+    typed = [f"{options.named(name).flags}={text}" for name, texts in given.items() for text in texts]
+    shell = [options.named("shell").flags] if arguments.shell else []
+    return _pytest(["-qq", "-rN", "--no-header", *typed, *shell, *words], _Brief())
+
+
+class _Brief:
+    """The pytest plugin of a short output: no letter for each test, and `report.brief` at the end."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        early_config.pluginmanager.register(object(), options.BRIEF)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        return (report.outcome, "", "") if report.when == "call" or report.skipped else None
 
 
 def doctor(arguments: Namespace) -> int:

@@ -125,6 +125,36 @@ class Program(Tool):
 
 
 @dataclass(frozen=True)
+class AnyTool:
+    """A command that a user names, of any package; `known` are tools whose package is known."""
+
+    command: str
+    known: tuple[Tool, ...] = ()
+
+    def missing(self) -> MissingRequirement | None:
+        if commands.which(self.command):
+            return None
+        what = f"needs {self.command}"
+        if package := self._package():
+            return not_installed(what, package)
+        return MissingRequirement(Missing.OTHER, f"{what}, which is not in PATH", "install the package that has it")
+
+    def _package(self) -> str:
+        """Return the package that has it; empty if it is not known."""
+        if tool := next((tool for tool in self.known if tool.command == self.command), None):
+            return tool.package_here
+        if os.sep in self.command or package_manager() not in ("apt", "dnf"):
+            return ""
+        if package_manager() == "dnf":
+            return f"/usr/bin/{self.command}"  # dnf looks up which package has the file
+        try:
+            commands.run("apt-cache", "show", "--", self.command)
+        except commands.CommandError:
+            return ""
+        return self.command
+
+
+@dataclass(frozen=True)
 class PythonTool(Tool):
     """A command that pip installs beside this very Python, and the package on PyPI that holds it."""
 

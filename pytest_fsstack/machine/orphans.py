@@ -71,6 +71,30 @@ def _end(machine: Machine, facts: Facts) -> str:
 DAEMON = Kind("daemon", _running, _end, _started)
 
 
+# -- all that carry a mark ---------------------------------------------------------------------------------------------
+
+
+def end_marked(entry: str) -> list[str]:
+    """End the processes with this entry in their environment; returns each as ``name (process 123)``."""
+    ended: dict[int, str] = {}
+    # One may start another meanwhile.
+    while processes := [process for process in PROC.glob("[0-9]*") if _has(process, entry.encode())]:
+        for process in processes:
+            with contextlib.suppress(OSError):  # it ends while one looks
+                name, start = (process / "comm").read_text(errors="replace").strip(), start_time(int(process.name))
+                if end(int(process.name), start):
+                    ended[int(process.name)] = name
+    return [f"{name} (process {pid})" for pid, name in ended.items()]
+
+
+def _has(process: Path, entry: bytes) -> bool:
+    """Whether a process has an entry in its environment, as far as this one may see it."""
+    try:
+        return entry in (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # processes end while one looks, and others' are not ours to see
+        return False
+
+
 # -- all that descend from a session -----------------------------------------------------------------------------------
 
 

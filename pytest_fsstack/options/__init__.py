@@ -101,6 +101,12 @@ def _full_name(text: str) -> str:
     raise ValueError(f"there is no scenario {text!r}; {hint}")
 
 
+def _command(text: str) -> tuple[str, str]:
+    from pytest_fsstack.options.commands import parse
+
+    return parse(text)
+
+
 def _error_rate(text: str) -> float:
     return _positive(text, 0.5, "an error rate must be between 0 and 0.5, such as 0.05")
 
@@ -292,6 +298,36 @@ OPTIONS = (
         doc="It works from any directory. A part of a name is enough if only one scenario matches: `encryption` is "
         "`encryption_overhead`. One test runs again, with the steps before it, by its id as pytest shows it: "
         "`--fsstack-scenario='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
+    ),
+    Option(
+        "command",
+        "measure a command in the directory of each stack, as the step NAME (default: the command's own name). Repeat "
+        "it for further steps on the same stack",
+        "[NAME=]COMMAND",
+        _command,
+        many=True,
+        doc="`{}` is the path of the stack. [bench.md](bench.md) shows how.",
+    ),
+    Option(
+        "setup",
+        "a command before the first --fsstack-command on each stack, outside of the time. Repeat it",
+        "COMMAND",
+        many=True,
+    ),
+    Option(
+        "check",
+        "a command after a step and a remount, outside of the time, whose exit code must be 0. Without a name it "
+        "follows each step. Repeat it",
+        "[NAME=]COMMAND",
+        many=True,
+    ),
+    Option("shell", "let sh run the commands of --fsstack-command, --fsstack-setup and --fsstack-check", flag=True),
+    Option(
+        "fio",
+        "files of fio jobs to collect among the tests, by name or pattern, such as '*.fio' (default: those named on "
+        "the command line that end in .fio)",
+        "PATTERN",
+        many=True,
     ),
     Option("baseline", "the stack that the others are compared with, by name", "NAME"),
     Option(
@@ -734,6 +770,15 @@ def any_given(config: pytest.Config) -> bool:
 def only_looks(config: pytest.Config) -> bool:
     """Whether the session only looks at what is selected: nothing is built, measured or written."""
     return bool(config.getoption("collectonly") or value(config, "doctor") or value(config, "dry-run"))
+
+
+#: The plugin that makes the output of a session short.
+BRIEF = "fsstack-brief"
+
+
+def is_brief(config: pytest.Config) -> bool:
+    """Whether the output is short, as that of ``fsstack bench``."""
+    return config.pluginmanager.hasplugin(BRIEF)
 
 
 def _unknown_in_ini(config: pytest.Config) -> str | None:

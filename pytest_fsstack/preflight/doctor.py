@@ -277,6 +277,7 @@ def _selected(
 ) -> list[Part]:
     """The stacks of the selected tests, or else those of the options; their devices; the workloads of the tests."""
     from pytest_fsstack.rounds.chains import parameter_of
+    from pytest_fsstack.workloads import needs_of
 
     parameters = [parameter for item in items if (parameter := parameter_of(item))]
     stacks = [parameter.stack for parameter in parameters] or list(session.settings.stacks)
@@ -285,7 +286,13 @@ def _selected(
     # A stack's own options may need more, or less, than its layers do by default.
     stack_parts = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
     words = {word for item in items if parameter_of(item) for word in _words(item)}
-    return [*devices, *stack_parts.values(), *(part for part in _workloads(config) if part.name in words)]
+    own = {item.originalname: needs_of(item.function) for item in items if isinstance(item, pytest.Function)}
+    return [
+        *devices,
+        *stack_parts.values(),
+        *(part for part in _workloads(config) if part.name in words),
+        *(Part("step", name, requirements) for name, requirements in own.items() if requirements),
+    ]
 
 
 def _words(item: pytest.Item) -> Iterable[str]:

@@ -56,10 +56,17 @@ def lines(
 
     `width` is in columns: if not all columns fit, a table is shown in parts.
     """
-    view = View(chain, results)
     section = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
     if verbosity > 0:
         section += [f"{'repeated':<9} {repetition.describe(step)}" for step, repetition in chain.repeated.items()]
+    return [*section, *table_lines(results, chain, width=width, coloured=coloured, verbosity=verbosity)]
+
+
+def table_lines(
+    results: Results, chain: ChainResults, *, width: int = 160, coloured: bool = False, verbosity: int = 0
+) -> list[str]:
+    """The tables of a chain and the notes below them."""
+    view, section = View(chain, results), list[str]()
     details = DETAILS if verbosity > 0 else ()
     tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(details))]
     for grid in tables:

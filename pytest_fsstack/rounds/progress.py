@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_fsstack import options
 from pytest_fsstack.judging.plan import Left
 from pytest_fsstack.judging.standing import ProgressState, TimeLeft
 from pytest_fsstack.rounds.moment import line, place, rounds
@@ -62,12 +63,15 @@ def _is_due(moment: ProgressState) -> bool:
 class Progress:
     """Called with each moment of a chain; `end` says that the chain is over, however it ended.
 
-    It is silent under ``-q``, and without a reporter, as in xdist's workers. The view is drawn only when this is
-    called, which is between steps: a thread that kept a clock going would take time from what is measured.
+    It is silent under ``-q``, unless it is to be `brief`, and without a reporter, as in xdist's workers. The view is
+    drawn only when this is called, which is between steps: a thread that kept a clock going would take time from what
+    is measured.
     """
 
-    def __init__(self, reporter: pytest.TerminalReporter | None, *, in_place: bool = False) -> None:
-        self._reporter = reporter if reporter is not None and reporter.verbosity >= 0 else None
+    def __init__(
+        self, reporter: pytest.TerminalReporter | None, *, in_place: bool = False, brief: bool = False
+    ) -> None:
+        self._reporter = reporter if reporter is not None and (brief or reporter.verbosity >= 0) else None
         self._in_place = in_place
         self._view: View | None = None
 
@@ -86,7 +90,8 @@ class Progress:
             or bool(logs and config.getini("log_cli"))
         )
         movable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
-        return cls(reporter, in_place=bool(reporter and reporter.isatty and movable and not tests_write))
+        in_place = bool(reporter and reporter.isatty and movable and not tests_write)
+        return cls(reporter, in_place=in_place, brief=options.is_brief(config))
 
     def __call__(self, moment: ProgressState) -> None:
         reporter = self._reporter

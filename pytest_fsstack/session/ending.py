@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,14 +89,19 @@ class Ending:
         self._summarized = True
         if self._session.only_looks:
             return
-        from pytest_fsstack.report import benchmark, terminal
+        from pytest_fsstack.report import benchmark, brief, terminal
 
         plugin: Any = self._config.pluginmanager.get_plugin("pytest-benchmark")
         if plugin and not (self._config.get_verbosity() > 0 or plugin.compare or plugin.histogram):
             benchmark.hide_records(plugin)
         if self._results.chains:
             try:
-                terminal.write(reporter, self._results, self._config.get_verbosity())
+                if options.is_brief(self._config):
+                    width = shutil.get_terminal_size().columns
+                    for line in brief.lines(self._results, width=width, coloured=reporter.hasmarkup):
+                        reporter.write_line(line)
+                else:
+                    terminal.write(reporter, self._results, self._config.get_verbosity())
                 self._tell_timed_share()
             except Exception as error:
                 # A table of another plugin's, perhaps: the reports may do without it.

@@ -22,6 +22,7 @@ from pytest_fsstack.workloads.build import LUA as LUA
 from pytest_fsstack.workloads.build import Source as Source
 from pytest_fsstack.workloads.build import compile_source as compile_source
 from pytest_fsstack.workloads.build import linux as linux
+from pytest_fsstack.workloads.command import command as command
 from pytest_fsstack.workloads.copy import copy_file as copy_file
 from pytest_fsstack.workloads.copy import overwrite_file as overwrite_file
 from pytest_fsstack.workloads.copy import read_back as read_back

@@ -57,6 +57,8 @@ def test_command_lines_are_right(checker: Checker) -> None:
         ("pytest --fsstack-report=htm=page.html", "no report htm"),
         ("pytest scenarios/test_nothing.py", "no scenarios/test_nothing.py"),
         ("fsstack run filesistem", "no scenario"),
+        ("fsstack bench --stack 'ext4 | xfz' -- true", "unknown layer 'xfz'"),
+        ("fsstack bench --stack ext4 --", "no command"),
         ("fsstack compare a.json b.json --limits 5%", "unrecognized"),
         ("pip install 'pytest-fsstack[picture]'", "no extra picture"),
         ("tox -e doc  # a comment", "no environment doc"),

@@ -1,0 +1,181 @@
+"""Commands and files of fio jobs as tests: their ids, what else runs on them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pytest_fsstack import command
+from tests.plugin.conftest import Project
+
+STACKS = ("--fsstack-stacks=plain", "--fsstack-stacks=crypt")
+
+
+@pytest.fixture
+def words(project: Project) -> list[str]:
+    """Two steps on two stacks, of which the second one needs the first."""
+    return [
+        *STACKS,
+        "--fsstack-setup=mkdir doc",
+        "--fsstack-setup=touch doc/a",
+        "--fsstack-command=pack=tar -cf {}/all.tar doc",
+        "--fsstack-command=list=tar -tf all.tar",
+        "--fsstack-check=test -s all.tar",
+    ]
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if line.startswith("command::")]
+
+
+def test_commands_are_steps_of_one_chain(project: Project, words: list[str]) -> None:
+    result = project.run(*words, "--fsstack-rounds=2", "--fsstack-json=run.json", "--junitxml=junit.xml")
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()
+    result.assert_outcomes(passed=4)
+    (chain,) = json.loads(Path("run.json").read_text())["chains"]
+    assert (chain["id"], list(chain["steps"])) == ("command", ["pack", "list"])
+    cases = ElementTree.parse("junit.xml").iter("testcase")
+    assert {(case.get("classname"), case.get("name")) for case in cases} == {
+        ("command", f"{step}[{stack}]") for step in ("pack", "list") for stack in ("plain", "crypt")
+    }
+
+
+def test_a_selected_step_runs_with_those_before_it(project: Project, words: list[str]) -> None:
+    result = project.run(*words, "--fsstack-rounds=1", "--collect-only", "-q", "-k", "list and crypt")
+    assert ids(result) == ["command::list[crypt]"]
+    result = project.run(*words, "--fsstack-rounds=1", "command::list[crypt]", "-v")
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()
+    result.assert_outcomes(passed=1, deselected=3)
+
+
+def test_tests_of_the_user_run_beside_commands(project: Project, words: list[str]) -> None:
+    project.write("def test_own():\n    pass\n")
+    alone = project.run(*words, "--collect-only", "-q")
+    assert len(ids(alone)) == 4
+    assert "test_own" not in alone.stdout.str()
+    beside = project.run(*words, "--collect-only", "-q", "test_it.py")
+    assert len(ids(beside)) == 4
+    assert "test_own" in beside.stdout.str()
+
+
+def test_a_failure_shows_stderr_and_a_command_that_runs_it_again(project: Project, words: list[str]) -> None:
+    result = project.run(*words, "--fsstack-check=list=ls no-such-file", "--fsstack-rounds=1")
+    result.assert_outcomes(passed=2, failed=2)
+    text = result.stdout.str()
+    assert "`ls no-such-file` failed (exit code 2)" in text
+    assert "No such file" in text
+    assert "Traceback" not in text
+    assert "workloads/command.py" not in text
+
+
+def test_a_budget_judges_and_its_failure_can_be_run_again(project: Project) -> None:
+    slow = "--fsstack-command=nap=sh -c 'case {} in *crypt) sleep 0.4;; esac'"
+    result = project.run(*STACKS, slow, "--fsstack-budget=crypt: 1%", "--fsstack-rounds=5")
+    result.assert_outcomes(passed=1, failed=1)
+    (again,) = [line.partition("again: ")[2] for line in result.outlines if "again: " in line]
+    pytest_, test, *rest = shlex.split(again)
+    assert (pytest_, test) == ("pytest", "command::nap[crypt]")
+    assert slow in rest
+    result = project.run(*[word for word in (test, *rest) if word != "-p no:cacheprovider"])
+    result.assert_outcomes(failed=1, deselected=1)
+
+
+def test_children_left_behind_are_ended_and_named(project: Project) -> None:
+    result = project.run(*STACKS, "--fsstack-command=bg=setsid sleep 987 &", "--fsstack-shell", "--fsstack-rounds=1")
+    result.assert_outcomes(failed=2)
+    text = result.stdout.str()
+    assert "left processes behind" in text
+    number = int(text.partition("sleep (process ")[2].partition(")")[0])
+    assert not os.path.exists(f"/proc/{number}")
+
+
+def test_a_shell_runs_only_if_asked_for(project: Project) -> None:
+    line = "--fsstack-command=w=sh -c 'true' | false"
+    # Without a shell the bar is an argument.
+    project.run(*STACKS, line, "--fsstack-rounds=1").assert_outcomes(passed=2)
+    project.run(*STACKS, line, "--fsstack-rounds=1", "--fsstack-shell").assert_outcomes(failed=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--fsstack-command=tar 'x"], ["--fsstack-command", "tar 'x", "quotation"]),
+        (["--fsstack-command="], ["--fsstack-command", "no command"]),
+        (["--fsstack-command=pack="], ["pack="]),
+        (["--fsstack-command=true", "--fsstack-command=true a"], ["'true'", "first="]),
+        (["--fsstack-command=no-such-program a"], ["no-such-program"]),
+        (["--fsstack-command=true", "--fsstack-check=no-such-program a"], ["no-such-program"]),
+        (["--fsstack-command=true", "--fsstack-check=other=true"], ["--fsstack-check", "'other'", "true"]),
+        (["--fsstack-command=true", "--fsstack-setup=tar 'x"], ["--fsstack-setup", "quotation"]),
+    ],
+)
+def test_mistakes_end_the_session_before_round_1(project: Project, words: list[str], facts: list[str]) -> None:
+    result = project.run(*STACKS, *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    errors = result.stderr.str()
+    assert all(fact in errors for fact in facts), errors
+    assert "Traceback" not in errors
+
+
+def test_commands_need_stacks(project: Project) -> None:
+    result = project.run("--fsstack-command=true")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--fsstack-stacks" in result.stderr.str()
+
+
+def test_the_doctor_and_the_dry_run_know_the_commands(project: Project) -> None:
+    words = [*STACKS, "--fsstack-command=a=no-such-program x", "--fsstack-command=b=true"]
+    result = project.run(*words, "--fsstack-doctor")
+    assert result.ret == 1
+    assert any(line.split()[:2] == ["step", "a"] and "no-such-program" in line for line in result.outlines)
+    result = project.run(*words, "--fsstack-dry-run")
+    assert result.ret == 0
+    assert "command" in result.stdout.str()
+
+
+def test_workers_of_xdist_skip_commands(project: Project, words: list[str]) -> None:
+    pytest.importorskip("xdist")
+    result = project.run(*words, "-p", "xdist", "-n1", "-rs")
+    result.assert_outcomes(skipped=4)
+    assert "one after the other" in result.stdout.str()
+
+
+# -- fsstack bench -----------------------------------------------------------------------------------------------------
+
+
+def bench(project: Project, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    capfd.readouterr()
+    code = command.main(["bench", f"--fsstack-device=dir:{project.device}", "-p", "no:cacheprovider", *words])
+    out, err = capfd.readouterr()
+    return code, out + err
+
+
+def test_bench_ends_with_a_table_and_a_sentence(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--stack", "plain", "--stack", "crypt", "--fsstack-rounds=5", "--setup", "touch a"]
+    code, output = bench(project, capfd, *words, "--", "cp", "a", "b c")
+    assert code == 0, output
+    lines = output.strip().splitlines()
+    assert lines[-1].startswith("plain took ")
+    assert "crypt" in lines[-1]
+    assert any(line.startswith("seconds") and "cp" in line for line in lines)
+    assert not any("::" in line or "passed" in line for line in lines)
+    assert sum("round" in line and "done" in line for line in lines) == 5
+
+
+def test_bench_fails_by_a_budget_and_says_why(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--stack=plain", "--stack=crypt", "--budget", "crypt: 1%", "--fsstack-rounds=5", "--shell"]
+    code, output = bench(project, capfd, *words, "--", "case {} in *crypt) sleep 0.4;; esac")
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert "FAIL" in output
+    assert "times slower." in output.strip().splitlines()[-1]
+
+
+def test_bench_without_a_command_is_wrong(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    code, output = bench(project, capfd, "--stack", "plain")
+    assert code == command.USAGE_ERROR
+    assert output.startswith("fsstack: bench: ")
