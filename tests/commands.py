@@ -19,7 +19,7 @@ from tests.pages import ROOT
 #: Words before a command that run it.
 BEFORE = {"sudo", "exec", "-E"}
 #: Programs of others, whose words nobody here can judge.
-OTHERS = {"apt", "dd", "exit", "git", "lsblk", "make", "mkdir", "source", "xdg-open"}
+OTHERS = {"apt", "dd", "exit", "export", "git", "lsblk", "make", "mkdir", "parallel", "source", "xdg-open"}
 #: Files that a page has the reader write, or that a reader has.
 OF_READERS = {"test_notes.py", "~/test_speed.py", "tests/storage", "run.json"}
 #: Options that name something of the reader's machine: a file, a device, a kernel, a governor.
@@ -85,7 +85,9 @@ class Checker:
             if rest[0] == "-m" and rest[1] in ("pytest", "pip"):
                 program, rest = rest[1], rest[2:]
             elif rest[0] == "-m":
-                assert rest[1] == "venv" or (ROOT / rest[1] / "__main__.py").is_file(), f"there is no module {rest[1]}"
+                place = ROOT / rest[1].replace(".", "/")
+                is_module = place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+                assert rest[1] == "venv" or is_module, f"there is no module {rest[1]}"
                 return
         check = {"pytest": self.pytest, "fsstack": self.fsstack, "pip": self.pip, "tox": self.tox}.get(program)
         if check is None:
@@ -130,7 +132,9 @@ class Checker:
     def fsstack(self, words: list[str]) -> None:
         given = read(words)
         name, rest = words[0], given.words
-        if name == "run":
+        if name == "lab":
+            self.pytest(rest)
+        elif name == "run":
             self.pytest([f"--fsstack-scenario={rest[0]}", *rest[1:]])
         elif name == "bench":
             assert given.measured or given.command or any(word.endswith(".fio") for word in rest), "no command"

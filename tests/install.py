@@ -1,15 +1,22 @@
-"""Install what the tests need beside the plugin's own layers, on Debian, as root: ``python -m tests.install``."""
+"""Install what the tests need beside the plugin's own layers, on Debian, as root: ``python -m tests.install``.
+
+``python -m tests.install laboratory`` installs Slurm as well, none of whose services stays.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from pytest_fsstack import Crate
 from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
+from tests.laboratory import cluster
 
 #: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what
 #: the docs and examples make layers of; and an fsync that does nothing, for power cuts that lose data.
@@ -26,6 +33,15 @@ OF_TESTS = {
 #: as a package.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER_PACKAGE = BROWSERS[0]
+#: What a laboratory on this machine needs, and a library for clocks that are wrong.
+OF_LABORATORY = {
+    **cluster.TOOLS,
+    "parallel": "parallel",
+    "faketime": "faketime",
+}
+#: Services of those packages. The tests start their own.
+SERVICES = ("munge", "slurmctld", "slurmd")
+POLICY = Path("/usr/sbin/policy-rc.d")
 #: What the scenarios of the truth run.
 CRATES = ("pjdfstest", "fsx")
 
@@ -49,14 +65,31 @@ def main() -> int:
     """Returns the exit code of what installs; what is missing is skipped by its tests, with the reason."""
     building = build_crates()
     try:
-        return install_packages()
+        return install_packages(OF_LABORATORY if sys.argv[1:] == ["laboratory"] else {})
     finally:
         if building:
             building.wait()
 
 
-def install_packages() -> int:
-    missing = [package for tool, package in {**TOOLS, **OF_TESTS}.items() if commands.which(tool) is None]
+@contextlib.contextmanager
+def _no_services(env: Mapping[str, str]) -> Iterator[None]:
+    """Let no package start a service now or at the next start of the machine."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+        if commands.which("systemctl"):
+            subprocess.run(["systemctl", "disable", *SERVICES], env=env, capture_output=True)
+
+
+def install_packages(more: Mapping[str, str]) -> int:
+    needed = {**TOOLS, **OF_TESTS, **more}
+    missing = sorted({package for tool, package in needed.items() if commands.which(tool) is None})
     if commands.which("apt-get") is None or os.geteuid() != 0:
         print(f"missing: {', '.join(missing) or 'nothing'}; only root can install it, and with apt-get")
         return 1 if missing else 0
@@ -71,7 +104,8 @@ def install_packages() -> int:
         missing.append(BROWSER_PACKAGE)
     if not missing:
         return 0
-    return subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env).returncode
+    with _no_services(env) if more else contextlib.nullcontext():
+        return subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env).returncode
 
 
 if __name__ == "__main__":

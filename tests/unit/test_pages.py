@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.laboratory import settings
 from tests.pages import DOCS, PAGES, ROOT, Block, blocks, blocks_of
 
 #: Languages whose blocks are tested: here, in tests/plugin/test_blocks.py, or where the reason says.
@@ -58,7 +59,7 @@ def test_the_shell_can_read_its_blocks(block: Block) -> None:
 def test_toml_is_an_entry_point() -> None:
     # pytest brings the second one for Python 3.10.
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    for block in blocks("toml"):
+    for block in (block for block in blocks("toml") if "project" in block.text):
         (group,) = toml.loads(block.text)["project"]["entry-points"]
         assert group == "pytest11", block.id
 
@@ -108,3 +109,11 @@ def test_figures_that_are_quoted_are_those_of_the_statistics() -> None:
     (cells,) = [row.split(" | ") for row in rows if " / " in row]
     assert all(f"{false} / {found}" in cells for false, found in others)
     assert any(own == (row.split(" | ")[1], row.split(" | ")[4]) for row in rows)
+
+
+def test_a_laboratory_is_one(tmp_path: Path) -> None:
+    shown = [block for block in blocks("toml") if "[laboratory]" in block.text]
+    assert shown
+    for block in shown:
+        (tmp_path / "LAB.toml").write_text(f'{block.text}\n[[hosts]]\nname = "node1"\ndisk = "loop"\n')
+        assert settings.load(tmp_path / "LAB.toml").hosts, block.id
