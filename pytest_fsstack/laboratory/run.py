@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 import msgspec
@@ -282,9 +282,7 @@ class Run:
         with tempfile.TemporaryDirectory(dir=results, prefix=".") as name, tempfile.TemporaryFile() as archive:
             self._on_host(host, "collect.sh", [], stdout=archive)
             archive.seek(0)
-            with tarfile.open(fileobj=archive) as tar:
-                # What a host sends stays below.
-                tar.extractall(name, filter="data")
+            unpack(archive, Path(name))
             shutil.rmtree(results / host.name, ignore_errors=True)
             shutil.copytree(name, results / host.name)
         host.fetched = True
@@ -338,6 +336,22 @@ class Run:
                 if present := [path for path in names if path.exists() and path.stat().st_size]:
                     files[self.name_of(host, task)] = present[0]
         return files
+
+
+def unpack(archive: IO[bytes], target: Path) -> None:
+    """Write the regular files of an archive below a new directory. Raises OSError, `TarError`.
+
+    Links and devices of a host are left out, so none of its files lands elsewhere.
+    """
+    with tarfile.open(fileobj=archive) as tar:
+        for member in tar:
+            parts = PurePosixPath("/", member.name).parts[1:]
+            content = tar.extractfile(member) if member.isreg() and ".." not in parts else None
+            if content:
+                path = target.joinpath(*parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    shutil.copyfileobj(content, file)
 
 
 def _collect_wheels(python: Python, root: Path, target: Path) -> str:

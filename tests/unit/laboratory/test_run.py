@@ -1,0 +1,43 @@
+"""What the controller of a laboratory takes from its hosts."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.laboratory.run import unpack
+
+
+def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
+    """Return a tar of members: name, type, and what is in the file or where the link leads."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type = kind
+            if kind == tarfile.REGTYPE:
+                member.size = len(content)
+            else:
+                member.linkname = content
+            tar.addfile(member, io.BytesIO(content.encode()))
+    buffer.seek(0)
+    return buffer
+
+
+def test_files_of_a_host_are_unpacked(tmp_path: Path) -> None:
+    unpack(archive_of((".", tarfile.DIRTYPE, ""), ("./0/exit", tarfile.REGTYPE, "0\n")), tmp_path)
+    assert (tmp_path / "0" / "exit").read_text() == "0\n"
+
+
+@pytest.mark.parametrize("name", ["../outside", "0/../../outside", "/outside", "0/link/outside"])
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_nothing_of_a_host_leads_out(tmp_path: Path, name: str, kind: bytes) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    unpack(archive_of(("0/link", kind, "../.."), (name, tarfile.REGTYPE, "text")), inside)
+    assert [path.name for path in tmp_path.iterdir()] == ["inside"]
+    assert all(path.is_dir() or path.is_file() for path in inside.rglob("*"))
+    assert not any(path.is_symlink() for path in inside.rglob("*"))
