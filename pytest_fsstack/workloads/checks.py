@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import stat
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,21 +108,35 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
 
 def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4096) -> None:
     """Compare one big file as it is read back: its size, and a sample of blocks of the start of `source`."""
+    verify_blocks(target, sampled(source, size, block), size, step, block)
+
+
+def sampled(source: Path, size: int, block: int = 4096) -> dict[int, bytes]:
+    """Return the hashes of some blocks of the start of a file, by their offsets."""
+    blocks = -(-size // block)
+    chosen = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
+    hashes = {}
+    with source.open("rb") as original:
+        for offset in sorted(index * block for index in {0, blocks - 1, *chosen}) if blocks else ():
+            original.seek(offset)
+            hashes[offset] = hashlib.sha256(original.read(min(block, size - offset))).digest()
+    return hashes
+
+
+def verify_blocks(target: Path, hashes: Mapping[int, bytes], size: int, step: str, block: int = 4096) -> None:
+    """Compare one big file as it is read back: its size, and blocks by their hashes."""
     actual = target.stat().st_size if target.exists() else None
     if actual != size:
         raise AssertionError(
             f"{step}: read back, {target.name} "
             + ("is not there" if actual is None else f"has {actual:,} bytes instead of {size:,}")
         )
-    blocks = -(-size // block)
-    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
-    with target.open("rb") as copy, source.open("rb") as original:
-        for index in sorted({0, blocks - 1, *sample} if blocks else ()):
-            copy.seek(index * block)
-            original.seek(index * block)
-            if copy.read(block) != original.read(min(block, size - index * block)):
+    with target.open("rb") as copy:
+        for offset, expected in hashes.items():
+            copy.seek(offset)
+            if hashlib.sha256(copy.read(block)).digest() != expected:
                 raise AssertionError(
-                    f"{step}: read back, the {block} bytes at {index * block:,} of {target.name} "
+                    f"{step}: read back, the {block} bytes at {offset:,} of {target.name} "
                     "are not the ones that were written"
                 )
 
