@@ -36,8 +36,9 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
     """Return the answer of a chain whose rounds still run, and its table of times."""
     results = Results(chains=[chain])
     grid = View(chain, results).grid("seconds")
-    # The first rounds have none, and what they are is above the table.
-    rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in grid.rows]
+    # The first rounds have no intervals, and the answer names the stacks that are not measured.
+    measured = [row for row in grid.rows if any(chain.of(step, row[0].text) for step in chain.steps)]
+    rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in measured]
     grid = replace(grid, rows=rows)
     return [*(visible(str(sentence)) for sentence in answer(results)), "", *table(grid, width, coloured)]
 

@@ -240,6 +240,8 @@ def test_the_answer_and_the_table_appear_after_the_first_round_and_are_refined(i
     assert re.search(r"^ext4\+gocryptfs +9 s +x9\.00 +2 s +x2\.00$", first, re.M)
     assert "(x9.00 to x9.00)" in last
     assert "too few rounds" not in first
+    assert "luks+ext4 was not measured" in first
+    assert not re.search(r"^luks\+ext4 +-|\[1\]", first, re.M)
     assert "elapsed" not in text
 
 
