@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN, kernel_encryption
+from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.recording import RecordingJournal
 from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
 from pytest_fsstack.stack.spec import SpecError
@@ -127,6 +128,25 @@ def test_fscrypt_adds_its_key_and_removes_it(machine: LayerMachine, context: Bui
         "xfs_io -c 'rm_enckey KEY' DIR",
     ]
     assert machine.secrets == [64]
+
+
+@pytest.mark.parametrize("busy", [0, 2, 1000])
+def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
+    busy: int, machine: LayerMachine, context: BuildContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = iter(range(1000))
+    machine.answers = {
+        **machine.answers,
+        "xfs_io -c rm_enckey": lambda: "Removed encryption key, but files still busy" if next(tries) < busy else "",
+    }
+    monkeypatch.setattr(machine, "wait_until", commands.wait_until)
+    monkeypatch.setattr(kernel_encryption, "_PATIENCE", 0.1)
+    if busy == 1000:
+        with pytest.raises(OSError, match="can still be read, since it is in use"):
+            opened("fscrypt", context)
+    else:
+        opened("fscrypt", context)
+        assert next(tries) == busy + 1
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,19 @@ def test_a_command_that_sigkill_does_not_end_holds_nothing_up(tmp_path: Path, mo
         process.kill()
         process.wait()
     assert killed == [process.pid]
+
+
+@pytest.mark.parametrize(("cold", "root", "remounts"), [(True, True, 0), (False, True, 1), (True, False, 1)])
+def test_what_is_read_back_comes_from_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold: bool, root: bool, remounts: int
+) -> None:
+    drops: list[None] = []
+    monkeypatch.setattr(timed, "drop_caches", lambda: drops.append(None))
+    monkeypatch.setattr(timed, "can_drop_caches", lambda: root)
+    stack = NotedStack(tmp_path)
+    clock = Timed(stack)
+    with clock(cold=cold):
+        assert len(drops) == cold
+    clock.reread()
+    assert stack.remounts == remounts
+    assert len(drops) == cold + 1 - remounts
