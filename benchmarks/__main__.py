@@ -6,7 +6,8 @@ The exit code is 1 if a target is missed. ``python -m benchmarks session 7`` run
 - ``verdict`` simulates how often a verdict is wrong, ``turns`` does so for two kernels only;
 - ``over-time`` simulates how often a comparison with earlier runs is wrong, ``nights`` four months of such a gate;
 - ``changes`` simulates which change points `fsstack trend` shows;
-- ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights.
+- ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights;
+- ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from benchmarks.pairs import show
 JUDGED = ("run_overhead", "startup", "collection", "timed_extract", "session")
 #: What is run by name only, by its module.
 OTHERS = {
-    name: name.replace("-", "_") for name in ("verdict", "turns", "over-time", "changes", "nights", "recipe", "gate")
+    name: name.replace("-", "_")
+    for name in ("verdict", "turns", "over-time", "changes", "nights", "recipe", "gate", "laboratory")
 }
 
 

@@ -25,7 +25,7 @@ WORDS = ("--fsstack-rounds=8", "test_write.py")
 
 
 def finish(run: subprocess.Popen[str], code: int) -> str:
-    output, _ = run.communicate(timeout=300)
+    output, _ = run.communicate(timeout=600)
     assert run.returncode == code, output
     return output
 
@@ -76,7 +76,7 @@ def test_a_killed_session_has_its_rounds_and_leaves_nothing(laboratory: Laborato
 
 def test_a_lost_node_is_fetched_when_it_is_back(laboratory: Laboratory) -> None:
     laboratory.write("node1", "node2", seconds=0.3)
-    with laboratory.start("--fsstack-rounds=40", "test_write.py") as run:
+    with laboratory.start("--fsstack-rounds=12", "test_write.py") as run:
         log = laboratory.wait_for_rounds("node2")
         laboratory.cluster.kill("node2")
         output = finish(run, 1)
@@ -135,11 +135,11 @@ def test_a_full_disk_costs_only_what_did_not_fit(laboratory: Laboratory, small: 
     # The node started before this was mounted.
     laboratory.inside("node2", "mount", "-t", "tmpfs", "-o", "size=48K", "none", str(small))
     try:
-        with laboratory.start("--fsstack-rounds=40", "test_write.py") as run:
+        with laboratory.start("--fsstack-rounds=12", "test_write.py") as run:
             output = finish(run, 1)
     finally:
         laboratory.inside("node2", "umount", str(small))
-    assert rounds_of(pooled(laboratory), "node1") == 40
+    assert rounds_of(pooled(laboratory), "node1") == 12
     assert problems_of(pooled(laboratory), "node2"), output
 
 

@@ -39,6 +39,7 @@ def commands(name: str) -> list[list[str]]:
     found = []
     for text in texts(CONTENT[name]):
         words = shlex.split(text.replace("||", "#"), comments=True) if "--" in text or "fsstack doctor" in text else []
+        words = [Path(word).name if word.endswith(("/pytest", "/fsstack")) else word for word in words]
         for program in "pytest", "fsstack":
             if program in words:
                 found.append(words[words.index(program) :])
@@ -46,9 +47,10 @@ def commands(name: str) -> list[list[str]]:
 
 
 def test_there_is_a_file_for_each_ci_that_the_page_names() -> None:
-    assert list(CONTENT) == ["github.yml", "gitlab.yml", "lava.yml", "storage.fmf"]
+    names = ["buildkite.yml", "github-matrix.yml", "github.yml", "gitlab.yml", "hosts.fmf", "lava.yml", "storage.fmf"]
+    assert list(CONTENT) == names
     page = (ROOT / "docs" / "ci.md").read_text()
-    assert set(re.findall(r"\]\(ci/([\w.]+)\)", page)) == set(CONTENT)
+    assert set(re.findall(r"\]\(ci/([\w.-]+)\)", page)) == set(CONTENT)
 
 
 @pytest.mark.parametrize("name", CONTENT)
@@ -68,21 +70,34 @@ def test_every_word_of_ours_in_a_command_exists(name: str) -> None:
                     assert value.partition("=")[0] in BUILT_IN
 
 
-@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml", "storage.fmf"])
+@pytest.mark.parametrize("name", [name for name in CONTENT if name != "lava.yml"])
 def test_each_is_a_gate_that_cannot_pass_without_having_judged(name: str) -> None:
     (gate,) = (words for words in commands(name) if words[0] == "pytest")
     assert {"--fsstack-strict", "--fsstack-if-unavailable=fail"} <= set(gate)
 
 
-def test_the_workflow_of_github_is_one() -> None:
-    workflow = CONTENT["github.yml"]
+@pytest.mark.parametrize("name", ["buildkite.yml", "github-matrix.yml"])
+def test_sessions_on_hosts_wait_for_their_disk_and_are_pooled(name: str) -> None:
+    (session,) = (words for words in commands(name) if words[0] == "pytest")
+    assert any(word.startswith("--fsstack-wait=") for word in session)
+    assert any(word.startswith("--fsstack-label=host=") for word in session)
+    (pool,) = (words for words in commands(name) if words[:2] == ["fsstack", "pool"])
+    assert "--strict" in pool, "a host without results must fail"
+
+
+@pytest.mark.parametrize("name", ["github.yml", "github-matrix.yml"])
+def test_a_workflow_of_github_is_one(name: str) -> None:
+    workflow = CONTENT[name]
     # YAML 1.1 takes the key `on` for a truth value; GitHub does not.
     assert set(workflow) == {"name", True, "permissions", "jobs"}
-    (job,) = workflow["jobs"].values()
-    for step in job["steps"]:
+    for step in (step for job in workflow["jobs"].values() for step in job["steps"]):
         assert ("run" in step) != ("uses" in step)
         if "uses" in step:
             assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
+
+
+def test_the_workflow_of_github_stores_what_the_session_writes() -> None:
+    (job,) = CONTENT["github.yml"]["jobs"].values()
     (store,) = (step["with"] for step in job["steps"] if "github-action-benchmark" in step.get("uses", ""))
     assert store["tool"] == "customSmallerIsBetter"
     written = [word for words in commands("github.yml") for word in words if "github-benchmark=" in word]
@@ -100,9 +115,10 @@ def test_the_job_of_gitlab_names_what_a_session_writes_there() -> None:
     assert job["artifacts"]["when"] == "always", "failures are what one wants to see"
 
 
-def test_the_plan_of_tmt_has_its_steps() -> None:
+@pytest.mark.parametrize("name", ["hosts.fmf", "storage.fmf"])
+def test_the_plan_of_tmt_has_its_steps(name: str) -> None:
     # tmt's specification, "plans": these are all steps that there are, besides finish and cleanup.
-    plan = CONTENT["storage.fmf"]
+    plan = CONTENT[name]
     steps = {"discover", "provision", "prepare", "execute", "report"}
     assert set(plan) == {"summary", "description", *steps}
     for step in steps:
@@ -112,9 +128,10 @@ def test_the_plan_of_tmt_has_its_steps() -> None:
 
 
 @pytest.mark.skipif(shutil.which("tmt") is None, reason="tmt is not installed: pip install tmt")
-def test_tmt_itself_accepts_the_plan(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["hosts.fmf", "storage.fmf"])
+def test_tmt_itself_accepts_the_plan(tmp_path: Path, name: str) -> None:
     (tmp_path / "plans").mkdir()
-    shutil.copy(ROOT / "docs" / "ci" / "storage.fmf", tmp_path / "plans")
+    shutil.copy(ROOT / "docs" / "ci" / name, tmp_path / "plans")
     subprocess.run(["tmt", "init"], cwd=tmp_path, check=True, capture_output=True)
     linted = subprocess.run(["tmt", "lint"], cwd=tmp_path, capture_output=True, text=True)
     assert linted.returncode == 0, linted.stdout + linted.stderr
