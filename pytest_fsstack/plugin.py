@@ -64,7 +64,12 @@ def _may_mention_options(config: pytest.Config) -> bool:
     texts = [*words, *vars(config.option), os.environ.get("PYTEST_ADDOPTS", "")]
     if config.inipath is not None:
         texts.append(config.inipath.read_text(encoding="utf-8", errors="replace"))
-    return any("fsstack-" in text or "fsstack_" in text for text in texts)
+    return any("fsstack-" in text or "fsstack_" in text or _is_fio(text) for text in texts)
+
+
+def _is_fio(word: str) -> bool:
+    """Whether a word names a file of fio jobs, or a test in one."""
+    return word.partition("::")[0].endswith(".fio")
 
 
 def _asks_for_help(word: str) -> bool:
@@ -90,6 +95,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from pytest_fsstack import options
 
+    if options.given_for(config, "fio") or any(map(_is_fio, config.args)):
+        from pytest_fsstack.session.commands import FioFiles
+
+        config.pluginmanager.register(FioFiles(config), "fsstack-fio")
     if options.any_given(config):
         if scenarios := options.value(config, "scenario"):
             from pytest_fsstack.options.scenarios import Scenarios

@@ -30,10 +30,11 @@ def sentences(chain: ChainResults) -> Iterator[str]:
             median = chain.median(step, reference, metric)
             if median is None:
                 continue
-            took = f"{chain.stacks[reference].name} took {format_quantity(median, 's')}"
             costs = [_cost(chain, step, stack, metric) for stack in others if chain.reference(stack) == reference]
             label = f"{step}: " if len(chain.steps) > 1 else ""
-            yield f"{label}{'; '.join([took, *filter(None, costs)])}."
+            figure = format_quantity(median, chain.metrics(step)[metric].unit)
+            took = f"took {figure}" if metric == "seconds" else f"had {figure} ({metric.replace('_', ' ')})"
+            yield f"{label}{'; '.join([f'{chain.stacks[reference].name} {took}', *filter(None, costs)])}."
 
 
 def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:

@@ -116,7 +116,12 @@ def cards(results: Results, family: Family) -> Iterator[Card]:
                 yield Card(title, f"{summary}." if summary else "", pictures)
     for chain in family:
         where = f" on {chain.device}" if len(family) > 1 else ""
-        for card in (*_percentiles(results, chain), *_space(results, chain), *_curves(results, chain)):
+        for card in (
+            *_sweeps(results, chain),
+            *_percentiles(results, chain),
+            *_space(results, chain),
+            *_curves(results, chain),
+        ):
             yield Card(f"{card.title}{where}", card.summary, card.pictures)
 
 
@@ -194,6 +199,18 @@ def _lines(title: str, lines: list[Line], unit: str, **options: Any) -> str:
 # -- latency, space, curves --------------------------------------------------------------------------------------------
 
 
+def _sweeps(results: Results, chain: ChainResults) -> Iterator[Card]:
+    """Yield figures over an option that a step swept: what it kept as ``sweeps``, on any stack."""
+    for step in chain.steps:
+        kept = (sample.kept.get("sweeps") for stack in chain.stacks for sample in chain.of(step, stack).values())
+        for sweep in next(filter(None, kept), []):
+            metrics = {(step, metric): text for text, metric in sweep["points"]}
+            better = next(iter(chain.metrics(step).get(metric) for _, metric in metrics))
+            best = f", {'higher' if better and better.better == 'higher' else 'lower'} is better"
+            title = f"{step}: {sweep['title']} by {sweep['parameter']}"
+            yield from _medians(results, chain, title, metrics, f"{sweep['title']} by {sweep['parameter']}{best}")
+
+
 def _percentiles(results: Results, chain: ChainResults) -> Iterator[Card]:
     """Yield how long single operations take, from the usual ones to the slowest, for each kind of operation."""
     for step in chain.steps:
@@ -262,6 +279,11 @@ def is_curve(value: Any) -> bool:
             for point in value
         )
     )
+
+
+def is_drawn(name: str, value: Any) -> bool:
+    """Whether something kept is drawn, and so need not be shown as text."""
+    return name == "sweeps" or is_curve(value)
 
 
 def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:

@@ -245,7 +245,7 @@ def _kept_texts(chain: ChainResults, room: int) -> tuple[list[ToolOutput], int]:
 
 def _texts(where: str, values: Mapping[str, Any]) -> Iterator[ToolOutput]:
     for name, value in values.items():
-        if not figures.is_curve(value):
+        if not figures.is_drawn(name, value):
             yield ToolOutput(f"{where}: {name}", value if isinstance(value, str) else json.dumps(value, indent=1))
 
 

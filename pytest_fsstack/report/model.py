@@ -156,6 +156,17 @@ class View:
         rows = [[Cell(stack), *(self._cell(step, stack, metric, unit) for step in steps)] for stack in chain.stacks]
         return Grid(metric, [metric, *steps], rows)
 
+    def grid_of_step(self, title: str, step: str, metrics: Mapping[str, str]) -> Grid:
+        """Return several metrics of one step: a row a stack, and a column for each of the `metrics`, by its title."""
+        chain = self.chain
+        estimates = [chain.estimate(step, stack, metric) for metric in metrics.values() for stack in chain.stacks]
+        unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
+        rows = [
+            [Cell(stack), *(self._cell(step, stack, metric, unit) for metric in metrics.values())]
+            for stack in chain.stacks
+        ]
+        return Grid(title, [title, *metrics], rows)
+
     def mark(self, step: str, stack: str) -> str:
         """The number of the note on a step on a stack, as ``[1]``; empty where there is none."""
         note = self.chain.note(step, stack)

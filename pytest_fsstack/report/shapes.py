@@ -166,6 +166,28 @@ def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
     return tables
 
 
+def fio(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
+    """Return the figures of the sections of a file of fio jobs: a row for each stack, a column for each section.
+
+    `metrics` names the metric by which the answer compares the steps.
+    """
+    tables = []
+    for step in view.chain.steps:
+        for figure in "iops", "latency mean", "latency p99":
+            names = {name: _SECTION.fullmatch(name) for name in view.chain.metrics(step)}
+            columns = {
+                f"{match[1]} {match[2]}": name
+                for name, match in names.items()
+                if match and match[3] == figure.replace(" ", "_")
+            }
+            if columns:
+                tables.append(view.grid_of_step(figure, step, columns))
+        if not any(map(_SECTION.fullmatch, view.chain.metrics(step))):
+            tables.append(view.grid_of_step("seconds", step, {step: "seconds"}))
+    return tables
+
+
+_SECTION = re.compile(r"fio_(.+)_(read|write)_(iops|latency_mean|latency_p99)")
 _ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLACK UP-POINTING TRIANGLE}: anything else."
 
 
@@ -178,6 +200,7 @@ BUILT_IN: dict[str, Shape] = {
     "matrix": matrix,
     "summary": summary,
     "counts": counts,
+    "fio": fio,
 }
 
 _SPREAD = (

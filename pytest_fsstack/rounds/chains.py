@@ -175,9 +175,14 @@ def parameter_of(item: pytest.Item) -> StackParameter | None:
     return parameter if isinstance(parameter, StackParameter) else None
 
 
+def plain_name(item: pytest.Function) -> str:
+    """The name of the item's function without ``test_``."""
+    return item.originalname.removeprefix("test_")
+
+
 def step_of(item: pytest.Function, parameter: StackParameter) -> str:
     """The item's name without ``test_``, the stack and the class's parameters: ``untar``, ``write[4k]``."""
-    name = item.originalname.removeprefix("test_")
+    name = plain_name(item)
     if item.callspec.id == parameter.test_id:
         return name
     words = f"-{item.callspec.id}-"
@@ -245,7 +250,7 @@ def _place(item: pytest.Function, parameter: StackParameter) -> Membership:
     step, parent = step_of(item, parameter), item.parent
     assert parent is not None
     if not isinstance(parent, pytest.Class):
-        return Membership(step, f"{parent.nodeid}::test_{step}")
+        return Membership(step, f"{parent.nodeid}::{item.originalname}{step.removeprefix(plain_name(item))}")
     words = _words_of_class(item)
     return Membership(step, f"{parent.nodeid}[{words}]" if words else parent.nodeid)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +14,7 @@ import pytest
 from pytest_fsstack import options
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.options.commands import parse_check
-from pytest_fsstack.workloads import BUILT_IN, command, needs_of
+from pytest_fsstack.workloads import BUILT_IN, command, fio_job, jobfile, needs_of
 from pytest_fsstack.workloads.command import split
 
 if TYPE_CHECKING:
@@ -72,56 +74,44 @@ def _check_words(lines: Sequence[str], shell: bool) -> None:
             split(line)
 
 
-class MadeFile(pytest.Module):
-    """A file whose tests are made here: the steps of one chain, which its path names."""
+def _failing_shortly(act: Callable[[Timed, Built], None], timed: Timed, fsstack: Built) -> None:
+    """Call what a step does. No line of this file helps the user if it fails."""
+    try:
+        act(timed, fsstack)
+    except (AssertionError, commands.CommandError) as error:
+        pytest.fail(str(error), pytrace=False)
 
-    def tests(self) -> Mapping[str, Callable[..., None]]:
-        """Return the functions of the steps, by name."""
-        raise NotImplementedError
+
+def _described(test: Any, name: str, summary: str, requirements: Iterable[Need]) -> None:
+    """Give a function what pytest, the doctor and reports look for."""
+    test.__name__ = test.__qualname__ = name
+    test.__doc__, test.__test__, test.needs = summary, True, tuple(requirements)
+
+
+class CommandFile(pytest.Module):
+    """A file that does not exist, whose only class has the steps of --fsstack-command as methods."""
+
+    steps: list[Step]
 
     def _getobj(self) -> ModuleType:
-        chain = type(self.name, (), {**self.tests(), "__test__": True, "__module__": self.name})
+        methods = {step.name: _method_of(step) for step in self.steps}
         module = ModuleType(self.name)
-        setattr(module, self.name, chain)
+        setattr(module, self.name, type(self.name, (), {**methods, "__test__": True, "__module__": self.name}))
         return module
 
     def collect(self) -> Iterable[pytest.Collector]:
         return [pytest.Class.from_parent(self, name=self.name, nodeid=self.nodeid)]
 
 
-def made_test(
-    name: str, summary: str, requirements: Iterable[Need], act: Callable[[Timed, Built], None]
-) -> Callable[..., None]:
-    """Return the function of a step that calls `act`."""
-
-    def test(self: object, timed: Timed, fsstack: Built) -> None:
-        try:
-            act(timed, fsstack)
-        except (AssertionError, commands.CommandError) as error:
-            # No line of this file helps the user.
-            pytest.fail(str(error), pytrace=False)
-
-    test.__name__ = test.__qualname__ = name
-    test.__doc__ = summary
-    test.__test__ = True  # type: ignore[attr-defined]
-    test.needs = tuple(requirements)  # type: ignore[attr-defined]
-    return test
-
-
-class CommandFile(MadeFile):
-    """The steps of --fsstack-command."""
-
-    steps: list[Step]
-
-    def tests(self) -> Mapping[str, Callable[..., None]]:
-        return {step.name: _test_of(step) for step in self.steps}
-
-
-def _test_of(step: Step) -> Callable[..., None]:
+def _method_of(step: Step) -> Callable[..., None]:
     def act(timed: Timed, fsstack: Built) -> None:
         command(timed, fsstack, step.line, setup=step.setup, check=step.check, shell=step.shell)
 
-    return made_test(step.name, f"Run `{step.line}`", _needs(step), act)
+    def test(self: object, timed: Timed, fsstack: Built) -> None:
+        _failing_shortly(act, timed, fsstack)
+
+    _described(test, step.name, f"Run `{step.line}`", _needs(step))
+    return test
 
 
 def _needs(step: Step) -> list[Need]:
@@ -177,3 +167,50 @@ class Commands:
         if others:
             config.hook.pytest_deselected(items=others)
             items[:] = [item for item in items if item not in others]
+
+
+# -- files of fio jobs -------------------------------------------------------------------------------------------------
+
+
+class FioFile(pytest.Module):
+    """A file of fio jobs, with one test. A file that may not run is a mistake, found before anything starts."""
+
+    def _getobj(self) -> ModuleType:
+        job = self.path
+
+        def act(timed: Timed, fsstack: Built) -> None:
+            fio_job(timed, fsstack, job, sections=True)
+
+        def test(timed: Timed, fsstack: Built) -> None:
+            _failing_shortly(act, timed, fsstack)
+
+        step = re.sub(r"[^\w.+-]", "_", job.stem)
+        _described(test, step, f"Run the fio jobs of {job.name}", needs_of(fio_job))
+        direction = "read" if "read" in jobfile.directions(job) else "write"
+        marked = pytest.mark.fsstack_table("fio", metrics={step: f"fio_{direction}_iops"})(test)
+        module = ModuleType(self.name)
+        setattr(module, step, marked)
+        return module
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        # No stack stands yet. Links in it are looked at when it does.
+        place = Path("/fsstack")
+        try:
+            jobfile.check(self.path, place, {**os.environ, "FSSTACK": str(place)})
+        except (jobfile.JobFileError, OSError) as error:
+            raise self.CollectError(str(error)) from None
+        return super().collect()
+
+
+class FioFiles:
+    """Collects files of fio jobs: those on the command line, and those that --fsstack-fio names."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._patterns: list[str] = options.value(config, "fio")
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        is_named = file_path.suffix == ".fio" and parent.session.isinitpath(file_path)
+        if is_named or any(map(file_path.match, self._patterns)):
+            file: FioFile = FioFile.from_parent(parent, path=file_path)
+            return file
+        return None

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -115,13 +115,15 @@ def fio(
 
 
 @workload(Tool("fio", "fio"))
-def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> None:
+def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, sections: bool = False) -> None:
     """Run the job file `job`, in the directory of the stack; ``${FSSTACK}`` in it is that path, or the block device.
 
     The file is read before it runs. `jobfile.JobFileError` says with line and column what leads out of the stack: other
     files or devices, commands, engines that use the network.
 
-    The metrics are those of `parse_fio` for all its jobs together; the whole JSON is kept under the name ``fio``.
+    The metrics are those of `parse_fio` for all its jobs together; the whole JSON is kept under the name ``fio``. With
+    `sections`, each section of the file has them too, as ``fio_SECTION_{read,write}_...``. If sections differ in one
+    number only, such as ``bs`` or ``iodepth``, reports draw their figures over it.
     Afterwards: no errors, and something was transferred. What else must hold, such as checksums, is for the job file to
     say, with ``verify=``.
     """
@@ -135,6 +137,8 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True) -> No
         directory = scratch if device else fsstack.path
         result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     _report(timed, result.stdout, None)
+    if sections:
+        _report_sections(timed, _document(result.stdout))
     fsstack.remount()
 
 
@@ -150,13 +154,16 @@ def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
     Several jobs without group_reporting give sums, and means over all requests, but nothing that cannot be added up.
     Raises `FioError`.
     """
-    jobs = _jobs(_document(text))
+    return _figures_of(_jobs(_document(text)), "fio")
+
+
+def _figures_of(jobs: list[dict[str, Any]], name: str) -> dict[str, tuple[Metric, float]]:
     figures: dict[str, tuple[Metric, float]] = {}
     with _understood():
         for direction in "read", "write":
             sides = [job[direction] for job in jobs if job[direction]["total_ios"]]
             if sides:
-                figures.update(_figures(f"fio_{direction}", sides))
+                figures.update(_figures(f"{name}_{direction}", sides))
     return figures
 
 
@@ -253,11 +260,82 @@ def _untimed(target: Path, job: Mapping[str, str | int], otherwise: str) -> None
     _jobs(_document(output))
 
 
+def _record(timed: Timed, figures: Mapping[str, tuple[Metric, float]]) -> None:
+    for name, (metric, value) in figures.items():
+        timed.record(name, value, unit=metric.unit, better=metric.better, resolution=metric.resolution)
+
+
+def _report_sections(timed: Timed, document: dict[str, Any]) -> None:
+    """Record the figures of each section, and keep which of them are a sweep of one option."""
+    metrics: set[str] = set()
+    for name, jobs in _sections(document).items():
+        figures = _figures_of(jobs, name)
+        _record(timed, figures)
+        metrics.update(figures)
+    if swept := list(sweeps(document, metrics)):
+        timed.keep("sweeps", swept)
+
+
+def _sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the jobs of each section, by the first part of the names of its metrics."""
+    sections: dict[str, list[dict[str, Any]]] = {}
+    titles: dict[str, str] = {}
+    for job in _jobs(document):
+        title = str(job.get("jobname"))
+        slug = f"fio_{re.sub(r'[^A-Za-z0-9]+', '_', title).strip('_') or 'job'}"
+        while titles.setdefault(slug, title) != title:
+            slug += "_"  # another section's name differs in punctuation only
+        sections.setdefault(slug, []).append(job)
+    return sections
+
+
+#: Options that say nothing of what a section does.
+_APART = frozenset(("name", "description", "stonewall", "wait_for_previous", "new_group", "filename", "directory"))
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)i?b?", re.IGNORECASE)
+
+
+def sweeps(document: dict[str, Any], metrics: Container[str]) -> Iterator[dict[str, Any]]:
+    """Yield the options whose numbers alone differ between sections, each with its figures.
+
+    A sweep is ``{"parameter": "bs", "title": "randread: read iops", "points": [["4k", metric], ...]}`` in the order of
+    the numbers, for those of the `metrics` that there are.
+    """
+    common = document.get("global options") or {}
+    options = {
+        name: {
+            key: value for key, value in {**common, **(jobs[0].get("job options") or {})}.items() if key not in _APART
+        }
+        for name, jobs in _sections(document).items()
+    }
+    for parameter in dict.fromkeys(key for values in options.values() for key in values):
+        groups: dict[frozenset[tuple[str, str]], dict[float, tuple[str, str]]] = {}
+        for name, values in options.items():
+            if match := _NUMBER.fullmatch(values.get(parameter, "")):
+                rest = frozenset(item for item in values.items() if item[0] != parameter)
+                number = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ")
+                groups.setdefault(rest, {})[number] = values[parameter], name
+        for rest, sections in groups.items():
+            if len(sections) > 1:
+                pattern = dict(rest).get("rw", dict(rest).get("readwrite", "read"))
+                yield from _sweep(parameter, pattern, [sections[number] for number in sorted(sections)], metrics)
+
+
+def _sweep(
+    parameter: str, pattern: str, sections: list[tuple[str, str]], metrics: Container[str]
+) -> Iterator[dict[str, Any]]:
+    for direction in "read", "write":
+        for figure in "iops", "latency_mean":
+            points = [(text, f"{name}_{direction}_{figure}") for text, name in sections]
+            points = [(text, metric) for text, metric in points if metric in metrics]
+            if len(points) > 1:
+                title = f"{pattern}: {direction} {figure.replace('_', ' ')}"
+                yield {"parameter": parameter, "title": title, "points": points}
+
+
 def _report(timed: Timed, output: str, total: int | None) -> None:
     document = _document(output)
     timed.keep("fio", document)
-    for name, (metric, value) in parse_fio(output).items():
-        timed.record(name, value, unit=metric.unit, better=metric.better, resolution=metric.resolution)
+    _record(timed, parse_fio(output))
     moved = _transferred(document)
     if moved == 0 or total not in (None, moved):
         raise AssertionError(f"fio: it transferred {moved:,} bytes instead of {'more' if total is None else total}")

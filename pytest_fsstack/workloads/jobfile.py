@@ -83,6 +83,17 @@ def check(job: Path, place: Path, environment: Mapping[str, str]) -> None:
             refuse(section.line, section.column, "the stack is a block device: this job needs filename=${FSSTACK}")
 
 
+def directions(job: Path) -> set[str]:
+    """Return which of read and write the sections of a job file do, as far as their lines tell."""
+    text = os.fsdecode(job.read_bytes())
+    settings = _settings(text, os.environ, lambda line, column, message: None)
+    patterns = [setting.value.partition(":")[0] for setting in settings if setting.key in ("rw", "readwrite")]
+    mixed = {"rw", "randrw", "readwrite"}
+    reads = not patterns or any("read" in pattern or pattern in mixed for pattern in patterns)
+    writes = any("write" in pattern or pattern in mixed or "trim" in pattern for pattern in patterns)
+    return {direction for direction, done in (("read", reads), ("write", writes)) if done}
+
+
 def _settings(text: str, environment: Mapping[str, str], refuse: Callable[[int, int, str], None]) -> Iterator[_Setting]:
     """Yield the lines as fio reads them (parse_jobs_ini in its init.c)."""
     for number, line in enumerate(text.split("\n"), 1):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from pytest_fsstack import command
+from pytest_fsstack.report.answer import main_metric
 from tests.plugin.conftest import Project
+from tests.toolkit import chains_of
 
 STACKS = ("--fsstack-stacks=plain", "--fsstack-stacks=crypt")
 
@@ -179,3 +182,92 @@ def test_bench_without_a_command_is_wrong(project: Project, capfd: pytest.Captur
     code, output = bench(project, capfd, "--stack", "plain")
     assert code == command.USAGE_ERROR
     assert output.startswith("fsstack: bench: ")
+
+
+# -- files of fio jobs -------------------------------------------------------------------------------------------------
+
+FIO = """
+[global]
+filename=data
+size=64k
+ioengine=psync
+rw=randread
+stonewall
+[bs4k]
+bs=4k
+[bs16k]
+bs=16k
+[w]
+bs=4k
+rw=write
+"""
+
+
+@pytest.fixture
+def jobs(project: Project) -> Path:
+    path = project.pytester.path / "jobs/rand read.fio"
+    path.parent.mkdir()
+    path.write_text(FIO)
+    return path
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_a_fio_file_is_a_test_whose_sections_are_metrics(project: Project, jobs: Path) -> None:
+    result = project.run(
+        *STACKS, jobs, "--fsstack-rounds=2", "--fsstack-report=html=page.html", "--fsstack-json=r.json"
+    )
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str()
+    result.assert_outcomes(passed=2)
+    assert any(line.split()[:5] == ["iops", "bs4k", "read", "bs16k", "read"] for line in result.outlines)
+    assert "rand_read: randread: read iops by bs" in Path("page.html").read_text()
+    (chain,) = chains_of(Path("r.json"))
+    assert chain.id == "jobs/rand read.fio::rand_read"
+    for metric in "fio_bs4k_read_iops", "fio_bs16k_read_latency_p99", "fio_w_write_bandwidth", "fio_read_iops":
+        assert chain.median("rand_read", "crypt", metric), metric
+    assert main_metric(chain, "rand_read") == "fio_read_iops"
+
+
+def test_fio_files_are_collected_by_their_names(project: Project, jobs: Path) -> None:
+    shutil.copy(jobs, jobs.with_suffix(".job"))
+
+    def collected(*words: str) -> list[str]:
+        return [line for line in project.run("--collect-only", "-q", *words).outlines if "::" in line]
+
+    one = "jobs/rand read.fio::rand_read"
+    assert collected("jobs/rand read.fio", *STACKS) == [f"{one}[plain]", f"{one}[crypt]"]
+    assert collected(f"{one}[crypt]", *STACKS) == [f"{one}[crypt]"]
+    assert collected("jobs", *STACKS) == []
+    assert collected("jobs", "--fsstack-stacks=plain", "-o", "fsstack_fio=jobs/*.job") == [
+        "jobs/rand read.job::rand_read[plain]"
+    ]
+    assert collected("jobs/rand read.fio") == [one]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("filename=/dev/loop0", "4:10"),
+        ("exec_prerun=touch x", "4:13"),
+        ("directory=../..", "4:11"),
+        ("ioengine=net", "4:10"),
+    ],
+)
+def test_a_fio_file_that_leads_out_is_refused_before_round_1(project: Project, line: str, place: str) -> None:
+    path = project.pytester.path / "bad.fio"
+    path.write_text(f"[a]\nrw=write\nsize=4k\n{line}\n")
+    result = project.run(*STACKS, "bad.fio")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    text = result.stdout.str()
+    assert f"bad.fio:{place}: " in text
+    assert "Traceback" not in text
+    assert not list(project.device.iterdir())
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_bench_runs_a_fio_file(project: Project, capfd: pytest.CaptureFixture[str], jobs: Path) -> None:
+    words = ["jobs/rand read.fio", "--stack", "plain", "--stack", "crypt", "--fsstack-rounds=1"]
+    code, output = bench(project, capfd, *words)
+    assert code == 0, output
+    last = output.strip().splitlines()[-1]
+    assert last.startswith("plain had ")
+    assert "(fio read iops)" in last

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_fsstack import workloads
 from pytest_fsstack.machine import needs
 from pytest_fsstack.workloads.direct import DirectIO
-from pytest_fsstack.workloads.fiojob import FioError, parse_fio
+from pytest_fsstack.workloads.fiojob import FioError, parse_fio, sweeps
 from tests.toolkit import DATA, NotedStack, NotedTimed, block, flip
 
 WRITE = (DATA / "fio-3.33-write.json").read_text()
@@ -238,3 +238,25 @@ class TestJobFile:
         with pytest.raises(ValueError, match=r"job\.fio:5:13: exec_prerun "):
             workloads.fio_job(clock, stack, job)
         assert list(stack.path.iterdir()) == []
+
+
+class TestSweeps:
+    @staticmethod
+    def swept(*options: dict[str, str], common: dict[str, str] | None = None) -> list[tuple[str, list[str]]]:
+        jobs = [{"jobname": f"s-{number}", "job options": of_job} for number, of_job in enumerate(options)]
+        document = {"jobs": jobs, "global options": common or {}}
+        metrics = [f"fio_s_{number}_read_iops" for number in range(len(options))]
+        return [(sweep["parameter"], [text for text, _ in sweep["points"]]) for sweep in sweeps(document, metrics)]
+
+    def test_sections_that_differ_in_one_number_are_in_its_order(self) -> None:
+        sections = [{"bs": bs, "name": bs} for bs in ("64k", "4k", "1M", "512")]
+        assert self.swept(*sections, common={"rw": "randread"}) == [("bs", ["512", "4k", "64k", "1M"])]
+
+    def test_other_options_make_sweeps_of_their_own(self) -> None:
+        sections = [{"rw": rw, "iodepth": depth} for rw in ("read", "randread") for depth in ("1", "16", "4")]
+        assert self.swept(*sections) == [("iodepth", ["1", "4", "16"])] * 2
+
+    def test_no_number_no_sweep(self) -> None:
+        assert self.swept({"rw": "read"}, {"rw": "randread"}) == []
+        assert self.swept({"bs": "4k"}) == []
+        assert self.swept({"bs": "4k,8k"}, {"bs": "8k,4k"}) == []
