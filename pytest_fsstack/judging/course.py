@@ -47,9 +47,9 @@ from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
-#: What rounds of one boot of each kernel say, by `python -m benchmarks verdict 1600 boots`.
+#: What rounds of one boot of each kernel say, by `python -m benchmarks verdict 1200`.
 _OF_THESE_BOOTS = (
-    "of these boots: if boots differ by 2 %, a limit that is kept fails in 39 / 25 / 13 % of sessions at a CV of "
+    "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
     "2 / 5 / 10 %"
 )
 
