@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from math import exp
 
-from benchmarks import boots, budgets, carry_over, estimates, nights, repeats, rules, turns
+from benchmarks import boots, budgets, carry_over, estimates, hosts, nights, repeats, rules, turns
 from benchmarks.machines import BUDGET, CVS, MACHINES, Table, Trouble, above, session, share, sigma_of
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
@@ -99,6 +99,9 @@ SECTIONS: dict[str, Callable[[int, int], Table]] = {
     "carry-over": carry_over.table_of_notices,
     "carry-over-verdicts": carry_over.table_of_verdicts,
     "nights": nights.strict_table,
+    "hosts": hosts.table,
+    "hosts-intervals": hosts.intervals,
+    "hosts-odd": hosts.odd,
 }
 
 

@@ -149,7 +149,7 @@ def _add_pool(group: Any) -> None:
     pool.add_argument("--anyway", action="store_true", help="pool sessions at another scale or of other work, too")
     text = "fail what is undecided, and hosts whose file is unreadable, unfinished or lacks a figure"
     pool.add_argument("--strict", action="store_true", help=text)
-    for report in ("json",):
+    for report in "html", "markdown", "json":
         pool.add_argument(f"--{report}", metavar="FILE", help=f"write it as {report} too")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.command import USAGE_ERROR, CommandLineError
-from pytest_fsstack.over_time import hosts, pool_text
+from pytest_fsstack.over_time import hosts, pool_page, pool_text
 from pytest_fsstack.over_time.hosts import SessionFile
 from pytest_fsstack.over_time.pool import Pool, Pooled, refusals
 from pytest_fsstack.over_time.pool import pool as pool_sessions
@@ -18,6 +18,9 @@ from pytest_fsstack.session.files import ReportFile, check_all
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.verdict import Outcome
+
+#: The reports that are files, by their options.
+WRITERS = {"html": pool_page.report, "markdown": pool_text.markdown_report, "json": pool_text.json}
 
 
 def pool(arguments: argparse.Namespace) -> int:
@@ -104,7 +107,7 @@ def _write(result: Pool, arguments: argparse.Namespace) -> int:
     """Write the reports; returns 1 if one cannot be written. Raises `CommandLineError` for names that cannot be."""
     files = [
         (ReportFile(name, Path(file).absolute()), writer)
-        for name, writer in pool_text.WRITERS.items()
+        for name, writer in WRITERS.items()
         if (file := getattr(arguments, name))
     ]
     try:

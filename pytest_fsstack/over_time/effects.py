@@ -84,16 +84,17 @@ class Other(NamedTuple):
 def farthest(hosts: Sequence[float]) -> Other | None:
     """Return the host that differs most from the others; None for fewer than four hosts.
 
-    Each host is left out once, and held against the prediction of the others: t with k - 2 degrees of freedom, the
-    externally studentized residual. p is that of the largest times the number of hosts (Grubbs' test: F. E. Grubbs,
-    Technometrics 11 (1969) 1).
+    The host is left out and held against the prediction of the others: t with k - 2 degrees of freedom, the externally
+    studentized residual. p is that of the largest times the number of hosts (Grubbs' test: F. E. Grubbs, Technometrics
+    11 (1969) 1).
     """
     number = len(hosts)
     if number < FEWEST_OTHERS:
         return None
-    distances = [_distance(host, [*hosts[:at], *hosts[at + 1 :]]) for at, host in enumerate(hosts)]
-    host = max(range(number), key=distances.__getitem__)
-    tail = 0.0 if distances[host] == inf else 2 * (1 - student_share(distances[host], number - 2))
+    mean = fmean(hosts)
+    host = max(range(number), key=lambda at: abs(hosts[at] - mean))
+    distance = _distance(hosts[host], [*hosts[:host], *hosts[host + 1 :]])
+    tail = 0.0 if distance == inf else 2 * (1 - student_share(distance, number - 2))
     return Other(host, min(1.0, number * tail))
 
 

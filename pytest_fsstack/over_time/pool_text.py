@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from pytest_fsstack.over_time.pool import Ends, HostFigure, Pool, Pooled
-from pytest_fsstack.report import terminal
+from pytest_fsstack.report import markdown, terminal
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
 from pytest_fsstack.units import OverheadUnit, first_names
 
@@ -42,6 +42,23 @@ def section(pool: Pool) -> Section:
     ]
     grids = [_overview(pool.series), *grids_of_hosts(pool)]
     return Section([fact for fact in facts if fact[1]], grids, remarks(pool))
+
+
+def answer(pool: Pool) -> list[str]:
+    """Return what the hosts say together: first in a line, then in sentences."""
+    number = f"{len(pool.hosts)} host{'' if len(pool.hosts) == 1 else 's'}"
+    judged = pool.judged
+    broken = [entry for entry in judged if entry.outcome == "fail"]
+    undecided = [entry for entry in judged if entry.outcome == "inconclusive"]
+    if not judged:
+        why = f": {pool.budgeted[0].how}" if pool.budgeted else ""
+        return [f"{number}, no verdict over hosts{why}"]
+    kept = len(judged) - len(broken) - len(undecided)
+    sentences = [f"{number}: {kept} of {len(judged)} budgets kept, {len(broken)} broken, {len(undecided)} undecided"]
+    if broken:
+        worst = max(broken, key=lambda entry: entry.overhead - (entry.budget or 0.0))
+        sentences.append(f"Farthest above its budget: {worst.place}, {in_short(worst)}")
+    return sentences
 
 
 def _overview(series: Iterable[Pooled]) -> Grid:
@@ -130,7 +147,8 @@ def remarks(pool: Pool) -> list[str]:
     lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
     missing = ((entry, name, note) for entry in pool.series for name, note in entry.missing.items())
     lines += _grouped((f"{name} has no figure ({note})", entry) for entry, name, note in missing)
-    lines += [_differing(entry) for entry in pool.series if entry.differs]
+    different = {entry.differs for entry in pool.series}
+    lines += [_differing(host.name, pool) for host in pool.hosts if host.name in different]
     lines += _grouped((entry.how, entry) for entry in pool.series if entry.how)
     spread = [
         entry for entry in pool.series if entry.heterogeneity and entry.heterogeneity.p < DIFFERENT / len(pool.series)
@@ -147,11 +165,15 @@ def _grouped(facts: Iterable[tuple[str, Pooled]]) -> list[str]:
     return [f"{text}: {first_names(places)}" for text, places in groups.items()]
 
 
-def _differing(entry: Pooled) -> str:
-    others = next((without for without in entry.without if without.host == entry.differs), None)
-    figure = next(figure for figure in entry.hosts if figure.host == entry.differs)
-    without = f"; without it, {_signed(others.overhead)}" if others else ""
-    return f"{entry.differs} differs from the other hosts: {entry.place} {_signed(figure.overhead)}{without}"
+def _differing(host: str, pool: Pool) -> str:
+    """Return in what a host differs from the others, and what is left without it."""
+    series = [entry for entry in pool.series if entry.differs == host]
+    texts = []
+    for entry in series:
+        figure = next(figure for figure in entry.hosts if figure.host == host)
+        without = next((f", {_signed(other.overhead)} without it" for other in entry.without if other.host == host), "")
+        texts.append(f"{entry.place} ({_signed(figure.overhead)}{without})")
+    return f"{host} differs from the other hosts: {first_names(texts)}"
 
 
 def _spread(entry: Pooled) -> str:
@@ -200,7 +222,7 @@ def of_host(figure: HostFigure) -> str:
 def lines(pool: Pool, width: int = 160) -> list[str]:
     """Return the report for a terminal of so many columns."""
     text = section(pool)
-    report = [f"{name:<9} {fact}" for name, fact in text.facts]
+    report = [*answer(pool), "", *(f"{name:<9} {fact}" for name, fact in text.facts)]
     for grid in text.grids:
         report += ["", *terminal.table(grid, width)]
     report += ["", LEGEND, *([""] if text.remarks else []), *(f"* {remark}" for remark in text.remarks)]
@@ -212,5 +234,17 @@ def json(pool: Pool) -> str:
     return msgspec.json.format(msgspec.json.encode(pool), indent=2).decode() + "\n"
 
 
-#: The reports that are files, by their options.
-WRITERS: dict[str, Callable[[Pool], str]] = {"json": json}
+def markdown_report(pool: Pool) -> str:
+    """Return the report as GitHub shows it."""
+    text, (headline, *sentences) = section(pool), answer(pool)
+    report = [
+        f"**{markdown.plain(headline)}**",
+        "",
+        *(part for line in sentences for part in (markdown.plain(line), "")),
+    ]
+    report += [f"- {name}: {markdown.plain(fact)}" for name, fact in text.facts]
+    report += ["", "## What needs attention", ""] if text.remarks else []
+    report += [f"- {markdown.plain(remark)}" for remark in text.remarks]
+    for grid in text.grids:
+        report += ["", f"## {markdown.plain(grid.title.capitalize())}", "", markdown.table(grid)]
+    return visible("\n".join([*report, "", markdown.plain(LEGEND), ""]))

@@ -54,6 +54,26 @@ class CostCell:
 
 def report(results: Results) -> str:
     """Return the page: the answer first, then for each chain its costs, cards of its steps, tables and notes."""
+    chains = results.chains
+    sentences = answer(results)
+    return render(
+        "page.html.jinja",
+        answer=sentences or [Sentence("Nothing was compared")],
+        notes=notes_on_answer(results),
+        problems=list(
+            dict.fromkeys([*((problem.kind, str(problem)) for problem in problems(results)), *_notes(results)])
+        ),
+        facts=_short_facts(results),
+        families=list(_families(results)),
+        comparison=results.comparison,
+        stacks=[(name, draw.colour_class(number)) for name, number in _drawn(results).items()],
+        environment=dict(_environment(results)),
+        legend=LEGEND if any(judgement for chain in chains for judgement in _of_user(chain)) else "",
+    )
+
+
+def render(template: str, **values: object) -> str:
+    """Return a page with the colours and styles of pictures, from a template of this package."""
     import jinja2
     from markupsafe import Markup
 
@@ -67,24 +87,9 @@ def report(results: Results) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["svg"] = Markup
-    chains = results.chains
-    sentences = answer(results)
-    return environment.get_template("page.html.jinja").render(
-        answer=sentences or [Sentence("Nothing was compared")],
-        notes=notes_on_answer(results),
-        problems=list(
-            dict.fromkeys([*((problem.kind, str(problem)) for problem in problems(results)), *_notes(results)])
-        ),
-        facts=_short_facts(results),
-        families=list(_families(results)),
-        comparison=results.comparison,
-        stacks=[(name, draw.colour_class(number)) for name, number in _drawn(results).items()],
-        environment=dict(_environment(results)),
-        legend=LEGEND if any(judgement for chain in chains for judgement in _of_user(chain)) else "",
-        style=Markup(draw.STYLE),
-        light=Markup(draw.colours(draw.LIGHT)),
-        dark=Markup(draw.colours(draw.DARK)),
-    )
+    colours = {"style": draw.STYLE, "light": draw.colours(draw.LIGHT), "dark": draw.colours(draw.DARK)}
+    marked = {name: Markup(text) for name, text in colours.items()}
+    return environment.get_template(template).render(**values, **marked)
 
 
 def _visible(value: Any) -> Any:

@@ -21,51 +21,50 @@ def _earlier_runs(results: Results) -> list[str]:
     """Return what the comparison with earlier runs found, if there was one."""
     if (section := results.comparison) is None:
         return []
-    facts = [f"- {name}: {_plain(text)}" for name, text in section.facts]
-    remarks = [f"- {_plain(text)}" for text in section.remarks]
-    table = ["", _table(section.grid)] if section.grid.rows else []
-    return [f"## {section.title.capitalize()}", "", *facts, *table, "", *remarks, *([""] if remarks else [])]
+    facts = [f"- {name}: {plain(text)}" for name, text in section.facts]
+    remarks = [f"- {plain(text)}" for text in section.remarks]
+    rows = ["", table(section.grid)] if section.grid.rows else []
+    return [f"## {section.title.capitalize()}", "", *facts, *rows, "", *remarks, *([""] if remarks else [])]
 
 
 def _answer(results: Results) -> list[str]:
-    sentences = [(f"**{_plain(line.headline)}**", _plain(line.details)) for line in answer(results)]
-    lines = [": ".join(filter(None, parts)) for parts in sentences] + [
-        _plain(note) for note in notes_on_answer(results)
-    ]
+    sentences = [(f"**{plain(line.headline)}**", plain(line.details)) for line in answer(results)]
+    lines = [": ".join(filter(None, parts)) for parts in sentences] + [plain(note) for note in notes_on_answer(results)]
     lines = [text for line in lines for text in (line, "")]
-    items = [f"- **{problem.kind}**: {_plain(str(problem))}" for problem in problems(results)]
+    items = [f"- **{problem.kind}**: {plain(str(problem))}" for problem in problems(results)]
     return [*lines, *(["## What needs attention", "", *items, ""] if items else [])]
 
 
 def _chain(results: Results, chain: ChainResults) -> str:
     view = View(chain, results)
     tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(DETAILS))]
-    lines = [f"## {_plain(chain.id)} on {_plain(chain.device)}", ""]
-    lines += [f"- {name}: {_plain(text)}" for name, text in heading(results, chain).items()]
-    lines += [f"- stack {_plain(stack.id)}: {_code(stack.described)}" for stack in chain.stacks.values()]
+    lines = [f"## {plain(chain.id)} on {plain(chain.device)}", ""]
+    lines += [f"- {name}: {plain(text)}" for name, text in heading(results, chain).items()]
+    lines += [f"- stack {plain(stack.id)}: {_code(stack.described)}" for stack in chain.stacks.values()]
     for grid in tables:
-        lines += ["", f"### {_plain(grid.title)}", "", _table(grid)]
+        lines += ["", f"### {plain(grid.title)}", "", table(grid)]
     if any(grid.judged for grid in tables):
         lines += ["", LEGEND]
     for colours in dict.fromkeys(grid.colours for grid in tables if grid.coloured):
         lines += ["", colours]
-    notes = [f"- {_plain(str(remark))}" for remark in view.remarks]
+    notes = [f"- {plain(str(remark))}" for remark in view.remarks]
     return "\n".join([*lines, *([""] if notes else []), *notes, ""])
 
 
-def _table(grid: Grid) -> str:
+def table(grid: Grid) -> str:
+    """Return a table as GitHub has it."""
     from tabulate import tabulate
 
     rows = [[_cell(cell) for cell in row] for row in grid.rows]
     # Above the rows stands what the table is about; its first header is that of the labels.
     first = "stack" if grid.headers[0] == grid.title else grid.headers[0]
-    headers = [_plain(header) for header in (first, *grid.headers[1:])]
+    headers = [plain(header) for header in (first, *grid.headers[1:])]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
 
 
 def _cell(cell: Cell) -> str:
     """Markdown has no colours: what is good, or a broken budget, is bold, and what is bad is marked."""
-    text, beside = (_plain(part.replace("\n", joint)) for part, joint in ((cell.text, " / "), (cell.beside, " ")))
+    text, beside = (plain(part.replace("\n", joint)) for part, joint in ((cell.text, " / "), (cell.beside, " ")))
     if cell.outcome == "fail":
         beside = f"**{beside}**"
     elif cell.good is not None:
@@ -80,7 +79,7 @@ def _code(text: str) -> str:
     return f"{fence}{pad}{one_line(text)}{pad}{fence}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return one line of Markdown that is shown as the text is, in a table too."""
     text = " ".join(text.split("\n"))
     return re.sub(r"[\\`*<>|]|\](?=[(\[])|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

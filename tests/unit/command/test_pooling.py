@@ -209,3 +209,40 @@ def test_nothing_to_pool_is_wrong_usage(said: Said, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     said("empty", code=4)
     said("nothing.json", code=4)
+
+
+def test_all_reports_name_each_host_and_the_verdict(said: Said) -> None:
+    save("hosts/host3.json", session(3, 4.0))
+    hostile = session(9, 0.5)
+    hostile.labels["host"] = "<b>|evil\x1b[31m"
+    save("hosts/host9.json", hostile)
+    words = ["--html", "pool.html", "--markdown", "pool.md", "--json", "pool.json"]
+    said("hosts", "--limit", "40%", *words, code=1)
+    page, text = Path("pool.html").read_text(), Path("pool.md").read_text()
+    for number in range(8):
+        assert f">host{number}<" in page
+    assert "<b>|evil" not in page + text
+    assert "\x1b" not in page + text
+    assert "FAIL (40 %)" in page
+    assert "FAIL (40 %)" in text
+    assert page.count("<svg") == 1
+    assert "next host" in page
+    assert "host3 differs from the other hosts" in page
+    assert "wrote html to pool.html" in said("hosts", *words, code=0)
+    said("hosts", "--html", "no/such/page", code=1)
+
+
+@pytest.mark.parametrize("number", [3, 60])
+def test_kernels_are_rows_and_hosts_are_columns_while_they_fit(said: Said, number: int) -> None:
+    for host in range(number):
+        for kernel in "6.1", "6.12":
+            results = session(host, 0.5)
+            results.labels["kernel"], results.start = kernel, f"{results.start} {kernel}"
+            save(f"hosts/host{host}-{kernel}.json", results)
+    files = sorted(str(path) for path in Path("hosts").glob("host*-*"))
+    said(*files, "--html", "pool.html", "--json", "pool.json", code=0)
+    series = json.loads(Path("pool.json").read_text())["series"]
+    assert [(entry["kernel"], len(entry["hosts"])) for entry in series] == [("6.1", number), ("6.12", number)]
+    page = Path("pool.html").read_text()
+    assert ('<th scope="col">kernel</th>' in page) == (number <= 40)
+    assert len(page) < 1 << 20

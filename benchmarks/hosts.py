@@ -1,0 +1,215 @@
+"""Hosts as random effects: how often is a verdict over hosts wrong, and where is the next host?
+
+Each host has a typical overhead of its own, which differs from that of all hosts by a deviation *between hosts*. It is
+measured in 8, 16 or 40 rounds with a CV of 10 % per run. Verdict, interval, prediction and Q are those of
+`fsstack pool`. Beside them stand the prediction of Higgins, Thompson & Spiegelhalter with the variance of DerSimonian &
+Laird, the interval of Hartung & Knapp, and Q without Welch's correction.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from math import exp, inf, lgamma, log, log1p, sqrt
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from benchmarks.machines import BUDGET, Table, above, share, sigma_of
+from pytest_fsstack.judging.verdict import Looks, Outcome, judge
+from pytest_fsstack.over_time import effects
+from pytest_fsstack.report.quantiles import student_quantile
+
+HOSTS = (3, 5, 8, 12, 20)
+ALPHA, CV = 0.05, 0.10
+_ROUNDS = (8, 16, 40)
+
+#: The difference between a host and all of them, as a logarithm.
+Between = Callable[[random.Random], float]
+
+
+def _normal(deviation: float) -> Between:
+    return lambda rng: rng.gauss(0, deviation)
+
+
+def _at(difference: float) -> Between:
+    return lambda _: difference
+
+
+def _skewed(centre: float) -> Between:
+    """Most hosts are alike, and some cost far more. The deviation is 5 %."""
+    return lambda rng: 0.05 * (rng.expovariate(1) - centre)
+
+
+#: Of an exponential distribution. The pseudo-median is the median of the mean of two draws.
+_MEDIAN, _PSEUDO_MEDIAN = log(2), 0.8392
+BETWEEN: dict[str, Between] = {
+    "none": _normal(0.0),
+    "2 %": _normal(0.02),
+    "5 %": _normal(0.05),
+    "5 %, skewed": _skewed(_PSEUDO_MEDIAN),
+    "5 %, skewed, by the median": _skewed(_MEDIAN),
+}
+
+
+class Measured(NamedTuple):
+    """The figures of the hosts of one experiment."""
+
+    ratios: list[float]
+    errors: list[float]
+    rounds: list[int]
+
+
+def measured(rng: random.Random, hosts: int, between: Between, truth: float) -> Measured:
+    """Measure an overhead on some hosts."""
+    result = Measured([], [], [])
+    for _ in range(hosts):
+        centre = log1p(truth) + between(rng)
+        rounds = rng.choice(_ROUNDS)
+        ratios = [rng.gauss(centre, sqrt(2) * sigma_of(CV)) for _ in range(rounds)]
+        result.ratios.append(fmean(ratios))
+        result.errors.append(stdev(ratios) / sqrt(rounds))
+        result.rounds.append(rounds)
+    return result
+
+
+def table(sessions: int, seed: int) -> Table:
+    """Judge the budget over hosts."""
+    rows = []
+    for name, between in BETWEEN.items():
+        for hosts in HOSTS:
+            rng = random.Random(f"{seed} {name} {hosts}")
+            kept, little, more = (
+                [_judged(measured(rng, hosts, between, truth)) for _ in range(sessions)]
+                for truth in (BUDGET, above(0.05), above(0.10))
+            )
+            rates = [
+                share([outcome == expected for outcome in outcomes])
+                for outcomes, expected in ((kept, "fail"), (kept, "pass"), (little, "fail"), (more, "fail"))
+            ]
+            rows.append([name, str(hosts), *rates])
+    headers = ["between hosts", "hosts", "false fails", "false passes", "finds 5 %", "finds 10 %"]
+    return Table(f"Hosts: {sessions} experiments a cell, CV {CV:.0%}, budget 5 %.", headers, rows)
+
+
+def _judged(hosts: Measured) -> Outcome:
+    return judge(dict(enumerate(hosts.ratios)), BUDGET, Looks.fixed(len(hosts.ratios), ALPHA)).outcome
+
+
+def intervals(sessions: int, seed: int) -> Table:
+    """Count how often intervals of 90 % hold what they are of."""
+    rows = []
+    for name, between in BETWEEN.items():
+        for hosts in HOSTS:
+            rng = random.Random(f"{seed} intervals {name} {hosts}")
+            rows.append([name, str(hosts), *_coverage(rng, sessions, hosts, between)])
+    headers = [
+        *("between hosts", "hosts", "interval", "Hartung & Knapp", "next host measures", "next host is"),
+        *("Higgins: measures", "Higgins: is", "width to Higgins", "Q differs", "Q, uncorrected"),
+    ]
+    title = f"Intervals of 90 % over hosts: {sessions} experiments a cell, CV {CV:.0%}. Q differs at p below 5 %."
+    return Table(title, headers, rows)
+
+
+def _coverage(rng: random.Random, sessions: int, hosts: int, between: Between) -> list[str]:
+    truth = log1p(BUDGET)
+    hits: list[list[bool]] = [[] for _ in range(8)]
+    widths = []
+    for _ in range(sessions):
+        now, centre = measured(rng, hosts, between, BUDGET), between(rng)
+        following = measured(rng, 1, _at(centre), BUDGET).ratios[0]
+        signed = judge(dict(enumerate(now.ratios)), BUDGET, Looks.fixed(hosts, ALPHA)).estimate
+        low, high = (log1p(end) if -1 < end < inf else end for end in (signed.low, signed.high))
+        ours, theirs = effects.predicted(now.ratios, ALPHA), _higgins(now)
+        assert ours is not None
+        spread = effects.heterogeneity(*now)
+        assert spread is not None
+        widths.append((ours.high - ours.low) / (theirs.high - theirs.low))
+        for hit, value in zip(
+            hits,
+            (
+                low - 1e-9 <= truth <= high + 1e-9,
+                _within(_hartung_knapp(now), truth),
+                _within(ours, following),
+                _within(ours, truth + centre),
+                _within(theirs, following),
+                _within(theirs, truth + centre),
+                spread.p < 0.05,
+                _chi_square_tail(_weighted(now)[1], hosts - 1) < 0.05,
+            ),
+            strict=True,
+        ):
+            hit.append(value)
+    *covered, corrected, plain = map(share, hits)
+    return [*covered, f"{fmean(widths):.2f}", corrected, plain]
+
+
+def _within(ends: effects.Range, value: float) -> bool:
+    return ends.low <= value <= ends.high
+
+
+def odd(sessions: int, seed: int) -> Table:
+    """Count how often a host is called different, and the right one."""
+    rows = []
+    for hosts in (4, *HOSTS[1:]):
+        for name in ("2 %", "5 %", "5 %, skewed"):
+            rng, between = random.Random(f"{seed} odd {hosts} {name}"), BETWEEN[name]
+            cells = []
+            for more in (0.0, 0.30, 1.0):
+                named = []
+                for _ in range(sessions):
+                    now = measured(rng, hosts, between, BUDGET)
+                    now.ratios[0] += log1p(more)
+                    other = effects.farthest(now.ratios)
+                    assert other is not None
+                    named.append(other.p < 0.01 and (other.host == 0 or not more))
+                cells.append(share(named))
+            rows.append([name, str(hosts), *cells])
+    headers = ["between hosts", "hosts", "names one of equals", "names the one of 30 % more", "of 100 % more"]
+    return Table(f"The host that differs, at 1 % for one series: {sessions} experiments a cell.", headers, rows)
+
+
+# -- the methods of others ---------------------------------------------------------------------------------------------
+
+
+def _weighted(hosts: Measured, between: float = 0.0) -> tuple[float, float, list[float]]:
+    """Return the weighted mean, Q around it, and the weights, if hosts have that variance beside their errors."""
+    weights = [1 / (error**2 + between) for error in hosts.errors]
+    mean = sum(weight * ratio for weight, ratio in zip(weights, hosts.ratios)) / sum(weights)
+    return mean, sum(weight * (ratio - mean) ** 2 for weight, ratio in zip(weights, hosts.ratios)), weights
+
+
+def _variance_between(hosts: Measured) -> float:
+    """R. DerSimonian & N. Laird, Controlled Clinical Trials 7 (1986) 177."""
+    _, q, weights = _weighted(hosts)
+    total = sum(weights)
+    return max(0.0, (q - len(weights) + 1) / (total - sum(weight**2 for weight in weights) / total))
+
+
+def _higgins(hosts: Measured) -> effects.Range:
+    """J. Higgins, S. Thompson & D. Spiegelhalter, Journal of the Royal Statistical Society A 172 (2009) 137."""
+    between = _variance_between(hosts)
+    mean, _, weights = _weighted(hosts, between)
+    reach = student_quantile(1 - ALPHA, len(weights) - 2) * sqrt(between + 1 / sum(weights))
+    return effects.Range(mean - reach, mean + reach)
+
+
+def _hartung_knapp(hosts: Measured) -> effects.Range:
+    """J. Hartung & G. Knapp, Statistics in Medicine 20 (2001) 3875."""
+    mean, q, weights = _weighted(hosts, _variance_between(hosts))
+    freedom = len(weights) - 1
+    reach = student_quantile(1 - ALPHA, freedom) * sqrt(q / freedom / sum(weights))
+    return effects.Range(mean - reach, mean + reach)
+
+
+def _chi_square_tail(value: float, freedom: int) -> float:
+    """Return P(X > value): Abramowitz & Stegun, 6.5.29, for the lower incomplete gamma function."""
+    half, x = freedom / 2, value / 2
+    if x <= 0:
+        return 1.0
+    term = total = 1 / half
+    number = half
+    while term > total * 1e-15:
+        number += 1
+        term *= x / number
+        total += term
+    return max(0.0, 1 - exp(half * log(x) - x - lgamma(half)) * total)

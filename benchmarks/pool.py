@@ -1,0 +1,120 @@
+"""How long does `fsstack pool` take, and how much memory, for 50, 100 and 200 hosts?
+
+    python -m benchmarks pool [hosts ...]
+
+Each host has one file as `--fsstack-json` writes it: 20 kernels, 8 steps on 5 stacks, 8 rounds, a budget for each
+stack. The target is 30 s and 1 GiB for 200 hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from math import exp
+from pathlib import Path
+
+from tabulate import tabulate
+
+from pytest_fsstack.judging import saved
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.sample import METRICS, Sample
+from pytest_fsstack.judging.verdict import Looks
+
+KERNELS, STEPS, STACKS, ROUNDS = 20, 8, 5, 8
+HOSTS = (50, 100, 200)
+SECONDS, BYTES = 30.0, 1 << 30
+#: `fsstack`, with its memory in the last line.
+_TOLD = (
+    "import resource, sys; from pytest_fsstack.command import main; code = main(); "
+    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+)
+#: A real sample of a step that writes has these, beside what its workload records.
+_METRICS = tuple(METRICS)
+
+
+def session(rng: random.Random, host: int) -> Results:
+    """Return the session of a host, whose stacks cost what others cost with its own difference."""
+    names = [f"stack{number}" for number in range(STACKS)]
+    kernels = [f"6.{number}" for number in range(KERNELS)]
+    chain = ChainResults(
+        "scenarios/test_it.py::TestIt", "/dev/sdb", f"{names[0]}:{kernels[0]}", Looks.fixed(ROUNDS), host
+    )
+    chain.steps = [f"step{number}" for number in range(STEPS)]
+    for kernel in kernels:
+        for name in names:
+            stack = f"{name}:{kernel}"
+            commands = [f"mkfs.{name} -q /dev/sdb", f"mount -t {name} /dev/sdb /tmp/fsstack-1/{name}"]
+            mounts = [f"/dev/sdb on /tmp/fsstack-1/{name} type {name} (rw,relatime)"]
+            chain.stacks[stack] = StackInfo(stack, name, mounts, kernel, commands=commands)
+            chain.against[stack] = f"{names[0]}:{kernel}"
+    factors = {(stack, step): exp(rng.gauss(0.1, 0.03)) for stack in chain.stacks for step in chain.steps}
+    for number in range(ROUNDS):
+        chain.orders.append(list(chain.stacks))
+        chain.conditions.append({"load": 0.1, "steal": 0.0})
+        for (stack, step), factor in factors.items():
+            cost = 1.0 if chain.against[stack] == stack else factor
+            values = {name: cost * exp(rng.gauss(0, 0.05)) * 1e6 for name in _METRICS}
+            chain.samples.setdefault(step, {}).setdefault(stack, {})[number] = Sample(values)
+    for stack in chain.stacks:
+        for step in chain.steps if chain.against[stack] != stack else ():
+            chain.judge_all(step, stack, Budget(overhead=0.15))
+    environment = {
+        "machine_id": f"{host:032x}",
+        "devices": [{"spec": "/dev/sdb", "model": f"disk {host % 7}"}],
+        "kernel": {"release": "6.1"},
+    }
+    return Results(environment, [chain], start=f"2026-01-01T00:00:00+00:{host % 60:02}", stop="later", scale="small")
+
+
+def write(directory: Path, hosts: int) -> int:
+    """Write the files of all hosts, whose ratios are those of one session, moved; the size of one."""
+    content = json.loads(saved.dumps(session(random.Random(1), 0)))
+    rng = random.Random(2)
+    for host in range(hosts):
+        shift = exp(rng.gauss(0, 0.02))
+        content["environment"]["machine_id"] = f"{host:032x}"
+        for chain in content["chains"]:
+            for by_stack in chain["derived"].values():
+                for derived in by_stack.values():
+                    for figure in derived["figures"].values():
+                        if overhead := figure["overhead"]:
+                            overhead["estimate"] = (1 + overhead["estimate"]) * shift - 1
+        (directory / f"host{host}.json").write_text(json.dumps(content, indent=2))
+    return (directory / "host0.json").stat().st_size
+
+
+def main(words: Sequence[str]) -> int:
+    """Print a table; returns 1 if the largest number of hosts misses its target."""
+    numbers = sorted(map(int, words)) or list(HOSTS)
+    rows, code = [], 0
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        size = write(directory, numbers[-1])
+        for number in numbers:
+            wall, cpu, memory = _measured(directory, number)
+            rows.append([number, f"{wall:.1f} s", f"{cpu:.1f} s", f"{memory / 2**20:.0f} MiB"])
+            code = int(wall > SECONDS or memory > BYTES)
+    print(f"{KERNELS} kernels, {STEPS} steps on {STACKS} stacks, {ROUNDS} rounds: a file has {size / 2**20:.1f} MiB\n")
+    print(tabulate(rows, ["hosts", "time", "CPU", "memory"], tablefmt="github"))
+    return code
+
+
+def _measured(directory: Path, hosts: int) -> tuple[float, float, int]:
+    """Return seconds, CPU seconds and the most bytes of memory of pooling that many of the files."""
+    files = [str(directory / f"host{host}.json") for host in range(hosts)]
+    words = ["--html", str(directory / "page.html"), "--json", str(directory / "pool.out")]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    command = [sys.executable, "-c", _TOLD, "pool", *files, *words]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, int(done.stderr.splitlines()[-1]) * 1024
