@@ -173,7 +173,7 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
         if best.overall.overhead > 0:
             return f"Of the {group.name}, {reference} costs least, then {name}", costs, equal
     if not further and not group.missing:
-        return f"{name} costs {costs}", equal, ""
+        return f"{name} costs {costs.rstrip('.') if equal else costs}", equal, ""
     bounded = [cost for cost in further if isfinite(cost.overall.high)]
     rivals = [chain.stacks[cost.stack].name for cost in bounded if cost.overall.low <= best.overall.high]
     if rivals and isfinite(best.overall.high):

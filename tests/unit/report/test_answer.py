@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -176,3 +178,9 @@ def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
         name = f"t.py::TestIt::write[{stack}]"
         results.tests[name] = TestOutcome(name, outcome, "", "t.py", 1, chain.id, "loop", "write", stack)
     assert answered(results) == ["1 of 3 stacks failed: xfs.", "Not tested: luks+ext4."]
+
+
+def test_one_stack_that_may_cost_as_much_as_its_baseline_has_one_sentence() -> None:
+    results = measured({"ext4": {"write": 1.0, "delete": 1.0}, "btrfs": {"write": 1.0, "delete": 1.0}})
+    (line,) = answered(results)
+    assert re.fullmatch(r"btrfs costs [^:]*\): No difference to ext4 was shown\.", line)
