@@ -7,7 +7,7 @@ The exit code is 1 if a target is missed. ``python -m benchmarks session 7`` run
 - ``over-time`` simulates how often a comparison with earlier runs is wrong, ``nights`` four months of such a gate;
 - ``changes`` simulates which change points `fsstack trend` shows;
 - ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights;
-- ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine, ``pool`` the files of up to 200 hosts.
+- ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine, ``pool`` files of 200 hosts.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ stack. The target is 30 s and 1 GiB for 200 hosts.
 
 from __future__ import annotations
 
-import json
 import random
 import resource
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from math import exp
 from pathlib import Path
 
+import msgspec
 from tabulate import tabulate
 
 from pytest_fsstack.judging import saved
@@ -75,7 +75,7 @@ def session(rng: random.Random, host: int) -> Results:
 
 def write(directory: Path, hosts: int) -> int:
     """Write the files of all hosts, whose ratios are those of one session, moved; the size of one."""
-    content = json.loads(saved.dumps(session(random.Random(1), 0)))
+    content = msgspec.json.decode(saved.dumps(session(random.Random(1), 0)))
     rng = random.Random(2)
     for host in range(hosts):
         shift = exp(rng.gauss(0, 0.02))
@@ -86,7 +86,8 @@ def write(directory: Path, hosts: int) -> int:
                     for figure in derived["figures"].values():
                         if overhead := figure["overhead"]:
                             overhead["estimate"] = (1 + overhead["estimate"]) * shift - 1
-        (directory / f"host{host}.json").write_text(json.dumps(content, indent=2))
+        text = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        (directory / f"host{host}.json").write_bytes(text)
     return (directory / "host0.json").stat().st_size
 
 
