@@ -177,7 +177,7 @@ class TestTerminal:
     def test_writes_a_section_for_each_chain(self) -> None:
         reporter = Reporter()
         terminal.write(reporter, made(), 0)  # type: ignore[arg-type]
-        assert reporter.text.startswith("=== answer ===\n")
+        assert reporter.text.lstrip("\n").startswith("=== answer ===\n")
         assert "=== test_it.py::TestIt on loop ===\n" in reporter.text
         assert "FAIL" in reporter.text
 
