@@ -21,7 +21,7 @@ from tests.laboratory.conftest import Laboratory
 pytestmark = pytest.mark.root
 
 #: Enough to be amid a session for some seconds.
-WORDS = ("--fsstack-rounds=8", "test_write.py")
+WORDS = ("--fsstack-rounds=5", "test_write.py")
 
 
 def finish(run: subprocess.Popen[str], code: int) -> str:
@@ -67,7 +67,7 @@ def test_a_killed_session_has_its_rounds_and_leaves_nothing(laboratory: Laborato
         output = finish(run, 1)
     content = pooled(laboratory)
     assert "node1: exit code 137" in output
-    assert rounds_of(content, "node2") == 8
+    assert rounds_of(content, "node2") == 5
     assert rounds - 1 <= rounds_of(content, "node1") <= rounds
     assert problems_of(content, "node1")
     assert not problems_of(content, "node2")
@@ -98,7 +98,7 @@ def test_a_controller_that_is_started_again_costs_nothing(laboratory: Laboratory
         time.sleep(3)
         laboratory.cluster.start_controller()
         finish(run, 0)
-    assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [8, 8]
+    assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [5, 5]
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["while it sends", "while it waits"])
@@ -114,7 +114,7 @@ def test_a_run_goes_on_after_its_process_was_killed(laboratory: Laboratory, earl
         finish(run, 0)
     jobs = laboratory.cluster.run("squeue", "-h", "-t", "all", f"--name={laboratory.state().state.name}", "-o", "%n")
     assert sorted(jobs.split()) == ["node1", "node2"]
-    assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [8, 8]
+    assert [rounds_of(pooled(laboratory), name) for name in ("node1", "node2")] == [5, 5]
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_clock_that_is_wrong_by_hours_changes_no_figure(laboratory: Laboratory
         finish(run, 0)
     content = json.loads((laboratory.directory / "run/results/node1/0/run.json").read_text())
     assert content["environment"]["date"] < time.strftime("%Y-%m-%dT%H", time.gmtime(time.time() - 6 * 3600))
-    assert rounds_of(pooled(laboratory), "node1") == 8
+    assert rounds_of(pooled(laboratory), "node1") == 5
 
 
 def test_a_host_without_a_tool_is_named(laboratory: Laboratory) -> None:
@@ -192,7 +192,7 @@ def test_a_host_without_a_tool_is_named(laboratory: Laboratory) -> None:
             finish(run, 1)
     finally:
         laboratory.inside("node2", "umount", mkfs)
-    assert rounds_of(pooled(laboratory), "node1") == 8
+    assert rounds_of(pooled(laboratory), "node1") == 5
     assert problems_of(pooled(laboratory), "node2")
 
 
@@ -201,7 +201,7 @@ def test_a_host_with_another_python_is_named(laboratory: Laboratory, tmp_path: P
     (tmp_path / "wheels/pytest_fsstack-0.1.0-cp39-cp39-linux_s390x.whl").touch()
     laboratory.write("node1", python={"wheels": "wheels", "executable": sys.executable})
     with laboratory.start(*WORDS) as run:
-        output = finish(run, 1)
+        output = finish(run, 4)
     assert "node1: not begun" in output
     assert "cp39" in output
 
@@ -212,7 +212,7 @@ def test_a_host_with_another_version_is_named(laboratory: Laboratory, tmp_path: 
     (tmp_path / "old/bin/python").chmod(0o755)
     laboratory.write("node1", python={"environment": str(tmp_path / "old")})
     with laboratory.start(*WORDS) as run:
-        output = finish(run, 1)
+        output = finish(run, 4)
     assert "node1: not begun" in output
     assert "0.0.7" in output
 
@@ -224,7 +224,7 @@ def test_a_half_written_line_costs_its_round(laboratory: Laboratory) -> None:
     place = laboratory.directory / "run/results/node1/0"
     (place / "run.json").unlink()
     log = (place / "rounds.jsonl").read_bytes().splitlines(keepends=True)
-    (place / "rounds.jsonl").write_bytes(b"".join(log[:5]) + log[5][:100])
+    (place / "rounds.jsonl").write_bytes(b"".join(log[:3]) + log[3][:100])
     laboratory.lab("fetch", "run")
-    assert rounds_of(pooled(laboratory), "node1") == 5
+    assert rounds_of(pooled(laboratory), "node1") == 3
     assert problems_of(pooled(laboratory), "node1")
