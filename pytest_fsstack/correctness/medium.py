@@ -6,13 +6,13 @@ Both are read as a whole, in units, so that whatever a filesystem does after a f
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_fsstack.machine.descriptors import read_direct, size_of_device
 from pytest_fsstack.stack.model import Block, Directory, Place
 
 #: Bytes. A unit of a file may be shorter, at its end.
@@ -88,14 +88,8 @@ def restore(place: Place, image: Image) -> Image:
 def _read_device(place: Block) -> Image:
     # Neither from a cache, which a filesystem goes past, nor into one.
     image = Image()
-    with mmap.mmap(-1, _AT_ONCE) as buffer:
-        descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
-        try:
-            for start in range(0, os.lseek(descriptor, 0, os.SEEK_END), _AT_ONCE):
-                length = os.preadv(descriptor, [buffer], start)
-                image.units.update(_units("", start, buffer[:length]))
-        finally:
-            os.close(descriptor)
+    for start in range(0, size_of_device(place.path), _AT_ONCE):
+        image.units.update(_units("", start, read_direct(place.path, start, _AT_ONCE)))
     return image
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine import directories, mounts
+from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.needs import Crate, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.workloads.base import workload
@@ -154,14 +155,11 @@ def _kill_server(machine: Machine, place: Path, killed: threading.Event) -> None
 
 
 def _kill(server: int, machine: Machine, place: Path) -> None:
-    pidfd = os.pidfd_open(server)
-    try:
+    with closing(os.pidfd_open(server)) as pidfd:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         # One that asks itself hangs in the kernel as well.
         if not select.select([pidfd], [], [], 2.0)[0]:
             mounts.abort_fuse(machine, place)
-    finally:
-        os.close(pidfd)
 
 
 def all_of(

@@ -11,7 +11,6 @@ gocryptfs`), of these files, and their names.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image, Unit
 from pytest_fsstack.correctness.seen import Outcome, Seen
 from pytest_fsstack.correctness.seen import Shape as Shape
 from pytest_fsstack.machine import signals
+from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Block, Checked, Place
@@ -161,7 +161,7 @@ class Rotting:
             self._image = medium.read(place)
         known_sectors = sectors(shape, contents)
         if isinstance(place, Block):
-            self._strata = strata_of_device(empty, before, self._image, known_sectors, _size(place))
+            self._strata = strata_of_device(empty, before, self._image, known_sectors, size_of_device(place.path))
         else:
             self._strata = strata_of_files(empty, before, self._image, self._stores)
         for kind, strata in self._strata.items():
@@ -244,14 +244,6 @@ class Rotting:
         limit = 4 * (self.shape.large + self.shape.small) + 1000
         with signals.limited("reading all files", _PATIENCE):
             return seen.look(self.stack.path, most=limit, longest=self.shape.size + 4096)
-
-
-def _size(place: Block) -> int:
-    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.lseek(descriptor, 0, os.SEEK_END)
-    finally:
-        os.close(descriptor)
 
 
 # -- where to flip -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import functools
 import mmap
 import os
 import stat
@@ -15,20 +14,15 @@ from typing import Any
 
 from pytest_fsstack.correctness.model import Facts, data, failure
 from pytest_fsstack.machine import directories
+from pytest_fsstack.machine.descriptors import opened, write_all
+from pytest_fsstack.machine.libc import libc
 
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return libc
-
-
 def _fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     # Not os.posix_fallocate, which writes zeros where a filesystem cannot.
-    if _libc().fallocate(fd, mode, offset, length):
+    if libc().fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)):
         raise failure(ctypes.get_errno())
 
 
@@ -43,8 +37,8 @@ class Tree:
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path)
 
-    def _open(self, path: str, flags: int = os.O_RDWR) -> _Opened:
-        return _Opened(os.open(self._path(path), flags | os.O_CLOEXEC, 0o644))
+    def _open(self, path: str, flags: int = os.O_RDWR) -> contextlib.AbstractContextManager[int]:
+        return opened(self._path(path), flags, 0o644)
 
     def create(self, path: str) -> None:
         with self._open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
@@ -59,13 +53,11 @@ class Tree:
 
     def write(self, path: str, offset: int, length: int, fill: int) -> None:
         with self._open(path, os.O_RDWR | os.O_CREAT) as fd:
-            _write(fd, offset, data(length, fill))
+            write_all(fd, data(length, fill), offset)
 
     def append(self, path: str, length: int, fill: int) -> None:
         with self._open(path, os.O_WRONLY | os.O_APPEND) as fd:
-            remaining = data(length, fill)
-            while remaining:
-                remaining = remaining[_taken(os.write(fd, remaining)) :]
+            write_all(fd, data(length, fill))
 
     def truncate(self, path: str, size: int) -> None:
         os.truncate(self._path(path), size)
@@ -128,7 +120,7 @@ class Tree:
 
     def write_held(self, slot: int, offset: int, length: int, fill: int) -> bool:
         if slot in self._held:
-            _write(self._held[slot], offset, data(length, fill))
+            write_all(self._held[slot], data(length, fill), offset)
         return slot in self._held
 
     def truncate_held(self, slot: int, size: int) -> bool:
@@ -198,32 +190,6 @@ class Tree:
         """Remove it, as far as that goes."""
         with contextlib.suppress(OSError):
             directories.remove(self._root)
-
-
-class _Opened:
-    """A descriptor that is closed, and whose close may fail."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def __enter__(self) -> int:
-        return self._fd
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._fd)
-
-
-def _taken(count: int) -> int:
-    """Return how many bytes a call has written. Raises OSError if none: it would be made again for ever."""
-    if not count:
-        raise OSError(errno.EIO, "a write of at least one byte has written none, and reported no error")
-    return count
-
-
-def _write(fd: int, offset: int, content: bytes) -> None:
-    while content:
-        count = _taken(os.pwrite(fd, content, offset))
-        content, offset = content[count:], offset + count
 
 
 def _read(fd: int, offset: int, length: int) -> bytes:

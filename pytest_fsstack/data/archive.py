@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.needs import Tool
 
 SAMPLES = 40
@@ -232,15 +233,13 @@ def _parents(path: str) -> Iterator[str]:
 def pack(top: Path, out: IO[bytes]) -> None:
     """Write a directory as an uncompressed archive, without set-user-ID and set-group-ID. Raises `CorpusError`."""
     # As tar's own descriptor: this process lets no other look into its own while a stack stands.
-    descriptor = os.dup(out.fileno())
-    os.set_inheritable(descriptor, True)
-    options = ["--create", "--file", f"/proc/self/fd/{descriptor}", "--format=gnu", "--sort=name", "--mode=ug-s"]
-    try:
-        commands.run("tar", *options, "--directory", top, ".", fds=[descriptor], timeout=86_400.0)
-    except commands.CommandError as error:
-        raise CorpusError(f"corpus {top}: cannot pack it: {error.stderr or error}") from error
-    finally:
-        os.close(descriptor)
+    with closing(os.dup(out.fileno())) as descriptor:
+        os.set_inheritable(descriptor, True)
+        options = ["--create", "--file", f"/proc/self/fd/{descriptor}", "--format=gnu", "--sort=name", "--mode=ug-s"]
+        try:
+            commands.run("tar", *options, "--directory", top, ".", fds=[descriptor], timeout=86_400.0)
+        except commands.CommandError as error:
+            raise CorpusError(f"corpus {top}: cannot pack it: {error.stderr or error}") from error
 
 
 def write_zip(corpus: Corpus, out: IO[bytes]) -> None:

@@ -15,6 +15,7 @@ from pytest_fsstack.guard.disk import KIB, MIB, Disk, Refused, identify, or_refu
 from pytest_fsstack.guard.reading import fresh, looked_at, pread, probe
 from pytest_fsstack.machine import blockdev, commands
 from pytest_fsstack.machine.blockdev import partitions
+from pytest_fsstack.machine.descriptors import write_all
 from pytest_fsstack.units import reason_of
 
 #: Too small for any filesystem worth testing, and for the samples below to make sense.
@@ -65,14 +66,14 @@ def write_label_on(disk: Disk, tell: Tell | None = None) -> None:
         if tell:
             tell({"label": name, "digest": digest})
         for offset in (disk.size - MIB, 0):
-            _pwrite(fd, bytes(MIB), offset)
+            write_all(fd, bytes(MIB), offset)
         blockdev.forget_cache(fd)  # the label must not reach the medium before the zeros do
     wiped = commands.run("wipefs", "-a", disk.path)
     with _alone(disk) as fd:
         if wiped:  # signatures that were not at the ends
             digest = digest_of(fd, disk.size, name)
         text = _LABEL.format(size=disk.size, id=name, digest=digest)
-        _pwrite(fd, text.encode().ljust(LABEL_BLOCK, b"\0"), 0)
+        write_all(fd, text.encode().ljust(LABEL_BLOCK, b"\0"), 0)
         os.fsync(fd)
 
 
@@ -141,12 +142,6 @@ def half_emptied(path: Path, proof: Mapping[str, object]) -> bool:
             return False
         empty = not any(pread(fd, MIB, offset).strip(b"\0") for offset in (0, disk.size - MIB))
         return empty and digest_of(fd, disk.size, name) == proof.get("digest")
-
-
-def _pwrite(fd: int, data: bytes, offset: int) -> None:
-    while data:
-        count = os.pwrite(fd, data, offset)
-        data, offset = data[count:], offset + count
 
 
 def check_size(disk: Disk, minimum: int) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel
+from pytest_fsstack.machine.descriptors import write_all
 from pytest_fsstack.options import GUEST_DOWN
 
 
@@ -80,7 +81,7 @@ def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
                 process.stdin.flush()
             else:
                 last_word = time.monotonic() if fd == output else last_word
-                _write(1 if fd == output else 2, data)
+                write_all(1 if fd == output else 2, data)
         if time.monotonic() - last_word > silent_seconds:
             guest.kill()
             return f"was silent for {silent_seconds:g} s, and was ended"
@@ -90,11 +91,6 @@ def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
         guest.kill()
         return f"did not end within {_GOODBYE:g} s after its output, and was ended"
     return None if guest.ended else f"went down (virtme-run: exit code {process.returncode})"
-
-
-def _write(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 def stand_in(argv: list[str], reason: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.units import reason_of
 
 #: What gives the archive in a package, by the package's suffix: tar for .deb, cpio for .rpm.
@@ -57,14 +58,11 @@ def unpack(package: Path, directory: Path) -> None:
         user = _powerless()
         if user:
             os.chown(directory, user.pw_uid, user.pw_gid)
-        top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _acting_as(user):
+            with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as top, _acting_as(user):
                 _write_all(read(archive), top)
         except (tarfile.TarError, ValueError, OverflowError) as error:
             raise PackageError(f"its archive is damaged: {error}") from None
-        finally:
-            os.close(top)
     _check(directory)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_fsstack.machine import signals
+from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Checked
 
@@ -95,17 +93,12 @@ def _wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
 def readable(device: Path) -> Checked:
     """Read all of a device whose sectors have checksums."""
     bad: list[str] = []
-    with mmap.mmap(-1, _AT_ONCE) as buffer:
-        descriptor = os.open(device, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    for offset in range(0, descriptors.size_of_device(device), _AT_ONCE):
+        signals.progress()
         try:
-            for offset in range(0, os.lseek(descriptor, 0, os.SEEK_END), _AT_ONCE):
-                signals.progress()
-                try:
-                    os.preadv(descriptor, [buffer], offset)
-                except TimeoutError:
-                    raise
-                except OSError as error:
-                    bad.append(f"{error.strerror} in the MiB at {offset}")
-        finally:
-            os.close(descriptor)
+            descriptors.read_direct(device, offset, _AT_ONCE)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            bad.append(f"{error.strerror} in the MiB at {offset}")
     return Checked(not bad, "; ".join(bad) or "all can be read")

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import functools
-import mmap
 import os
 import stat
 import struct
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_fsstack.machine import descriptors
 from pytest_fsstack.machine.libc import libc
 
 SYS = Path("/sys")
@@ -177,13 +177,10 @@ def _loop_file(path: Path, loop: int | None) -> str:
 @contextlib.contextmanager
 def opened(path: Path, device: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of the device of this number, even if its path leads elsewhere by now. Raises OSError."""
-    fd = os.open(path, flags | os.O_CLOEXEC)
-    try:
+    with descriptors.opened(path, flags) as fd:
         if (actual := number(fd)) != device:
             raise OSError(errno.ENODEV, f"{path} is the device {actual} now, and not {device}")
         yield fd
-    finally:
-        os.close(fd)
 
 
 def forget_cache(fd: int) -> None:
@@ -200,14 +197,8 @@ def last_mount(path: Path) -> str | None:
 
     It is what is on the medium: a mapping of the device has a cache of its own. Raises OSError.
     """
-    with mmap.mmap(-1, 4096) as block:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
-        try:
-            os.preadv(fd, [block], 0)
-        finally:
-            os.close(fd)
-        # struct ext4_super_block of fs/ext4/ext4.h, at 1024: s_mtime, s_wtime, s_mnt_count, s_max_mnt_count, s_magic.
-        seconds, count, magic = struct.unpack_from("<I4xH2xH", block, 1024 + 44)
+    # struct ext4_super_block of fs/ext4/ext4.h, at 1024: s_mtime, s_wtime, s_mnt_count, s_max_mnt_count, s_magic.
+    seconds, count, magic = struct.unpack_from("<I4xH2xH", descriptors.read_direct(path, 0, 4096), 1024 + 44)
     return f"{count} times, at {seconds}" if magic == _EXT_MAGIC else None
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_fsstack.machine import signals
+from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.libc import failure, libc
 from pytest_fsstack.units import reason_of
 
@@ -338,12 +338,9 @@ def secret_fd(secret: bytes) -> Iterator[int]:
 
 def syncfs(path: str | os.PathLike[str]) -> None:
     """Write out everything of the filesystem that holds `path` (syncfs(2)). Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with descriptors.opened(path) as fd:
         if libc().syncfs(fd) != 0:
             raise failure(f"cannot write out {os.fspath(path)}")
-    finally:
-        os.close(fd)
 
 
 def mapper_environment() -> dict[str, str]:

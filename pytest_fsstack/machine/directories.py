@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pytest_fsstack.machine import journal, mounts
+from pytest_fsstack.machine.descriptors import closing, opened, write_all
 from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
 from pytest_fsstack.machine.port import Machine
 
@@ -130,10 +131,10 @@ class HeldDirectory:
         # Not named after the file, whose name may be as long as a name can be.
         descriptor, new = self.new_file()
         try:
-            self._inherit(name, descriptor)
-            yield descriptor, new
+            with closing(descriptor):
+                self._inherit(name, descriptor)
+                yield descriptor, new
         finally:
-            os.close(descriptor)
             with contextlib.suppress(FileNotFoundError):  # it was renamed
                 self.unlink(new)
 
@@ -245,8 +246,7 @@ def _step(directory: int, name: str, path: Path) -> int | str:
 
 def _text_of_link(directory: int, name: str) -> str | None:
     """Return the text of a link that may be followed, None for what is no link. Raises OSError."""
-    link = os.open(name, _SEARCH, dir_fd=directory)
-    try:
+    with opened(name, _SEARCH, dir_fd=directory) as link:
         status = os.fstat(link)
         if not stat.S_ISLNK(status.st_mode):
             return None
@@ -255,21 +255,12 @@ def _text_of_link(directory: int, name: str) -> str | None:
                 errno.EPERM, f"{name} is a link of user {status.st_uid}, which is not followed: name what it leads to"
             )
         return os.readlink("", dir_fd=link)
-    finally:
-        os.close(link)
 
 
 def _mount_of(directory: int) -> str:
     """Return the mount through which a directory was opened."""
     lines = Path(f"/proc/self/fdinfo/{directory}").read_text().splitlines()
     return next(line for line in lines if line.startswith("mnt_id:"))
-
-
-def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of the content, in as many calls as that takes. Raises OSError."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _umask() -> int:
@@ -435,13 +426,11 @@ def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
     with held_temporary(parent, book) as directory:
         # Locked before it has its name: without a lock, it says that its session is dead.
         marker, unfinished = directory.new_file(_MARKER)
-        try:
+        with closing(marker):
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             directory.rename(unfinished, _MARKER)
             with directory.make("data", 0o755) as data:
                 yield data
-        finally:
-            os.close(marker)
 
 
 def remove_stale(parent: Path) -> list[str]:
@@ -462,19 +451,15 @@ def remove_stale(parent: Path) -> list[str]:
 
 def _remove_if_stale(above: HeldDirectory, name: str) -> str:
     """Remove one directory of a dead session. Raises OSError if nothing proves that it is one."""
-    with above.subdirectory(name) as directory:
-        marker = directory.open_file(_MARKER, os.O_RDWR)
+    with above.subdirectory(name) as directory, closing(directory.open_file(_MARKER, os.O_RDWR)) as marker:
+        if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
+            raise PermissionError(errno.EPERM, f"{directory.path} is of another user")
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
-            if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
-                raise PermissionError(errno.EPERM, f"{directory.path} is of another user")
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            try:
-                above.remove(name, directory)
-            except OSError as error:
-                return f"left alone: {directory.path}: {error.strerror}"
-            return f"removed {directory.path}, of a session that was killed"
-        finally:
-            os.close(marker)
+            above.remove(name, directory)
+        except OSError as error:
+            return f"left alone: {directory.path}: {error.strerror}"
+        return f"removed {directory.path}, of a session that was killed"
 
 
 # -- after a kill ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_fsstack.machine import signals
+from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.units import reason_of
 
@@ -429,11 +429,8 @@ _FOREVER = math.inf
 def _alone(directory: Path, seconds: float) -> Iterator[bool]:
     """Keep other clean-ups out; whether that could be done. No file that would stay: the directory is locked."""
     _check_own(directory)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with descriptors.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
         yield _locked(fd, time.monotonic() + seconds)
-    finally:
-        os.close(fd)
 
 
 def _locked(fd: int, deadline: float) -> bool:

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_fsstack.machine import blockdev, mounts
+from pytest_fsstack.machine import blockdev, descriptors, mounts
 from pytest_fsstack.machine.port import Loop, Machine
 
 _LOOP_CTL_GET_FREE = 0x4C82
@@ -61,8 +61,7 @@ def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
     name = os.readlink(f"/proc/self/fd/{image}").encode()[:63]
     info = blockdev.LOOP_INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
     config = struct.pack("=II", image, sector) + info + bytes(64)
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with descriptors.opened("/dev/loop-control", os.O_RDWR) as control:
         while True:
             path = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
             loop = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -76,5 +75,3 @@ def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
                     return _configure(image, flags & ~_DIRECT_IO, sector)
                 raise
             return loop, path
-    finally:
-        os.close(control)

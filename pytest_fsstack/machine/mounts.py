@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_fsstack.machine import blockdev, commands, journal, processes, signals
+from pytest_fsstack.machine import blockdev, commands, descriptors, journal, processes, signals
 from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
 from pytest_fsstack.machine.libc import failure, libc
 from pytest_fsstack.machine.port import Machine, Mount
@@ -154,20 +154,11 @@ def _thawed(machine: Machine, source: str | os.PathLike[str], target: Path) -> b
             return False
         if blockdev.number_of_name(mount.source) != number:
             return False
-        with _opened(target) as directory:
+        with descriptors.opened(target, os.O_RDONLY | os.O_DIRECTORY) as directory:
             fcntl.ioctl(directory, _FITHAW, bytes(4))
     except OSError:  # EINVAL if it is not frozen
         return False
     return True
-
-
-@contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[int]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def unmount(machine: Machine, target: Path, patience: float = 10.0, *, served: bool = False) -> None:

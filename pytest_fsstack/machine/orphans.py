@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.descriptors import closing, opened
 from pytest_fsstack.machine.journal import Fact, Facts, Journal, Kind, Unproved, start_time
 from pytest_fsstack.machine.port import Machine
 
@@ -28,24 +29,21 @@ VARIABLE = "PYTEST_FSSTACK_SESSION"
 def end(pid: int, start: int | None) -> bool:
     """End a process that started at that time, politely at first; whether it was there. Raises `Unproved`."""
     try:
-        fd = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
-    try:
+    with closing(pidfd):
         # From here on the number cannot be given to another process unnoticed.
-        for number, milliseconds in (signal.SIGTERM, 2000), (signal.SIGKILL, 2000):
+        for number in signal.SIGTERM, signal.SIGKILL:
             if start_time(pid) != start:
                 return False
-            signal.pidfd_send_signal(fd, number)
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            if poll.poll(milliseconds):
+            try:
+                signal.pidfd_send_signal(pidfd, number)
+            except ProcessLookupError:
+                return True  # it ended in between, as it should
+            if select.select([pidfd], [], [], 2.0)[0]:
                 return True
-        raise Unproved(f"process {pid} survived SIGKILL")
-    except ProcessLookupError:
-        return True  # it ended in between, as it should
-    finally:
-        os.close(fd)
+    raise Unproved(f"process {pid} survived SIGKILL")
 
 
 # -- one that the journal names ----------------------------------------------------------------------------------------
@@ -128,14 +126,12 @@ _NS_GET_MNTNS_ID = 0x8008B705
 
 def _number(process: Path) -> int | None:
     """Return a number that no other mount namespace gets until the next boot; None before Linux 6.11."""
-    fd = os.open(process / "ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     number = bytearray(8)
-    try:
-        fcntl.ioctl(fd, _NS_GET_MNTNS_ID, number)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    with opened(process / "ns/mnt") as namespace:
+        try:
+            fcntl.ioctl(namespace, _NS_GET_MNTNS_ID, number)
+        except OSError:
+            return None
     return int.from_bytes(number, sys.byteorder)
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_fsstack.machine import commands, reaper
+from pytest_fsstack.machine import commands, descriptors, reaper
 from pytest_fsstack.machine.commands import CommandError, Process
 from pytest_fsstack.machine.libc import libc
 
@@ -218,13 +218,10 @@ def _end_here(errors: int) -> NoReturn:
 
 
 def _leave_chroot(root: int) -> None:
-    working_directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with descriptors.opened(".", os.O_PATH | os.O_DIRECTORY) as working_directory:
         os.fchdir(root)
         os.chroot(".")
         os.fchdir(working_directory)
-    finally:
-        os.close(working_directory)
 
 
 def end_if_forked(owner: int) -> None:
@@ -241,8 +238,7 @@ def watched(variable: str) -> Iterator[None]:
 
     That is what `reaper` does, in a process of its own without that variable.
     """
-    pidfd = os.pidfd_open(os.getpid())
-    try:
+    with descriptors.closing(os.pidfd_open(os.getpid())) as pidfd:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", reaper.__file__, str(pidfd), f"{variable}={os.environ[variable]}"],
             env={name: value for name, value in os.environ.items() if name != variable},
@@ -252,8 +248,6 @@ def watched(variable: str) -> Iterator[None]:
             pass_fds=[pidfd],
             start_new_session=True,
         )
-    finally:
-        os.close(pidfd)
     try:
         yield
     finally:

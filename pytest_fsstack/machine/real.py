@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pytest_fsstack.machine import blockdev, commands, loops, mounts, processes, signals
+from pytest_fsstack.machine.descriptors import opened, write_all
 from pytest_fsstack.machine.needs import KernelFilesystem
-from pytest_fsstack.machine.port import Loop, Mount, Word
+from pytest_fsstack.machine.port import Loop, Word
 
 
 class RealMachine:
@@ -32,19 +33,11 @@ class RealMachine:
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        *argv: Word,
-        stdin: int | None = None,
-        fds: Sequence[int] = (),
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        timeout: float | None = None,
-    ) -> str:
-        return commands.run(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd, timeout=timeout)
-
-    def ended(self, *argv: Word, fds: Sequence[int] = (), env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-        return commands.ended(*argv, fds=fds, env=env)
+    run = staticmethod(commands.run)
+    ended = staticmethod(commands.ended)
+    which = staticmethod(commands.which)
+    mapper_environment = staticmethod(commands.mapper_environment)
+    wait_until = staticmethod(commands.wait_until)
 
     def start(
         self,
@@ -59,19 +52,14 @@ class RealMachine:
         # It keeps the mount namespace alive.
         return processes.start(self._daemons, "tail", f"--pid={pid}", "-f", "/dev/null", outlives=True)
 
-    def which(self, tool: str) -> str | None:
-        return commands.which(tool)
-
-    def mapper_environment(self) -> dict[str, str]:
-        return commands.mapper_environment()
-
-    def wait_until(self, condition: Callable[[], object], seconds: float) -> bool:
-        return commands.wait_until(condition, seconds)
-
     def limited(self, layer: str, step: str) -> AbstractContextManager[None]:
         return signals.limited(f"{step} it", self.limit)
 
     # -- files and mounts ----------------------------------------------------------------------------------------------
+
+    mount_at = staticmethod(mounts.at)
+    has_private_mounts = staticmethod(mounts.private_namespace)
+    sync = staticmethod(commands.syncfs)
 
     def mkdir(self, path: Path, *, parents: bool = False, exist_ok: bool = False) -> None:
         path.mkdir(parents=parents, exist_ok=exist_ok)
@@ -80,15 +68,9 @@ class RealMachine:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
-    def sync(self, path: Path) -> None:
-        commands.syncfs(path)
-
     def ioctl(self, path: Path, request: int, argument: bytes | bytearray) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(path) as descriptor:
             fcntl.ioctl(descriptor, request, argument)
-        finally:
-            os.close(descriptor)
 
     def setting(self, path: Path) -> str | None:
         try:
@@ -102,12 +84,6 @@ class RealMachine:
     def knows_filesystem(self, name: str) -> bool:
         return KernelFilesystem(name).missing() is None
 
-    def mount_at(self, path: Path) -> Mount | None:
-        return mounts.at(path)
-
-    def has_private_mounts(self) -> bool:
-        return mounts.private_namespace()
-
     # -- block devices -------------------------------------------------------------------------------------------------
 
     def number(self, device: Path) -> str:
@@ -117,16 +93,10 @@ class RealMachine:
         return int(blockdev.read(blockdev.SYS / "dev/block" / self.number(device) / "size"))
 
     def write(self, device: Path, extents: Iterable[tuple[int, bytes]]) -> None:
-        descriptor = os.open(device, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with opened(device, os.O_WRONLY) as descriptor:
             for offset, content in extents:
-                remaining = memoryview(content)
-                while remaining:
-                    count = os.pwrite(descriptor, remaining, offset)
-                    offset, remaining = offset + count, remaining[count:]
+                write_all(descriptor, content, offset)
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def forget_cache(self, device: Path) -> None:
         with blockdev.opened(device, self.number(device)) as descriptor:

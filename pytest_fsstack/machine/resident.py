@@ -13,7 +13,7 @@ import mmap
 import os
 import re
 
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, descriptors
 from pytest_fsstack.machine.libc import failure, libc
 
 #: Every dynamically linked command reads it first.
@@ -54,13 +54,10 @@ def _load(path: str) -> None:
     """
     import ctypes
 
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with descriptors.opened(path) as fd:
         size = ctypes.c_size_t(os.fstat(fd).st_size)
         load = libc().mmap
         load.restype = ctypes.c_void_p
         place = load(None, size, mmap.PROT_READ, mmap.MAP_SHARED | mmap.MAP_POPULATE, fd, ctypes.c_longlong(0))
         if place == ctypes.c_void_p(-1).value:
             raise failure(f"cannot map {path}")
-    finally:
-        os.close(fd)

@@ -168,6 +168,7 @@ class Builder:
         """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
         from pytest_fsstack.guard import Refused
         from pytest_fsstack.machine import commands, directories, signals
+        from pytest_fsstack.machine.descriptors import opened
         from pytest_fsstack.machine.processes import end_if_forked, undumpable
         from pytest_fsstack.machine.signals import State
         from pytest_fsstack.stack.build import BuildError, build
@@ -176,7 +177,7 @@ class Builder:
         undo, owner = ExitStack(), os.getpid()
         try:
             with signals.during(State.BUILDING):
-                start = undo.enter_context(_working_directory())
+                start = undo.enter_context(opened(".", os.O_PATH | os.O_DIRECTORY))
                 self._hold(parameter.device)
                 undo.enter_context(undumpable())
                 place = undo.enter_context(directories.workplace(parent, self.journal))
@@ -210,16 +211,6 @@ class Builder:
             return []  # a forked child, which ends by itself
         self._undo.close()
         return self.journal.close() if "journal" in self.__dict__ else []
-
-
-@contextlib.contextmanager
-def _working_directory() -> Iterator[int]:
-    """The working directory, held by a descriptor."""
-    descriptor = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _leave(places: Iterable[Path], start: int) -> None:

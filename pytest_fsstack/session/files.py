@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_fsstack.machine.directories import MOST_LINKS, HeldDirectory, write_all
+from pytest_fsstack.machine.descriptors import opened, write_all
+from pytest_fsstack.machine.directories import MOST_LINKS, HeldDirectory
 from pytest_fsstack.report.errors import ReportError
 
 
@@ -44,16 +45,13 @@ class _Target(NamedTuple):
     def append(self, content: bytes) -> None:
         """Write to a stream."""
         # Not truncated: behind /dev/stdout there may be a file with all that was printed so far.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (0 if self.of_kernel else os.O_NOFOLLOW)
-        descriptor = os.open(self.name, flags, dir_fd=self.directory.fileno())
-        try:
+        flags = os.O_WRONLY | os.O_APPEND | (0 if self.of_kernel else os.O_NOFOLLOW)
+        with opened(self.name, flags, dir_fd=self.directory.fileno()) as descriptor:
             mode = os.fstat(descriptor).st_mode
             _refuse(mode)
             if stat.S_ISREG(mode) and not self.of_kernel:
                 raise OSError(errno.ESTALE, "was exchanged while it was opened")
             write_all(descriptor, content)
-        finally:
-            os.close(descriptor)
 
 
 def _refuse(mode: int) -> None:

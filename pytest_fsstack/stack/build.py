@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pytest_fsstack.machine import commands, processes, signals
+from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
@@ -109,11 +110,8 @@ class Built:
         if isinstance(self.bottom, Directory):
             self.machine.sync(self.bottom.path)
         if isinstance(self._places[-1], Block):
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            with opened(self.path) as fd:
                 os.fsync(fd)
-            finally:
-                os.close(fd)
 
     def trim(self) -> int:
         """Discard what the stack's filesystems do not use, as fstrim does, from the top down; returns how many bytes.

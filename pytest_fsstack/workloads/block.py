@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.direct import DirectIO, device_size, differing, spoil
+from pytest_fsstack.workloads.direct import DirectIO, differing, spoil
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -100,7 +101,7 @@ def _source(fsstack: Built, size: int, block: int, payload: Path | None, step: s
         raise ValueError(f"{step}: {size} bytes are no multiple of blocks of {block} bytes")
     if payload is not None and payload.stat().st_size < size:
         raise ValueError(f"{step}: {payload} has only {payload.stat().st_size} of {size} bytes")
-    if fsstack.path.is_block_device() and (room := device_size(fsstack.path)) < size:
+    if fsstack.path.is_block_device() and (room := size_of_device(fsstack.path)) < size:
         raise ValueError(f"{step}: {fsstack.path} has only {room} of {size} bytes")
     return payload or _ZEROS
 

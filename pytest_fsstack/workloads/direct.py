@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_fsstack.machine.descriptors import ALIGNMENT, opened, read_direct
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
 
-#: A multiple of every logical block size that disks and filesystems have for direct I/O.
-ALIGNMENT = 4096
 _CHECKED_BLOCKS = 64
 _SPOILT = 512
 _PROBE = ".fsstack-direct"
@@ -37,29 +36,6 @@ class DirectIO:
             what = f"this stack cannot do direct I/O ({error.strerror})"
             return MissingRequirement(Missing.OTHER, what, "measure it with direct=False")
         return None
-
-
-def read_direct(path: Path, offset: int, size: int) -> bytes:
-    """Bytes of a file or device as the device has them; fewer at its end. Raises OSError."""
-    start = offset // ALIGNMENT * ALIGNMENT
-    span = -(-(offset + size - start) // ALIGNMENT) * ALIGNMENT
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    try:
-        # Direct I/O wants aligned memory, and mmap gives whole pages.
-        with mmap.mmap(-1, span) as buffer:
-            count = os.preadv(fd, [buffer], start)
-            return buffer[offset - start : min(offset - start + size, count)]
-    finally:
-        os.close(fd)
-
-
-def device_size(path: Path) -> int:
-    """Bytes that a block device has. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.lseek(fd, 0, os.SEEK_END)
-    finally:
-        os.close(fd)
 
 
 def sampled(size: int, block: int) -> list[int]:
@@ -102,12 +78,8 @@ def spoil(device: Path, source: Path, size: int, block: int) -> None:
 @contextlib.contextmanager
 def _probed(path: Path) -> Iterator[Path]:
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o600)
-        try:
-            with mmap.mmap(-1, ALIGNMENT) as buffer:
-                os.pwritev(fd, [buffer], 0)
-        finally:
-            os.close(fd)
+        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600) as fd, mmap.mmap(-1, ALIGNMENT) as buffer:
+            os.pwritev(fd, [buffer], 0)
         yield path
     finally:
         path.unlink(missing_ok=True)

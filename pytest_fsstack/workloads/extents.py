@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from pytest_fsstack.machine.descriptors import opened
 
 _FS_IOC_FIEMAP = 0xC020660B
 #: Write out what is not written yet, so that it has a place.
@@ -30,8 +31,7 @@ class Extent:
 def extents(path: Path) -> list[Extent]:
     """The extents of a file, in its order. Raises OSError, ``EOPNOTSUPP`` where the filesystem does not tell."""
     pieces: list[Extent] = []
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as descriptor:
         start, last = 0, False
         while not last:
             request = bytearray(_HEADER.size + _AT_ONCE * _EXTENT.size)
@@ -43,8 +43,6 @@ def extents(path: Path) -> list[Extent]:
                 fields = _EXTENT.unpack_from(request, _HEADER.size + index * _EXTENT.size)
                 pieces.append(Extent(*fields[:3]))
                 start, last = fields[0] + fields[2], bool(fields[5] & _EXTENT_LAST)
-    finally:
-        os.close(descriptor)
     return pieces
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_fsstack.judging.sample import Metric
 from pytest_fsstack.machine import commands, directories, needs
+from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads import jobfile
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.direct import DirectIO, device_size, spoil
+from pytest_fsstack.workloads.direct import DirectIO, spoil
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -67,7 +68,7 @@ def fio(
     if min(size, block, iodepth, numjobs) <= 0 or size % block:
         raise ValueError(f"fio: {numjobs} x {size} bytes are no whole blocks of {block} bytes, {iodepth} at a time")
     device = fsstack.path.is_block_device()
-    if device and (room := device_size(fsstack.path)) < size * numjobs:
+    if device and (room := size_of_device(fsstack.path)) < size * numjobs:
         raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
     if direct:
         needs.require(DirectIO(fsstack.path))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pytest_fsstack.data.archive import Corpus
 from pytest_fsstack.data.noise import noise
+from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.checks import existing, verify_gone, walk
@@ -31,6 +32,7 @@ _SHARES = {"latency_p50": 500, "latency_p95": 950, "latency_p99": 990, "latency_
 #: In seconds: below this, the interpreter between the two readings of the clock is most of what is measured.
 _RESOLUTION = 1e-7
 _POINTS = 200
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHECKED_FILES = 64
 
 
@@ -106,11 +108,8 @@ def remove(latencies: Latencies, top: Path, order: Order = "listed") -> None:
 
     The files of a directory go before its subdirectories. Raises OSError.
     """
-    descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with opened(top, _DIRECTORY) as descriptor:
         _empty(latencies, descriptor, order)
-    finally:
-        os.close(descriptor)
     top.rmdir()
 
 
@@ -125,11 +124,8 @@ def _empty(latencies: Latencies, directory: int, order: Order) -> None:
     files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
     latencies.each(functools.partial(os.unlink, dir_fd=directory), files)
     for name in subdirectories:
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-        try:
+        with opened(name, _DIRECTORY, dir_fd=directory) as descriptor:
             _empty(latencies, descriptor, order)
-        finally:
-            os.close(descriptor)
         os.rmdir(name, dir_fd=directory)
 
 
@@ -210,11 +206,8 @@ def create_files(
         for start in range(0, count, per_directory):
             subdirectory = top / str(start // per_directory)
             subdirectory.mkdir()
-            directory = os.open(subdirectory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
+            with opened(subdirectory, _DIRECTORY) as directory:
                 latencies.each(create, _jobs(base, range(start, min(count, start + per_directory))))
-            finally:
-                os.close(directory)
     latencies.record(timed)
     fsstack.remount()
     _verify_created(top, base, count, per_directory)

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.guard import label
+from pytest_fsstack.machine.descriptors import write_all
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice
 
@@ -26,16 +27,16 @@ class Killed(BaseException):
 def killed_after(steps: int, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
     """What was told, if the session dies before the next write: there is one at each end, then the label's."""
     told: dict[str, str] = {}
-    write, done = label._pwrite, list[int]()
+    done = list[int]()
 
-    def pwrite(fd: int, data: bytes, offset: int) -> None:
+    def write(fd: int, data: bytes, offset: int) -> None:
         if len(done) == steps:
             raise Killed
         done.append(offset)
-        write(fd, data, offset)
+        write_all(fd, data, offset)
 
     with monkeypatch.context() as context:
-        context.setattr(label, "_pwrite", pwrite)
+        context.setattr("pytest_fsstack.guard.label.write_all", write)
         with pytest.raises(Killed):
             label.write_label_on(guard.identify(loop.path), told.update)
     return told

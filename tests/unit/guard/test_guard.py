@@ -403,10 +403,10 @@ def test_held_by_the_kernel_in_a_way_that_shows_nowhere_else(
 ) -> None:
     real = os.open
 
-    def busy(path: str | Path, flags: int, mode: int = 0o777) -> int:
+    def busy(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_EXCL and Path(path) == sdb:
             raise OSError(errno.EBUSY, "Device or resource busy", str(path))
-        return real(path, flags, mode)
+        return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", busy)
     assert "it is in use by the kernel" in refusal(sdb)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pytest_fsstack import workloads
 from pytest_fsstack.data.corpus import payload
+from pytest_fsstack.machine.descriptors import read_direct
 from pytest_fsstack.workloads import block as module
 from pytest_fsstack.workloads import direct
-from pytest_fsstack.workloads.direct import DirectIO, differing, read_direct, sampled
+from pytest_fsstack.workloads.direct import DirectIO, differing, sampled
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 
 SIZE, BLOCK = 64 * 4096, 4096
@@ -162,10 +163,10 @@ class TestDirectIO:
         # Some filesystems refuse at the first, some only at the second or third.
         real = getattr(os, call)
 
-        def refuse(first: Any, flags: Any, *args: Any) -> Any:
+        def refuse(first: Any, flags: Any, *args: Any, **keywords: Any) -> Any:
             if call != "open" or (flags & os.O_DIRECT and direct._PROBE in str(first)):
                 raise OSError(errno.EINVAL, "Invalid argument")
-            return real(first, flags, *args)
+            return real(first, flags, *args, **keywords)
 
         monkeypatch.setattr(os, call, refuse)
         with pytest.raises(pytest.skip.Exception, match=r"cannot do direct I/O \(Invalid argument\): measure it with"):

@@ -1,0 +1,57 @@
+"""Descriptors that are closed at the end of a block, and writing all of a text to one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+#: A multiple of every logical block size that disks and filesystems have for direct I/O.
+ALIGNMENT = 4096
+
+
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block. Raises OSError."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def opened(
+    path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666, *, dir_fd: int | None = None
+) -> AbstractContextManager[int]:
+    """Open a path until the end of the block. Commands do not inherit the descriptor. Raises OSError."""
+    return closing(os.open(path, flags | os.O_CLOEXEC, mode, dir_fd=dir_fd))
+
+
+def write_all(descriptor: int, content: bytes, offset: int | None = None) -> None:
+    """Write all of the content, in as many calls as that takes, from an offset on if one is given. Raises OSError."""
+    view = memoryview(content)
+    while view:
+        count = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
+        if not count:
+            # It would be made again for ever.
+            raise OSError(errno.EIO, "a write of at least one byte has written none, and reported no error")
+        view, offset = view[count:], None if offset is None else offset + count
+
+
+def size_of_device(path: Path) -> int:
+    """Return the bytes that a block device has. Raises OSError."""
+    with opened(path) as descriptor:
+        return os.lseek(descriptor, 0, os.SEEK_END)
+
+
+def read_direct(path: Path, offset: int, size: int) -> bytes:
+    """Return bytes of a file or device as the device has them; fewer at its end. Raises OSError."""
+    start = offset // ALIGNMENT * ALIGNMENT
+    span = -(-(offset + size - start) // ALIGNMENT) * ALIGNMENT
+    # Direct I/O wants aligned memory, and mmap gives whole pages.
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as descriptor, mmap.mmap(-1, span) as buffer:
+        count = os.preadv(descriptor, [buffer], start)
+        return buffer[offset - start : min(offset - start + size, count)]
