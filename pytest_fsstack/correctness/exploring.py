@@ -7,7 +7,7 @@ import importlib.util
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -264,7 +264,7 @@ def difference_of(error: Exception, calls: list[Call]) -> Difference:
 def machine(compared: Callable[[], Comparison], result: Found, patient: Patience) -> type[RuleBasedStateMachine]:
     """The state machine of hypothesis: a rule for each call."""
     from hypothesis import strategies as st
-    from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
     # Few names, so that calls meet; the long one is as long as names can be here.
     probe = compared()
@@ -277,8 +277,39 @@ def machine(compared: Callable[[], Comparison], result: Found, patient: Patience
     edges = st.sampled_from([0, 1, 511, 512, 4079, 4095, 4096, 4097, 8192, 12288, 32767, 65536, 131071])
     offsets = st.one_of(edges, st.integers(0, 140_000))
     lengths = st.one_of(st.sampled_from([1, 16, 4096, 4097, 65536]), st.integers(1, 20_000))
-    fills = st.integers(0, 250)
-    slots = st.integers(0, 1)
+    names = st.sampled_from(["x", "y"])
+    targets, links = st.sampled_from(["a", "b", "d", "d/a", "s", "nowhere"]), st.sampled_from(["s", "d/b"])
+    place = {"offset": offsets, "length": lengths}
+    fill, slot = {"fill": st.integers(0, 250)}, {"slot": st.integers(0, 1)}
+    #: The arguments of each call, in its order.
+    calls: dict[str, dict[str, Any]] = {
+        "create": {"path": files},
+        "mkdir": {"path": directories},
+        "rmdir": {"path": anything},
+        "write": {"path": files, **place, **fill},
+        "append": {"path": files, "length": lengths, **fill},
+        "truncate": {"path": anything, "size": offsets},
+        "read": {"path": files, **place},
+        "rename": {"old": anything, "new": anything},
+        "link": {"old": files, "new": files},
+        "symlink": {"to": targets, "path": links},
+        "unlink": {"path": anything},
+        # The model knows no permissions. Without root, later calls could not open a file that is read-only.
+        "chmod": {"path": files, "mode": st.sampled_from([0o600, 0o644, 0o755, 0o444 if os.geteuid() == 0 else 0o640])},
+        "set_attribute": {"path": files, "name": names, "value": st.sampled_from([b"", b"1", bytes(range(100))])},
+        "remove_attribute": {"path": files, "name": names},
+        # Where there is no space, the kernel ends whoever writes to a mapping.
+        **({} if full else {"write_mapped": {"path": files, **place, **fill}}),
+        "allocate": {"path": files, **place},
+        "punch": {"path": files, **place},
+        "fsync": {"path": files},
+        "hold": {**slot, "path": files},
+        "write_held": {**slot, **place, **fill},
+        "truncate_held": {**slot, "size": offsets},
+        "read_held": slot,
+        "check": {},
+        "remount": {},
+    }
 
     class Contents(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -312,106 +343,19 @@ def machine(compared: Callable[[], Comparison], result: Found, patient: Patience
             self.do("write", "a", 0, 5000, 1)
             self.do("write", "d/a", 0, 70_000, 2)
 
-        @rule(path=files)
-        def create(self, path: str) -> None:
-            self.do("create", path)
-
-        @rule(path=directories)
-        def mkdir(self, path: str) -> None:
-            self.do("mkdir", path)
-
-        @rule(path=anything)
-        def rmdir(self, path: str) -> None:
-            self.do("rmdir", path)
-
-        @rule(path=files, offset=offsets, length=lengths, fill=fills)
-        def write(self, path: str, offset: int, length: int, fill: int) -> None:
-            self.do("write", path, offset, length, fill)
-
-        @rule(path=files, length=lengths, fill=fills)
-        def append(self, path: str, length: int, fill: int) -> None:
-            self.do("append", path, length, fill)
-
-        @rule(path=anything, size=offsets)
-        def truncate(self, path: str, size: int) -> None:
-            self.do("truncate", path, size)
-
-        @rule(path=files, offset=offsets, length=lengths)
-        def read(self, path: str, offset: int, length: int) -> None:
-            self.do("read", path, offset, length)
-
-        @rule(old=anything, new=anything)
-        def rename(self, old: str, new: str) -> None:
-            self.do("rename", old, new)
-
-        @rule(old=files, new=files)
-        def link(self, old: str, new: str) -> None:
-            self.do("link", old, new)
-
-        @rule(to=st.sampled_from(["a", "b", "d", "d/a", "s", "nowhere"]), path=st.sampled_from(["s", "d/b"]))
-        def symlink(self, to: str, path: str) -> None:
-            self.do("symlink", to, path)
-
-        @rule(path=anything)
-        def unlink(self, path: str) -> None:
-            self.do("unlink", path)
-
-        # The model knows no permissions. Without root, later calls could not open a file that is read-only.
-        @rule(path=files, mode=st.sampled_from([0o600, 0o644, 0o755, 0o444 if os.geteuid() == 0 else 0o640]))
-        def chmod(self, path: str, mode: int) -> None:
-            self.do("chmod", path, mode)
-
-        @rule(path=files, name=st.sampled_from(["x", "y"]), value=st.sampled_from([b"", b"1", bytes(range(100))]))
-        def set_attribute(self, path: str, name: str, value: bytes) -> None:
-            self.do("set_attribute", path, name, value)
-
-        @rule(path=files, name=st.sampled_from(["x", "y"]))
-        def remove_attribute(self, path: str, name: str) -> None:
-            self.do("remove_attribute", path, name)
-
-        # Where there is no space, the kernel ends whoever writes to a mapping.
-        @precondition(lambda self: not full)
-        @rule(path=files, offset=offsets, length=lengths, fill=fills)
-        def write_mapped(self, path: str, offset: int, length: int, fill: int) -> None:
-            self.do("write_mapped", path, offset, length, fill)
-
-        @rule(path=files, offset=offsets, length=lengths)
-        def allocate(self, path: str, offset: int, length: int) -> None:
-            self.do("allocate", path, offset, length)
-
-        @rule(path=files, offset=offsets, length=lengths)
-        def punch(self, path: str, offset: int, length: int) -> None:
-            self.do("punch", path, offset, length)
-
-        @rule(path=files)
-        def fsync(self, path: str) -> None:
-            self.do("fsync", path)
-
-        @rule(slot=slots, path=files)
-        def hold(self, slot: int, path: str) -> None:
-            self.do("hold", slot, path)
-
-        @rule(slot=slots, offset=offsets, length=lengths, fill=fills)
-        def write_held(self, slot: int, offset: int, length: int, fill: int) -> None:
-            self.do("write_held", slot, offset, length, fill)
-
-        @rule(slot=slots, size=offsets)
-        def truncate_held(self, slot: int, size: int) -> None:
-            self.do("truncate_held", slot, size)
-
-        @rule(slot=slots)
-        def read_held(self, slot: int) -> None:
-            self.do("read_held", slot)
-
-        @rule()
-        def check(self) -> None:
-            self.do("check")
-
-        @rule()
-        def remount(self) -> None:
-            self.do("remount")
-
+    for name, strategies in calls.items():
+        setattr(Contents, name, rule(**strategies)(_call(name, [*strategies])))  # type: ignore[no-untyped-call]
     return Contents
+
+
+def _call(name: str, order: Sequence[str]) -> Callable[..., None]:
+    """Return the body of the rule for a call, with the names of its arguments in their order."""
+
+    def make(self: Any, **arguments: Any) -> None:
+        self.do(name, *(arguments[argument] for argument in order))
+
+    make.__name__ = name
+    return make
 
 
 #: By how much less is tried where a filesystem does not give all that it says is free.

@@ -63,19 +63,8 @@ def fsx(
     with directories.scratch(Path(tempfile.gettempdir())) as directory:
         settings = directory / "fsx.toml"
         settings.write_text(settings_for(fsstack.stack.limits))
-        words = [
-            "timeout",
-            f"{patience:g}",
-            FSX.path or FSX.name,
-            "-N",
-            str(operations),
-            "-S",
-            str(seed % 2**32),
-            "-f",
-            str(settings),
-            "-P",
-            str(directory),
-        ]
+        words = ["timeout", f"{patience:g}", FSX.path or FSX.name, "-N", str(operations), "-S", str(seed % 2**32)]
+        words += ["-f", str(settings), "-P", str(directory)]
         with (
             timed(cold=False),
             letting_go(fsstack.machine, fsstack.path, patience + 1.0) as let_go,

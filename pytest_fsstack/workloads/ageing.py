@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pytest_fsstack.data.noise import noise
-from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import walk
+from pytest_fsstack.workloads.checks import drawn, verify_files
 from pytest_fsstack.workloads.extents import extents, fragments
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ _BLOCK = 4096
 _CREATED, _APPENDED = 9, 5
 _LARGEST = _BLOCK << _CREATED
 _FILES_PER_DIRECTORY = 1000
-_CHECKED_FILES = 64
 #: Operations between two looks at the fragmentation.
 _BETWEEN_PROBES = 1000
 _PROBE = "probe-of-fragmentation"
@@ -145,7 +143,8 @@ def age(
     if (fragmentation := _fragmentation(fsstack, probe)) is not None:
         timed.record("fragments_per_mib", fragmentation, unit="1/MiB", better="lower", resolution=(1 << 20) / probe)
     fsstack.remount()
-    _verify(top, sizes, base)
+    sample = [(_path(file), _content(base, file, 0, sizes[file])) for file in drawn(sorted(sizes))]
+    verify_files(top, len(sizes), sum(sizes.values()), sample, "age")
 
 
 def _path(file: int) -> str:
@@ -196,24 +195,3 @@ def _fragmentation(fsstack: Built, size: int) -> float | None:
         return None
     finally:
         path.unlink(missing_ok=True)
-
-
-def _verify(top: Path, sizes: dict[int, int], base: bytes) -> None:
-    tree = walk(top)
-    wrong = [
-        f"{have:,} {what} instead of {want:,}"
-        for what, have, want in (
-            ("files", tree.files, len(sizes)),
-            ("bytes in files", tree.bytes, sum(sizes.values())),
-        )
-        if have != want
-    ]
-    altered = []
-    for file in sorted(random.Random(len(sizes)).sample(sorted(sizes), min(len(sizes), _CHECKED_FILES))):
-        path = top / _path(file)
-        if not path.is_file() or path.read_bytes() != _content(base, file, 0, sizes[file]):
-            altered.append(_path(file))
-    if altered:
-        wrong.append(f"missing or other content than was written: {first_names(altered)}")
-    if wrong:
-        raise AssertionError(f"age: after a remount, {'; '.join(wrong)}")

@@ -10,6 +10,7 @@ from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import verify_file
 from pytest_fsstack.workloads.direct import DirectIO, differing, spoil
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def dd_write(
         result = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
     timed.record("dd_rate", size / _seconds(result.stderr, size, "dd_write"), unit="B/s", better="higher")
     fsstack.remount()
-    _verify(_target(fsstack), source, size, block, "dd_write: after a remount")
+    verify_file(_target(fsstack), source, size, "dd_write: after a remount", block)
 
 
 @workload(Tool("dd", "coreutils"))
@@ -92,7 +93,7 @@ def dd_read(
     with timed(bytes=size, direction="read", cold=cold):
         result = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)
     timed.record("dd_rate", size / _seconds(result.stderr, size, "dd_read"), unit="B/s", better="higher")
-    _verify(_target(fsstack), source, size, block, "dd_read")
+    verify_file(_target(fsstack), source, size, "dd_read", block)
 
 
 def _source(fsstack: Built, size: int, block: int, payload: Path | None, step: str) -> Path:
@@ -146,14 +147,3 @@ def _seconds(output: str, size: int, step: str) -> float:
         raise AssertionError(f"{step}: dd copied {int(match[1]):,} bytes instead of {size:,}")
     # It prints no more than six digits: what is too short for them takes a microsecond at least.
     return max(float(match[2]), 1e-6)
-
-
-def _verify(target: Path, source: Path, size: int, block: int, when: str) -> None:
-    if not target.exists():
-        raise AssertionError(f"{when}: {target.name} is not there")
-    if target.is_file() and target.stat().st_size != size:
-        raise AssertionError(f"{when}: {target.name} has {target.stat().st_size:,} bytes instead of {size:,}")
-    if (offset := differing(target, source, size, block)) is not None:
-        raise AssertionError(
-            f"{when}, the {block} bytes at {offset:,} of {target.name} are not the ones that were written"
-        )

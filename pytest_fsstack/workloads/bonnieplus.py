@@ -56,21 +56,11 @@ def bonnie(
     scratch.mkdir()
     # As root it refuses to run unless it is told so.
     user = ["-u", "root"] if os.geteuid() == 0 else []
-    words = ["bonnie++", "-q", "-d", scratch, "-s", f"{size // _MEBIBYTE}M", "-r", memory // _MEBIBYTE]
-    words += [
-        "-n",
-        files // _MANY,
-        "-c",
-        concurrency,
-        "-z",
-        seed,
-        "-m",
-        "fsstack",
-        *user,
-        *([] if characters else ["-f"]),
-    ]
+    data = ["-d", scratch, "-s", f"{size // _MEBIBYTE}M", "-r", memory // _MEBIBYTE]
+    others = ["-n", files // _MANY, "-c", concurrency, "-z", seed, "-m", "fsstack"]
+    words = ["bonnie++", "-q", *data, *others, *user, *([] if characters else ["-f"])]
     with timed(cold=cold):
-        result = timed.run(*(word if isinstance(word, os.PathLike) else str(word) for word in words))
+        result = timed.run(*map(str, words))
     timed.keep("bonnie", result.stderr)
     timed.keep("bonnie_csv", result.stdout)
     for name, (metric, value) in parse_bonnie(result.stdout).items():

@@ -7,7 +7,7 @@ import os
 import random
 import stat
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.data.archive import Corpus, digest
 from pytest_fsstack.units import first_names
+from pytest_fsstack.workloads.direct import differing, sampled
 
 if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 
-_CHECKED_BLOCKS = 64
+_CHECKED_FILES = 64
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,12 @@ def existing(fsstack: Built, tree: str, step: str) -> Path:
 def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
     """Compare `tree`, as it is read back, with the corpus: counts, sizes, and the contents of its sample."""
     contents = walk(tree)
-    wrong = [
-        f"{have:,} {what} instead of {want:,}"
-        for what, have, want in (
-            ("files", contents.files, corpus.files),
-            ("directories", contents.directories, corpus.directories),
-            ("symbolic links", contents.links, corpus.links),
-            ("bytes in files", contents.bytes, corpus.bytes),
-        )
-        if have != want
-    ]
+    wrong = _miscounted(
+        ("files", contents.files, corpus.files),
+        ("directories", contents.directories, corpus.directories),
+        ("symbolic links", contents.links, corpus.links),
+        ("bytes in files", contents.bytes, corpus.bytes),
+    )
     missing, altered = [], []
     for path, expected in corpus.sample.items():
         try:
@@ -106,39 +103,69 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
         raise AssertionError(f"{step}: read back, {'; '.join(wrong)}")
 
 
-def verify_file(target: Path, source: Path, size: int, step: str, block: int = 4096) -> None:
-    """Compare one big file as it is read back: its size, and a sample of blocks of the start of `source`."""
-    verify_blocks(target, sampled(source, size, block), size, step, block)
+def verify_files(top: Path, count: int, size: int, sample: Iterable[tuple[str, bytes]], step: str) -> None:
+    """Compare files below a directory after a remount: their number, the sum of sizes, and some contents by path."""
+    contents = walk(top)
+    wrong = _miscounted(("files", contents.files, count), ("bytes in files", contents.bytes, size))
+    altered = [path for path, expected in sample if _content_of(top / path) != expected]
+    if altered:
+        wrong.append(f"missing or other content than was written: {first_names(altered)}")
+    if wrong:
+        raise AssertionError(f"{step}: after a remount, {'; '.join(wrong)}")
 
 
-def sampled(source: Path, size: int, block: int = 4096) -> dict[int, bytes]:
+def _miscounted(*counts: tuple[str, int, int]) -> list[str]:
+    """Return in words which numbers are not those that were expected."""
+    return [f"{have:,} {what} instead of {want:,}" for what, have, want in counts if have != want]
+
+
+def _content_of(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def drawn(numbers: Sequence[int]) -> list[int]:
+    """Return some of the numbers to look at, the same for as many numbers, in their order."""
+    return sorted(random.Random(len(numbers)).sample(numbers, min(len(numbers), _CHECKED_FILES)))
+
+
+def verify_file(target: Path, source: Path, size: int, when: str, block: int = 4096) -> None:
+    """Compare one big file, or a device, with the start of `source`: its size, and a sample of blocks."""
+    verify_size(target, size, when)
+    if (offset := differing(target, source, size, block)) is not None:
+        raise AssertionError(
+            f"{when}, the {block} bytes at {offset:,} of {target.name} are not the ones that were written"
+        )
+
+
+def hashes_of(source: Path, size: int, block: int) -> dict[int, bytes]:
     """Return the hashes of some blocks of the start of a file, by their offsets."""
-    blocks = -(-size // block)
-    chosen = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
     hashes = {}
     with source.open("rb") as original:
-        for offset in sorted(index * block for index in {0, blocks - 1, *chosen}) if blocks else ():
+        for offset in (index * block for index in sampled(size, block)):
             original.seek(offset)
             hashes[offset] = hashlib.sha256(original.read(min(block, size - offset))).digest()
     return hashes
 
 
-def verify_blocks(target: Path, hashes: Mapping[int, bytes], size: int, step: str, block: int = 4096) -> None:
-    """Compare one big file as it is read back: its size, and blocks by their hashes."""
-    actual = target.stat().st_size if target.exists() else None
-    if actual != size:
-        raise AssertionError(
-            f"{step}: read back, {target.name} "
-            + ("is not there" if actual is None else f"has {actual:,} bytes instead of {size:,}")
-        )
+def verify_blocks(target: Path, hashes: Mapping[int, bytes], size: int, when: str, block: int) -> None:
+    """Compare one big file with hashes of its blocks: its size, and those blocks."""
+    verify_size(target, size, when)
     with target.open("rb") as copy:
         for offset, expected in hashes.items():
             copy.seek(offset)
             if hashlib.sha256(copy.read(block)).digest() != expected:
                 raise AssertionError(
-                    f"{step}: read back, the {block} bytes at {offset:,} of {target.name} "
-                    "are not the ones that were written"
+                    f"{when}, the {block} bytes at {offset:,} of {target.name} are not the ones that were written"
                 )
+
+
+def verify_size(target: Path, size: int | None, when: str) -> None:
+    """Check that a file is there, and has so many bytes if they are given. A device only has to be there."""
+    if not target.exists():
+        raise AssertionError(f"{when}: {target.name} is not there")
+    actual = target.stat().st_size
+    if target.is_file() and size not in (None, actual):
+        raise AssertionError(f"{when}: {target.name} has {actual:,} bytes instead of {size:,}")
 
 
 def verify_gone(top: Path, step: str, when: str = "") -> None:

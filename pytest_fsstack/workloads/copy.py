@@ -29,7 +29,7 @@ def copy_file(timed: Timed, fsstack: Built, source: Path, *, into: str = "copy.b
     with timed(bytes=size, preload=[source]):
         timed.run("cp", source, target)
     fsstack.remount()
-    verify_file(target, source, size, "copy_file")
+    verify_file(target, source, size, "copy_file: read back")
 
 
 @workload(Tool("cp", "coreutils"), Tool("dd", "coreutils"))
@@ -52,7 +52,7 @@ def overwrite_file(
         else:
             timed.run("dd", f"if={source}", f"of={target}", "bs=1M", "conv=notrunc", "status=none")
     fsstack.remount()
-    verify_file(target, source, size, "overwrite_file")
+    verify_file(target, source, size, "overwrite_file: read back")
 
 
 @workload(Tool("dd", "coreutils"))
@@ -71,7 +71,7 @@ def read_back(timed: Timed, fsstack: Built, *, file: str = "copy.bin", source: P
     if not match or int(match[1]) != size:
         raise AssertionError(f"read_back: dd read {match[1] if match else 'no'} of {size} bytes of {file}")
     if source:
-        verify_file(target, source, source.stat().st_size, "read_back")
+        verify_file(target, source, source.stat().st_size, "read_back: read back")
 
 
 def _existing(fsstack: Built, name: str, step: str) -> Path:

@@ -40,9 +40,9 @@ class DirectIO:
 
 def sampled(size: int, block: int) -> list[int]:
     """The indexes of some blocks to look at, the first and the last among them; the same for the same arguments."""
-    blocks = size // block
+    blocks = -(-size // block)
     sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
-    return sorted({0, blocks - 1, *sample})
+    return sorted({0, blocks - 1, *sample}) if blocks else []
 
 
 def differing(target: Path, source: Path, size: int, block: int) -> int | None:
@@ -53,11 +53,11 @@ def differing(target: Path, source: Path, size: int, block: int) -> int | None:
     device = target.is_block_device()
     with target.open("rb") as copy, source.open("rb") as expected:
         for index in sampled(size, block):
-            offset = index * block
+            offset, length = index * block, min(block, size - index * block)
             copy.seek(offset)
             expected.seek(offset)
-            content = read_direct(target, offset, block) if device else copy.read(block)
-            if content != expected.read(block):
+            content = read_direct(target, offset, length) if device else copy.read(length)
+            if content != expected.read(length):
                 return offset
     return None
 

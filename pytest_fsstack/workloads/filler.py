@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import verify_size
+from pytest_fsstack.workloads.direct import sampled
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
 _BLOCK = 1 << 20
-_CHECKED_BLOCKS = 64
 #: How far the filesystem may be from what was asked for, in percent of its space, once it is mounted again.
 _TOLERANCE = 1.0
 
@@ -130,16 +130,9 @@ def _percent(path: Path) -> float:
 
 
 def _verify(target: Path, content: _Content, size: int) -> None:
-    actual = target.stat().st_size if target.exists() else None
-    if actual != size:
-        raise AssertionError(
-            f"fill: after a remount {target.name} "
-            + ("is not there" if actual is None else f"has {actual:,} bytes instead of {size:,}")
-        )
-    blocks = -(-size // _BLOCK)
-    sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
+    verify_size(target, size, "fill: after a remount")
     with target.open("rb", buffering=0) as file:
-        for index in sorted({0, blocks - 1, *sample} if blocks else ()):
+        for index in sampled(size, _BLOCK):
             start = index * _BLOCK
             if os.pread(file.fileno(), _BLOCK, start) != content.block(index)[: size - start]:
                 raise AssertionError(

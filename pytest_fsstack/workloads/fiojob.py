@@ -17,6 +17,7 @@ from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads import jobfile
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import verify_size
 from pytest_fsstack.workloads.direct import DirectIO, spoil
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def fio(
     _report(timed, result.stdout, total)
     fsstack.remount()
     if not device:
-        _verify_size(fsstack.path / file, total)
+        verify_size(fsstack.path / file, total, "fio: after a remount")
     if checked:
         _untimed(
             fsstack.path / file,
@@ -340,12 +341,3 @@ def _report(timed: Timed, output: str, total: int | None) -> None:
     moved = _transferred(document)
     if moved == 0 or total not in (None, moved):
         raise AssertionError(f"fio: it transferred {moved:,} bytes instead of {'more' if total is None else total}")
-
-
-def _verify_size(target: Path, total: int | None) -> None:
-    actual = target.stat().st_size if target.exists() else None
-    if actual is None or total not in (None, actual):
-        raise AssertionError(
-            f"fio: after a remount {target.name} "
-            + ("is not there" if actual is None else f"has {actual:,} bytes instead of {total:,}")
-        )

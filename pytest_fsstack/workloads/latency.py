@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pytest_fsstack.data.archive import Corpus
 from pytest_fsstack.data.noise import noise
 from pytest_fsstack.machine.descriptors import opened
-from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import existing, verify_gone, walk
+from pytest_fsstack.workloads.checks import drawn, existing, verify_files, verify_gone
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -33,7 +31,6 @@ _SHARES = {"latency_p50": 500, "latency_p95": 950, "latency_p99": 990, "latency_
 _RESOLUTION = 1e-7
 _POINTS = 200
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_CHECKED_FILES = 64
 
 
 class Latencies:
@@ -207,35 +204,14 @@ def create_files(
             subdirectory = top / str(start // per_directory)
             subdirectory.mkdir()
             with opened(subdirectory, _DIRECTORY) as directory:
-                latencies.each(create, _jobs(base, range(start, min(count, start + per_directory))))
+                indices = range(start, min(count, start + per_directory))
+                latencies.each(create, ((str(index), _created(base, index)) for index in indices))
     latencies.record(timed)
     fsstack.remount()
-    _verify_created(top, base, count, per_directory)
+    sample = [(f"{index // per_directory}/{index}", _created(base, index)) for index in drawn(range(count))]
+    verify_files(top, count, count * size, sample, "create_files")
 
 
-def _jobs(base: bytes, indices: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-    """Names and contents. The start of each content is its own, so that no two files are the same block."""
-    for index in indices:
-        yield str(index), index.to_bytes(8, "little")[: len(base)] + base[8:]
-
-
-def _verify_created(top: Path, base: bytes, count: int, per_directory: int) -> None:
-    contents = walk(top)
-    wrong = [
-        f"{have:,} {what} instead of {want:,}"
-        for what, have, want in (
-            ("files", contents.files, count),
-            ("bytes in files", contents.bytes, count * len(base)),
-        )
-        if have != want
-    ]
-    altered = []
-    for index in sorted(random.Random(count).sample(range(count), min(count, _CHECKED_FILES))):
-        ((name, content),) = _jobs(base, [index])
-        path = top / str(index // per_directory) / name
-        if not path.is_file() or path.read_bytes() != content:
-            altered.append(f"{path.parent.name}/{name}")
-    if altered:
-        wrong.append(f"missing or other content than was written: {first_names(altered)}")
-    if wrong:
-        raise AssertionError(f"create_files: after a remount, {'; '.join(wrong)}")
+def _created(base: bytes, index: int) -> bytes:
+    """Return the content of a file. Its start is its own, so that no two files are the same block."""
+    return index.to_bytes(8, "little")[: len(base)] + base[8:]

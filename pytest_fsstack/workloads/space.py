@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.data.noise import noise
-from pytest_fsstack.units import first_names
 from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import verify_files
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -48,7 +47,8 @@ def small_file_space(
             for index in range(count):
                 (top / str(size) / str(index)).write_bytes(_content(size, index))
     fsstack.remount()
-    _verify(top, sizes, count)
+    sample = ((f"{size}/{index}", _content(size, index)) for size in sizes for index in range(count))
+    verify_files(top, count * len(sizes), count * sum(sizes), sample, "small_file_space")
     raw, allocated = _taken(fsstack)
     for size in sizes:
         for index in range(count):
@@ -95,14 +95,3 @@ def _taken(fsstack: Built) -> tuple[int, int]:
                     raw += status.st_size
                     allocated += 512 * status.st_blocks
     return raw, allocated
-
-
-def _verify(top: Path, sizes: Sequence[int], count: int) -> None:
-    wrong = []
-    for size in sizes:
-        for index in range(count):
-            path = top / str(size) / str(index)
-            if not path.is_file() or path.read_bytes() != _content(size, index):
-                wrong.append(f"{size}/{index}")
-    if wrong:
-        raise AssertionError(f"small_file_space: after a remount, missing or other content: {first_names(wrong)}")

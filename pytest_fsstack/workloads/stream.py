@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import sampled, verify_blocks
+from pytest_fsstack.workloads.checks import hashes_of, verify_blocks
 
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
@@ -42,7 +42,7 @@ def stream_write(
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
         timed.run("dd", f"if={source}", f"of={target}", f"bs={block}", f"count={size // block}", "status=none")
     # The cold start takes it from the caches as well.
-    hashes = sampled(source, size, block)
+    hashes = hashes_of(source, size, block)
     timed.reread()
-    verify_blocks(target, hashes, size, "stream_write", block)
+    verify_blocks(target, hashes, size, "stream_write: read back", block)
     target.unlink()

@@ -68,7 +68,7 @@ class TestCopyFile:
         self, clock: NotedTimed, stack: NotedStack, source: Path, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "copy.bin")
-        with pytest.raises(AssertionError, match=f"^copy_file: read back,? ?.*{message}"):
+        with pytest.raises(AssertionError, match=f"^copy_file: read back[:,] .*{message}"):
             workloads.copy_file(clock, stack, source)
 
 
@@ -105,7 +105,7 @@ class TestOverwriteFile:
         message: str,
     ) -> None:
         stack.broken = lambda: broken(copied)
-        with pytest.raises(AssertionError, match=f"^overwrite_file: read back,? ?.*{message}"):
+        with pytest.raises(AssertionError, match=f"^overwrite_file: read back[:,] .*{message}"):
             workloads.overwrite_file(clock, stack, other)
 
 

@@ -77,7 +77,7 @@ class TestFill:
         self, clock: NotedTimed, stack: NotedStack, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "filler.bin")
-        with pytest.raises(AssertionError, match=f"^fill: after a remount,? ?{message}"):
+        with pytest.raises(AssertionError, match=f"^fill: after a remount[:,] {message}"):
             workloads.fill(clock, stack, bytes=3 * MIB)
 
     def test_notices_that_it_is_not_full(self, clock: NotedTimed, stack: NotedStack, room: Any) -> None:
