@@ -7,8 +7,7 @@ import statistics
 from math import exp, floor, log1p
 
 from benchmarks.machines import BUDGET, CVS, MACHINES, Table, above, log_ratios, share, sigma_of, stopped
-from pytest_fsstack.judging.verdict import Looks, Verdict, bounds, judge, rounds_advised
-from pytest_fsstack.judging.verdict import log_ratios as log_ratios_of
+from pytest_fsstack.judging.verdict import Looks, Verdict, bounds, judge, log_ratios as log_ratios_of, rounds_advised
 
 _TROUBLE = MACHINES["outliers x3, 5 %"]
 

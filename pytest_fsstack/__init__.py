@@ -14,62 +14,71 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from pytest_fsstack.data.archive import Corpus
-    from pytest_fsstack.data.backup import Backup
-    from pytest_fsstack.data.corpus import cache_directory, generated, packed_backup, zipped
-    from pytest_fsstack.data.scale import Sizes
-    from pytest_fsstack.judging.results import ChainResults, Results
-    from pytest_fsstack.layers.filesystems import Filesystem
-    from pytest_fsstack.layers.stacked import served
-    from pytest_fsstack.machine.commands import CommandError, run
-    from pytest_fsstack.machine.needs import (
-        FUSE,
-        Crate,
-        DeviceMapper,
-        DeviceNode,
-        KernelCipher,
-        KernelFilesystem,
-        Missing,
-        MissingRequirement,
-        Need,
-        PythonTool,
-        Root,
-        Tool,
+    from pytest_fsstack.data.archive import Corpus as Corpus
+    from pytest_fsstack.data.backup import Backup as Backup
+    from pytest_fsstack.data.corpus import (
+        cache_directory as cache_directory,
+        generated as generated,
+        packed_backup as packed_backup,
+        zipped as zipped,
     )
-    from pytest_fsstack.machine.port import Machine
-    from pytest_fsstack.measuring.timed import Timed
-    from pytest_fsstack.report.model import Cell, Grid, View
-    from pytest_fsstack.stack.build import BuildError, Built
+    from pytest_fsstack.data.scale import Sizes as Sizes
+    from pytest_fsstack.judging.results import ChainResults as ChainResults, Results as Results
+    from pytest_fsstack.layers.filesystems import Filesystem as Filesystem
+    from pytest_fsstack.layers.stacked import served as served
+    from pytest_fsstack.machine.commands import CommandError as CommandError, run as run
+    from pytest_fsstack.machine.needs import (
+        FUSE as FUSE,
+        Crate as Crate,
+        DeviceMapper as DeviceMapper,
+        DeviceNode as DeviceNode,
+        KernelCipher as KernelCipher,
+        KernelFilesystem as KernelFilesystem,
+        Missing as Missing,
+        MissingRequirement as MissingRequirement,
+        Need as Need,
+        PythonTool as PythonTool,
+        Root as Root,
+        Tool as Tool,
+    )
+    from pytest_fsstack.machine.port import Machine as Machine
+    from pytest_fsstack.measuring.timed import Timed as Timed
+    from pytest_fsstack.report.model import Cell as Cell, Grid as Grid, View as View
+    from pytest_fsstack.stack.build import BuildError as BuildError, Built as Built
     from pytest_fsstack.stack.model import (
-        Block,
-        BlockLayer,
-        BuildContext,
-        Checked,
-        Directory,
-        Layer,
-        Limit,
-        OptionError,
-        Place,
-        Stack,
-        option,
+        Block as Block,
+        BlockLayer as BlockLayer,
+        BuildContext as BuildContext,
+        Checked as Checked,
+        Directory as Directory,
+        Layer as Layer,
+        Limit as Limit,
+        OptionError as OptionError,
+        Place as Place,
+        Stack as Stack,
+        option as option,
     )
     from pytest_fsstack.stack.words import (
-        FLAG,
-        FUSE_MOUNT,
-        INSIDE,
-        KEYWORD,
-        MOUNT,
-        NAME,
-        NUMBER,
-        OUTSIDE,
-        SIZE,
-        TEXT,
-        CommandLine,
-        Directories,
-        Items,
+        FLAG as FLAG,
+        FUSE_MOUNT as FUSE_MOUNT,
+        INSIDE as INSIDE,
+        KEYWORD as KEYWORD,
+        MOUNT as MOUNT,
+        NAME as NAME,
+        NUMBER as NUMBER,
+        OUTSIDE as OUTSIDE,
+        SIZE as SIZE,
+        TEXT as TEXT,
+        CommandLine as CommandLine,
+        Directories as Directories,
+        Items as Items,
     )
-    from pytest_fsstack.units import format_quantity, format_size, parse_size
-    from pytest_fsstack.workloads.base import workload
+    from pytest_fsstack.units import (
+        format_quantity as format_quantity,
+        format_size as format_size,
+        parse_size as parse_size,
+    )
+    from pytest_fsstack.workloads.base import workload as workload
 
 #: Where each public name is.
 _PUBLIC = {
@@ -101,68 +110,7 @@ _PUBLIC = {
     "workloads.base": ("workload",),
 }
 
-__all__ = [
-    "FLAG",
-    "FUSE",
-    "FUSE_MOUNT",
-    "INSIDE",
-    "KEYWORD",
-    "MOUNT",
-    "NAME",
-    "NUMBER",
-    "OUTSIDE",
-    "SIZE",
-    "TEXT",
-    "Backup",
-    "Block",
-    "BlockLayer",
-    "BuildContext",
-    "BuildError",
-    "Built",
-    "Cell",
-    "ChainResults",
-    "Checked",
-    "CommandError",
-    "CommandLine",
-    "Corpus",
-    "Crate",
-    "DeviceMapper",
-    "DeviceNode",
-    "Directories",
-    "Directory",
-    "Filesystem",
-    "Grid",
-    "Items",
-    "KernelCipher",
-    "KernelFilesystem",
-    "Layer",
-    "Limit",
-    "Machine",
-    "Missing",
-    "MissingRequirement",
-    "Need",
-    "OptionError",
-    "Place",
-    "PythonTool",
-    "Results",
-    "Root",
-    "Sizes",
-    "Stack",
-    "Timed",
-    "Tool",
-    "View",
-    "cache_directory",
-    "format_quantity",
-    "format_size",
-    "generated",
-    "option",
-    "packed_backup",
-    "parse_size",
-    "run",
-    "served",
-    "workload",
-    "zipped",
-]
+__all__ = sorted(name for names in _PUBLIC.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:

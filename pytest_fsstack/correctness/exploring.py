@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_fsstack.correctness.contents import FULL, Call, Comparison, DifferentError
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
+from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.workloads.base import workload
 
@@ -97,7 +98,7 @@ def explore(
     stack = fsstack.stack
     ballast = _fill(fsstack.stored, leave) if leave is not None else None
     differences: list[Difference] = []
-    patient = Patience()
+    patient = Patience(fsstack.machine, fsstack.path)
 
     def compared() -> Comparison:
         kinds = {item.kind for item in differences}
@@ -108,11 +109,9 @@ def explore(
             if spoil:
                 spoil(root)
             fsstack.remount()
-            patient.look(fsstack.path)
 
         while True:
             try:
-                patient.look(fsstack.path)
                 return Comparison(
                     root, remount, stack.limits, stack.name_max, full=ballast is not None, passed_over=kinds
                 )
@@ -141,8 +140,6 @@ def explore(
     return differences
 
 
-#: Where the kernel shows the mounts of FUSE, by the minor number of their device.
-_CONNECTIONS = Path("/sys/fs/fuse/connections")
 #: Seconds after which a call hangs.
 _HANGING = 120.0
 
@@ -150,19 +147,9 @@ _HANGING = 120.0
 class Patience:
     """Ends calls that hang, if a FUSE daemon does not answer them: no signal does, not even SIGKILL."""
 
-    def __init__(self, seconds: float = _HANGING) -> None:
-        self.seconds = seconds
+    def __init__(self, machine: Machine, mount: Path, seconds: float = _HANGING) -> None:
+        self.machine, self.mount, self.seconds = machine, mount, seconds
         self.over = False
-        self._abort = Path()
-
-    def look(self, path: Path) -> None:
-        """See what is mounted there, which nobody can once it hangs."""
-        self._abort = _CONNECTIONS / str(os.minor(path.stat().st_dev)) / "abort"
-        mount = mounts.at(path)
-        if mount and mount.kind.startswith("fuse") and not self._abort.exists():
-            # As systemd does. Who may not will wait.
-            with contextlib.suppress(commands.CommandError):
-                commands.run("mount", "-t", "fusectl", "fusectl", _CONNECTIONS)
 
     def make(self, comparison: Comparison, call: Call) -> None:
         """Make a call, which ends with an error where it was ended."""
@@ -182,8 +169,7 @@ class Patience:
 
     def _end(self) -> None:
         with contextlib.suppress(OSError):
-            self._abort.write_text("1")
-            self.over = True
+            self.over = mounts.abort_fuse(self.machine, self.mount)
 
 
 class _EndError(BaseException):
@@ -198,8 +184,7 @@ def search(
     compared: Callable[[], Comparison], patient: Patience, *, seed: int, examples: int, steps: int, patience: float
 ) -> Found:
     """Draw calls for new comparisons until one differs, then leave out calls."""
-    from hypothesis import HealthCheck, Phase, Verbosity, settings
-    from hypothesis import seed as seeded
+    from hypothesis import HealthCheck, Phase, Verbosity, seed as seeded, settings
     from hypothesis.stateful import run_state_machine_as_test
 
     profile = settings(

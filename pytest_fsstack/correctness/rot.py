@@ -19,8 +19,7 @@ from typing import Literal, NamedTuple
 
 from pytest_fsstack.correctness import medium, seen
 from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image, Unit
-from pytest_fsstack.correctness.seen import Outcome, Seen
-from pytest_fsstack.correctness.seen import Shape as Shape
+from pytest_fsstack.correctness.seen import Outcome, Seen, Shape as Shape
 from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.measuring.timed import Timed

@@ -119,10 +119,8 @@ def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
         raise CorpusError(f"corpus {corpus.name}: {reason}")
     status = corpus.tar.stat()
     target = cache / f"compressed-{FORMAT}-{_key(str(corpus.tar), status.st_size, status.st_mtime_ns)}.tar.{tool}"
-    with _explained(corpus.tar):
-        if not target.is_file():
-            with _replacing(target) as out:
-                subprocess.run([str(commands.which(tool)), "-c", str(corpus.tar)], stdout=out, check=True)
+    command = [str(commands.which(tool)), "-c", str(corpus.tar)]
+    _kept(target, lambda out: subprocess.run(command, stdout=out, check=True))
     return dataclasses.replace(corpus, tar=target)
 
 
@@ -162,13 +160,12 @@ def payload(cache: Path, size: int, seed: int) -> Path:
 
     Raises `CorpusError`.
     """
-    path = cache / f"payload-{FORMAT}-{seed}-{size}.bin"
-    with _explained(path):
-        if not path.is_file() or path.stat().st_size != size:
-            with _replacing(path) as out:
-                for index, start in enumerate(range(0, size, 1 << 20)):
-                    out.write(noise(min(1 << 20, size - start), "payload", seed, index))
-    return path
+
+    def write(out: IO[bytes]) -> None:
+        for index, start in enumerate(range(0, size, 1 << 20)):
+            out.write(noise(min(1 << 20, size - start), "payload", seed, index))
+
+    return _kept(cache / f"payload-{FORMAT}-{seed}-{size}.bin", write, size)
 
 
 def zipped(corpus: Corpus, cache: Path) -> Path:
@@ -178,11 +175,7 @@ def zipped(corpus: Corpus, cache: Path) -> Path:
     """
     status = corpus.tar.stat()
     path = cache / f"zipped-{FORMAT}-{_key(str(corpus.tar.resolve()), status.st_size, status.st_mtime_ns)}.zip"
-    with _explained(path):
-        if not path.is_file():
-            with _replacing(path) as out:
-                write_zip(corpus, out)
-    return path
+    return _kept(path, lambda out: write_zip(corpus, out))
 
 
 def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> Path:
@@ -192,16 +185,11 @@ def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> P
     takes half a gigabyte. It is made at about 20 µs a link and 1 s a GB. Raises `CorpusError`.
     """
     path = cache / f"backup-{FORMAT}-{_key(backup)}.tar{'.zst' if compressed else ''}"
-    with _explained(path):
-        if not path.is_file():
-            if compressed and (reason := ZSTD.missing()):
-                raise CorpusError(f"corpus {path}: {reason}")
-            with _replacing(path) as out:
-                if compressed:
-                    compress(out, lambda pipe: write_tar(backup, pipe))
-                else:
-                    write_tar(backup, out)
-    return path
+    if not compressed:
+        return _kept(path, lambda out: write_tar(backup, out))
+    if not path.is_file() and (reason := ZSTD.missing()):
+        raise CorpusError(f"corpus {path}: {reason}")
+    return _kept(path, lambda out: compress(out, lambda pipe: write_tar(backup, pipe)))
 
 
 # The cache
@@ -217,6 +205,15 @@ def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
             corpus = scan(name, tar)
             _remember(manifest, corpus)
     return corpus
+
+
+def _kept(path: Path, make: Callable[[IO[bytes]], object], size: int | None = None) -> Path:
+    """Return a file of the cache, made where it is missing or has another size. Raises `CorpusError`."""
+    with _explained(path):
+        if not path.is_file() or size not in (None, path.stat().st_size):
+            with _replacing(path) as out:
+                make(out)
+    return path
 
 
 def _recalled(manifest: Path, tar: Path) -> Corpus | None:

@@ -51,16 +51,7 @@ class Disk:
 
     def facts(self) -> dict[str, str | int | None]:
         """The identity of this device, for the journal."""
-        identity = self.identity
-        return {
-            "path": str(self.path),
-            "number": identity.number,
-            "size": identity.size,
-            "diskseq": identity.diskseq,
-            "start": identity.start,
-            "serial": identity.serial,
-            "backing": identity.backing,
-        }
+        return {"path": str(self.path), **vars(self.identity)}
 
     @property
     def sysfs(self) -> Path:

@@ -82,10 +82,10 @@ class Held:
     def _check_idle(self, patience: float = users.PATIENCE) -> None:
         users.check_unused(self.disk, frozenset({self._fd}), patience)
 
-    def accept(self, minimum: int = 0) -> None:
-        """Raise `Refused` unless it has `minimum` bytes, is idle, and is scratch, blank or given up."""
+    def accept(self) -> None:
+        """Raise `Refused` unless it is large enough, is idle, and is scratch, blank or given up."""
         self.verify()
-        check_size(self.disk, minimum)
+        check_size(self.disk)
         self.check()
         if not self.overwrite:
             refuse_contents(self.disk)
@@ -108,13 +108,13 @@ class Held:
         write_label_on(self.disk, tell)
 
     @contextlib.contextmanager
-    def claimed(self, *, minimum: int = 0, record: Record = _unrecorded) -> Iterator[Held]:
+    def claimed(self, *, record: Record = _unrecorded) -> Iterator[Held]:
         """Lend the device to one stack, and write the scratch label at its end.
 
         `record` is entered once the device has passed and left once it is labelled (for the journal). Raises `Refused`,
         also at the end if something still uses the device: it is left as it is then.
         """
-        self.accept(minimum)
+        self.accept()
         with record(self.disk) as tell:
             try:
                 yield self
@@ -137,15 +137,9 @@ def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
 
 
 @contextlib.contextmanager
-def claimed(
-    path: Path,
-    *,
-    overwrite: bool,
-    minimum: int = 0,
-    record: Record = _unrecorded,
-) -> Iterator[Held]:
+def claimed(path: Path, *, overwrite: bool, record: Record = _unrecorded) -> Iterator[Held]:
     """Hold the device that `path` means now for a single use: as `Held.claimed`."""
-    with held(identify(path), overwrite=overwrite) as device, device.claimed(minimum=minimum, record=record):
+    with held(identify(path), overwrite=overwrite) as device, device.claimed(record=record):
         yield device
 
 

@@ -56,7 +56,7 @@ Tell = Callable[[Mapping[str, str]], None]
 
 
 def write_label_on(disk: Disk, tell: Tell | None = None) -> None:
-    check_size(disk, 0)
+    check_size(disk)
     if partitions(disk.sysfs):
         commands.run("wipefs", "-aq", disk.path)  # has the kernel forget them
     name = os.urandom(16).hex()
@@ -144,7 +144,6 @@ def half_emptied(path: Path, proof: Mapping[str, object]) -> bool:
         return empty and digest_of(fd, disk.size, name) == proof.get("digest")
 
 
-def check_size(disk: Disk, minimum: int) -> None:
-    required = max(minimum, _SMALLEST)
-    if disk.size < required:
-        raise Refused(disk.named, f"it is too small: {shown_size(disk.size)}, where {shown_size(required)} are needed")
+def check_size(disk: Disk) -> None:
+    if disk.size < _SMALLEST:
+        raise Refused(disk.named, f"it is too small: {shown_size(disk.size)}, where {shown_size(_SMALLEST)} are needed")

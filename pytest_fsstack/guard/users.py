@@ -7,9 +7,7 @@ import errno
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_fsstack.guard import sharing
 from pytest_fsstack.guard.disk import Disk, Refused, identify, or_refused
@@ -17,9 +15,6 @@ from pytest_fsstack.guard.sharing import Area, overlapping
 from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.machine.blockdev import node, partitions, read, whole
 from pytest_fsstack.machine.libc import libc
-
-if TYPE_CHECKING:
-    pass
 
 PROC = Path("/proc")
 
@@ -69,12 +64,8 @@ def _read_only(disk: Disk, areas: Areas) -> str | None:
 
 
 def _under_root(disk: Disk, areas: Areas) -> str | None:
-    todo = [
-        number
-        for process in ("self", "1")
-        for mount in _mounts(PROC / process)
-        if mount.target == "/" and (number := mount.device)
-    ]
+    views = (_mounts(PROC / process) for process in ("self", "1"))
+    todo = [number for view in views for target, number in view if target == "/" and number]
     visited: set[str] = set()
     while todo:
         number = todo.pop()
@@ -94,10 +85,9 @@ def _mounted(disk: Disk, areas: Areas) -> str | None:
         view = _view(thread)
         if view in visited:
             return None
-        for mount in _mounts(thread):
-            if mount.device and mount.device in areas:
-                subject = areas[mount.device].subject
-                return f"{subject} is mounted on {mount.target} (seen by {_who(thread)}); unmount it first"
+        for target, number in _mounts(thread):
+            if number in areas and number:
+                return f"{areas[number].subject} is mounted on {target} (seen by {_who(thread)}); unmount it first"
         visited.add(view)
         return None
 
@@ -127,10 +117,7 @@ def _in_btrfs(disk: Disk, areas: Areas) -> str | None:
 
 def _swapped(disk: Disk, areas: Areas) -> str | None:
     files = sharing.media_of(whole(disk.sysfs))
-    for line in (PROC / "swaps").read_bytes().split(b"\n")[1:]:
-        if not line:
-            continue
-        source = mounts.unescape(line.split(maxsplit=1)[0])
+    for source in mounts.swaps(PROC):
         if (number := blockdev.number_of_name(source)) in areas and number:
             return f"{areas[number].subject} is swap space; `swapoff {source}` first"
         with contextlib.suppress(OSError):  # its name leads nowhere in this mount namespace
@@ -312,17 +299,12 @@ def _exclusive(disk: Disk, areas: Areas) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Mount:
-    target: str
-    device: str | None
-
-
-def _mounts(thread: Path) -> Iterator[_Mount]:
+def _mounts(thread: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield the targets and the devices of the mounts that a thread sees."""
     for mount in mounts.table(thread):
         # btrfs and others have several devices or none, and so an anonymous number.
         number = blockdev.number_of_name(mount.source) if mount.device.startswith("0:") else mount.device
-        yield _Mount(mount.target, number)
+        yield mount.target, number
 
 
 def _first(look: Callable[[Path], str | None]) -> str | None:

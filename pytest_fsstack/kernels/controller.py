@@ -47,7 +47,6 @@ class Plan:
     cpus: int
     accelerator: str
     disk_size: int
-    boot_seconds: float
     silent_seconds: float
     max_regression: float | None
 
@@ -108,19 +107,8 @@ class Controller:
         """Return the command in place of a Python: a guest, or a stand-in for a worker that went down."""
         kernel, _ = self._kernel_of(index)
         plan, description = self.plan, self.directory / f"{index}.json"
-        Description(
-            name=kernel.name,
-            image=str(kernel.image),
-            tree=str(kernel.tree) if kernel.tree else None,
-            directory=str(Path.cwd()),
-            memory=plan.memory,
-            cpus=plan.cpus,
-            kvm=self.kvm,
-            disk_size=plan.disk_size,
-            boot_seconds=plan.boot_seconds,
-            silent_seconds=plan.silent_seconds,
-            log=str(self._log(index)),
-        ).write(description)
+        machine = vm.Machine(kernel, Path.cwd(), plan.memory, plan.cpus, self.kvm)
+        Description(machine, plan.disk_size, plan.silent_seconds, self._log(index)).write(description)
         return shlex.join([sys.executable, "-m", "pytest_fsstack.kernels.launch", str(description)])
 
     def _log(self, index: int) -> Path:
@@ -409,7 +397,6 @@ def plan_of(config: pytest.Config) -> Plan:
         cpus=options.value(config, "vm-cpus") or min(4, len(os.sched_getaffinity(0))),
         accelerator=options.value(config, "vm-accel"),
         disk_size=options.value(config, "size"),
-        boot_seconds=300.0,
         silent_seconds=options.value(config, "vm-timeout"),
         max_regression=options.value(config, "max-regression"),
     )

@@ -9,49 +9,35 @@ said: so the other kernels' results are kept, and the reports come by the same w
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from pytest_fsstack.kernels import vm
-from pytest_fsstack.kernels.images import Kernel
 from pytest_fsstack.machine.descriptors import write_all
 from pytest_fsstack.options import GUEST_DOWN
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(msgspec.Struct):
     """The request of the controller, in a JSON file. `log` gets the reason if the guest dies."""
 
-    name: str
-    image: str
-    tree: str | None
-    directory: str
-    memory: str
-    cpus: int
-    kvm: bool
+    machine: vm.Machine
     disk_size: int
-    boot_seconds: float
     silent_seconds: float
-    log: str
-
-    @property
-    def machine(self) -> vm.Machine:
-        kernel = Kernel(self.name, Path(self.image), Path(self.tree) if self.tree else None)
-        return vm.Machine(kernel, Path(self.directory), self.memory, self.cpus, self.kvm)
+    log: Path
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(self.__dict__))
+        path.write_bytes(msgspec.json.encode(self, enc_hook=str))
 
     @classmethod
     def read(cls, path: Path) -> Description:
-        return cls(**json.loads(path.read_text()))
+        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=lambda kind, text: kind(text))
 
 
 #: Seconds that a guest may take to go down once its command has ended.
@@ -106,21 +92,16 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     description = Description.read(Path(sys.argv[1]))
     argv = [sys.executable, *sys.argv[2:]]
-    log = Path(description.log)
+    log = description.log
     if log.exists():
         stand_in(argv, log.read_text())
     try:
         env = vm.guest_environment()
         guest = vm.Guest(description.machine, argv, disk_size=description.disk_size, env=env, talks=True)
     except OSError as error:
-        stand_in(argv, f"kernel {description.name}: cannot be started: {error}")
-    if not guest.booted(description.boot_seconds):
-        ended = guest.process.poll()
-        late = f"did not boot within {description.boot_seconds:g} s"
-        outcome = late if ended is None else f"went down before it had booted (virtme-run: exit code {ended})"
-        guest.kill()
-        _, output, _ = guest.communicate(10.0)
-        stand_in(argv, guest.story(outcome, output))
+        stand_in(argv, f"kernel {description.machine.kernel.name}: cannot be started: {error}")
+    if story := guest.boot():
+        stand_in(argv, story)
     if problem := talk(guest, description.silent_seconds):
         log.write_text(guest.story(problem))
         return 1

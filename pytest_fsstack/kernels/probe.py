@@ -14,6 +14,9 @@ from pytest_fsstack.options import PROBED
 #: At the start of the line with the answer: a conftest may write to stdout too.
 _MARK = "fsstack-answer: "
 
+#: Seconds that pytest may take in a guest.
+_ANSWER_SECONDS = 300.0
+
 #: What is missing, by the kind and the name of what needs it.
 Answer = Mapping[tuple[str, str], Sequence[MissingRequirement]]
 
@@ -22,26 +25,17 @@ class ProbeError(Exception):
     """A guest did not answer; the message says why."""
 
 
-def ask(
-    machine: vm.Machine,
-    arguments: Sequence[str],
-    *,
-    disk_size: int,
-    boot_seconds: float = 300.0,
-    answer_seconds: float = 300.0,
-) -> Answer:
+def ask(machine: vm.Machine, arguments: Sequence[str], *, disk_size: int) -> Answer:
     """Boot a guest, and run pytest in it with the arguments of this session. Raises `ProbeError`."""
     name = machine.kernel.name
     argv = [sys.executable, "-m", "pytest", *arguments]
     try:
         with vm.Guest(machine, argv, disk_size=disk_size, env={**vm.guest_environment(), PROBED: name}) as guest:
-            if not guest.booted(boot_seconds):
-                guest.kill()
-                _, output, _ = guest.communicate(10.0)
-                raise ProbeError(guest.story(f"did not boot within {boot_seconds:g} s", output))
-            stdout, stderr, in_time = guest.communicate(answer_seconds)
+            if story := guest.boot():
+                raise ProbeError(story)
+            stdout, stderr, in_time = guest.communicate(_ANSWER_SECONDS)
             if not in_time:
-                raise ProbeError(guest.story(f"did not answer within {answer_seconds:g} s", stderr))
+                raise ProbeError(guest.story(f"did not answer within {_ANSWER_SECONDS:g} s", stderr))
             if not guest.ended:
                 raise ProbeError(guest.story("went down", stderr))
     except OSError as error:

@@ -47,6 +47,9 @@ _COMMAND = "opt/fsstack/command"
 
 DISK = blockdev.GUEST_DISK
 
+#: Seconds that a guest may take to boot.
+BOOT_SECONDS = 300.0
+
 
 @dataclass(frozen=True)
 class VirtmeRun:
@@ -273,6 +276,18 @@ class Guest:
                 return True
             time.sleep(0.1)
         return STARTED in self.console
+
+    def boot(self) -> str:
+        """Wait until its command starts; an empty text, or why it does not, as a story. Then it is ended."""
+        if self.booted(BOOT_SECONDS):
+            return ""
+        code = self.process.poll()
+        late = f"did not boot within {BOOT_SECONDS:g} s"
+        self.kill()
+        _, output, _ = self.communicate(10.0)
+        return self.story(
+            late if code is None else f"went down before it had booted (virtme-run: exit code {code})", output
+        )
 
     def communicate(self, seconds: float) -> tuple[str, str, bool]:
         """Return the stdout and stderr of its command, and whether it ended in time. Otherwise it is killed."""

@@ -290,14 +290,18 @@ def in_use(machine: Machine, place: Path) -> str:
     return "in use, but no process that uses it was found"
 
 
+def swaps(proc: Path) -> list[str]:
+    """Return the names of all swap space. Raises OSError."""
+    lines = (proc / "swaps").read_bytes().split(b"\n")[1:]
+    return [unescape(line.split(maxsplit=1)[0]) for line in lines if line]
+
+
 def swap_space(place: Path) -> list[str]:
     """Return the swap space at or below a path."""
     try:
-        lines = (PROC / "swaps").read_bytes().split(b"\n")[1:]
+        return [name for name in swaps(PROC) if name == os.fspath(place) or name.startswith(f"{place}/")]
     except FileNotFoundError:  # a kernel without swap
         return []
-    names = [unescape(line.split(maxsplit=1)[0]) for line in lines if line]
-    return [name for name in names if name == os.fspath(place) or name.startswith(f"{place}/")]
 
 
 def _lives_without_mount(device: Path) -> bool:

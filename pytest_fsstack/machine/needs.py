@@ -96,8 +96,9 @@ class Tool:
         return self.elsewhere.get(package_manager(), self.package)
 
     def missing(self) -> MissingRequirement | None:
-        if commands.which(self.command):
-            return None
+        return None if commands.which(self.command) else self._how_to_get()
+
+    def _how_to_get(self) -> MissingRequirement:
         if not self.package_here:
             return MissingRequirement(
                 Missing.OTHER, f"needs {self.command}", f"build {self.command}, and put it into a directory of PATH"
@@ -109,9 +110,7 @@ class Tool:
 class Program(Tool):
     """An executable that a stack names, by its path or as a name in PATH, in place of the tool that a package has."""
 
-    def missing(self) -> MissingRequirement | None:
-        if commands.which(self.command):
-            return None
+    def _how_to_get(self) -> MissingRequirement:
         if not self.command.startswith("/"):
             what = "which is not in PATH"
         elif not os.path.exists(self.command):
@@ -158,9 +157,7 @@ class AnyTool:
 class PythonTool(Tool):
     """A command that pip installs beside this very Python, and the package on PyPI that holds it."""
 
-    def missing(self) -> MissingRequirement | None:
-        if commands.which(self.command):
-            return None
+    def _how_to_get(self) -> MissingRequirement:
         install = shlex.join([sys.executable, "-m", "pip", "install", self.package])
         return MissingRequirement(Missing.OTHER, f"needs {self.command}", install)
 

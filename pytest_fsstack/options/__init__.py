@@ -23,10 +23,19 @@ def _text(text: str) -> str:
     return text
 
 
-def _size(text: str) -> int:
-    from pytest_fsstack.units import parse_size
+def _by(module: str, function: str) -> Callable[[str], Any]:
+    """Return what reads a text by a function of the package, whose module is imported when there is such a text."""
 
-    return parse_size(text)
+    def read(text: str) -> Any:
+        import importlib
+        import operator
+
+        return operator.attrgetter(function)(importlib.import_module(f"pytest_fsstack.{module}"))(text)
+
+    return read
+
+
+_size: Callable[[str], int] = _by("units", "parse_size")
 
 
 def _memory(text: str) -> int:
@@ -111,24 +120,6 @@ def _error_rate(text: str) -> float:
     return _positive(text, 0.5, "an error rate must be between 0 and 0.5, such as 0.05")
 
 
-def _percentage(text: str) -> float:
-    from pytest_fsstack.judging.budget import percentage
-
-    return percentage(text)
-
-
-def _settling(text: str) -> Any:
-    from pytest_fsstack.measuring.settling import Settle
-
-    return Settle.parse(text)
-
-
-def _discarding(text: str) -> Any:
-    from pytest_fsstack.judging.conditions import parse
-
-    return parse(text)
-
-
 def _directory(text: str) -> Path:
     if not os.path.isdir(text):
         raise ValueError(f"there is no directory {text}")
@@ -154,18 +145,6 @@ def _target(text: str) -> Path:
     if not os.path.isdir(path.parent):  # Path.is_dir raises for names that are too long
         raise ValueError(f"there is no directory {path.parent}")
     return path
-
-
-def _label(text: str) -> tuple[str, str]:
-    from pytest_fsstack.options.labels import parse
-
-    return parse(text)
-
-
-def _weights(text: str) -> dict[str, float]:
-    from pytest_fsstack.report.overall import parse_weights
-
-    return parse_weights(text)
 
 
 # -- the options -------------------------------------------------------------------------------------------------------
@@ -266,7 +245,7 @@ OPTIONS = (
         "between two stacks, pause for some seconds, discard all of a block device, or wait until it is idle, at most "
         "for a minute",
         "SECONDS|discard|idle",
-        _settling,
+        _by("measuring.settling", "Settle.parse"),
         doc="Use it for devices that are still busy with the writes of the last stack. It is never timed. `idle` waits "
         "until the device has nothing in flight, and reads, writes, discards and unwritten memory stay the same for a "
         "second.",
@@ -348,7 +327,7 @@ OPTIONS = (
         "discard a round of all stacks if the machine was busy, by rules such as 'load>2, steal>5%, psi_io>20%, "
         "throttled'",
         "RULES",
-        _discarding,
+        _by("judging.conditions", "parse"),
         doc="`load` and `psi_io`, `psi_cpu`, `psi_memory` (the share of one second in which some task waited for it) "
         "are measured before the round, `steal` and `throttled` also during it. Later rounds replace discarded ones, "
         "at most as many as were planned. Discarded rounds are in the JSON, and are never judged. Verdicts stay exact "
@@ -358,7 +337,7 @@ OPTIONS = (
         "weights",
         "weigh steps in the cost over all steps, such as 'stream_write=3, delete=1'",
         "STEP=N,...",
-        _weights,
+        _by("report.overall", "parse_weights"),
         again=False,
         doc="Reports order stacks by the geometric mean of their costs in all steps. A step without a weight weighs 1, "
         "and 0 leaves a step out. No verdict depends on it. `fsstack report RUN.json --weights=...` weighs afterwards.",
@@ -421,7 +400,7 @@ OPTIONS = (
         "label",
         "a label of this run in results and histories. Repeat it",
         "KEY=VALUE",
-        _label,
+        _by("options.labels", "parse"),
         many=True,
         again=False,
         doc="The labels `commit` and `branch` come from git in pytest's rootdir, otherwise from the environment of "
@@ -536,7 +515,7 @@ OPTIONS = (
         "fail tests that cost more than this above the first kernel, and stacks above the runs of --fsstack-compare, "
         "such as 5%",
         "PERCENT",
-        _percentage,
+        _by("judging.budget", "percentage"),
         again=False,
     ),
     Option("vm-memory", "memory of a VM", "SIZE", _memory, "2G"),
@@ -678,15 +657,18 @@ class Given(NamedTuple):
     texts: tuple[str, ...]
 
 
-def _on_command_line(config: pytest.Config, option: Option) -> Given | None:
+def on_command_line(config: pytest.Config, name: str) -> Given | None:
+    """Return the texts of the command line for an option, without those of the ini."""
+    option = _BY_NAME[name]
     content = config.getoption(option.ini_name)
     if content is None or content is False:
         return None
     return Given(option.flags, tuple(map(str, content)) if option.many else (str(content),))
 
 
-def _in_ini(config: pytest.Config, option: Option) -> Given | None:
-    """Return the texts of the ini. Raises `pytest.UsageError`."""
+def in_ini(config: pytest.Config, name: str) -> Given | None:
+    """Return the texts of the ini for an option, without the command line. Raises `pytest.UsageError`."""
+    option = _BY_NAME[name]
     if not option.ini:
         return None
     where = _place_of(config, option.ini_name)
@@ -710,18 +692,7 @@ def _place_of(config: pytest.Config, ini_name: str) -> str:
 
 def given_for(config: pytest.Config, name: str) -> Given | None:
     """Return the texts of the command line for an option, else those of the ini. Raises `pytest.UsageError`."""
-    option = _BY_NAME[name]
-    return _on_command_line(config, option) or _in_ini(config, option)
-
-
-def on_command_line(config: pytest.Config, name: str) -> Given | None:
-    """Return the texts of the command line for an option, without those of the ini."""
-    return _on_command_line(config, _BY_NAME[name])
-
-
-def in_ini(config: pytest.Config, name: str) -> Given | None:
-    """Return the texts of the ini for an option, without the command line. Raises `pytest.UsageError`."""
-    return _in_ini(config, _BY_NAME[name])
+    return on_command_line(config, name) or in_ini(config, name)
 
 
 @contextlib.contextmanager

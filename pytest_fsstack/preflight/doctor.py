@@ -153,7 +153,7 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
     machine = vm.Machine(kernel, directory, plan.memory, plan.cpus, vm.accelerate(plan.accelerator, kernel))
     arguments = [str(word) for word in config.invocation_params.args]
     try:
-        answer = probe.ask(machine, arguments, disk_size=plan.disk_size, boot_seconds=plan.boot_seconds)
+        answer = probe.ask(machine, arguments, disk_size=plan.disk_size)
     except probe.ProbeError as error:
         return unknown(str(error))
 

@@ -120,13 +120,9 @@ class CommandLine:
     options: Mapping[str, Grammar]
 
     def undeclared(self, text: str) -> Iterator[str]:
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise WordError(f"not a command line: {error}") from None
         #: What the word is as the value of the option before it; LOOKED_UP also if that may take none.
         expected: Grammar | None = None
-        for word in words:
+        for word in _split(text):
             is_option = word.startswith("-") and word not in ("-", "--")
             if expected and (expected is not LOOKED_UP or not is_option):
                 yield from expected.undeclared(word)
@@ -190,6 +186,13 @@ class CommandLine:
         return any(re.match("-[^-]{2}", name) for name in _by_name(self.options))
 
 
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise WordError(f"not a command line: {error}") from None
+
+
 def _by_name(grammars: Mapping[str, Grammar]) -> dict[str, Grammar]:
     return {name: grammar for names, grammar in grammars.items() for name in names.split()}
 
@@ -206,11 +209,7 @@ class Words:
     form: Grammar
 
     def undeclared(self, text: str) -> Iterator[str]:
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise WordError(f"not a command line: {error}") from None
-        for word in words:
+        for word in _split(text):
             if re.search(r"\s", word):
                 raise WordError(f"{word[:60]!r} has blanks or line breaks in it")
             yield from self.form.undeclared(word)

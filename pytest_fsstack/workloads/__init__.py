@@ -13,36 +13,39 @@ from collections.abc import Callable
 from types import FunctionType
 
 from pytest_fsstack.workloads.ageing import age as age
-from pytest_fsstack.workloads.base import needs_of as needs_of
-from pytest_fsstack.workloads.base import workload as workload
-from pytest_fsstack.workloads.block import dd_read as dd_read
-from pytest_fsstack.workloads.block import dd_write as dd_write
+from pytest_fsstack.workloads.base import needs_of as needs_of, workload as workload
+from pytest_fsstack.workloads.block import dd_read as dd_read, dd_write as dd_write
 from pytest_fsstack.workloads.bonnieplus import bonnie as bonnie
-from pytest_fsstack.workloads.build import LUA as LUA
-from pytest_fsstack.workloads.build import Source as Source
-from pytest_fsstack.workloads.build import compile_source as compile_source
-from pytest_fsstack.workloads.build import linux as linux
+from pytest_fsstack.workloads.build import (
+    LUA as LUA,
+    Source as Source,
+    compile_source as compile_source,
+    linux as linux,
+)
 from pytest_fsstack.workloads.command import command as command
-from pytest_fsstack.workloads.copy import copy_file as copy_file
-from pytest_fsstack.workloads.copy import overwrite_file as overwrite_file
-from pytest_fsstack.workloads.copy import read_back as read_back
+from pytest_fsstack.workloads.copy import (
+    copy_file as copy_file,
+    overwrite_file as overwrite_file,
+    read_back as read_back,
+)
 from pytest_fsstack.workloads.filler import fill as fill
-from pytest_fsstack.workloads.fiojob import fio as fio
-from pytest_fsstack.workloads.fiojob import fio_job as fio_job
-from pytest_fsstack.workloads.hardlinks import RemovalOrder as RemovalOrder
-from pytest_fsstack.workloads.hardlinks import extract_backup as extract_backup
-from pytest_fsstack.workloads.hardlinks import remove_backup as remove_backup
-from pytest_fsstack.workloads.latency import create_files as create_files
-from pytest_fsstack.workloads.latency import delete_files as delete_files
-from pytest_fsstack.workloads.space import settle as settle
-from pytest_fsstack.workloads.space import small_file_space as small_file_space
+from pytest_fsstack.workloads.fiojob import fio as fio, fio_job as fio_job
+from pytest_fsstack.workloads.hardlinks import (
+    RemovalOrder as RemovalOrder,
+    extract_backup as extract_backup,
+    remove_backup as remove_backup,
+)
+from pytest_fsstack.workloads.latency import create_files as create_files, delete_files as delete_files
+from pytest_fsstack.workloads.space import settle as settle, small_file_space as small_file_space
 from pytest_fsstack.workloads.stream import stream_write as stream_write
-from pytest_fsstack.workloads.tree import delete as delete
-from pytest_fsstack.workloads.tree import du as du
-from pytest_fsstack.workloads.tree import extract as extract
-from pytest_fsstack.workloads.tree import extract_over as extract_over
-from pytest_fsstack.workloads.tree import rsync_dry_run as rsync_dry_run
-from pytest_fsstack.workloads.tree import unzip as unzip
+from pytest_fsstack.workloads.tree import (
+    delete as delete,
+    du as du,
+    extract as extract,
+    extract_over as extract_over,
+    rsync_dry_run as rsync_dry_run,
+    unzip as unzip,
+)
 
 #: The imported functions that declare their requirements, by name.
 BUILT_IN: dict[str, Callable[..., object]] = {

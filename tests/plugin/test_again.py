@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.options import OPTIONS, CommandLine, Option, declare
 from pytest_fsstack.plugin import PARSER

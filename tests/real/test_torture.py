@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture import __main__ as torture
-from tests.torture import inputs
+from tests.torture import __main__ as torture, inputs
 
 pytestmark = pytest.mark.root
 

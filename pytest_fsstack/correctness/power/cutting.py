@@ -12,8 +12,15 @@ from pathlib import Path
 from pytest_fsstack.correctness.power import worker
 from pytest_fsstack.correctness.power.plan import plan
 from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, Found, History, Kind, Unreadable
-from pytest_fsstack.correctness.power.writelog import Cut, Entry, Image, LogReader, cuts_between, left_by
-from pytest_fsstack.correctness.power.writelog import Kind as EntryKind
+from pytest_fsstack.correctness.power.writelog import (
+    Cut,
+    Entry,
+    Image,
+    Kind as EntryKind,
+    LogReader,
+    cuts_between,
+    left_by,
+)
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.needs import Tool, require
 from pytest_fsstack.measuring.timed import Timed

@@ -18,8 +18,7 @@ from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BuildContext, Layer, Stack
 from pytest_fsstack.stack.tuning import Queue
-from tests.real.conftest import LoopDevice as MakeLoop
-from tests.real.conftest import built, run
+from tests.real.conftest import LoopDevice as MakeLoop, built, run
 from tests.real.layers.test_layers import MARK, SIZE, exercise
 from tests.real.test_sessions import Sessions, sessions
 

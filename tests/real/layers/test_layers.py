@@ -20,8 +20,7 @@ from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import BuildContext
-from tests.real.conftest import LoopDevice as LoopDeviceFixture
-from tests.real.conftest import built, run
+from tests.real.conftest import LoopDevice as LoopDeviceFixture, built, run
 
 pytestmark = pytest.mark.root
 

@@ -193,16 +193,6 @@ def test_too_small(loop_device: LoopDevice) -> None:
     assert "it is too small: 8.0 MiB (8388608 bytes), where 16.0 MiB (16777216 bytes) are needed" in message
 
 
-def test_smaller_than_the_stacks_need(loop_device: LoopDevice) -> None:
-    loop = loop_device()
-    with (
-        loop.untouched(),
-        pytest.raises(guard.Refused, match=r"64\.0 MiB .* 300\.0 MiB .* are needed"),
-        guard.claimed(loop.path, overwrite=True, minimum=300 * MIB),
-    ):
-        pytest.fail("the device was claimed")
-
-
 def test_the_disk_of_the_root_filesystem() -> None:
     number = os.stat("/").st_dev
     sysfs = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
@@ -341,7 +331,7 @@ def scratch(loop_device: LoopDevice) -> Loop:
 
 def test_blank_is_accepted_and_labelled_afterwards(loop_device: LoopDevice) -> None:
     loop = loop_device()
-    with guard.claimed(loop.path, overwrite=False, minimum=64 * MIB) as disk:
+    with guard.claimed(loop.path, overwrite=False) as disk:
         assert disk.path == loop.path
         disk.check()
     assert guard.labelled(loop.path)

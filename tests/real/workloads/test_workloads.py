@@ -20,8 +20,7 @@ from pytest_fsstack.stack.build import Built
 from pytest_fsstack.stack.model import BuildContext
 from pytest_fsstack.workloads.direct import DirectIO, differing
 from pytest_fsstack.workloads.fiojob import Pattern
-from tests.real.conftest import Loop, built, run
-from tests.real.conftest import LoopDevice as MakeLoop
+from tests.real.conftest import Loop, LoopDevice as MakeLoop, built, run
 
 pytestmark = pytest.mark.root
 

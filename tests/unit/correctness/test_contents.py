@@ -10,14 +10,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.correctness.contents import Call, Comparison, DifferentError
 from pytest_fsstack.correctness.exploring import Difference, Patience, search, shrink
 from pytest_fsstack.correctness.model import Model, data, difference
 from pytest_fsstack.correctness.tree import Tree
+from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.model import Limit
+
+PATIENT = Patience(RealMachine(), Path())
 
 Changed = Callable[[Path], object]
 
@@ -47,7 +50,7 @@ class _Names(dict[str, Callable[..., Call]]):
 @pytest.mark.parametrize("full", [False, True])
 def test_the_model_is_right_about_a_filesystem_that_is(tmp_path: Path, seed: int, full: bool) -> None:
     os.umask(0o022)
-    found = search(comparing(tmp_path, full=full), Patience(), seed=seed, examples=10, steps=40, patience=0)
+    found = search(comparing(tmp_path, full=full), PATIENT, seed=seed, examples=10, steps=40, patience=0)
     assert found.difference is None
     # Four calls to begin with and a remount at the end are made in any case.
     assert found.calls > 10 * 5
@@ -72,7 +75,7 @@ def test_the_same_seed_makes_the_same_calls(tmp_path: Path) -> None:
             comparison.make = noting  # type: ignore[method-assign]
             return comparison
 
-        search(compared, Patience(), seed=seed, examples=3, steps=20, patience=0)
+        search(compared, PATIENT, seed=seed, examples=3, steps=20, patience=0)
         made.append(noted)
     assert made[0] == made[1] != made[2]
 
@@ -86,7 +89,7 @@ def flip_first(root: Path) -> None:
 
 
 def test_a_changed_byte_is_found_with_the_fewest_calls_that_show_it(tmp_path: Path) -> None:
-    found = search(comparing(tmp_path, flip_first), Patience(), seed=1, examples=10, steps=40, patience=20).difference
+    found = search(comparing(tmp_path, flip_first), PATIENT, seed=1, examples=10, steps=40, patience=20).difference
     assert found
     assert found.words.startswith("after the remount, ")
     assert "1 wrong bytes" in found.words
@@ -272,10 +275,13 @@ def test_of_a_stack_that_is_gone_no_call_is_left_out(tmp_path: Path) -> None:
 
 def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
-    patient = Patience(0.05)
-    # What the kernel has for each FUSE mount, in place of which a file is written here.
-    monkeypatch.setattr(Path, "write_text", lambda self, text: ended.set() if self.name == "abort" else None)
-    patient.look(tmp_path)
+    patient = Patience(RealMachine(), tmp_path, 0.05)
+
+    def abort(machine: object, place: Path) -> bool:
+        ended.set()
+        return place == tmp_path
+
+    monkeypatch.setattr(mounts, "abort_fuse", abort)
 
     def hang(*_: object) -> None:
         assert ended.wait(10)

@@ -7,8 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.correctness import medium
 from pytest_fsstack.correctness.medium import UNIT, Image, Unit

@@ -6,8 +6,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.correctness.power.plan import Operation, plan
 from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, History, Kind, Unreadable

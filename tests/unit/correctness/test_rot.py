@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.correctness import medium, rot, seen
 from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.correctness import seen
 from pytest_fsstack.correctness.seen import Entry, Outcome, Seen, Shape

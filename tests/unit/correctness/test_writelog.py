@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.correctness.power.writelog import Cut, Entry, Image, Kind, LogReader, cuts_between, left_by
 from pytest_fsstack.layers.recorder import DISCARD, FLUSH, IS_MARK, Log

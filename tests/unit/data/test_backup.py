@@ -14,8 +14,7 @@ import tarfile
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.data import backup as program
 from pytest_fsstack.data.backup import Backup, describe, write_tar

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
@@ -14,8 +13,7 @@ from pytest_fsstack.judging.notices import notices
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import BUILT_IN as REPORTS
-from pytest_fsstack.report import terminal
+from pytest_fsstack.report import BUILT_IN as REPORTS, terminal
 from pytest_fsstack.report.shapes import BUILT_IN as TABLES
 
 LARGEST = 1.7976931348623157e308

@@ -6,8 +6,7 @@ import random
 from math import exp
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget

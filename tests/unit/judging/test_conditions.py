@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.judging.conditions import NAMES, Rule, first_broken, parse, unrest
 from pytest_fsstack.judging.notices import notices

@@ -9,8 +9,7 @@ from math import exp, log
 
 import msgspec
 import pytest
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from benchmarks.machines import STEP, course_of, run

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.judging.plan import Left, Planner, Question, confirmation_level, longer
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge

@@ -7,8 +7,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.judging.repetition import FIRST, MOST, Repeated, Repetition, Wish, best, combined, variances
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample

@@ -7,8 +7,7 @@ from math import comb, inf, log1p
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import mannwhitneyu
 
 from pytest_fsstack.judging.runs import FEWEST, arrangements, boundary, estimate, fewest, judge, pseudo_median

@@ -9,8 +9,7 @@ from math import exp, inf, isfinite, log, log1p, nan
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from msgspec.structs import replace
 from scipy.stats import t, wilcoxon
 

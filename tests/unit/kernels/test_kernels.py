@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.kernels import images, launch, probe, vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
@@ -278,6 +278,7 @@ class FakeGuest:
     """A guest whose machine does not exist."""
 
     boots, in_time, ended, stdout = True, True, True, ""
+    boot, process = vm.Guest.boot, types.SimpleNamespace(poll=lambda: None)
 
     def __init__(self, machine: vm.Machine, argv: list[str], *, disk_size: int, env: dict[str, str]) -> None:
         assert argv[1:] == ["-m", "pytest", "--fsstack-doctor"]
@@ -327,10 +328,9 @@ def test_a_guest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     description = tmp_path / "0.json"
-    launch.Description(
-        *("6.1", str(tmp_path / "vmlinuz"), None, str(tmp_path), "1G", 1, False, 1 << 20, 5.0, 5.0),
-        log=str(tmp_path / "log"),
-    ).write(description)
+    machine = vm.Machine(Kernel("6.1", tmp_path / "vmlinuz"), tmp_path, "1G", 1)
+    launch.Description(machine, 1 << 20, 5.0, tmp_path / "log").write(description)
+    assert launch.Description.read(description).machine == machine
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(vm, "virtme_run", lambda: str(tmp_path / "no-virtme-run"))
     monkeypatch.setattr(vm, "_leash", list)

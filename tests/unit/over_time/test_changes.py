@@ -8,8 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack.over_time.changes import FEWEST, change_points, correlation, residuals
 

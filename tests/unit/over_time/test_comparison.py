@@ -7,8 +7,7 @@ from math import exp, log
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
@@ -16,8 +15,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.over_time import comparison
-from pytest_fsstack.over_time import text as report
+from pytest_fsstack.over_time import comparison, text as report
 from pytest_fsstack.over_time.comparison import ONE_EACH, Comparison, compare, differences, refusals
 
 THIS = "0" * 32

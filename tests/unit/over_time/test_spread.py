@@ -8,8 +8,7 @@ from math import expm1, log, log1p, sqrt
 from statistics import fmean
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import t
 
 from pytest_fsstack.over_time.spread import (

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
 from pytest_fsstack.data.corpus import payload
 from pytest_fsstack.machine.descriptors import read_direct
-from pytest_fsstack.workloads import block as module
-from pytest_fsstack.workloads import direct
+from pytest_fsstack.workloads import block as module, direct
 from pytest_fsstack.workloads.direct import DirectIO, differing, sampled
 from tests.toolkit import NotedStack, NotedTimed, block, flip
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_fsstack import workloads
 from pytest_fsstack.data.archive import Corpus
