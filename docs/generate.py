@@ -83,7 +83,7 @@ def section(layer: type[Layer]) -> str:
         lines += ["| option | default | meaning |", "|---|---|---|"]
         for name, option in layer.options().items():
             choices = option.metadata.get("choices") or ()
-            doc = option.metadata["doc"] + (f" ({', '.join(choices)})" if choices else "")
+            doc = option.metadata["doc"] + (f" ({', '.join(map(str, choices))})" if choices else "")
             kinds = " or ".join(
                 kind.__name__ for kind in (typing.get_args(hints[name]) or (hints[name],)) if kind is not type(None)
             )

@@ -35,8 +35,15 @@ def _sparse_file(machine: Machine, directory: Path, size: int) -> Iterator[Block
     machine.sync(directory)
 
 
+class _Own:
+    """A device that is nobody else's, so that it need not be held."""
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
 @dataclass(frozen=True)
-class LoopDevice:
+class LoopDevice(_Own):
     """A sparse file of `size` bytes in the session's directory."""
 
     size: int
@@ -55,15 +62,12 @@ class LoopDevice:
             return f"give --fsstack-size={_gigabytes(space)} or a disk as --fsstack-device"
         return "its file lies where too little is free; name another place with --fsstack-dir"
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
     def opened(self, context: BuildContext) -> contextlib.AbstractContextManager[Block]:
         return _sparse_file(context.machine, context.directory, self.size)
 
 
 @dataclass(frozen=True)
-class RamDevice:
+class RamDevice(_Own):
     """A loop device of `size` bytes over a file on a tmpfs of its own."""
 
     size: int
@@ -84,9 +88,6 @@ class RamDevice:
         if space > self.size:
             return f"give --fsstack-size={_gigabytes(space)}, if there is that much memory"
         return "this machine has no more memory available"
-
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def opened(self, context: BuildContext) -> Iterator[Block]:
@@ -211,7 +212,7 @@ class DiskDevice:
 
 
 @dataclass(frozen=True)
-class DirectoryDevice:
+class DirectoryDevice(_Own):
     """An existing directory, in which each stack gets a fresh subdirectory. Nothing is formatted."""
 
     path: Path
@@ -235,9 +236,6 @@ class DirectoryDevice:
 
     def advice(self, space: int) -> str:
         return "free some, or name a directory on a larger filesystem"
-
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def opened(self, context: BuildContext) -> Iterator[Directory]:

@@ -54,7 +54,9 @@ class _Crypt(KeyedLayer):
 
     cipher: str = option("aes-xts-plain64", "a value of `cryptsetup --cipher`, such as aes-cbc-essiv:sha256")
     key_size: int = option(512, "bits of the key. XTS halves it")
-    sector_size: int | None = option(None, "bytes of an encryption sector, 512 to 4096. Default: cryptsetup's choice")
+    sector_size: int | None = option(
+        None, "bytes of an encryption sector. Default: cryptsetup's choice", choices=(512, 1024, 2048, 4096)
+    )
     no_read_workqueue: bool = option(False, "decrypt where the read ends, without dm-crypt's workqueue")
     no_write_workqueue: bool = option(False, "encrypt where the write begins, without dm-crypt's workqueue")
     same_cpu_crypt: bool = option(False, "encrypt on the CPU that submitted the request")
@@ -67,8 +69,6 @@ class _Crypt(KeyedLayer):
     def check_options(self) -> None:
         if self.key_size <= 0 or self.key_size % 8:
             raise OptionError("key_size", f"must be a number of bits such as 256 or 512 (got {self.key_size})")
-        if self.sector_size not in (None, 512, 1024, 2048, 4096):
-            raise OptionError("sector_size", f"must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
     @property
     def _cipher(self) -> list[str]:

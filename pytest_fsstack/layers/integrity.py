@@ -11,7 +11,7 @@ from typing import ClassVar
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, OptionError, Place, option
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
@@ -49,8 +49,10 @@ class Integrity(KeyedLayer):
     grammar: ClassVar = {"integrity": KEYWORD, "format": _OPTIONS, "open": _OPTIONS}
 
     integrity: str = option("crc32c", "a value of `integritysetup --integrity`: sha256, xxhash64, hmac-sha256")
-    tag_size: int | None = option(None, "stored bytes of each checksum. The default is all")
-    sector_size: int | None = option(None, "bytes with a checksum of their own, 512 to 4096. The default is 512")
+    tag_size: int | None = option(None, "stored bytes of each checksum. The default is all", least=1)
+    sector_size: int | None = option(
+        None, "bytes with a checksum of their own. The default is 512", choices=(512, 1024, 2048, 4096)
+    )
     mode: str = option(
         "journal",
         "how sectors and checksums agree after a crash: everything is written twice, current writes are marked and "
@@ -60,12 +62,6 @@ class Integrity(KeyedLayer):
     wipe: bool = option(True, "write the whole device once. Without it, only sectors that were written can be read")
     format: str = option("", "further options of `integritysetup format`, verbatim")
     open: str = option("", "further options of `integritysetup open`, verbatim")
-
-    def check_options(self) -> None:
-        if self.tag_size is not None and self.tag_size <= 0:
-            raise OptionError("tag_size", f"must be a number of bytes such as 4 or 32 (got {self.tag_size})")
-        if self.sector_size not in (None, 512, 1024, 2048, 4096):
-            raise OptionError("sector_size", f"must be 512, 1024, 2048 or 4096 (got {self.sector_size})")
 
     def create(self, below: Block, context: BuildContext) -> None:
         with self.key(context) as key:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import commands, journal, mounts, processes
-from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import (
     KernelCipher,
     KernelFilesystem,
@@ -27,7 +27,7 @@ from pytest_fsstack.machine.needs import (
     not_in_kernel,
 )
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import BuildContext, Directory, Layer, Limit, OptionError, option
+from pytest_fsstack.stack.model import BuildContext, Directory, DirectoryLayer, Limit, OptionError, option
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, NUMBER, OUTSIDE, CommandLine
 
 KEYCTL = Tool("keyctl", "keyutils")
@@ -56,10 +56,6 @@ def _authentication_token(key: bytes, signature: str) -> bytes:
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
-def _real_target(facts: Facts) -> dict[str, Fact]:
-    return {"target": os.path.realpath(journal.text(facts, "target"))}
-
-
 def _key_added(machine: Machine, facts: Facts) -> bool:
     # Its identifier is a hash of the random key, so wherever it is known it is that session's.
     target, key = journal.text(facts, "target"), journal.text(facts, "key")
@@ -79,14 +75,14 @@ def _key_removed(machine: Machine, facts: Facts) -> str:
     return f"removed the encryption key of {target}"
 
 
-KEY = Kind("fscrypt key", _key_added, _key_removed, _real_target)
+KEY = Kind("fscrypt key", _key_added, _key_removed, mounts.real_target)
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Ecryptfs(Layer):
+class Ecryptfs(DirectoryLayer):
     """eCryptfs: the kernel encrypts each file into a file of the directory below, by default with AES-128.
 
     Encrypted names leave 143 bytes for a name.
@@ -99,15 +95,13 @@ class Ecryptfs(Layer):
     limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate")
     name_max: ClassVar = 143
     encrypts: ClassVar = True
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
     grammar: ClassVar = {
         "cipher": KEYWORD,
         "mount": MOUNT | {"passphrase_passwd_file passwd_file key keyfile": OUTSIDE, "ecryptfs*": KEYWORD},
     }
 
     cipher: str = option("aes", "a value of the mount option ecryptfs_cipher: aes, blowfish, des3_ede, ...")
-    key_bytes: int = option(16, "bytes of a file's key, such as 16, 24 or 32 for aes")
+    key_bytes: int = option(16, "bytes of a file's key, such as 16, 24 or 32 for aes", least=1)
     fnek: bool = option(True, "encrypt file names too, with a key of their own")
     passthrough: bool = option(False, "allow reading and writing unencrypted files of the directory below")
     mount: str = option("", "further mount options, verbatim, such as ecryptfs_xattr")
@@ -116,11 +110,8 @@ class Ecryptfs(Layer):
         return [Root("mounting"), KernelFilesystem("ecryptfs"), KEYCTL]
 
     def check_options(self) -> None:
-        if not 0 < self.key_bytes <= 64:
-            raise OptionError("key_bytes", f"must be a number of bytes such as 16 or 32 (got {self.key_bytes})")
-
-    def create(self, below: Directory, context: BuildContext) -> None:
-        context.machine.mkdir(self._ciphertext(below))
+        if self.key_bytes > 64:
+            raise OptionError("key_bytes", f"must be at most 64 (got {self.key_bytes})")
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
@@ -134,7 +125,7 @@ class Ecryptfs(Layer):
                 words += [signature, f"/proc/self/fd/{fd}"]
             options = ",".join(self._options([signature for signature, _ in signatures]))
             # mount.ecryptfs, where it is installed, would ask questions.
-            mount = ["-i", "-t", "ecryptfs", "-o", options, str(self._ciphertext(below)), str(target)]
+            mount = ["-i", "-t", "ecryptfs", "-o", options, str(self.own(below)), str(target)]
             session = ["keyctl", "session", "-", "sh", "-euc", _MOUNT, "sh"]
             context.machine.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
             keys.close()
@@ -158,9 +149,6 @@ class Ecryptfs(Layer):
             *(["ecryptfs_passthrough"] if self.passthrough else []),
             *([self.mount] if self.mount else []),
         ]
-
-    def _ciphertext(self, below: Directory) -> Path:
-        return below.path / self.stores
 
 
 # -- fscrypt -----------------------------------------------------------------------------------------------------------
@@ -203,7 +191,7 @@ class _FileEncryption:
 
 
 @dataclass(frozen=True)
-class Fscrypt(Layer):
+class Fscrypt(DirectoryLayer):
     """fscrypt: a directory of ext4 or f2fs that the filesystem itself encrypts, names included.
 
     mkfs of the filesystem below enables encryption automatically. On `dir:/a/directory` it must be enabled already.
@@ -214,8 +202,6 @@ class Fscrypt(Layer):
     example: ClassVar = "ext4 | fscrypt"
     wants: ClassVar = ("encryption",)
     encrypts: ClassVar = True
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
     grammar: ClassVar = {"policy": CommandLine({"-v": NUMBER, "-c -f -n -s": KEYWORD})}
 
     contents: str = option("AES-256-XTS", "encryption of contents", choices=_FOR_CONTENTS)
@@ -243,10 +229,11 @@ class Fscrypt(Layer):
                 f"{below.path} is on {kind} that was not made for encryption; `ext4 | fscrypt` and `f2fs | fscrypt` "
                 "make one (an ext4 that is there already gets it by `tune2fs -O encrypt`)"
             ) from error
-        directory = self._directory(below)
-        machine.mkdir(directory)
+        super().create(below, context)
         modes = f"-c {_MODES[self.contents].number} -n {_MODES[self._names].number}"
-        machine.run("xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), directory)
+        machine.run(
+            "xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), self.own(below)
+        )
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
@@ -255,7 +242,7 @@ class Fscrypt(Layer):
             try:
                 with context.secret.key(64) as fd:
                     context.machine.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
-                yield Directory(self._directory(below))
+                yield Directory(self.own(below))
             finally:
                 self._remove_key(context.machine, below, key)
 
@@ -268,7 +255,7 @@ class Fscrypt(Layer):
 
         # The kernel itself holds files for a moment, as when another process drops caches.
         if not machine.wait_until(is_removed, _PATIENCE):
-            directory = self._directory(below)
+            directory = self.own(below)
             raise OSError(f"{directory} can still be read, since it is {mounts.in_use(machine, directory)}")
 
     @property
@@ -284,6 +271,3 @@ class Fscrypt(Layer):
             key = os.read(fd, 64)
         extracted = hmac.digest(bytes(64), key, "sha512")
         return hmac.digest(extracted, b"fscrypt\0\x01\x01", "sha512")[:16].hex()
-
-    def _directory(self, below: Directory) -> Path:
-        return below.path / "fscrypt"

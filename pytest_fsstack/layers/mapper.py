@@ -252,14 +252,9 @@ class Delay(TableLayer):
 
     name: ClassVar = "delay"
 
-    read: int = option(10, "delay of a read in milliseconds")
-    write: int = option(10, "delay of a write in milliseconds")
-    flush: int | None = option(None, "delay of a flush in milliseconds. The default is that of a write")
-
-    def check_options(self) -> None:
-        for name in "read", "write", "flush":
-            if (getattr(self, name) or 0) < 0:
-                raise OptionError(name, f"must be a number of milliseconds (got {getattr(self, name)})")
+    read: int = option(10, "delay of a read in milliseconds", least=0)
+    write: int = option(10, "delay of a write in milliseconds", least=0)
+    flush: int | None = option(None, "delay of a flush in milliseconds. The default is that of a write", least=0)
 
     def table(self, below: Block) -> str:
         times = [self.read, self.write, *([self.flush] if self.flush is not None else [])]
@@ -278,16 +273,13 @@ class Flakey(TableLayer):
     name: ClassVar = "flakey"
     grammar: ClassVar = {"features": Words(KEYWORD)}
 
-    up: int = option(60, "seconds in which it works")
-    down: int = option(5, "seconds in which it fails")
+    up: int = option(60, "seconds in which it works", least=0)
+    down: int = option(5, "seconds in which it fails", least=0)
     drop_writes: bool = option(False, "while it is down, writes are lost without an error, and reads work")
     error_writes: bool = option(False, "while it is down, writes fail, and reads work")
     features: str = option("", "further features of dm-flakey's table, verbatim: 'corrupt_bio_byte 32 r 1 0'")
 
     def check_options(self) -> None:
-        for name in "up", "down":
-            if getattr(self, name) < 0:
-                raise OptionError(name, f"must be a number of seconds (got {getattr(self, name)})")
         if not self.up + self.down:
             raise OptionError("down", "up and down cannot both be 0")
         if self.drop_writes and self.error_writes:

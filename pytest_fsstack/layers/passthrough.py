@@ -11,7 +11,17 @@ from typing import ClassVar
 
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Directory, Layer, OptionError, Place, option
+from pytest_fsstack.stack.model import (
+    Block,
+    BlockLayer,
+    BuildContext,
+    Directory,
+    DirectoryLayer,
+    Layer,
+    OptionError,
+    Place,
+    option,
+)
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
 
 
@@ -31,41 +41,31 @@ class Raw(BlockLayer):
 
 
 @dataclass(frozen=True)
-class PlainDirectory(Layer):
+class PlainDirectory(DirectoryLayer):
     """A new directory in the directory below: the baseline of stacked encryption, without root."""
 
     name: ClassVar = "directory"
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
-
-    def create(self, below: Directory, context: BuildContext) -> None:
-        context.machine.mkdir(below.path / self.name)
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
-        return contextlib.nullcontext(Directory(below.path / self.name))
+        return contextlib.nullcontext(Directory(self.own(below)))
 
 
 @dataclass(frozen=True)
-class Bind(Layer):
+class Bind(DirectoryLayer):
     """A bind mount of a directory. It shows the cost of one more mount."""
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "bind"
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
 
     def needs(self) -> list[Need]:
         return [Root("mounting")]
 
-    def create(self, below: Directory, context: BuildContext) -> None:
-        context.machine.mkdir(below.path / "bind")
-
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
-        return context.mounted(self.name, below.path / "bind", options="bind")
+        return context.mounted(self.name, self.own(below), options="bind")
 
 
 @dataclass(frozen=True)
-class Overlay(Layer):
+class Overlay(DirectoryLayer):
     """An overlay mount, as of containers. Writes go to an upper directory in the directory below.
 
     The lower directories are on the machine or on the stack itself. `lower='app:base'` makes two empty directories in
@@ -75,8 +75,6 @@ class Overlay(Layer):
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "overlay"
     example: ClassVar = "ext4 | overlay(lower='/usr')"
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
     grammar: ClassVar = {
         "lower": Directories(),
         "mount": MOUNT | {"lowerdir* upperdir* workdir* datadir*": OUTSIDE, "index metacopy nfs_export xino": KEYWORD},
@@ -109,13 +107,9 @@ class Overlay(Layer):
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
         # Relative, because what is above may hold commas and colons, which kernels and tools unescape in several ways.
         lower = [path if Path(path).is_absolute() else f"../{path}" for path in self._lower]
-        options = [
-            f"lowerdir={':'.join(lower) or 'lower'}",
-            "upperdir=upper",
-            "workdir=work",
-            *([self.mount] if self.mount else []),
-        ]
-        return context.mounted(self.name, "overlay", "overlay", ",".join(options), cwd=below.path / "overlay")
+        options = [f"lowerdir={':'.join(lower) or 'lower'}", "upperdir=upper", "workdir=work"]
+        options += [self.mount] if self.mount else []
+        return context.mounted(self.name, "overlay", "overlay", ",".join(options), cwd=self.own(below))
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,11 @@ class Raid(MapperLayer):
 
     name: ClassVar = "raid"
 
-    level: int = option(1, "0, 1, 5, 6 or 10")
+    level: int = option(1, "RAID level", choices=tuple(_LEVELS))
     devices: int | None = option(None, "number of slices. The default is the fewest of the level, for 10 it is 4")
     chunk_size: int | None = option(None, "bytes of a chunk, a power of 2 from 4096 on. The default is 65536")
 
     def check_options(self) -> None:
-        if self.level not in _LEVELS:
-            raise OptionError("level", f"must be 0, 1, 5, 6 or 10 (got {self.level})")
         fewest = _LEVELS[self.level][1]
         if self._count < fewest or self._count > 253:
             raise OptionError("devices", f"level {self.level} takes {fewest} to 253 devices (got {self.devices})")

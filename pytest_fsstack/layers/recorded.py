@@ -15,7 +15,7 @@ from pytest_fsstack.layers.stacked import served
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import FUSE, LOOP_DEVICES, Need, Root
 from pytest_fsstack.machine.orphans import DAEMON
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, option
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,12 @@ class Recorded(BlockLayer):
     name: ClassVar = "recorded"
     gives: ClassVar = Block
 
-    sector: int = option(4096, "the device's logical block size, 512 or 4096 bytes. It never writes parts of one")
+    sector: int = option(
+        4096, "bytes of the device's logical blocks. It never writes parts of one", choices=(512, 4096)
+    )
 
     def needs(self) -> list[Need]:
         return [Root("mounting"), FUSE, LOOP_DEVICES]
-
-    def check_options(self) -> None:
-        if self.sector not in (512, 4096):
-            raise OptionError("sector", f"must be 512 or 4096 (got {self.sector})")
 
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[RecordedBlock]:
@@ -63,18 +61,9 @@ class Recorded(BlockLayer):
         target.touch(mode=0o600)
         log = context.directory / f"{depth}-{self.name}.log"
         # The server needs nothing but Python's own library, and starts faster without looking for more.
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            recorder.__file__,
-            str(below.path),
-            str(log),
-            str(target),
-            str(self.sector),
-        ]
+        command = [sys.executable, "-I", "-S", recorder.__file__]
         with (
-            served(target, context, *command, on_block=True),
+            served(target, context, *command, below.path, log, target, str(self.sector), on_block=True),
             open(target, "r+b") as file,
             machine.attached(file.fileno(), direct_io=False, sector=self.sector) as loop,
         ):

@@ -14,7 +14,7 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Daemon, Machine
-from pytest_fsstack.stack.model import BuildContext, Checked, Directory, Limit, OptionError, option
+from pytest_fsstack.stack.model import BuildContext, Checked, Directory, DirectoryLayer, Limit, OptionError, option
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
@@ -91,12 +91,10 @@ def _unmount(machine: Machine, target: Path, daemon: Daemon, watch: mounts.FuseW
 
 
 @dataclass(frozen=True)
-class _Fuse(ToolLayer):
+class _Fuse(ToolLayer, DirectoryLayer):
     """A FUSE daemon that keeps what it is given in a directory below, encrypted with a passphrase."""
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
-    takes: ClassVar = (Directory,)
-    gives: ClassVar = Directory
     caches: ClassVar = True
     encrypts: ClassVar = True
     #: Whether the daemon reads the passphrase from stdin, and not from a file that it is given.
@@ -107,9 +105,6 @@ class _Fuse(ToolLayer):
     def needs(self) -> list[Need]:
         return [FUSE, FUSERMOUNT, self.program]
 
-    def ciphertext(self, below: Directory) -> Path:
-        return below.path / self.stores
-
     def command(self, below: Directory, passphrase: str) -> list[str]:
         """Return the words of the daemon, up to the mount point; `passphrase` is a file that holds it."""
         raise NotImplementedError
@@ -117,9 +112,6 @@ class _Fuse(ToolLayer):
     def environment(self, below: Directory) -> dict[str, str]:
         """Return the variables that the daemon gets."""
         return {}
-
-    def create(self, below: Directory, context: BuildContext) -> None:
-        context.machine.mkdir(self.ciphertext(below))
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
@@ -202,7 +194,7 @@ class Gocryptfs(_Fuse):
             return Checked.of(*context.machine.ended(*words, fds=(fd,)))
 
     def _source(self, below: Directory) -> list[str]:
-        return ["-reverse", str(below.path)] if self.reverse else [str(self.ciphertext(below))]
+        return ["-reverse", str(below.path)] if self.reverse else [str(self.own(below))]
 
 
 @dataclass(frozen=True)
@@ -243,7 +235,7 @@ class Encfs(_Fuse):
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
         # The preset takes effect when encfs first meets the empty directory; later it reads what it wrote then.
-        return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.ciphertext(below))]
+        return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.own(below))]
 
 
 @dataclass(frozen=True)
@@ -301,7 +293,7 @@ class Cryfs(_Fuse):
     def command(self, below: Directory, passphrase: str) -> list[str]:
         # The cipher and the size take effect when it first meets the empty directory; later they must be the same.
         words = _given({"--cipher": self.cipher, "--blocksize": self.blocksize})
-        return ["-f", *words, *shlex.split(self.mount), str(self.ciphertext(below))]
+        return ["-f", *words, *shlex.split(self.mount), str(self.own(below))]
 
 
 @dataclass(frozen=True)
@@ -341,15 +333,13 @@ class Securefs(_Fuse):
     }
 
     format: int | None = option(
-        None, "version of the format: 1 and 2 hide the directories, 3 also keeps times, 4 (default) stores file by file"
+        None,
+        "version of the format: 1 and 2 hide the directories, 3 also keeps times, 4 (default) stores file by file",
+        choices=(1, 2, 3, 4),
     )
     block_size: int | None = option(None, "bytes of a block of ciphertext. The default is 4096")
     init: str = option("", "further options of `securefs create`, verbatim")
     mount: str = option("", "further options of `securefs mount`, verbatim")
-
-    def check_options(self) -> None:
-        if self.format is not None and self.format not in range(1, 5):
-            raise OptionError("format", f"must be 1, 2, 3 or 4 (got {self.format})")
 
     def create(self, below: Directory, context: BuildContext) -> None:
         super().create(below, context)
@@ -357,9 +347,9 @@ class Securefs(_Fuse):
         with context.secret.passphrase() as fd:
             context.machine.run(
                 *(self.program.command, "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1000", *words),
-                *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.ciphertext(below))),
+                *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.own(below))),
                 fds=(fd,),
             )
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
-        return ["mount", *shlex.split(self.mount), "--keyfile", passphrase, str(self.ciphertext(below))]
+        return ["mount", *shlex.split(self.mount), "--keyfile", passphrase, str(self.own(below))]

@@ -320,7 +320,8 @@ def unmounted_by_others(argv: Sequence[str]) -> commands.CommandError:
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
-def _real_target(facts: Facts) -> dict[str, Fact]:
+def real_target(facts: Facts) -> dict[str, Fact]:
+    """Return the target of a mount as a path without links, by which it is found later."""
     return {"target": os.path.realpath(journal.text(facts, "target"))}
 
 
@@ -342,4 +343,4 @@ def _unmounted(machine: Machine, facts: Facts) -> str:
     return f"unmounted {target}"
 
 
-MOUNT = Kind("mount", _is_mounted, _unmounted, _real_target)
+MOUNT = Kind("mount", _is_mounted, _unmounted, real_target)

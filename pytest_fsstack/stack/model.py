@@ -192,9 +192,9 @@ class Checked(typing.NamedTuple):
         return cls(code == 0, (stdout + stderr).strip())
 
 
-def option(default: object, doc: str, *, choices: tuple[str, ...] = ()) -> typing.Any:
-    """A layer's option: its default, what it does, the values it may have (any, where none are given)."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices})
+def option(default: object, doc: str, *, choices: tuple[object, ...] = (), least: int | None = None) -> typing.Any:
+    """A layer's option: its default, what it does, the values it may have (any, where none are given), or the least."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "least": least})
 
 
 class Limit(enum.Enum):
@@ -363,6 +363,21 @@ class Layer:
 
     def __str__(self) -> str:
         return str(spec.Call(self.name, tuple(spec.Option(name, value) for name, value in self.given_options.items())))
+
+
+@dataclass(frozen=True)
+class DirectoryLayer(Layer):
+    """A layer on a directory that gives another one. `create` makes a directory of its own in the one below."""
+
+    takes: ClassVar[tuple[PlaceType, ...]] = (Directory,)
+    gives: ClassVar[PlaceType] = Directory
+
+    def own(self, below: Directory) -> Path:
+        """Return its own directory, which is `stores` where it keeps files of its own."""
+        return below.path / (self.stores or self.name)
+
+    def create(self, below: Directory, context: BuildContext) -> None:
+        context.machine.mkdir(self.own(below))
 
 
 @dataclass(frozen=True)
@@ -537,7 +552,7 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
                 setting.start,
                 setting.end,
             )
-        if problem := _wrong_value(setting.value, types[setting.name], options[setting.name].metadata.get("choices")):
+        if problem := _wrong_value(setting.value, types[setting.name], options[setting.name].metadata):
             raise SpecError(f"{call.name}: {setting.name}: {problem}", text, setting.start, setting.end)
     layer = cls(**{setting.name: setting.value for setting in call.options})
     try:
@@ -549,14 +564,17 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
     return layer
 
 
-def _wrong_value(value: object, expected: typing.Any, choices: tuple[str, ...] | None) -> str | None:
+def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str, typing.Any]) -> str | None:
     allowed = typing.get_args(expected) or (expected,)
     if type(value) not in allowed:
         names = {str: "text in quotes", int: "a whole number", bool: "True or False", float: "a number"}
         allowed_kinds = " or ".join(names.get(kind, "None") for kind in allowed)
         return f"must be {allowed_kinds} (got {value!r})"
+    choices, least = metadata.get("choices"), metadata.get("least")
     if choices and value not in choices and value is not None:
-        return f"must be one of {', '.join(choices)} (got {value!r})"
+        return f"must be one of {', '.join(map(str, choices))} (got {value!r})"
+    if least is not None and value is not None and value < least:
+        return f"must be at least {least} (got {value})"
     return None
 
 

@@ -154,8 +154,8 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
     [
         ("gocryptfs(reverse=True, xchacha=True)", "xchacha: does not go with reverse"),
         ("gocryptfs(aessiv=True, xchacha=True)", "xchacha: does not go with aessiv"),
-        ("securefs(format=5)", "format: must be 1, 2, 3 or 4 (got 5)"),
-        ("ecryptfs(key_bytes=0)", "key_bytes: must be a number of bytes such as 16 or 32 (got 0)"),
+        ("securefs(format=5)", "format: must be one of 1, 2, 3, 4 (got 5)"),
+        ("ecryptfs(key_bytes=0)", "key_bytes: must be at least 1 (got 0)"),
         ("fscrypt(contents='Adiantum', filenames='AES-256-CTS')", "Adiantum goes with Adiantum (got AES-256-CTS)"),
         ("fscrypt(filenames='AES-128-CTS')", "AES-256-XTS goes with AES-256-CTS or AES-256-HCTR2 (got AES-128-CTS)"),
         ("overlay(lower='/usr:../lib')", "a name for a directory in the one below (got ../lib)"),
