@@ -282,9 +282,9 @@ with commands.secret_fd(os.urandom(32)) as fd:
 
 EMPTYING = """
 note = entry("disk", **guard.identify(device).facts())
-real = label._pwrite
+real = label.write_all
 left = int({steps})
-def pwrite(fd, data, offset):
+def write(fd, data, offset):
     global left
     if not left:
         os.fsync(fd); sys.stdout.flush(); os.kill(os.getpid(), 9)
@@ -292,7 +292,7 @@ def pwrite(fd, data, offset):
     real(fd, data, offset)
 commands.run("mkfs.xfs" if {xfs} else "mkfs.btrfs", "-q", "-f", "-K", device)
 note.update(signature=guard.signature(device))
-label._pwrite = pwrite
+label.write_all = write
 label.write_label_on(guard.identify(device), lambda proof: note.update(**proof))
 """
 

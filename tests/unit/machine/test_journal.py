@@ -376,31 +376,33 @@ def test_a_directory_is_removed_after_a_reboot_too(journals: Path, tmp_path: Pat
     assert not new.exists()
 
 
-def test_another_directory_of_that_name_is_left_alone(journals: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    new.mkdir()
-    dead(journals, ("directory", {"path": str(new)}))
-    (tmp_path / "other").mkdir()
+def exchanged(new: Path, precious: Path) -> None:
     new.rmdir()
-    (tmp_path / "other").rename(new)
-    (line,) = cleanup(journals)
-    assert line.startswith(f"left alone: directory {new} of the session")
-    assert line.endswith("it is another one now")
-    assert new.exists()
-    assert list(journals.iterdir()) == []
+    precious.rename(new)
 
 
-def test_a_link_in_place_of_a_directory_is_left_alone(journals: Path, tmp_path: Path) -> None:
+def linked(new: Path, precious: Path) -> None:
+    new.rmdir()
+    new.symlink_to(precious)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(exchanged, "it is another one now"), (linked, "it is no directory any more")]
+)
+def test_what_is_in_place_of_a_directory_is_left_alone(
+    journals: Path, tmp_path: Path, change: Callable[[Path, Path], None], words: str
+) -> None:
     new, precious = tmp_path / "new", tmp_path / "precious"
     new.mkdir()
     precious.mkdir()
+    inode = precious.stat().st_ino
     dead(journals, ("directory", {"path": str(new)}))
-    new.rmdir()
-    new.symlink_to(precious)
+    change(new, precious)
     (line,) = cleanup(journals)
-    assert "it is no directory any more" in line
-    assert precious.exists()
-    assert new.is_symlink()
+    assert line.startswith(f"left alone: directory {new} of the session")
+    assert line.endswith(words)
+    assert new.stat().st_ino == inode
+    assert list(journals.iterdir()) == []
 
 
 def test_a_directory_that_the_session_did_not_see_made_is_left_alone(journals: Path, tmp_path: Path) -> None:
@@ -591,43 +593,26 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return says
 
 
-def test_a_disk_that_was_plugged_in_again_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
-    path = dead(journals, ("disk", {"path": "/dev/null"}))
-    disk["facts"] = {**DISK, "diskseq": 6}
-    (line,) = cleanup(journals)
-    assert line.endswith("it is another disk now, or was plugged in again")
-    assert not path.exists()
-
-
-def test_the_journal_of_a_disk_that_is_not_there_goes_once_somebody_reads_why(
-    journals: Path, disk: dict[str, object], tmp_path: Path
+@pytest.mark.parametrize(
+    ("before", "now", "facts", "session", "words"),
+    [
+        (DISK, {**DISK, "diskseq": 6}, {}, {}, "it is another disk now, or was plugged in again"),
+        ({**DISK, "path": "/dev/no/sdb"}, {}, {}, {}, "if it comes back, nothing proves that it is the one"),
+        ({**DISK, "diskseq": None}, {}, {}, {}, "this kernel does not number disks"),
+        (DISK, DISK, {}, {"boot": "another"}, "disks are numbered anew with each boot"),
+        (DISK, DISK, {"signature": "ext4 another"}, {}, "`--fsstack-overwrite=/dev/null`"),
+    ],
+    ids=["plugged in again", "not there", "without a number", "after a reboot", "formatted since"],
+)
+def test_a_disk_that_may_be_another_one_is_left_alone_and_its_journal_goes(
+    journals: Path, disk: dict[str, object], before: object, now: object, facts: Any, session: Any, words: str
 ) -> None:
-    disk["facts"] = {**DISK, "path": str(tmp_path / "sdb")}
-    path = dead(journals, ("disk", {"path": "/dev/null"}))
+    disk["facts"] = before
+    path = dead(journals, ("disk", {"path": "/dev/null", **facts}), **session)
+    disk["facts"] = now
     (line,) = cleanup(journals)
-    assert line.endswith("it is not plugged in, and if it comes back, nothing proves that it is the one")
+    assert words in line
     assert not path.exists()
-
-
-def test_a_disk_without_a_sequence_number_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
-    disk["facts"] = {**DISK, "diskseq": None}
-    dead(journals, ("disk", {"path": "/dev/null"}))
-    (line,) = cleanup(journals)
-    assert "does not number disks" in line
-
-
-def test_a_disk_is_left_alone_after_a_reboot(journals: Path, disk: dict[str, object]) -> None:
-    path = dead(journals, ("disk", {"path": "/dev/null"}), boot="another")
-    (line,) = cleanup(journals)
-    assert "disks are numbered anew with each boot" in line
-    assert not path.exists()
-
-
-def test_a_disk_that_was_formatted_since_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
-    dead(journals, ("disk", {"path": "/dev/null", "signature": "ext4 another"}))
-    (line,) = cleanup(journals)
-    assert "nothing proves" in line
-    assert "`--fsstack-overwrite=/dev/null`" in line
 
 
 def test_a_disk_that_cannot_be_checked_is_left_alone(journals: Path, disk: dict[str, object]) -> None:
