@@ -83,6 +83,7 @@ class PlannedStack(msgspec.Struct, frozen=True):
     steps: tuple[str, ...]
     lacks: tuple[str, ...] = ()
     encrypts: bool = False
+    settings: dict[str, str] = {}
 
 
 class PlannedTest(msgspec.Struct, frozen=True):
@@ -276,7 +277,9 @@ class Course:
         for name, cell in self.cells.items():
             plan = self._plans[cell.place]
             planned = plan.stacks[cell.stack]
-            results.stacks[name] = StackInfo(name, planned.spec, kernel=cell.kernel, encrypts=planned.encrypts)
+            results.stacks[name] = StackInfo(
+                name, planned.spec, kernel=cell.kernel, encrypts=planned.encrypts, settings=planned.settings
+            )
             if len(self._plans) > 1:
                 results.against[name] = self.name(Cell(plan.baseline, *cell.place))
             if cell.stack == plan.control:

@@ -34,7 +34,8 @@ class StackInfo(msgspec.Struct, frozen=True):
     """One stack of a chain: its id, its text, and the mounts as the kernel reported them in its last round.
 
     `tools` are the executables that the text names, with what each says of its version; empty if it does not say it.
-    `commands` are those that built it in that round; what a layer asks the kernel for by itself needs none.
+    `commands` are those that built it in that round; what a layer asks the kernel for by itself needs none. `settings`
+    are those of the machine that the text asks for, as it has them.
     """
 
     id: str
@@ -46,6 +47,7 @@ class StackInfo(msgspec.Struct, frozen=True):
     commands: list[str] = []
     #: Whether one of its layers encrypts.
     encrypts: bool = False
+    settings: dict[str, str] = {}
 
     @property
     def described(self) -> str:
@@ -61,9 +63,11 @@ class StackInfo(msgspec.Struct, frozen=True):
     @property
     def renamed(self) -> bool:
         """Whether the name is not the one that its layers give it, so that only the text says what it is."""
-        layers = [layer.partition("(")[0] for layer in self.spec.split(" | ")]
+        settings = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        pipe = self.spec.removesuffix(f" @ {settings}")
+        layers = [layer.partition("(")[0] for layer in pipe.split(" | ")]
         parts = [part.partition("-")[0] for part in self.name.split("+")]
-        return parts != layers
+        return parts != [*layers, *(key.replace("/", ".") for key in self.settings)]
 
 
 class Unjudged(Enum):

@@ -389,7 +389,7 @@ def plan_of(config: pytest.Config) -> Plan:
         raise pytest.UsageError(f"{where}: {error}") from None
     names = [kernel.name for kernel in kernels]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise pytest.UsageError(f"{where}: two kernels are called {twice}; give one another local version")
+        raise pytest.UsageError(f"{where}: two kernels are called {twice}; name one: 'other = KERNEL'")
     return Plan(
         kernels=kernels,
         boots=options.boots(config),

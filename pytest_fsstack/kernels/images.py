@@ -8,14 +8,18 @@ import os
 import platform
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fsstack.kernels import packages
 from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.stack import keys, spec
 from pytest_fsstack.units import reason_of
 
 HOST = "host"
+_WRITTEN = re.compile(
+    rf"\s*(?:(?P<name>{spec.NAME.pattern})\s*=\s+)?(?P<kernel>\S.*?)(?:\s+@\s+(?P<words>\S.*?))?\s*", re.DOTALL
+)
 
 
 class KernelError(Exception):
@@ -24,11 +28,15 @@ class KernelError(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and what it is called in test ids. `image` is None for the running one, `tree` a build tree's top."""
+    """A kernel and what it is called in test ids. `image` is None for the running one, `tree` a build tree's top.
+
+    `words` are added to its command line.
+    """
 
     name: str
     image: Path | None = None
     tree: Path | None = None
+    words: tuple[str, ...] = ()
 
     @property
     def in_vm(self) -> bool:
@@ -36,16 +44,33 @@ class Kernel:
 
     def arguments(self) -> list[str]:
         """The arguments for virtme-run, which searches modules beside the image or in the tree."""
+        words = [argument for word in self.words for argument in ("--kopt", word)]
         if self.tree is not None:
-            return ["--kdir", str(self.tree), "--mods", "auto"]
-        return ["--kimg", str(self.image), "--mods", "auto"]
+            return ["--kdir", str(self.tree), "--mods", "auto", *words]
+        return ["--kimg", str(self.image), "--mods", "auto", *words]
 
 
 def resolve(text: str, cache: Path) -> Kernel:
-    """The kernel that `text` names: ``host``, a vmlinuz or bzImage, a .deb or .rpm, a build tree or a directory.
+    """Return the kernel of ``[NAME =] KERNEL [@ WORD, ...]``; the words are for its command line.
 
-    Packages are unpacked to `cache`, never installed. Raises `KernelError`.
+    KERNEL is ``host``, a vmlinuz or bzImage, a .deb or .rpm, a build tree or a directory. Packages are unpacked to
+    `cache`, never installed. Raises `KernelError`.
     """
+    match = None if os.path.lexists(text) else _WRITTEN.fullmatch(text)
+    if match is None:
+        return _of(text, cache)
+    words = tuple(re.split(r",?\s+", match["words"])) if match["words"] else ()
+    for word in words:
+        if problem := keys.why_no_boot_word(word):
+            raise KernelError(f"{text}: {problem}")
+    kernel = _of(match["kernel"], cache)
+    if words and not kernel.in_vm:
+        raise KernelError(f"{text}: the running kernel has its command line already; name a kernel that boots in a VM")
+    name = match["name"] or "-".join([kernel.name, *map(_safe, words)])
+    return replace(kernel, name=_safe(name), words=words)
+
+
+def _of(text: str, cache: Path) -> Kernel:
     if text == HOST:
         return Kernel(f"host-{_safe(platform.release())}")
     path = Path(text).absolute()

@@ -141,11 +141,15 @@ class Machine(Protocol):
     def sysfs(self) -> Path:
         """The directory where the kernel shows its devices and settings."""
 
+    @property
+    def sysctls(self) -> Path:
+        """The directory where the kernel shows its sysctl(8) settings."""
+
     def setting(self, path: Path) -> str | None:
-        """Return the text of a file in sysfs; None if it cannot be read."""
+        """Return the text of a file in sysfs or of a sysctl; None if it cannot be read."""
 
     def set(self, path: Path, text: str) -> None:
-        """Write to a file in sysfs. Raises OSError."""
+        """Write to a file in sysfs or to a sysctl. Raises OSError."""
 
     def knows_filesystem(self, name: str) -> bool:
         """Return whether the kernel can mount such a filesystem."""

@@ -19,6 +19,7 @@ class RealMachine:
     """The machine on which this process runs; see `Machine` for what its methods do."""
 
     sysfs = Path("/sys")
+    sysctls = Path("/proc/sys")
 
     def __init__(self) -> None:
         self._daemons: set[int] = set()

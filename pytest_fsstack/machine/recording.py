@@ -61,8 +61,8 @@ class RecordingMachine:
         self.lines: list[str] = []
         #: How many bytes each secret had that a command got.
         self.secrets: list[int] = []
-        self.sysfs = Path("/sys")
-        #: The texts of files in sysfs.
+        self.sysfs, self.sysctls = Path("/sys"), Path("/proc/sys")
+        #: The texts of files in sysfs and of sysctls.
         self.settings: dict[Path, str] = {}
         #: Where all was written out.
         self.synced: list[Path] = []

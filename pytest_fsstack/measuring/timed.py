@@ -95,6 +95,7 @@ class Timed:
         arguments = {"bytes": bytes, "files": files, "direction": direction, "cold": cold}
         self._block = {name: value for name, value in arguments.items() if value is not None}
         watch = Watch(self._stack) if self._repeated else None
+        self._check_settings()
         with signals.shielded():
             self._stack.sync()
             if cold:
@@ -110,6 +111,7 @@ class Timed:
         seconds = time.perf_counter() - start
         values = {"seconds": seconds, **_Counters.now(self._stack).since(before)}
         values["used_bytes"] = float(self._stack.usage())
+        self._check_settings()
         if watch and (change := watch.change()):
             raise MeasureError(
                 f"{self._repeated} writes to the stack ({change}), so repeating it in a round would not do the same "
@@ -144,6 +146,12 @@ class Timed:
     def _drop_caches(self) -> None:
         self._stack.drop_daemon_caches()
         drop_caches()
+
+    def _check_settings(self) -> None:
+        try:
+            self._stack.tuning.check()
+        except OSError as error:
+            raise MeasureError(f"{self._stack.spec}: {error}") from None
 
     def working(self, workload: str, options: Mapping[str, Any]) -> None:
         """Note which workload the test runs, and with which options, as JSON takes them."""

@@ -263,7 +263,8 @@ OPTIONS = (
         "the baseline",
         "STACK",
         many=True,
-        doc="In an ini it applies to tests without the mark `fsstack`.",
+        doc="In an ini it applies to tests without the mark `fsstack`. A stack may end with "
+        "[settings of the machine](settings.md): `ext4 @ queue/scheduler=bfq`.",
     ),
     Option(
         "scenario",
@@ -501,6 +502,7 @@ OPTIONS = (
         "running one without a VM. Repeat it to compare kernels. The first is the baseline",
         "KERNEL",
         many=True,
+        doc="`NAME = KERNEL @ WORD, ...` gives it a name and [words of its command line](settings.md).",
     ),
     Option(
         "boots",

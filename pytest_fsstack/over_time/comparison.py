@@ -530,6 +530,11 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
         if all(works) and works[0] != works[1]:
             changed = [f"{name}: {_value_text(a)} and {_value_text(b)}" for name, a, b in _unequal(*map(_flat, works))]
             yield f"{step} was asked for other work ({', '.join(changed)})"
+    for info in now.stacks.values():
+        before = then.stacks.get(info.id)
+        if before and before.settings != info.settings:
+            texts = (", ".join(f"{key}={value}" for key, value in each.settings.items()) for each in (before, info))
+            yield "{} had the settings ({}) and has ({})".format(info.name, *texts)
     references = [
         {
             info.name: chain.stacks[ref].name

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
-from pytest_fsstack.machine import commands, directories
+from pytest_fsstack.machine import blockdev, commands, directories
 from pytest_fsstack.machine.needs import filesystems
 from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine, nothing
 from pytest_fsstack.stack.build import BuildError, build
@@ -27,6 +27,7 @@ LEGEND = {
     "PID": "the number of the session's process",
     "SECRET": "a descriptor from which a random passphrase or key is read; it never is in a file",
     "KEYID": "the public name of a random key",
+    "OLD": "the value before",
 }
 
 
@@ -78,6 +79,14 @@ class _Machine(RecordingMachine):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.filesystems = filesystems()
+
+    def setting(self, path: Path) -> str:
+        """Return what was set, or a word for what is there: nothing is read, as most devices are yet to be made."""
+        return self.settings.get(path, "OLD")
+
+    def number(self, device: Path) -> str:
+        """Return the name of a device, by which its queue is shown."""
+        return (blockdev.number(device) if device.exists() else None) or device.name
 
     def section(self, title: str) -> None:
         self.lines.append(f"## {title}")

@@ -38,7 +38,8 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
 def _planned_stack(chain: Chain, stack: str, steps: list[str]) -> PlannedStack:
     parameter = chain.stacks[stack]
     lacks = missing([*parameter.device.needs(), *parameter.stack.needs()])
-    return PlannedStack(parameter.stack.spec, tuple(steps), tuple(lacks), parameter.stack.encrypts)
+    settings = {setting.key: setting.value for setting in parameter.stack.settings}
+    return PlannedStack(parameter.stack.spec, tuple(steps), tuple(lacks), parameter.stack.encrypts, settings)
 
 
 def _planned_test(chain: Chain, step: str, stack: str, item: pytest.Item, budgets: Budgets) -> PlannedTest:

@@ -88,6 +88,43 @@ class Builder:
             except Refused as refused:
                 raise pytest.UsageError(f"--fsstack-device: {refused}") from None
 
+    def try_settings(self, parameters: Iterable[StackParameter]) -> None:
+        """Before round 1, set what stacks ask for and set it back. Raises `pytest.UsageError` for what is refused.
+
+        What is of a device that a layer makes is not tried: that device is not there yet.
+        """
+        from pytest_fsstack.machine import signals
+        from pytest_fsstack.machine.needs import missing
+        from pytest_fsstack.stack.tuning import Tuning
+
+        stacks = {(each.stack.settings, each.device): each.stack for each in parameters if each.stack.settings}
+        for (settings, device), stack in stacks.items():
+            if missing([*device.needs(), *stack.needs()]):
+                continue  # its tests are skipped, and say so
+            self._clean_up()
+            with signals.during(signals.State.BUILDING), ExitStack() as undo:
+                tuning = Tuning(settings, self._settings.queue, self.journal)
+                try:
+                    disk = undo.enter_context(self._like(device))
+                    undo.enter_context(tuning.bottom(disk, topmost=not stack.has_block_layer))
+                except OSError as error:
+                    raise pytest.UsageError(f"{stack}: {reason_of(error)}") from None
+
+    @contextlib.contextmanager
+    def _like(self, device: Device) -> Iterator[Path | None]:
+        """Return a block device whose queue takes what that of a device takes; None for a directory."""
+        import tempfile
+
+        from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+
+        if isinstance(device, DirectoryDevice | DiskDevice):
+            yield device.path if isinstance(device, DiskDevice) else None
+            return
+        with tempfile.TemporaryFile(dir=self._settings.directory) as image:
+            image.truncate(1 << 20)
+            with self.machine.attached(image.fileno()) as loop:
+                yield loop.path
+
     def _hold_when_free(self, device: Device) -> None:
         """Hold a device as soon as no other session does, within --fsstack-wait. Raises `guard.Refused`."""
         from pytest_fsstack.guard import InUse, Refused

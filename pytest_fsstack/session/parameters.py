@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,7 +68,6 @@ class Parameters:
 
     def _read(self, mark: pytest.Mark | None) -> list[StackParameter]:
         from pytest_fsstack.rounds.chains import StackParameter
-        from pytest_fsstack.stack.model import Stack
 
         texts, baseline = self._stacks_of(mark)
         stacks = [stack for stack, _ in texts]
@@ -96,7 +96,7 @@ class Parameters:
         parameters = [parameter(stack, device) for device in devices for stack in on[device]]
         if self._settings.control:
             baselines = [(candidate.stack, candidate.device) for candidate in parameters if candidate.id == baseline_id]
-            parameters += [parameter(Stack(stack.layers, CONTROL), device, control=True) for stack, device in baselines]
+            parameters += [parameter(replace(stack, name=CONTROL), device, control=True) for stack, device in baselines]
         return parameters
 
     def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
@@ -107,10 +107,10 @@ class Parameters:
         below, on = words.get("below"), words.get("on")
         if below and not self._settings.stacks_replace and device.gives not in stack.layers[0].takes:
             text = f"{below} | {stack.spec}"
-            stack = Stack(Stack.parse(text, layers).layers, stack.id)
+            stack = replace(Stack.parse(text, layers), name=stack.id)
         if on and Stack.parse(on, layers).layers[0].name not in [layer.name for layer in stack.layers]:
             text = f"{on} | {stack.spec}"
-            stack = Stack(Stack.parse(text, layers).layers, stack.id)
+            stack = replace(Stack.parse(text, layers), name=stack.id)
         stack.check_device(device, layers, text)
         return stack
 

@@ -153,6 +153,8 @@ class Session:
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
         if chains and not self.only_looks:
             self.catch_signals()
+            if not self.is_worker:
+                self.builder.try_settings(parameter for chain in chains.values() for parameter in chain.stacks.values())
         if plugin and (chains or options.worker_input(self.config)):
             from pytest_fsstack.rounds.progress import Progress
             from pytest_fsstack.rounds.runner import Runner

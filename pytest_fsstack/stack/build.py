@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 
 from pytest_fsstack.machine import commands, processes, signals
@@ -18,6 +19,7 @@ from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.model import Block, BuildContext, Checked, Device, Directory, Layer, OptionError, Place, Stack
+from pytest_fsstack.stack.tuning import Tuning
 from pytest_fsstack.units import reason_of
 
 
@@ -42,6 +44,11 @@ class Built:
         self.stack, self.on, self._context = stack, device, context
         self._places: list[Place] = [bottom]
         self._open: list[ExitStack] = []
+
+    @cached_property
+    def tuning(self) -> Tuning:
+        """The settings of the machine while the stack stands."""
+        return Tuning(self.stack.settings, self._context.queue, self._context.journal)
 
     @property
     def machine(self) -> Machine:
@@ -274,7 +281,8 @@ class Built:
                     with self.machine.limited(layer.name, "opening"):
                         place = undo.enter_context(layer.opened(below, context))
                     if isinstance(place, Block):
-                        undo.enter_context(context.queue.above(place.path, context.journal))
+                        topmost = not any(other.gives is Block for other in self.stack.layers[context.depth :])
+                        undo.enter_context(self.tuning.above(place.path, topmost=topmost))
                     self._open.append(undo.pop_all())
                 if isinstance(self._places[0], Block):
                     self._places[0].opened()
@@ -320,12 +328,12 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
             with kmsg.listening() as kernel:
                 try:
                     bottom = undo.enter_context(device.opened(context))
-                    if isinstance(bottom, Block):
-                        undo.enter_context(context.queue.bottom(bottom.path, context.journal))
+                    built = Built(stack, device, bottom, context)
+                    disk = bottom.path if isinstance(bottom, Block) else None
+                    undo.enter_context(built.tuning.bottom(disk, topmost=not stack.has_block_layer))
                 except (commands.CommandError, OSError) as error:
                     message = f"could not set up the device {device.spec} for `{stack}`: {reason_of(error)}"
                     raise BuildError(message + kernel.heard()) from error
-            built = Built(stack, device, bottom, context)
             closing.callback(built._close)
             for layer in stack.layers:
                 signals.safe_point()

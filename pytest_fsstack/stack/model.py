@@ -19,9 +19,9 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Journal, Kind
 from pytest_fsstack.machine.needs import Need
 from pytest_fsstack.machine.port import Loop, Machine
-from pytest_fsstack.stack import spec, words
-from pytest_fsstack.stack.spec import SpecError
-from pytest_fsstack.stack.tuning import Queue
+from pytest_fsstack.stack import keys, spec, words
+from pytest_fsstack.stack.spec import Setting, SpecError
+from pytest_fsstack.stack.tuning import Queue, SettingNeed
 from pytest_fsstack.units import parse_size
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -452,20 +452,22 @@ Known = Mapping[str, type[Layer]]
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers, bottom first, and a name. `parse` and `str` are inverses."""
+    """Layers, bottom first, a name, and settings of the machine. `parse` and `str` are inverses."""
 
     layers: tuple[Layer, ...]
     name: str | None = None
+    settings: tuple[Setting, ...] = ()
 
     @classmethod
     def parse(cls, text: str, known: Known) -> Stack:
-        """Read ``[name =] layer [| layer ...]`` with the layers that are known. Raises `SpecError`."""
+        """Read ``[name =] layer [| layer ...] [@ key=value, ...]`` with the known layers. Raises `SpecError`."""
         pipe = spec.parse(text)
         layers = tuple(_layer(call, text, known) for call in pipe.calls)
         for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
             if below.gives not in above.takes:
                 raise SpecError(_misfit(above, below.name, below.gives, known), text, call.start, call.end)
-        stack = cls(layers, pipe.name)
+        stack = cls(layers, pipe.name, pipe.settings)
+        stack._check_settings(text)
         for index, call in enumerate(pipe.calls):
             for above, feature in stack._wants(index):
                 try:
@@ -476,6 +478,21 @@ class Stack:
                     message = f"{above.name} needs {feature} by {_or(able)} below it: {error}"
                     raise SpecError(message, text, where.start, where.end) from None
         return stack
+
+    def _check_settings(self, text: str) -> None:
+        values = {setting.key: setting.value for setting in self.settings}
+        for setting in self.settings:
+            problem = keys.why_refused(setting.key)
+            both = values.get(setting.key.replace("top/", "queue/", 1), setting.value) != setting.value
+            if both and not self.has_block_layer:
+                problem = f"queue/ and {setting.key} are one setting here: no layer makes a block device"
+            if problem:
+                raise SpecError(problem, text, setting.start, setting.end)
+
+    @property
+    def has_block_layer(self) -> bool:
+        """Whether the topmost block device is one that a layer makes."""
+        return any(layer.gives is Block for layer in self.layers)
 
     def wanted(self, index: int) -> tuple[str, ...]:
         """Return the features that layers above want. Only the filesystem on a block device is asked."""
@@ -490,16 +507,22 @@ class Stack:
             yield from ((above, feature) for feature in above.wants)
 
     def check_device(self, device: Device, known: Known, text: str | None = None) -> None:
-        """Raise `SpecError` where the lowest layer cannot stand on this device."""
+        """Raise `SpecError` where the lowest layer cannot stand on this device, or a setting has no device."""
+        text = str(self) if text is None else text
+        for setting in spec.parse(text).settings:
+            needs_disk = setting.key.startswith(("queue/", *(() if self.has_block_layer else ("top/",))))
+            if needs_disk and device.gives is not Block:
+                message = f"{setting.key} is of a block device, and the device {device.spec} is a {device.gives.kind}"
+                raise SpecError(f"{message}: leave it out", text, setting.start, setting.end)
         if device.gives not in self.layers[0].takes:
-            text = str(self) if text is None else text
             call = spec.parse(text).calls[0]
             message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, known)
             raise SpecError(message, text, call.start, call.end)
 
     @property
     def id(self) -> str:
-        return self.name or "+".join(layer.label for layer in self.layers)
+        settings = (f"{for_id(setting.key)}-{for_id(setting.value)}" for setting in self.settings)
+        return self.name or "+".join([*(layer.label for layer in self.layers), *settings])
 
     @property
     def gives(self) -> PlaceType:
@@ -507,11 +530,12 @@ class Stack:
 
     @property
     def spec(self) -> str:
-        """The layers without the name."""
-        return " | ".join(map(str, self.layers))
+        """The layers and settings without the name."""
+        return spec.with_settings(" | ".join(map(str, self.layers)), self.settings)
 
     def needs(self) -> list[Need]:
-        return [need for layer in self.layers for need in layer.needs()]
+        layers = [need for layer in self.layers for need in layer.needs()]
+        return [*layers, *(SettingNeed(setting.key) for setting in self.settings)]
 
     @property
     def limits(self) -> dict[Limit, str]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 #: What pytest's ``-k`` accepts, so that every stack can be selected by its name.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.:-]*")
 _NAMED = re.compile(rf"\s*(?P<name>{NAME.pattern})\s*=(?!=)\s*(?P<stack>.*)", re.DOTALL)
+_SETTING = re.compile(r"(?P<key>[\w./-]+)\s*=\s*(?P<value>[\w.:+-]+)", re.ASCII)
 
 
 class SpecError(ValueError):
@@ -56,19 +58,38 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """One setting of the machine while the stack stands, such as ``vm.dirty_bytes=64M``."""
+
+    key: str
+    value: str
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True)
 class Pipe:
-    """A whole text: an optional name, and the calls from the bottom up."""
+    """A whole text: an optional name, the calls from the bottom up, and settings of the machine."""
 
     calls: tuple[Call, ...]
     name: str | None = None
+    settings: tuple[Setting, ...] = ()
 
     def __str__(self) -> str:
-        pipe = " | ".join(map(str, self.calls))
+        pipe = with_settings(" | ".join(map(str, self.calls)), self.settings)
         return f"{self.name} = {pipe}" if self.name else pipe
 
 
+def with_settings(pipe: str, settings: tuple[Setting, ...]) -> str:
+    """Return the text of layers, with that of their settings."""
+    return f"{pipe} @ {', '.join(map(str, settings))}" if settings else pipe
+
+
 def parse(text: str) -> Pipe:
-    """Read ``[name =] layer [| layer ...]``; a layer is a name or a call with literal keywords.
+    """Read ``[name =] layer [| layer ...] [@ key=value, ...]``; a layer is a name or a call with literal keywords.
 
     Raises `SpecError` where the text is not of that form.
     """
@@ -78,18 +99,49 @@ def parse(text: str) -> Pipe:
     if not body.strip():
         raise SpecError("a stack needs at least one layer, such as ext4", text, offset)
     offset += len(body) - len(body.lstrip())
+    body = body.strip()
+    settings: tuple[Setting, ...] = ()
+    if at := _start_of_settings(body):
+        settings = tuple(_settings(text, offset + at, offset + len(body)))
+        body = body[: at - 1].rstrip()
     try:
-        tree = ast.parse(body.strip().replace("\n", " "), mode="eval").body
+        tree = ast.parse(body.replace("\n", " "), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         column = getattr(error, "offset", None) or 1
-        start = min(offset + _characters(body.strip(), column - 1), max(0, len(text) - 1))
+        start = min(offset + _characters(body, column - 1), max(0, len(text) - 1))
         raise SpecError(
             "this is not a stack; write layers from the bottom up, such as luks | ext4(mount='noatime')",
             text,
             start,
             start + 1,
         ) from error
-    return Pipe(tuple(_Reader(text, body.strip(), offset).calls(tree)), name)
+    return Pipe(tuple(_Reader(text, body, offset).calls(tree)), name, settings)
+
+
+def _start_of_settings(body: str) -> int:
+    """Return where settings begin, which is after the first @ that no quotes or parentheses hold; 0 without one."""
+    for match in re.finditer("@", body):
+        try:
+            ast.parse(body[: match.start()].strip().replace("\n", " "), mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            continue
+        return match.end()
+    return 0
+
+
+def _settings(text: str, start: int, end: int) -> Iterator[Setting]:
+    """Read ``key=value, ...`` between two offsets. Raises `SpecError`."""
+    keys: set[str] = set()
+    for part in text[start:end].split(","):
+        first, word = start + len(part) - len(part.lstrip()), part.strip()
+        span, start = (min(first, end - 1), first + len(word)), start + len(part) + 1
+        match = _SETTING.fullmatch(word)
+        if not match:
+            raise SpecError("settings are KEY=VALUE with commas between, such as queue/scheduler=bfq", text, *span)
+        if match["key"] in keys:
+            raise SpecError(f"setting {match['key']!r} is given twice", text, *span)
+        keys.add(match["key"])
+        yield Setting(match["key"], match["value"], *span)
 
 
 def _characters(line: str, column: int) -> int:

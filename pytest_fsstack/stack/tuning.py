@@ -1,29 +1,47 @@
 """Settings of the machine during measurements, which are set back afterwards.
 
-The I/O scheduler and the read-ahead of block devices, and the CPUs' governor. Whoever changes one of them meanwhile
-wins: it is set back only where it is still what was written here.
+Those of a stack, after the @ in its text, and those of the session: the I/O scheduler and the read-ahead of block
+devices, and the CPUs' governor. Whoever changes one of them meanwhile wins: it is set back only where it is still what
+was written here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_fsstack.machine import journal as journals
 from pytest_fsstack.machine.journal import Facts, Gone, Journal, Unproved
-from pytest_fsstack.machine.needs import Missing, MissingRequirement, Root, load_module
+from pytest_fsstack.machine.needs import Missing, MissingRequirement, Root, load_module, not_in_kernel
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack import keys
+from pytest_fsstack.stack.spec import Setting
+from pytest_fsstack.units import parse_size
 
-_KNOWN = re.compile(r"block/[^/]+/queue/(scheduler|read_ahead_kb)|devices/system/cpu/cpu\d+/cpufreq/scaling_governor")
+#: The files in sysfs that settings are in, and the keys of these settings.
+_FORMS = {
+    r"block/[^/]+/queue/(\w+)": r"queue/\1",
+    r"devices/system/cpu/cpu\d+/cpufreq/(\w+)": r"cpu/\1",
+    r"module/(\w+)/parameters/(\w+)": r"\1/\2",
+}
+#: A limit in bytes and the same in percent: the one in use is not 0, and writing it makes the other 0.
+_PAIRS = {"dirty_bytes": "dirty_ratio", "dirty_background_bytes": "dirty_background_ratio"}
+_PAIRS |= {ratio: size for size, ratio in _PAIRS.items()}
+#: How the kernel shows a parameter that is on or off (kstrtobool in lib/kstrtox.c).
+_SWITCHES = {"1": "Y", "y": "Y", "on": "Y", "0": "N", "n": "N", "off": "N"}
 
 
 def is_setting(machine: Machine, path: Path) -> bool:
     """Return whether a file is one that this module writes to."""
-    return path.is_relative_to(machine.sysfs) and bool(_KNOWN.fullmatch(str(path.relative_to(machine.sysfs))))
+    if path.is_relative_to(machine.sysctls):
+        return keys.why_refused(".".join(path.relative_to(machine.sysctls).parts)) is None
+    inside = str(path.relative_to(machine.sysfs)) if path.is_relative_to(machine.sysfs) else ""
+    matches = ((match, key) for form, key in _FORMS.items() if (match := re.fullmatch(form, inside)))
+    return any(keys.why_refused(match.expand(key)) is None for match, key in matches)
 
 
 def current(machine: Machine, path: Path) -> str | None:
@@ -37,9 +55,26 @@ def current(machine: Machine, path: Path) -> str | None:
 
 def offered(machine: Machine, path: Path) -> list[str]:
     """Return the words that a setting accepts. The list is empty for one that takes numbers, or does not exist."""
-    listed = {"scheduler": path, "scaling_governor": path.with_name("scaling_available_governors")}.get(path.name)
-    text = machine.setting(listed) if listed else None
-    return text.replace("[", "").replace("]", "").split() if text else []
+    listed = {
+        "scaling_governor": "scaling_available_governors",
+        "energy_performance_preference": "energy_performance_available_preferences",
+    }
+    text = machine.setting(path.with_name(listed.get(path.name, path.name)))
+    return text.replace("[", "").replace("]", "").split() if text and (path.name in listed or "[" in text) else []
+
+
+def equal(value: str, now: str | None) -> bool:
+    """Return whether the kernel shows a value as `now`."""
+    return value == now or (now in ("Y", "N") and _SWITCHES.get(value.lower()) == now)
+
+
+def _way_back(machine: Machine, path: Path, old: str | None) -> tuple[Path, str | None]:
+    """Return the file and the text that undo a change."""
+    if old == "0" and path.name in _PAIRS:
+        pair = path.with_name(_PAIRS[path.name])
+        if (other := current(machine, pair)) not in (None, "0"):
+            return pair, other
+    return path, old
 
 
 @contextlib.contextmanager
@@ -47,36 +82,38 @@ def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
     """Set it, and set it back afterwards. Raises OSError, with what it may be set to."""
     machine = journal.machine
     old = current(machine, path)
+    back, text = _way_back(machine, path, old)
     # Also where nothing changes: what a dead session set must not be set back under this one.
-    with journal.entry(SETTING, path=str(path), old=old, value=value):
+    with journal.entry(SETTING, path=str(path), old=old, value=value, back=str(back), text=text):
         try:
             machine.set(path, value)
-            if (now := current(machine, path)) != value:
+            if not equal(value, now := current(machine, path)):
                 raise OSError(f"the kernel made {now} of it")
         except OSError as error:
             choice = f"; the kernel offers {', '.join(words)}" if (words := offered(machine, path)) else ""
-            raise OSError(f"{path} cannot be set to {value}: {error.strerror or error}{choice}") from error
+            was = "" if words or old is None else f"; it is {old}"
+            raise OSError(f"{path} cannot be set to {value}: {error.strerror or error}{choice or was}") from error
         try:
             yield
         finally:
-            if old is not None and current(machine, path) == value:
-                machine.set(path, old)
+            if text is not None and equal(value, current(machine, path)):
+                machine.set(back, text)
 
 
 def _still_set(machine: Machine, facts: Facts) -> bool:
     path, old, value = Path(journals.text(facts, "path")), journals.text(facts, "old"), journals.text(facts, "value")
-    if not is_setting(machine, path):
+    if not is_setting(machine, path) or not is_setting(machine, Path(journals.text(facts, "back"))):
         raise Unproved("that is nothing that this plugin sets")
     now = current(machine, path)
-    if now not in (None, old, value):
+    if now not in (None, old) and not equal(value, now):
         raise Gone(f"it is {now} now, and not {value} as the session left it")
-    return now == value != old
+    return equal(value, now) and not equal(value, old)
 
 
 def _set_back(machine: Machine, facts: Facts) -> str:
-    path, old = Path(journals.text(facts, "path")), journals.text(facts, "old")
-    machine.set(path, old)
-    return f"set {path} back to {old}"
+    path, text = Path(journals.text(facts, "back")), journals.text(facts, "text")
+    machine.set(path, text)
+    return f"set {path} back to {text}"
 
 
 SETTING = journals.Kind("setting", _still_set, _set_back)
@@ -94,7 +131,7 @@ def queue(machine: Machine, device: Path) -> Path:
 
 @dataclass(frozen=True)
 class Queue:
-    """The settings of a stack's block devices. None leaves the kernel's choice."""
+    """The session's settings for block devices, which a stack's own override. None leaves the kernel's choice."""
 
     scheduler: str | None = None
     #: In bytes.
@@ -103,38 +140,139 @@ class Queue:
     def why_not_offered(self, machine: Machine, queue: Path) -> str | None:
         """Why the scheduler cannot be had for the devices like the one with this queue; None where it can."""
         path = queue / "scheduler"
-        if self.scheduler is None or not path.exists() or self.scheduler in offered(machine, path):
+        if self.scheduler is None or not path.exists() or is_offered(machine, path, self.scheduler):
             return None
-        load_module(f"{self.scheduler}-iosched")
-        if self.scheduler in (words := offered(machine, path)):
+        words = ", ".join(offered(machine, path))
+        return f"the kernel has no scheduler {self.scheduler!r} for {queue.parent.name}; it offers {words}"
+
+    @property
+    def above(self) -> dict[str, str]:
+        """The settings of a device that a layer makes, which has no scheduler."""
+        return {} if self.read_ahead is None else {"read_ahead_kb": str(self.read_ahead // 1024)}
+
+    @property
+    def bottom(self) -> dict[str, str]:
+        """The settings of the device that a stack starts on."""
+        return self.above if self.scheduler is None else {"scheduler": self.scheduler, **self.above}
+
+
+def is_offered(machine: Machine, scheduler: Path, name: str) -> bool:
+    """Return whether a device can have a scheduler, once its module is loaded."""
+    if not (words := offered(machine, scheduler)) or name in words:
+        return bool(words)
+    load_module(f"{name}-iosched")
+    return name in offered(machine, scheduler)
+
+
+# -- stacks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SettingNeed:
+    """A setting that a stack asks for. That of a device shows only once there is the device."""
+
+    key: str
+    machine: Machine = field(default_factory=RealMachine, repr=False, compare=False)
+
+    def missing(self) -> MissingRequirement | None:
+        if lack := Root(f"setting {self.key}").missing():
+            return lack
+        space, _, name = self.key.partition("/")
+        if space in ("queue", "top") or _files(self.machine, self.key):
             return None
-        return f"the kernel has no scheduler {self.scheduler!r} for {queue.parent.name}; it offers {', '.join(words)}"
+        if space == "cpu":
+            what = f"the CPUs here have no {name}, as in most virtual machines"
+            return MissingRequirement(Missing.OTHER, what, f"leave {self.key} out")
+        if name and load_module(space) and _files(self.machine, self.key):
+            return None
+        return not_in_kernel(f"setting {self.key}")
+
+
+def _files(machine: Machine, key: str) -> list[Path]:
+    """Return the files of a setting that is not of a device, those that exist."""
+    space, slash, name = key.partition("/")
+    if space == "cpu":
+        return _of_cpus(machine, name)
+    path = machine.sysfs / "module" / space / "parameters" / name if slash else machine.sysctls / key.replace(".", "/")
+    return [path] if machine.setting(path) is not None else []
+
+
+def as_written(setting: Setting) -> str:
+    """Return the text for the kernel: a size such as 64M in bytes, or in KiB if the key says so."""
+    if not re.fullmatch(r"\d+[KMGT]?", setting.value):
+        return setting.value
+    size = parse_size(setting.value)
+    return str(size // 1024 if setting.key.endswith("_kb") and not setting.value.isdigit() else size)
+
+
+@dataclass
+class Tuning:
+    """The settings of a stack that stands: its own, and the session's where it has none."""
+
+    settings: tuple[Setting, ...]
+    defaults: Queue
+    journal: Journal
+    _values: dict[Path, str] = field(default_factory=dict)
+
+    def bottom(self, device: Path | None, *, topmost: bool) -> contextlib.AbstractContextManager[None]:
+        """Set what is of the machine, and of the device that the stack starts on, if it is one. Raises OSError."""
+        machine = self.journal.machine
+        values: dict[Path, str] = {}
+        if device is not None:
+            own = {**self._own("queue"), **(self._own("top") if topmost else {})}
+            values = _of_queue(machine, device, {**self.defaults.bottom, **own})
+        for setting in self.settings:
+            if not setting.key.startswith(("queue/", "top/")):
+                if not (files := _files(machine, setting.key)):
+                    raise OSError(f"{setting.key} cannot be set: there is no such setting here")
+                values |= dict.fromkeys(files, as_written(setting))
+        return self._applied(values)
+
+    def above(self, device: Path, *, topmost: bool) -> contextlib.AbstractContextManager[None]:
+        """Set what is of a device that a layer made. Raises OSError."""
+        own = self._own("top") if topmost else {}
+        return self._applied(_of_queue(self.journal.machine, device, {**self.defaults.above, **own}))
+
+    def _own(self, space: str) -> dict[str, str]:
+        chosen = (setting for setting in self.settings if setting.key.startswith(f"{space}/"))
+        return {setting.key.partition("/")[2]: as_written(setting) for setting in chosen}
 
     @contextlib.contextmanager
-    def bottom(self, device: Path, journal: Journal) -> Iterator[None]:
-        """Set both for the device that a stack starts on. Raises OSError."""
+    def _applied(self, values: Mapping[Path, str]) -> Iterator[None]:
+        machine = self.journal.machine
         with contextlib.ExitStack() as undo:
-            if self.scheduler is not None:
-                undo.enter_context(written(queue(journal.machine, device) / "scheduler", self.scheduler, journal))
-            undo.enter_context(self.above(device, journal))
+            # The scheduler first: with it the kernel changes others.
+            for path in sorted(values, key=lambda path: path.name != "scheduler"):
+                if path.name == "scheduler":
+                    is_offered(machine, path, values[path])
+                undo.enter_context(written(path, values[path], self.journal))
+                self._values[path] = values[path]
+                undo.callback(self._values.pop, path)
+            self.check()
             yield
 
-    @contextlib.contextmanager
-    def above(self, device: Path, journal: Journal) -> Iterator[None]:
-        """Set the read-ahead, which is the topmost device's; devices made of others have no scheduler."""
-        if self.read_ahead is None:
-            yield
-            return
-        with written(queue(journal.machine, device) / "read_ahead_kb", str(self.read_ahead // 1024), journal):
-            yield
+    def check(self) -> None:
+        """Raise OSError if a setting is not any more what it was set to."""
+        for path, value in self._values.items():
+            if not equal(value, now := current(self.journal.machine, path)):
+                raise OSError(f"{path} is {now}, not {value} as it was set: something else on this machine changed it")
+
+
+def _of_queue(machine: Machine, device: Path, values: Mapping[str, str]) -> dict[Path, str]:
+    directory = queue(machine, device) if values else device
+    return {directory / name: value for name, value in values.items()}
 
 
 # -- CPUs --------------------------------------------------------------------------------------------------------------
 
 
-def _governors(machine: Machine) -> list[Path]:
-    paths = (machine.sysfs / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+def _of_cpus(machine: Machine, name: str) -> list[Path]:
+    paths = (machine.sysfs / "devices/system/cpu").glob(f"cpu[0-9]*/cpufreq/{name}")
     return sorted(paths, key=lambda path: int(path.parts[-3].removeprefix("cpu")))
+
+
+def _governors(machine: Machine) -> list[Path]:
+    return _of_cpus(machine, "scaling_governor")
 
 
 @dataclass(frozen=True)

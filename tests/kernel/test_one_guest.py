@@ -1,16 +1,19 @@
 """The way to a guest and back, in one session and one boot: another kernel, a LUKS stack in it, and a comparison.
 
+The kernel has a word on its command line, and the LUKS stack has settings.
+
 What this leaves out is in the other files of this folder.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.kernels.images import resolve
-from tests.kernel.test_kernel_parameter import guests, older, prepare, run, troubles
+from tests.kernel.test_kernel_parameter import TEST, guests, older, prepare, run, troubles
 from tests.toolkit import chains_of
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
@@ -21,11 +24,19 @@ __all__ = ["older"]
 def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_are_compared(
     older: Path, tmp_path: Path
 ) -> None:
-    guest, here = (resolve(text, tmp_path).name for text in (str(older), "host"))
+    guest, here = "plain", resolve("host", tmp_path).name
+    tuned = "luks+ext4 = luks | ext4 @ top/read_ahead_kb=64, vm.swappiness=50"
     done = run(
-        prepare(tmp_path),
+        prepare(tmp_path, tests=TEST.replace("luks | ext4", tuned)),
         tmp_path,
-        *(f"--fsstack-kernel={older}", "--fsstack-kernel=host", "--fsstack-rounds=1", "-k", "write", "-v"),
+        *(
+            f"--fsstack-kernel=plain = {older} @ mitigations=off",
+            "--fsstack-kernel=host",
+            "--fsstack-rounds=1",
+            "-k",
+            "write",
+            "-v",
+        ),
         # On a busy host two that wait for each other cost twice the time.
         *("--fsstack-json=out.json", "--junitxml=out.xml", "--fsstack-vm-cpus=1"),
     )
@@ -40,4 +51,7 @@ def test_a_stack_that_this_kernel_may_lack_is_measured_in_a_guest_and_kernels_ar
         for stack in f"ext4:{guest}", f"luks+ext4:{guest}", f"ext4:{here}":
             assert [*chain.of(step, stack)] == [0], f"{stack}: {chain.note(step, stack)}"
         assert any("/dev/mapper/" in mount for mount in chain.stacks[f"luks+ext4:{guest}"].mounts)
+        assert chain.stacks[f"luks+ext4:{guest}"].settings == {"top/read_ahead_kb": "64", "vm.swappiness": "50"}
+    environment = json.loads((tmp_path / "out.json").read_text())["environment"]["kernels"][guest]
+    assert "mitigations=off" in environment["kernel"]["command_line"].split()
     assert guests(tmp_path) == []

@@ -24,6 +24,7 @@ from tests.torture.owners import owners
 from tests.torture.place import LEFT, Figures, Place, Scenario, loop
 from tests.torture.secrets import secrets
 from tests.torture.shortage import shortage
+from tests.torture.tuned import settings
 
 SCENARIOS: Mapping[str, Scenario] = {
     "one signal": one_signal,
@@ -40,6 +41,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "two sessions": two_sessions,
     "inputs": inputs,
     "secrets": secrets,
+    "settings": settings,
 }
 #: Guests take minutes, so they are there only if asked for.
 ASKED_FOR: Mapping[str, Scenario] = {"guests": guests}
@@ -47,7 +49,7 @@ ASKED_FOR: Mapping[str, Scenario] = {"guests": guests}
 WEIGHTS = {
     **{"one signal": 16, "SIGKILL": 6, "teardowns": 1, "faults": 16, "shortage": 8, "wrong device": 10},
     **{"redirected": 3, "aliases": 3, "owners": 4, "misbehaving": 12},
-    **{"exchanged": 2, "two sessions": 2, "inputs": 7, "secrets": 2, "guests": 3},
+    **{"exchanged": 2, "two sessions": 2, "inputs": 7, "secrets": 2, "settings": 4, "guests": 3},
 }
 #: What may happen. `cases`: calls that went wrong, inputs, devices, texts that were searched. `controls`: what had to
 #: fail or be found did. `too late`: the signal was drawn for a moment after the session's end. `not needed`: the

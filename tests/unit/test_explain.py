@@ -136,3 +136,17 @@ def test_no_process_is_started_and_nothing_is_left(tmp_path: Path, monkeypatch: 
         explained("ext4 | gocryptfs")
     assert ran == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_are_set_before_the_layers_and_back_in_reverse() -> None:
+    lines = commands_of("luks | ext4 @ queue/scheduler=bfq, top/read_ahead_kb=1M, vm.dirty_bytes=64M")
+    queue = "/sys/block/{}/queue/{}".format
+    assert lines[:2] == [f"echo bfq >{queue('LOOP', 'scheduler')}", "echo 67108864 >/proc/sys/vm/dirty_bytes"]
+    assert [line.split()[0] for line in lines[2:7]] == ["cryptsetup", "cryptsetup", "dmsetup", "echo", "wipefs"]
+    assert lines[5] == f"echo 1024 >{queue('DM', 'read_ahead_kb')}"
+    assert lines[-4:] == [
+        "umount DIR/2-ext4",
+        f"echo OLD >{queue('DM', 'read_ahead_kb')}",
+        "echo OLD >/proc/sys/vm/dirty_bytes",
+        f"echo OLD >{queue('LOOP', 'scheduler')}",
+    ]

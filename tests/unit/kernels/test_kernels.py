@@ -62,6 +62,39 @@ def test_the_running_kernel_needs_no_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("{} @ mitigations=off, nokaslr", "6.1-mitigations-off-nokaslr", ("mitigations=off", "nokaslr")),
+        ("plain = {} @ isolcpus=0,1 nvme.poll_queues=2", "plain", ("isolcpus=0,1", "nvme.poll_queues=2")),
+        ("plain = {}", "plain", ()),
+        ("{}", "6.1", ()),
+    ],
+)
+def test_a_kernel_has_a_name_and_words_for_its_command_line(
+    text: str, name: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = image(tmp_path / "vmlinuz", "6.1")
+    kernel = resolve(text.format(path), tmp_path)
+    assert kernel == Kernel(name, path, words=words)
+    assert kernel.arguments() == [
+        "--kimg",
+        str(path),
+        "--mods",
+        "auto",
+        *(w for word in words for w in ("--kopt", word)),
+    ]
+
+
+@pytest.mark.parametrize("word", ["init=/bin/sh", "rdinit=/x", "root=/dev/sda", "sysrq=1", "a;b", "mitigations='off'"])
+def test_words_that_are_not_on_the_list_are_refused(word: str, tmp_path: Path) -> None:
+    path = image(tmp_path / "vmlinuz", "6.1")
+    with pytest.raises(KernelError, match=r"is not (a word that|NAME or)"):
+        resolve(f"{path} @ {word}", tmp_path)
+    with pytest.raises(KernelError, match="has its command line already"):
+        resolve("host @ nokaslr", tmp_path)
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("missing", None, "there is no .*; name a vmlinuz, a kernel build tree"),

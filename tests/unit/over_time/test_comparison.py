@@ -246,6 +246,16 @@ def test_figures_of_nothing_have_no_ratio() -> None:
     assert not any("%" in line or " x" in line for line in report.table(found) if "written_bytes" in line)
 
 
+def test_a_stack_of_one_name_with_other_settings_is_not_compared() -> None:
+    then, now = run(0.5), run(0.5)
+    for side, value in (then, "bfq"), (now, "none"):
+        info = side.chains[0].stacks["luks"]
+        side.chains[0].stacks["luks"] = StackInfo(info.id, info.spec, settings={"queue/scheduler": value})
+    (reason,) = refusals([now], [then])
+    assert all(word in reason for word in ("luks", "queue/scheduler=bfq", "queue/scheduler=none"))
+    assert not refusals([now], [now])
+
+
 # -- what hits every stack ---------------------------------------------------------------------------------------------
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.layers.filesystems import Btrfs, Ext4
-from pytest_fsstack.stack import spec
+from pytest_fsstack.stack import keys, spec
 from pytest_fsstack.stack.model import Stack
-from pytest_fsstack.stack.spec import Call, Option, Pipe, SpecError
+from pytest_fsstack.stack.spec import Call, Option, Pipe, Setting, SpecError
 
 words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(
     lambda word: word.isidentifier() and word not in {"if", "is", "in", "or", "as", "and", "not", "def", "del", "for"}
@@ -28,14 +28,19 @@ calls = st.builds(
     ),
 )
 names = st.none() | st.from_regex(spec.NAME, fullmatch=True)
+settings = st.dictionaries(
+    st.from_regex(r"[\w./-]{1,12}", fullmatch=True).filter(str.isascii),
+    st.from_regex(r"[\w.:+-]{1,8}", fullmatch=True).filter(str.isascii),
+    max_size=3,
+).map(lambda pairs: tuple(Setting(key, value) for key, value in pairs.items()))
 
 
-@given(st.builds(Pipe, st.lists(calls, min_size=1, max_size=5).map(tuple), names))
+@given(st.builds(Pipe, st.lists(calls, min_size=1, max_size=5).map(tuple), names, settings))
 def test_parse_and_str_are_inverses(pipe: Pipe) -> None:
     assert spec.parse(str(pipe)) == pipe
 
 
-@given(st.text(alphabet="luks|ext4()='= ,-*{}[]\n\\ä0\udcff", max_size=40))
+@given(st.text(alphabet="luks|ext4()='= ,-@/.*{}[]\n\\ä0\udcff", max_size=40))
 def test_any_text_is_read_or_refused_with_a_caret_inside_it(text: str) -> None:
     try:
         spec.parse(text)
@@ -48,10 +53,15 @@ def stack_strategy() -> st.SearchStrategy[Stack]:
     block = st.sampled_from(["luks", "luks(cipher='aes-cbc-essiv:sha256', key_size=256)", "dmcrypt(sector_size=4096)"])
     filesystem = st.sampled_from(["ext4", "btrfs(compress='zstd:3')", "xfs(mkfs='-m reflink=0', mount='noatime')"])
     stacked = st.sampled_from(["gocryptfs(aessiv=True)", "encfs(mode='paranoia')", "bind"])
+    allowed = ["queue/scheduler=mq-deadline", "top/read_ahead_kb=0", "vm.dirty_bytes=64M", "fuse/enable_uring=Y"]
     return st.builds(
-        lambda name, lower, middle, upper: Stack.parse(
-            (f"{name} = " if name else "") + " | ".join([*lower, middle, *upper]), BUILT_IN
+        lambda settings, name, lower, middle, upper: Stack.parse(
+            (f"{name} = " if name else "")
+            + " | ".join([*lower, middle, *upper])
+            + (f" @ {', '.join(settings)}" if settings else ""),
+            BUILT_IN,
         ),
+        st.lists(st.sampled_from(allowed), max_size=3, unique=True),
         names,
         st.lists(block, max_size=2),
         filesystem,
@@ -87,6 +97,8 @@ def test_a_stack_reads_as_its_layers_with_their_options() -> None:
         ("luks(key_size=256) | ext4", "luks-key_size.256+ext4"),
         ("ext4 | gocryptfs(aessiv=True)", "ext4+gocryptfs-aessiv"),
         ("mine = luks | ext4", "mine"),
+        ("ext4 @ queue/scheduler=bfq,vm.dirty_bytes = 64M", "ext4+queue.scheduler-bfq+vm.dirty_bytes-64M"),
+        ("mine = ext4(mkfs='-L a@b') @ fuse/enable_uring=Y", "mine"),
     ],
 )
 def test_ids_are_short_names_of_the_layers(text: str, expected: str) -> None:
@@ -124,6 +136,18 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
         ),
         ("ümlaut | ext4", "unknown layer 'ümlaut'", "ümlaut"),
         ("name = luks | ext5", "unknown layer 'ext5'", "ext5"),
+        ("x = ext4 @ queue/scheduler", "settings are KEY=VALUE", "queue/scheduler"),
+        ("ext4 @", "settings are KEY=VALUE", None),
+        ("ext4 @ vm.swappiness=1,", "settings are KEY=VALUE", None),
+        ("ext4 @ vm.swappiness=a b", "settings are KEY=VALUE", "vm.swappiness=a b"),
+        ("ext4 @ vm.swappiness=1, vm.swappiness=2", "is given twice", "vm.swappiness=2"),
+        ("ext4 @ vm.swapiness=1", "did you mean vm.swappiness?", "vm.swapiness=1"),
+        ("ext5 @ vm.swappiness=1", "unknown layer 'ext5'", "ext5"),
+        (
+            "ext4 @ queue/nomerges=1, top/nomerges=2",
+            "queue/ and top/nomerges are one setting here",
+            "top/nomerges=2",
+        ),
     ],
 )
 def test_mistakes_are_told_with_a_caret_under_them(text: str, message: str, marked: str | None) -> None:
@@ -134,6 +158,50 @@ def test_mistakes_are_told_with_a_caret_under_them(text: str, message: str, mark
         assert text[caught.value.start : caught.value.end] == marked
         shown, carets = str(caught.value).splitlines()[-2:]
         assert shown[carets.index("^") : carets.rindex("^") + 1] == marked
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(
+            "kernel.core_pattern",
+            "kernel.modprobe",
+            "kernel.sysrq",
+            "kernel.panic",
+            "vm.panic_on_oom",
+            "fs.suid_dumpable",
+        ),
+        *(
+            "fs.xfs.panic_mask",
+            "vm.drop_caches",
+            "vm.overcommit_memory",
+            "vm.min_free_kbytes",
+            "fs.binfmt_misc.register",
+        ),
+        *("queue/write_cache", "queue/iostats", "queue/../x", "top/..", "../queue/scheduler", "/sys/power/state"),
+        *("zfs/zfs_deadman_failmode", "md_mod/start_dirty_degraded", "kernel/panic", "module/fuse", "cpu/online"),
+        *("vm./x", "vm..", "vm", "queue/", "/", ".", "vm.swappiness/", "vm/swappiness", "queue.scheduler"),
+    ],
+)
+def test_keys_that_are_not_on_the_list_are_refused(key: str) -> None:
+    with pytest.raises(SpecError, match="is not a setting that a stack may change"):
+        Stack.parse(f"ext4 @ {key}=1", BUILT_IN)
+
+
+@given(st.from_regex(r"[\w./-]{1,20}", fullmatch=True).filter(str.isascii))
+def test_any_other_key_is_refused(key: str) -> None:
+    assume(key not in keys.SYSCTLS and key.partition("/")[0] not in {"queue", "top", "cpu", *keys.PARAMETERS})
+    assert keys.why_refused(key) is not None
+
+
+def test_settings_of_a_device_need_a_block_device(tmp_path: Path) -> None:
+    on_directory = DirectoryDevice(tmp_path)
+    for text in "bind @ vm.swappiness=1", "loop | ext4 @ top/nomerges=1":
+        Stack.parse(text, BUILT_IN).check_device(on_directory, BUILT_IN)
+    for text in "x = bind @ queue/nomerges=1", "bind @ vm.swappiness=1, top/nomerges=1":
+        with pytest.raises(SpecError, match="nomerges is of a block device, and the device dir:") as caught:
+            Stack.parse(text, BUILT_IN).check_device(on_directory, BUILT_IN, text)
+        assert text[caught.value.start : caught.value.end].endswith("nomerges=1")
 
 
 def test_the_device_must_carry_the_lowest_layer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,8 +14,8 @@ import pytest
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.stack import tuning
-from pytest_fsstack.stack.tuning import Governor, Queue, written
+from pytest_fsstack.stack import spec, tuning
+from pytest_fsstack.stack.tuning import Governor, Queue, Tuning, written
 
 
 class Sysfs(RealMachine):
@@ -22,7 +23,7 @@ class Sysfs(RealMachine):
 
     def __init__(self, sysfs: Path) -> None:
         super().__init__()
-        self.sysfs = sysfs
+        self.sysfs, self.sysctls = sysfs, sysfs.with_name("sysctls")
 
     def number(self, device: Path) -> str:
         return device.name
@@ -142,7 +143,7 @@ def test_what_the_kernel_rounds_is_told(journals: Path, sys_: Path) -> None:
 
     with (
         pytest.raises(OSError, match="read_ahead_kb cannot be set to 130: the kernel made 128 of it"),
-        Queue(read_ahead=130 * 1024).bottom(Path("/dev/sdz"), Journal(journals, Rounding(sys_))),
+        chosen(journals, Rounding(sys_), "queue/read_ahead_kb=130"),
     ):
         pytest.fail("it was set")
 
@@ -152,13 +153,13 @@ def test_the_bottom_device_gets_both_and_those_above_the_read_ahead(journals: Pa
     files = [queue / "scheduler", queue / "read_ahead_kb"]
     # The file of the test does not choose among several as the kernel's does.
     files[0].write_text("mq-deadline\n")
-    chosen = Queue("none", 0)
-    with chosen.bottom(Path("/dev/sdz"), book):
+    defaults = Tuning((), Queue("none", 0), book)
+    with defaults.bottom(Path("/dev/sdz"), topmost=False):
         assert read(files) == ["none", "0"]
     assert read(files) == ["mq-deadline", "128"]
-    with chosen.above(Path("/dev/sdz"), book):
+    with defaults.above(Path("/dev/sdz"), topmost=False):
         assert read(files) == ["mq-deadline", "0"]
-    with Queue().bottom(Path("/dev/sdz"), book):
+    with Tuning((), Queue(), book).bottom(Path("/dev/sdz"), topmost=True):
         assert read(files) == ["mq-deadline", "128"]
 
 
@@ -184,6 +185,144 @@ def test_a_machine_without_governors_is_told(
         path.unlink()
     assert "leave --fsstack-governor out" in str(Governor("performance", machine).missing())
     assert Governor("performance", machine).why_not_offered() is None
+
+
+# -- those of a stack --------------------------------------------------------------------------------------------------
+
+
+def chosen(
+    journals: Path, machine: Sysfs, text: str, defaults: Queue | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Return the settings of a stack on sdz, which is its only device."""
+    tuning = Tuning(spec.parse(f"ext4 @ {text}").settings, defaults or Queue(), Journal(journals, machine))
+    return tuning.bottom(Path("/dev/sdz"), topmost=True)
+
+
+@pytest.fixture
+def sysctls(sys_: Path) -> Path:
+    values = {"dirty_bytes": 0, "dirty_ratio": 20, "dirty_background_bytes": 4096, "dirty_background_ratio": 0}
+    (directory := sys_.with_name("sysctls") / "vm").mkdir(parents=True)
+    for name, value in values.items():
+        (directory / name).write_text(f"{value}\n")
+    parameters = sys_ / "module/fuse/parameters"
+    parameters.mkdir(parents=True)
+    (parameters / "enable_uring").write_text("N\n")
+    return directory
+
+
+def test_a_stack_overrides_the_sessions_defaults(journals: Path, sys_: Path, machine: Sysfs) -> None:
+    read_ahead = sys_ / "block/sdz/queue/read_ahead_kb"
+    for key in "queue", "top":
+        with chosen(journals, machine, f"{key}/read_ahead_kb=4M", Queue(read_ahead=65536)):
+            assert read([read_ahead]) == ["4096"]
+    assert read([read_ahead]) == ["128"]
+
+
+def test_the_topmost_device_has_settings_of_its_own(journals: Path, sys_: Path, machine: Sysfs) -> None:
+    settings = spec.parse("x @ queue/read_ahead_kb=1, top/read_ahead_kb=2").settings
+    tuned, read_ahead = Tuning(settings, Queue(), Journal(journals, machine)), sys_ / "block/sdz/queue/read_ahead_kb"
+    for context, expected in (
+        (tuned.bottom(Path("/dev/sdz"), topmost=False), "1"),
+        (tuned.above(Path("/dev/sdz"), topmost=False), "128"),
+        (tuned.above(Path("/dev/sdz"), topmost=True), "2"),
+    ):
+        with context:
+            assert read([read_ahead]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "restored"),
+    [
+        ("vm.dirty_bytes=64M", ["67108864"], {"dirty_bytes": "67108864", "dirty_ratio": "20"}),
+        ("vm.dirty_background_ratio=7", ["7"], {"dirty_background_bytes": "4096", "dirty_background_ratio": "7"}),
+    ],
+)
+def test_of_bytes_and_percent_the_one_that_was_in_use_is_set_back(
+    text: str, expected: list[str], restored: dict[str, str], journals: Path, sysctls: Path, machine: Sysfs
+) -> None:
+    path = sysctls / text.partition("=")[0].removeprefix("vm.")
+    with chosen(journals, machine, text):
+        assert read([path]) == expected
+        (sysctls / tuning._PAIRS[path.name]).write_text("0\n")  # as the kernel does
+    # Writing the one makes the other 0, which a file does not do.
+    assert {name: read([sysctls / name])[0] for name in restored} == restored
+
+
+def test_a_switch_reads_back_as_a_letter(journals: Path, sys_: Path, sysctls: Path) -> None:
+    class Switch(Sysfs):
+        def set(self, path: Path, text: str) -> None:
+            super().set(path, {"1": "Y"}.get(text, text))
+
+    machine = Switch(sys_)
+    with chosen(journals, machine, "fuse/enable_uring=1"):
+        assert read([sys_ / "module/fuse/parameters/enable_uring"]) == ["Y"]
+    assert read([sys_ / "module/fuse/parameters/enable_uring"]) == ["N"]
+
+
+def test_settings_are_set_in_order_and_restored_in_reverse(journals: Path, sys_: Path, sysctls: Path) -> None:
+    writes: list[str] = []
+
+    class Noted(Sysfs):
+        def set(self, path: Path, text: str) -> None:
+            super().set(path, text)
+            writes.append(f"{path.name}={text}")
+
+    (sys_ / "block/sdz/queue/scheduler").write_text("none\n")
+    with chosen(
+        journals,
+        Noted(sys_),
+        "vm.dirty_ratio=5, queue/read_ahead_kb=4, queue/scheduler=none, cpu/scaling_governor=performance",
+    ):
+        pass
+    there = ["scheduler=none", "read_ahead_kb=4", "dirty_ratio=5", "scaling_governor=performance"]
+    assert writes[:5] == [*there, "scaling_governor=performance"]
+    assert writes[5:] == [
+        "scaling_governor=schedutil",
+        "scaling_governor=powersave",
+        "dirty_ratio=20",
+        "read_ahead_kb=128",
+        "scheduler=none",
+    ]
+
+
+def test_a_foreign_change_is_told_and_left_alone(journals: Path, sysctls: Path, machine: Sysfs) -> None:
+    settings = spec.parse("ext4 @ vm.dirty_ratio=5").settings
+    tuned = Tuning(settings, Queue(), Journal(journals, machine))
+    with tuned.bottom(None, topmost=True):
+        tuned.check()
+        (sysctls / "dirty_ratio").write_text("6\n")
+        with pytest.raises(OSError, match=r"dirty_ratio is 6, not 5"):
+            tuned.check()
+    assert read([sysctls / "dirty_ratio"]) == ["6"]
+    tuned.check()
+
+
+def test_one_setting_that_changes_another_is_told(journals: Path, sys_: Path, sysctls: Path) -> None:
+    class Kernel(Sysfs):
+        def set(self, path: Path, text: str) -> None:
+            super().set(path, text)
+            path.with_name(tuning._PAIRS[path.name]).write_text("0\n")
+
+    with (
+        pytest.raises(OSError, match="dirty_bytes is 0, not 65536"),
+        chosen(journals, Kernel(sys_), "vm.dirty_bytes=64K, vm.dirty_ratio=5"),
+    ):
+        pytest.fail("it was set")
+    assert read([sysctls / "dirty_bytes", sysctls / "dirty_ratio"]) == ["0", "20"]
+
+
+def test_a_setting_that_is_not_there_is_missing(
+    sys_: Path, sysctls: Path, machine: Sysfs, monkeypatch: pytest.MonkeyPatch, journals: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for key in "vm.dirty_bytes", "fuse/enable_uring", "cpu/scaling_governor", "queue/scheduler":
+        assert tuning.SettingNeed(key, machine).missing() is None
+    for key in "vm.swappiness", "zfs/zfs_arc_max", "cpu/scaling_max_freq":
+        assert key.rpartition("/")[2] in str(tuning.SettingNeed(key, machine).missing())
+        with pytest.raises(OSError, match=key), chosen(journals, machine, f"{key}=1"):
+            pytest.fail("it was set")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "needs root" in str(tuning.SettingNeed("queue/scheduler", machine).missing())
 
 
 # -- after a killed session --------------------------------------------------------------------------------------------
@@ -243,9 +382,14 @@ def test_a_clean_up_writes_to_no_other_file(journals: Path, sys_: Path, tmp_path
     precious = tmp_path / "precious"
     precious.write_text("mine")
     kind = tuning.SETTING
-    facts = {"path": str(precious), "old": "theirs", "value": "mine"}
-    with pytest.raises(journal.Unproved, match="nothing that this plugin sets"):
-        kind.present(machine, facts)
+    ours = str(sys_ / "block/sdz/queue/scheduler")
+    for path, back in (str(precious), ours), (ours, str(precious)):
+        facts = {"path": path, "old": "theirs", "value": "mine", "back": back, "text": "theirs"}
+        with pytest.raises(journal.Unproved, match="nothing that this plugin sets"):
+            kind.present(machine, facts)
     assert not tuning.is_setting(machine, sys_ / "kernel/../block/sdz/queue/scheduler")
-    assert not tuning.is_setting(machine, sys_ / "block/sdz/queue/nr_requests")
+    assert not tuning.is_setting(machine, sys_ / "block/sdz/queue/write_cache")
+    assert not tuning.is_setting(machine, sys_.with_name("sysctls") / "vm/../kernel/core_pattern")
+    assert tuning.is_setting(machine, sys_.with_name("sysctls") / "vm/dirty_bytes")
+    assert tuning.is_setting(machine, sys_ / "module/fuse/parameters/enable_uring")
     assert tuning.is_setting(machine, sys_ / "block/sdz/queue/scheduler")

@@ -1,0 +1,194 @@
+"""Settings that a stack asks for: they hold while it stands, differ in what they cost, and are set back."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers.devices import DiskDevice
+from pytest_fsstack.stack.build import BuildError
+from pytest_fsstack.stack.model import BuildContext
+from tests.real.conftest import LoopDevice as MakeLoop, built
+from tests.real.test_sessions import SIZE, Sessions, sessions
+from tests.toolkit import chains_of
+
+pytestmark = pytest.mark.root
+
+__all__ = ["sessions"]
+
+#: Global to the machine, so it is a value that disturbs nobody.
+SYSCTL = Path("/proc/sys/fs/xfs/rotorstep")
+
+
+def queue(loop: Path, name: str) -> str:
+    return Path("/sys/block", loop.name, "queue", name).read_text().strip()
+
+
+@pytest.fixture
+def before(loop_device: MakeLoop) -> tuple[Path, dict[str, str]]:
+    if not SYSCTL.exists():
+        pytest.skip("this kernel has no XFS")
+    loop = loop_device(size=SIZE).path
+    return loop, now(loop)
+
+
+def now(loop: Path) -> dict[str, str]:
+    return {
+        "sysctl": SYSCTL.read_text().strip(),
+        **{name: queue(loop, name) for name in ("scheduler", "read_ahead_kb")},
+    }
+
+
+def test_each_device_has_its_own_while_the_stack_stands(
+    before: tuple[Path, dict[str, str]], locks: Path, context: BuildContext
+) -> None:
+    loop, values = before
+    text = (
+        "ext4 | loop(size='64M') | ext4 @ queue/scheduler=kyber, queue/read_ahead_kb=64, top/read_ahead_kb=32, "
+        "fs.xfs.rotorstep=3"
+    )
+    with built(text, DiskDevice(loop, overwrite=False), context) as stack:
+        for _ in range(2):
+            assert stack.device
+            assert "[kyber]" in queue(loop, "scheduler")
+            assert (queue(loop, "read_ahead_kb"), queue(stack.device, "read_ahead_kb")) == ("64", "32")
+            assert SYSCTL.read_text().strip() == "3"
+            stack.tuning.check()
+            with stack.taken_down():
+                assert queue(loop, "read_ahead_kb") == "64"
+        SYSCTL.write_text("4")
+        with pytest.raises(OSError, match=r"rotorstep is 4, not 3"):
+            stack.tuning.check()
+        SYSCTL.write_text("3")
+    assert now(loop) == values
+
+
+def test_a_value_that_the_kernel_refuses_leaves_nothing_set(
+    before: tuple[Path, dict[str, str]], locks: Path, context: BuildContext
+) -> None:
+    loop, values = before
+    refused = built("ext4 @ fs.xfs.rotorstep=3, queue/scheduler=turbo", DiskDevice(loop, overwrite=False), context)
+    with pytest.raises(BuildError, match=r"turbo: Invalid argument; the kernel offers none, "), refused:
+        pytest.fail("it was built")
+    assert now(loop) == values
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
+def test_they_are_set_back_however_the_session_ends(
+    number: signal.Signals | None, before: tuple[Path, dict[str, str]], sessions: Sessions
+) -> None:
+    loop, values = before
+    sessions.write("ext4 @ queue/read_ahead_kb=64, fs.xfs.rotorstep=3, queue/scheduler=kyber")
+    process = sessions.start("--fsstack-rounds=1", f"--fsstack-device={loop}", "--fsstack-readahead=128K")
+    assert "[kyber]" in queue(loop, "scheduler")
+    assert (queue(loop, "read_ahead_kb"), SYSCTL.read_text().strip()) == ("64", "3")
+    if number:
+        process.send_signal(number)
+    else:
+        (sessions.directory / "wait").unlink()
+    assert process.wait(120) == {signal.SIGKILL: -9, signal.SIGINT: 130, None: 0}[number]
+    if number is signal.SIGKILL:
+        assert sessions.nothing_is_left(), sessions.left
+        assert now(loop) != values
+        undone = sessions.run("--fsstack-cleanup").stdout
+        names = [line.split()[1] for line in undone.splitlines() if " back to " in line]
+        queue_of_loop = f"/sys/block/{loop.name}/queue"
+        assert names == [str(SYSCTL), f"{queue_of_loop}/read_ahead_kb", f"{queue_of_loop}/scheduler"]
+    assert now(loop) == values
+
+
+FOREIGN = """
+from pathlib import Path
+import pytest
+
+@pytest.mark.fsstack("ext4", "tuned = ext4 @ fs.xfs.rotorstep=3")
+class TestIt:
+    def test_write(self, fsstack, timed):
+        with timed(cold=False):
+            (fsstack.path / "file").write_bytes(bytes(1 << 20))
+
+    def test_read(self, fsstack, timed):
+        with (Path(__file__).parent / "rounds").open("a") as file:
+            print(fsstack.spec, file=file)
+        if (Path(__file__).parent / "rounds").read_text().count("tuned") == 2:
+            Path({sysctl!r}).write_text("5")
+        with timed(cold=False):
+            (fsstack.path / "file").read_bytes()
+"""
+
+
+def test_a_foreign_writer_is_an_error_of_the_test(before: tuple[Path, dict[str, str]], sessions: Sessions) -> None:
+    _, values = before
+    sessions.write("ext4")
+    (sessions.directory / "test_it.py").write_text(FOREIGN.format(sysctl=str(SYSCTL)))
+    done = sessions.run("--fsstack-rounds=3", "--fsstack-json=out.json", "-rf")
+    try:
+        assert done.returncode == pytest.ExitCode.TESTS_FAILED
+        assert "1 failed, 3 passed" in done.stdout
+        assert f"{SYSCTL} is 5, not 3" in done.stdout
+        (chain,) = chains_of(sessions.directory / "out.json")
+        assert [len(chain.of("read", name)) for name in ("ext4", "tuned")] == [3, 1]
+        assert chain.stacks["tuned"].settings == {"fs.xfs.rotorstep": "3"}
+        # Who changes it meanwhile wins.
+        assert SYSCTL.read_text().strip() == "5"
+    finally:
+        SYSCTL.write_text(values["sysctl"])
+
+
+@pytest.mark.parametrize(
+    ("stack", "options", "message"),
+    [
+        ("ext4 @ queue/scheduler=turbo", [], "cannot be set to turbo: Invalid argument; the kernel offers none, "),
+        ("ext4 @ fs.xfs.rotorstep=0", [], "/proc/sys/fs/xfs/rotorstep cannot be set to 0: Invalid argument; it is "),
+        ("ext4 @ kernel.core_pattern=x", [], "'kernel.core_pattern' is not a setting that a stack may change"),
+        ("bind @ queue/scheduler=none", ["--fsstack-device=dir:."], "queue/scheduler is of a block device"),
+    ],
+)
+def test_what_cannot_be_set_ends_the_session_before_round_1(
+    stack: str, options: list[str], message: str, before: tuple[Path, dict[str, str]], sessions: Sessions
+) -> None:
+    loop, values = before
+    sessions.write("ext4")
+    done = sessions.run(*options, "--fsstack-stacks", stack)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert message in done.stderr
+    assert not sessions.mounts.exists()
+    assert now(loop) == values
+
+
+READ = """
+from pathlib import Path
+import pytest
+
+def requests(fsstack):
+    return int(Path("/sys/dev/block", fsstack.bottom.number, "stat").read_text().split()[0])
+
+@pytest.mark.fsstack("ext4")
+def test_read(fsstack, timed):
+    (fsstack.path / "file").write_bytes(bytes(16 << 20))
+    with timed(bytes=16 << 20, direction="read"):
+        before = requests(fsstack)
+        timed.run("cat", fsstack.path / "file")
+        timed.record("requests", requests(fsstack) - before)
+"""
+
+
+def test_a_cold_read_without_read_ahead_costs_more_and_a_gate_finds_it(sessions: Sessions) -> None:
+    """A known answer: each page is then a request of its own."""
+    sessions.write("ext4")
+    (sessions.directory / "test_it.py").write_text(READ)
+    stacks = "ext4 @ queue/read_ahead_kb=128", "none = ext4 @ queue/read_ahead_kb=0"
+    # Counted, because the time of a busy machine decides nothing in five rounds.
+    budget = "--fsstack-budget=none: requests 300%"
+    done = sessions.run(
+        *(f"--fsstack-stacks={text}" for text in stacks), budget, "--fsstack-rounds=5", "--fsstack-json=out.json"
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    (chain,) = chains_of(sessions.directory / "out.json")
+    baseline, none = (chain.median("read", name, "requests") for name in ("ext4+queue.read_ahead_kb-128", "none"))
+    assert none is not None
+    assert baseline is not None
+    assert none >= (16 << 20) // 4096 > 8 * baseline

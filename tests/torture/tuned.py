@@ -1,0 +1,57 @@
+"""Settings of stacks: whatever ends the session, and whoever writes to them meanwhile, they are set back or told."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from pytest_fsstack.machine import commands
+from tests.torture.place import HUNG, Figures, Place, ended_by
+
+#: Of the place's own disk, since what is global to the machine would be another scenario's too.
+STACK = "tuned = ext4 @ queue/read_ahead_kb=64, queue/nomerges=1, queue/scheduler=none"
+FOREIGN = "96"
+
+
+def settings(place: Place) -> Figures:
+    """A signal, SIGKILL and a clean-up, or a foreign writer, while a stack with settings stands."""
+    queue = Path("/sys/block", place.device.name, "queue")
+    values = {name: (queue / name).read_text() for name in ("read_ahead_kb", "nomerges", "scheduler")}
+    read_ahead, found = queue / "read_ahead_kb", Counter[str]()
+    how = place.random.choice((signal.SIGKILL, signal.SIGINT, signal.SIGTERM, None))
+    moment = place.random.uniform(0, 0.5)
+    place.write(STACK)
+    with place.session("--fsstack-rounds=4") as process:
+        commands.wait_until(lambda: read_ahead.read_text() == "64\n" or process.poll() is not None, HUNG)
+        time.sleep(moment)
+        if how:
+            code = ended_by(process, [how], 0)
+        else:
+            # Before the session has the last word, or has none left.
+            written = read_ahead.read_text() == "64\n" and read_ahead.write_text(f"{FOREIGN}\n")
+            code = process.wait(HUNG)
+    if how is None and read_ahead.read_text() == f"{FOREIGN}\n":
+        # Between the last block and the end of the last round nothing is measured any more.
+        told = f"{read_ahead} is {FOREIGN}, not 64" in place.output
+        found["controls"] += told
+        if not told and code:
+            place.complain("a foreign change of a setting is not told")
+            found["wrong report"] += 1
+        read_ahead.write_text(values["read_ahead_kb"])
+    elif how is None and written and code not in (0, 1):
+        place.complain(f"a foreign change of a setting: exit code {code}")
+        found["wrong exit code"] += 1
+    if how is signal.SIGKILL:
+        with place.session("--fsstack-cleanup") as cleaning:
+            cleaning.wait()
+    elif code is None:
+        place.complain(f"hangs after {how}")
+        found["hung"] += 1
+    left = {name: text for name, value in values.items() if (text := (queue / name).read_text()) != value}
+    if left:
+        place.complain(f"settings are not set back: {left}, which were {values}")
+        found["left"] += 1
+    found += place.put_in_order(f"settings, {how}", admitted=how is signal.SIGKILL)
+    return found
