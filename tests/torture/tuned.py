@@ -31,7 +31,7 @@ def settings(place: Place) -> Figures:
         else:
             # Before the session has the last word, or has none left.
             written = read_ahead.read_text() == "64\n" and read_ahead.write_text(f"{FOREIGN}\n")
-            code = process.wait(HUNG)
+            code = ended_by(process, [], 0)
     if how is None and read_ahead.read_text() == f"{FOREIGN}\n":
         # Between the last block and the end of the last round nothing is measured any more.
         told = f"{read_ahead} is {FOREIGN}, not 64" in place.output
@@ -53,5 +53,10 @@ def settings(place: Place) -> Figures:
     if left:
         place.complain(f"settings are not set back: {left}, which were {values}")
         found["left"] += 1
-    found += place.put_in_order(f"settings, {how}", admitted=how is signal.SIGKILL)
+    if how is not signal.SIGKILL:
+        return found + place.put_in_order(f"settings, {how}")
+    # What the dead session had formatted, a person must give over again.
+    for journal in place.journals():
+        journal.unlink()
+    place.give_over()
     return found
