@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,14 @@ SYSCTL = Path("/proc/sys/fs/xfs/rotorstep")
 
 def queue(loop: Path, name: str) -> str:
     return Path("/sys/block", loop.name, "queue", name).read_text().strip()
+
+
+@pytest.fixture(autouse=True)
+def _turn() -> Iterator[None]:
+    """Keep the tests of other workers from the same setting of the machine."""
+    with Path("/proc/sys/fs/file-max").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture
