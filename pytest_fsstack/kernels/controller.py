@@ -26,7 +26,8 @@ from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import Description
 from pytest_fsstack.kernels.messages import Collected, FromWorker, Measured, Report, Turn
 from pytest_fsstack.kernels.turns import Part, TurnScheduling
-from pytest_fsstack.machine import load, signals
+from pytest_fsstack.machine import signals
+from pytest_fsstack.measuring import load
 from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.protocol import report_verdict
 

@@ -243,7 +243,7 @@ def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Disc
     # A guest cannot see what the machine does, and does not judge.
     if not rules or options.worker_input(config):
         return ()
-    from pytest_fsstack.machine import load
+    from pytest_fsstack.measuring import load
 
     with options.blaming_option(config, "drop-rounds"):
         if name := load.lacking((rule.name for rule in rules), load.read()):

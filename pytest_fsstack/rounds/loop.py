@@ -12,7 +12,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.judging.course import Cell, Course, Place, Policy
-from pytest_fsstack.machine import load
+from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
 from pytest_fsstack.rounds.chains import Chain, parameter_of, step_of
 from pytest_fsstack.rounds.plans import plan_of

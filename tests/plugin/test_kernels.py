@@ -352,7 +352,7 @@ def test_a_signal_ends_the_session_and_keeps_the_rounds_so_far(kernels: Project,
 
 
 BUSY = """
-from pytest_fsstack.machine import load
+from pytest_fsstack.measuring import load
 
 rounds = iter(range(1, 10**6))
 

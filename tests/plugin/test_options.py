@@ -351,7 +351,8 @@ def test_markers_are_described(pytester: pytest.Pytester) -> None:
 def test_rules_by_which_rounds_are_discarded_are_checked_first(project: Project, rules: str, message: str) -> None:
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(
-        conftest.read_text() + "\nfrom pytest_fsstack.machine import load\nload.read = lambda: load.Reading(1.0, 0.5)\n"
+        conftest.read_text()
+        + "\nfrom pytest_fsstack.measuring import load\nload.read = lambda: load.Reading(1.0, 0.5)\n"
     )
     project.write("")
     result = project.run(f"--fsstack-drop-rounds={rules}")

@@ -307,7 +307,7 @@ def test_an_interrupted_session_tears_down_and_shows_what_it_has(project: Projec
 
 
 BUSY = """
-from pytest_fsstack.machine import load
+from pytest_fsstack.measuring import load
 
 readings = iter(range(10**6))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine.load import Reading, conditions, lacking, read
+from pytest_fsstack.measuring.load import Reading, conditions, lacking, read
 
 FILES = {
     "proc/stat": "cpu  100 10 50 800 20 5 5 10 70 7\ncpu0 50 5 25 400 10 2 3 5 35 3\nctxt 5\n",
