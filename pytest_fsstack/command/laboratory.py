@@ -17,6 +17,7 @@ from pytest_fsstack.laboratory import settings, slurm
 from pytest_fsstack.laboratory.run import TROUBLE, Host, Run, RunError
 from pytest_fsstack.laboratory.settings import SettingsError
 from pytest_fsstack.laboratory.slurm import SlurmError
+from pytest_fsstack.machine.directories import scratch
 
 if TYPE_CHECKING:
     Function = Callable[[argparse.Namespace], int]
@@ -87,9 +88,9 @@ def stop(arguments: argparse.Namespace) -> int:
 @_explained
 def check(arguments: argparse.Namespace) -> int:
     """Ask the doctor of each host; returns 0 if the sessions can run on all of them."""
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch(Path(tempfile.gettempdir()), "fsstack-lab-") as directory:
         lab, root = settings.load(arguments.laboratory), arguments.laboratory.absolute().parent
-        run = Run.begin(Path(directory, "run"), lab, root, _pytest_words(arguments.words))
+        run = Run.begin(directory / "run", lab, root, _pytest_words(arguments.words))
         with ThreadPoolExecutor(16) as pool:
             return max(pool.map(partial(_check, run), run.state.hosts))
 

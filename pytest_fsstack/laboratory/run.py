@@ -24,6 +24,7 @@ from pytest_fsstack import __version__
 from pytest_fsstack.laboratory import slurm
 from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
 from pytest_fsstack.laboratory.slurm import HostError, SlurmError
+from pytest_fsstack.machine.directories import remove, scratch
 
 HERE = Path(__file__).parent
 #: Hosts to which something is sent, or from which something is fetched, at a time.
@@ -279,12 +280,13 @@ class Run:
         """Have all that the host's sessions have written. Raises `HostError`, OSError, `TarError`."""
         results = self.directory / "results"
         results.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=results, prefix=".") as name, tempfile.TemporaryFile() as archive:
+        with scratch(results, ".") as unpacked, tempfile.TemporaryFile() as archive:
             self._on_host(host, "collect.sh", [], stdout=archive)
             archive.seek(0)
-            unpack(archive, Path(name))
-            shutil.rmtree(results / host.name, ignore_errors=True)
-            shutil.copytree(name, results / host.name)
+            unpack(archive, unpacked)
+            if (results / host.name).exists():
+                remove(results / host.name)
+            shutil.copytree(unpacked, results / host.name)
         host.fetched = True
         for task in host.tasks:
             self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")

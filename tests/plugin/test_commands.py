@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_fsstack import command
+from pytest_fsstack.machine import commands
 from pytest_fsstack.report.answer import main_metric
 from tests.plugin.conftest import Project
 from tests.toolkit import chains_of
@@ -94,7 +95,7 @@ def test_children_left_behind_are_ended_and_named(project: Project) -> None:
     text = result.stdout.str()
     assert "left processes behind" in text
     number = int(text.partition("sleep (process ")[2].partition(")")[0])
-    assert not os.path.exists(f"/proc/{number}")
+    assert commands.wait_until(lambda: not os.path.exists(f"/proc/{number}"), 10.0)
 
 
 def test_a_shell_runs_only_if_asked_for(project: Project) -> None:

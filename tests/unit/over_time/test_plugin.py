@@ -40,7 +40,7 @@ def test_a_directory_without_any_is_refused(tmp_path: Path) -> None:
         (b"[1]", "not results of pytest-fsstack: Expected `object`, got `array`"),
         (b'{"format": 99}', "these results are of a newer pytest-fsstack"),
         (b'{"format": 1}', "these results are of an older pytest-fsstack"),
-        (b"\xff\xfe", "can't decode byte"),
+        (b"\xff\xfe", "not results of pytest-fsstack: no JSON"),
         (saved.dumps(Results()).encode(), "nothing was measured in this run"),
     ],
 )

@@ -294,6 +294,7 @@ class TestJson:
             "tools": {},
             "commands": [],
             "encrypts": False,
+            "settings": {},
         }
         assert all(set(by_stack) == set(FACTORS) for by_stack in chain["derived"].values())
         seconds = chain["derived"]["write"]["luks+ext4"]["figures"]["seconds"]
