@@ -383,6 +383,8 @@ class Session:
         if reporter is not None:
             reporter.ensure_newline()
             reporter.write_line(f"fsstack: {text}", red=red)
+            # It may be long until the next line, and who reads a pipe waits as well.
+            reporter.flush()
 
     def interject(self, line: str) -> None:
         """A line among the progress of the tests."""
@@ -393,6 +395,7 @@ class Session:
             with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
                 reporter.ensure_newline()
                 reporter.write_line(f"fsstack: {line}")
+                reporter.flush()
 
 
 def first_sentence(function: object) -> str:
