@@ -14,7 +14,9 @@ SEED = 1
 
 def test_a_little_torture_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "CASES", 300)
-    totals, complaints = torture.torture(15.0, SEED, list(torture.SCENARIOS))
+    # Settings of the machine slow the other workers down: `tox -e torture` has them.
+    scenarios = [name for name in torture.SCENARIOS if name != "settings"]
+    totals, complaints = torture.torture(15.0, SEED, scenarios)
     print(*complaints, torture.table(totals), sep="\n")
     assert torture.wrong(totals) == 0
     assert [name for name, figures in totals.items() if not figures["tries"]] == []
