@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pytest_fsstack import options
 from pytest_fsstack.command import read
-from pytest_fsstack.judging import budget
 from pytest_fsstack.layers import BUILT_IN as LAYERS
+from pytest_fsstack.options.budgets import parse
 from pytest_fsstack.report import BUILT_IN as REPORTS
 from pytest_fsstack.stack.model import Stack
 from tests.pages import ROOT
@@ -115,7 +115,7 @@ class Checker:
         if option.name == "stacks":
             self.stack(text)
         elif option.name == "budget":
-            budget.parse(text)
+            parse(text)
         elif option.name == "report":
             name, _, file = text.partition("=")
             assert name in REPORTS, f"there is no report {name}"

@@ -517,7 +517,7 @@ OPTIONS = (
         "fail tests that cost more than this above the first kernel, and stacks above the runs of --fsstack-compare, "
         "such as 5%",
         "PERCENT",
-        _by("judging.budget", "percentage"),
+        _by("options.budgets", "percentage"),
         again=False,
     ),
     Option("vm-memory", "memory of a VM", "SIZE", _memory, "2G"),

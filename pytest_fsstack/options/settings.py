@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from pytest_fsstack.guard import Disk, Refused
-    from pytest_fsstack.judging.budget import Rule
     from pytest_fsstack.judging.conditions import Rule as Discarding
     from pytest_fsstack.judging.verdict import Looks
     from pytest_fsstack.layers.devices import DiskDevice
     from pytest_fsstack.measuring.settling import Settle
+    from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.stack.model import Device, Layer, Stack
     from pytest_fsstack.stack.tuning import Governor, Queue
 
@@ -88,8 +88,8 @@ def read_settings(
 ) -> Settings:
     """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
     from pytest_fsstack.data.scale import DEFAULT
-    from pytest_fsstack.judging import budget
     from pytest_fsstack.measuring.settling import Settle
+    from pytest_fsstack.options.budgets import parse
     from pytest_fsstack.stack.model import Stack
 
     values = {option.name: options.value(config, option.name) for option in options.OPTIONS}
@@ -99,7 +99,7 @@ def read_settings(
     for source in options.in_ini(config, "budget"), options.on_command_line(config, "budget"):
         if source:
             with options.blaming(source.where):
-                budgets += [budget.parse(text) for text in source.texts]
+                budgets += [parse(text) for text in source.texts]
     looks, fixed = _looks(values)
     devices = _devices(config, values)
     return Settings(

@@ -10,8 +10,9 @@ import pytest
 from pytest_fsstack import options
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.budget import Budget, Rule
+    from pytest_fsstack.judging.budget import Budget
     from pytest_fsstack.judging.results import Results
+    from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.options.settings import Settings
     from pytest_fsstack.rounds.chains import Chain
     from pytest_fsstack.rounds.marks import Mistakes
@@ -30,7 +31,7 @@ class Budgets:
 
     def of(self, item: pytest.Item, stack: str, is_baseline: bool) -> list[Budget]:
         """The budgets of a test on a stack; the baseline has absolute limits only."""
-        from pytest_fsstack.judging.budget import applying
+        from pytest_fsstack.options.budgets import applying
 
         # pytest gives the closest one first, and here the last one wins.
         marks = reversed(list(item.iter_markers("fsstack_budget")))
@@ -39,7 +40,7 @@ class Budgets:
         return [budget for budget in budgets if not is_baseline or budget.limit is not None]
 
     def check_marks(self, item: pytest.Item, mistakes: Mistakes) -> None:
-        from pytest_fsstack.judging.budget import doubts
+        from pytest_fsstack.options.budgets import doubts
 
         for mark in item.iter_markers("fsstack_budget"):
             try:
@@ -57,7 +58,7 @@ class Budgets:
 
         Raises `pytest.UsageError` for what the command line says.
         """
-        from pytest_fsstack.judging.budget import BudgetError, parse, unmatched
+        from pytest_fsstack.options.budgets import BudgetError, parse, unmatched
         from pytest_fsstack.rounds.chains import parameter_of, step_of
 
         different = list(dict.fromkeys(chains.values()))
@@ -89,7 +90,7 @@ class Budgets:
         An ini holds for other sessions too. So all `stacks` count that were collected, and every layer; and a session
         that collects only a part of the project, or has other stacks, cannot tell.
         """
-        from pytest_fsstack.judging.budget import parse, unmatched
+        from pytest_fsstack.options.budgets import parse, unmatched
 
         source = options.in_ini(self._config, "budget")
         if source is None or self._settings.stacks_replace or not _collected_all(self._config):
@@ -114,7 +115,7 @@ class Budgets:
 
 
 def _rules_of(mark: pytest.Mark) -> list[Rule]:
-    from pytest_fsstack.judging.budget import rules
+    from pytest_fsstack.options.budgets import rules
 
     return rules(*mark.args, **mark.kwargs)
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from pytest_fsstack.data.archive import CorpusError
 from pytest_fsstack.data.corpus import users_corpus
-from pytest_fsstack.judging import budget, conditions, saved
+from pytest_fsstack.judging import conditions, saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Sample
 from pytest_fsstack.judging.verdict import Looks
@@ -37,6 +37,7 @@ from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.options import OPTIONS, labels
+from pytest_fsstack.options.budgets import BudgetError, parse as parse_budget, rules
 from pytest_fsstack.over_time import comparison, history
 from pytest_fsstack.over_time.text import lines as past_lines
 from pytest_fsstack.report import BUILT_IN as REPORTS
@@ -240,14 +241,14 @@ def traps(draw: random.Random, here: Path) -> None:
 
 def budgets(draw: random.Random, here: Path) -> None:
     text = mutated(draw, draw.choice(_BUDGETS))
-    with allowed(budget.BudgetError):
-        budget.parse(text)
+    with allowed(BudgetError):
+        parse_budget(text)
     value = draw.choice(
         (text, draw.choice(WORDS), {text: text}, {1: 2}, [text], None, True, float("nan"), 1e308, -5, {})
     )
-    with allowed(budget.BudgetError):
+    with allowed(BudgetError):
         given = {draw.choice(("overhead", "limit", "metric", "xfail", text)): value for _ in range(draw.randint(0, 3))}
-        budget.rules(*([value] * draw.randint(0, 2)), **given)
+        rules(*([value] * draw.randint(0, 2)), **given)
 
 
 def options(draw: random.Random, here: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from pytest_fsstack.judging.budget import Budget, BudgetError, applying, doubts, parse, percentage, rules, unmatched
+from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.options.budgets import BudgetError, applying, doubts, parse, percentage, rules, unmatched
 
 
 @pytest.mark.parametrize(
@@ -18,6 +21,25 @@ def test_a_percentage_and_a_share_are_the_same(marker: list[object]) -> None:
 def test_what_is_no_percentage_is_refused(text: str) -> None:
     with pytest.raises(BudgetError):
         percentage(text)
+
+
+@pytest.mark.parametrize(
+    ("positional", "keywords", "message"),
+    [
+        ((), {}, "either overhead='30%'"),
+        ((0.3, 0.4), {}, "only overhead is given without its name"),
+        ((-2,), {}, "a budget of -200 % is impossible"),
+        (("lots",), {}, "must be a percentage such as 5% (got 'lots')"),
+        (({3: 0.3},), {}, "a pattern must be text, such as 'luks*' (got 3)"),
+        ((0.3,), {"metric": ["cost"]}, "metric must be the name of one metric"),
+        ((), {"overhed": 0.3}, "it has no argument 'overhed'; did you mean overhead=?"),
+    ],
+)
+def test_a_wrong_argument_of_a_marker_is_named(
+    positional: tuple[object, ...], keywords: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BudgetError, match=re.escape(message)):
+        rules(*positional, **keywords)
 
 
 def test_the_last_rule_that_matches_wins_in_a_marker_as_on_the_command_line() -> None:
