@@ -11,7 +11,7 @@ import pytest
 from pytest_fsstack import options
 from pytest_fsstack.judging.course import Policy, Round
 from pytest_fsstack.kernels.messages import Collected, Measured, Report, Turn
-from pytest_fsstack.rounds.chains import Chain, parameter_of, step_of
+from pytest_fsstack.rounds.chains import Chain
 from pytest_fsstack.rounds.plans import plan_of
 
 if TYPE_CHECKING:
@@ -108,12 +108,9 @@ class Worker:
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         if self._lets_go:
             return True
-        chain = self.runner.chains.get(item)
-        if chain is None or not chain.done:
+        if (ran := self.runner.ran(item)) is None:
             return None
-        parameter = parameter_of(item)
-        assert parameter is not None
-        assert isinstance(item, pytest.Function)
-        report = self._reports[step_of(item, parameter), parameter.id]
+        chain, step, stack = ran
+        report = self._reports[step, stack]
         self.runner.report(item, chain, report.outcome, report.figures)
         return True

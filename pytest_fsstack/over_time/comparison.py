@@ -255,13 +255,14 @@ def _entries(results: Results, measures: Collection[Measure]) -> dict[Place, _Kn
                     counted = metric.unit == "B" and stack == chain.reference(stack)
                     if not counted and not is_compared((test_of(chain), step, metric.name), measures):
                         continue
-                    place = _place(results, chain, step, stack, metric.name)
+                    place = place_of(results, chain, step, stack, metric.name)
                     if place not in entries or entries[place].entry.ratio is None:
                         entries.update(_entry(chain, step, stack, metric, place))
     return entries
 
 
-def _place(results: Results, chain: ChainResults, step: str, stack: str, metric: str) -> Place:
+def place_of(results: Results, chain: ChainResults, step: str, stack: str, metric: str) -> Place:
+    """Return the key of a series in a run, with its kernel and device."""
     info = chain.stacks[stack]
     name = name_of(chain, step, stack, metric, kind_of(chain, stack))
     kernel = info.kernel or results.labels.get("kernel", "")

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.names import kind_of, name_of, test_of
+from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
 from pytest_fsstack.judging.verdict import Looks, Outcome
-from pytest_fsstack.over_time.comparison import Measure, Place, budgeted
+from pytest_fsstack.over_time.comparison import Measure, Place, budgeted, place_of
 
 
 class Judged(NamedTuple):
@@ -94,10 +94,8 @@ def _compared(chain: ChainResults) -> Iterator[tuple[str, str]]:
 
 
 def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metric: str) -> None:
-    derived, labels = chain.derived.get(step, {}).get(stack, Derived()), session.likeness.labels
-    info = chain.stacks[stack]
-    name = name_of(chain, step, stack, metric, kind_of(chain, stack))
-    place = Place(test_of(chain), step, info.name, metric, name, info.kernel or labels.get("kernel", ""), chain.device)
+    derived = chain.derived.get(step, {}).get(stack, Derived())
+    place = place_of(session.likeness, chain, step, stack, metric)
     figure = derived.figures.get(metric)
     overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
     if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:

@@ -14,7 +14,7 @@ from pytest_fsstack import options
 from pytest_fsstack.judging.course import Cell, Course, Place, Policy
 from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
-from pytest_fsstack.rounds.chains import Chain, parameter_of, step_of
+from pytest_fsstack.rounds.chains import Chain, parameter_of
 from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.rounds.progress import Pace, Progress
 
@@ -82,13 +82,10 @@ class Loop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        chain = self.runner.chains.get(item)
-        if chain is None or not chain.done:
+        if (ran := self.runner.ran(item)) is None:
             return None
-        parameter = parameter_of(item)
-        assert parameter is not None
-        assert isinstance(item, pytest.Function)
-        course, step, cell = self._courses[chain], step_of(item, parameter), Cell(parameter.id)
+        chain, step, stack = ran
+        course, cell = self._courses[chain], Cell(stack)
         outcome = course.outcome(step, cell, self._again(item))
         figures = course.figures(step, cell, full=options.value(self.config, "junit") == "full")
         self.runner.report(item, chain, outcome, figures)

@@ -14,7 +14,7 @@ from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Rou
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options import value as option_value
-from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of
+from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_of
 from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, nothing
 
 if TYPE_CHECKING:
@@ -123,6 +123,14 @@ class Runner:
             chain.outcomes.setdefault(item, ItemOutcome()).add_teardown(call)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
+
+    def ran(self, item: pytest.Item) -> tuple[Chain, str, str] | None:
+        """Return the chain, the step and the stack of an item whose chain has run; None for any other item."""
+        chain, parameter = self.chains.get(item), parameter_of(item)
+        if chain is None or not chain.done or parameter is None:
+            return None
+        assert isinstance(item, pytest.Function)
+        return chain, step_of(item, parameter), parameter.id
 
     def report(self, item: pytest.Item, chain: Chain, outcome: Outcome, figures: Figures | None) -> None:
         """Report a test with the outcome that was decided."""
