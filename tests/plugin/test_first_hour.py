@@ -29,50 +29,6 @@ def test_in_a_checkout_the_scenarios_need_nothing_that_only_the_tests_have(tmp_p
     assert "scenarios/test_encryption_overhead.py::TestEncryptionOverhead::test_extract[btrfs]" in done.stdout
 
 
-def test_a_stack_that_cannot_be_built_says_it_once(project: Project) -> None:
-    project.write(
-        "import pytest\n\n@pytest.mark.fsstack('broken')\ndef test_it(fsstack):\n    pass\n",
-    )
-    result = project.run()
-    result.assert_outcomes(errors=1)
-    text = result.stdout.str()
-    assert "direct cause" not in text
-    assert "another exception" not in text
-    # Once where it happened, and once in pytest's short summary.
-    assert text.count("could not build `broken`") == 2
-
-
-@pytest.mark.parametrize(
-    ("marker", "expected"),
-    [
-        (
-            "fsstack(['plain'])",
-            "the marker fsstack takes stacks as text, such as fsstack('ext4', 'xfs') (got ['plain'])",
-        ),
-        ("fsstack('plain', baseline=['plain'])", "the marker fsstack takes baseline= as text (got ['plain'])"),
-        (
-            "fsstack('plain', baselin='plain')",
-            "the marker fsstack has no argument 'baselin'; did you mean baseline=[?]",
-        ),
-        ("fsstack_budget(overhed=0.3)", "fsstack_budget: it has no argument 'overhed'; did you mean overhead=[?]"),
-        ("fsstack_budget(0.3, metric=['cost'])", "fsstack_budget: metric must be the name of one metric, *'cost'*"),
-        ("fsstack_budget(0.3, 0.4)", "fsstack_budget: only overhead is given without its name*"),
-        ("fsstack_budget({3: 0.3})", "fsstack_budget: a pattern must be text, such as 'luks[*]' (got 3)"),
-        ("fsstack_budget('lots')", "fsstack_budget: must be a percentage such as 5% (got 'lots')"),
-        ("fsstack_remark(3)", "fsstack_remark: it takes one text"),
-    ],
-)
-def test_a_mistake_in_a_marker_is_one_line(project: Project, marker: str, expected: str) -> None:
-    stacks = "" if marker.startswith("fsstack(") else "@pytest.mark.fsstack('plain')\n"
-    project.write(
-        f"import pytest\n\n{stacks}@pytest.mark.{marker}\n@pytest.mark.benchmark\ndef test_it(timed):\n    pass\n"
-    )
-    result = project.pytester.runpytest_inprocess(f"--fsstack-device=dir:{project.device}", "-p", "no:cacheprovider")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: test_it.py::test_it: {expected.replace('[[', '[[]')}"])
-    assert "Traceback" not in result.stderr.str() + result.stdout.str()
-
-
 def test_a_budget_that_may_have_been_meant_in_percent_is_doubted(project: Project) -> None:
     project.write(
         "import pytest\n\n@pytest.mark.fsstack('plain')\n@pytest.mark.fsstack_budget(30)\n@pytest.mark.benchmark\n"

@@ -154,13 +154,6 @@ def test_budgets_that_are_undecided_are_counted_beside_those_that_were_not_judge
     result.stdout.fnmatch_lines(["fsstack: 2 of the 3 budgets of this session were not judged, 1 undecided"])
 
 
-def test_a_baseline_that_cannot_be_built_leaves_budgets_that_fail(project: Project) -> None:
-    project.write(UNMARKED.replace('"plain"', '"base = broken"'))
-    result = project.run("-k", "same or base")
-    assert result.parseoutcomes()["errors"] == 2
-    result.stdout.fnmatch_lines(["*its budget has nothing to compare with: *the baseline base on * cannot be built*"])
-
-
 INI = "[pytest]\nfsstack_budget = {}"
 
 

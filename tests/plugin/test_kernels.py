@@ -80,19 +80,16 @@ def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project
 
 
-def run(kernels: Project, *arguments: str) -> pytest.RunResult:
-    return kernels.run("--fsstack-rounds=6", *arguments)
+#: With it, rounds of one boot judge the limit between kernels.
+ONE_BOOT = "--fsstack-boots=1"
+
+
+def run(kernels: Project, *arguments: str, names: tuple[str, ...] = ("old", "new")) -> pytest.RunResult:
+    return kernels.run("--fsstack-rounds=6", *(f"--fsstack-kernel={name}" for name in names), *arguments)
 
 
 def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
-    result = run(
-        kernels,
-        "--fsstack-kernel=old",
-        "--fsstack-kernel=new",
-        "-v",
-        "--fsstack-json=out.json",
-        "--benchmark-json=b.json",
-    )
+    result = run(kernels, "-v", "--fsstack-json=out.json", "--benchmark-json=b.json")
     result.assert_outcomes(passed=8)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
@@ -133,9 +130,8 @@ def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
 
 def test_a_history_of_several_kernels_has_one_line_a_session(kernels: Project) -> None:
     history = kernels.pytester.mkdir("history")
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=new", f"--fsstack-history={history}")
     for _ in range(2):
-        result = run(kernels, *words, "-k", "First")
+        result = run(kernels, f"--fsstack-history={history}", "-k", "First")
         assert result.ret == pytest.ExitCode.OK
         result.stdout.fnmatch_lines(["fsstack: added to the history *"])
     (file,) = history.iterdir()
@@ -160,8 +156,7 @@ def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(ker
     for stack in then.stacks:
         then.add("step", stack, Sample({"seconds": 0.01}))
     (kernels.pytester.path / "then.json").write_text(saved.dumps(Results({}, [then])))
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=new", "-k", "Second", "--fsstack-compare=then.json")
-    result = kernels.run("--fsstack-rounds=1", *words)
+    result = run(kernels, "--fsstack-rounds=1", "-k", "Second", "--fsstack-compare=then.json")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines_random(
         [f"TestSecond step on {stack} {kernel} *" for stack in ("plain", "crypt") for kernel in ("old", "new")]
@@ -184,7 +179,7 @@ def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
                 with timed(cold=False):
                     pass
     """)
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "-v", "--fsstack-json=out.json")
+    result = run(kernels, "-v", "--fsstack-json=out.json")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round (auto)*"])
     assert sorted(kernels.log) == ["new plain"] * 18 + ["old plain"] * 18
@@ -210,16 +205,8 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
             strange = kernel == "new" and fsstack.stack.id == "control"
             timed.record("cost", 40 if strange else 10)
     """)
-    result = kernels.run(
-        "--fsstack-kernel=old",
-        "--fsstack-kernel=new",
-        "--fsstack-control",
-        "--fsstack-budget=*: cost 10%",
-        "--fsstack-boots=1",
-        "--fsstack-max-regression=900000%",
-        "--fsstack-rounds=8",
-        "--fsstack-json=out.json",
-    )
+    words = ("--fsstack-control", "--fsstack-budget=*: cost 10%", "--fsstack-max-regression=900000%")
+    result = run(kernels, ONE_BOOT, *words, "--fsstack-rounds=8", "--fsstack-json=out.json")
     # Those of the tests, and of the regressions: none is about a control.
     result.assert_outcomes(passed=6)
     assert Counter(kernels.log) == {f"{kernel} {stack}": 8 for kernel in ("old", "new") for stack in STACKS}
@@ -247,11 +234,9 @@ def drawn(seed: int, chain: str, rounds: int) -> list[str]:
     return [f"{name} {kernel} {stack}" for stack, kernel in cells]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_stacks_on_kernels_take_turns_in_an_order_drawn_from_the_seed(kernels: Project, seed: int) -> None:
-    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", f"--fsstack-seed={seed}").assert_outcomes(passed=8)
-    assert kernels.log == drawn(seed, "TestFirst", 6) + drawn(seed, "TestSecond", 6)
-    assert drawn(1, "TestFirst", 6) != drawn(2, "TestFirst", 6)
+def test_stacks_on_kernels_take_turns_in_an_order_drawn_from_the_seed(kernels: Project) -> None:
+    run(kernels, "--fsstack-seed=2").assert_outcomes(passed=8)
+    assert kernels.log == drawn(2, "TestFirst", 6) + drawn(2, "TestSecond", 6)
 
 
 def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> None:
@@ -278,7 +263,7 @@ def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> Non
                 pass
         """
     )
-    run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new").assert_outcomes(passed=10)
+    run(kernels).assert_outcomes(passed=10)
     assert kernels.log == drawn(1, "test_first", 6) + drawn(1, "test_second", 6)
     assert sorted((kernels.pytester.path / "other").read_text().split()) == ["new", "old"]
 
@@ -314,7 +299,7 @@ def test_other():
 
 def test_a_failure_in_a_round_ends_a_session_that_is_to_end_with_the_first(kernels: Project) -> None:
     kernels.write(FAILING.replace("END", "assert False, 'in round 3'"))
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "-x", "--fsstack-json=out.json")
+    result = run(kernels, "-x", "--fsstack-json=out.json")
     assert result.ret != pytest.ExitCode.OK
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(["*AssertionError: in round 3*", "*stopping after 1 failures*"])
@@ -326,7 +311,7 @@ def test_a_failure_in_a_round_ends_a_session_that_is_to_end_with_the_first(kerne
 
 def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Project) -> None:
     kernels.write(FAILING.replace("END", "__import__('os')._exit(1)"))
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json")
+    result = run(kernels, "--fsstack-json=out.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] == 3
@@ -344,7 +329,7 @@ def test_a_signal_ends_the_session_and_keeps_the_rounds_so_far(kernels: Project,
             "import pytest", "import os, time\nimport pytest", 1
         )
     )
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json")
+    result = run(kernels, "--fsstack-json=out.json")
     assert result.ret == 128 + number
     result.stdout.fnmatch_lines([f"*fsstack: ended by {number.name}*"])
     rounds = {name: found[:2] for name, found in rounds_of(kernels).items()}
@@ -363,19 +348,14 @@ def watch(before):
 load.watch = watch
 """
 
+GATES = ("--fsstack-max-regression=900%", "--fsstack-budget=900%")
+DROPPING = (ONE_BOOT, *GATES, "--fsstack-drop-rounds=load>2", "-k", "First")
+
 
 def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernels: Project) -> None:
     conftest = kernels.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "1, 4"))
-    words = (
-        "--fsstack-boots=1",
-        "--fsstack-max-regression=900%",
-        "--fsstack-budget=900%",
-        "--fsstack-drop-rounds=load>2",
-        "-k",
-        "First",
-    )
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--fsstack-json=out.json", *words)
+    result = run(kernels, "--fsstack-json=out.json", *DROPPING)
     result.assert_outcomes(passed=6)
     result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)), run in *"])
     result.stdout.no_fnmatch_line("*of this session*judged*")
@@ -393,50 +373,16 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
 def test_kernels_on_a_machine_that_is_always_busy_end_after_as_many_rounds_as_planned(kernels: Project) -> None:
     conftest = kernels.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "*range(1000), 0"))
-    words = (
-        "--fsstack-boots=1",
-        "--fsstack-max-regression=900%",
-        "--fsstack-budget=900%",
-        "--fsstack-drop-rounds=load>2",
-        "-k",
-        "First",
-    )
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", *words)
+    result = run(kernels, *DROPPING)
     result.stdout.fnmatch_lines(["[*] 6 discarded: load>2 (6); no more were run in their place, *"])
     # Of each kernel's own, and between them.
     result.stdout.fnmatch_lines(["fsstack: none of the 3 budgets of this session was judged"])
     assert set(Counter(kernels.log).values()) == {6}
 
 
-def test_a_slower_kernel_fails_where_it_is_slower(kernels: Project) -> None:
-    result = run(
-        kernels,
-        "--fsstack-kernel=old",
-        "--fsstack-kernel=slow",
-        "--fsstack-boots=1",
-        "--fsstack-max-regression=150%",
-        "--junitxml=j.xml",
-        "-k",
-        "First",
-    )
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        [
-            "*crypt:slow: seconds * over crypt:old, budget *",
-            "*fail:*seconds: overhead *budget 150 %, 6 rounds, of these boots*",
-            "FAILED test_it.py::TestFirst::step on crypt:slow against crypt:old*",
-        ]
-    )
-    result.assert_outcomes(passed=5, failed=1)
-    cases = ElementTree.parse(kernels.pytester.path / "j.xml").findall(".//testcase")
-    assert [case.get("name") for case in cases if case.find("failure") is not None] == [
-        "step on crypt:slow against crypt:old"
-    ]
-
-
 def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_baseline(kernels: Project) -> None:
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-budget=crypt: 900%", "--fsstack-json=out.json")
-    result = run(kernels, *words, "-k", "First")
+    words = ("--fsstack-budget=crypt: 900%", "--fsstack-json=out.json", "-k", "First")
+    result = run(kernels, *words, names=("old", "slow"))
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(
         [
@@ -464,34 +410,24 @@ def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_base
     assert slow.estimate > old.estimate + 1
 
 
-def test_a_kernel_that_goes_down_fails_its_tests_and_keeps_the_others_results(kernels: Project) -> None:
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=dying")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    outcomes = result.parseoutcomes()
-    assert outcomes["passed"] == 4
-    assert outcomes["failed" if "failed" in outcomes else "errors"] == 4
-    result.stdout.fnmatch_lines(["*kernel dying: the worker in it went down*", "plain:old *baseline*"])
-
-
 def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) -> None:
-    words = (
-        "--fsstack-kernel=old",
-        "--fsstack-kernel=slow",
-        "--fsstack-boots=1",
-        "--fsstack-max-regression=150%",
-        "-k",
-        "First",
-    )
-    result = run(kernels, *words, "--fsstack-error-rate-per=session")
+    words = (ONE_BOOT, "--fsstack-max-regression=150%", "-k", "First", "--junitxml=j.xml")
+    result = run(kernels, *words, "--fsstack-error-rate-per=session", names=("old", "slow"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(
         [
             "TestFirst on dir:*: round 1 of at most 6 done",
             "TestFirst on dir:*: round 6 of at most 6 done; 1 pass, 1 fail; costliest so far: step on crypt:slow *",
             "TestFirst on dir:*: fresh round 6 of at most 6 (to confirm) done; 1 pass, 1 fail; *",
+            "*crypt:slow: seconds * over crypt:old, budget *",
             "*fail:*seconds: overhead *; these fresh rounds confirm what the first 6 say: *",
+            "FAILED test_it.py::TestFirst::step on crypt:slow against crypt:old*",
         ]
     )
+    cases = ElementTree.parse(kernels.pytester.path / "j.xml").findall(".//testcase")
+    failed = [case.get("name") for case in cases if case.find("failure") is not None]
+    assert failed == ["step on crypt:slow against crypt:old"]
     # Only the suspect runs again, on both kernels.
     assert Counter(kernels.log) == {
         **{f"first {kernel} plain": 6 for kernel in ("old", "slow")},
@@ -501,43 +437,19 @@ def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) ->
 
 def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
     kernels.pytester.makeini("[pytest]\nconsole_output_style = count")
-    words = (
-        "--fsstack-kernel=old",
-        "--fsstack-kernel=dying",
-        "--fsstack-boots=1",
-        "--fsstack-max-regression=150%",
-        "-v",
-    )
-    shown = re.findall(r"\[ *(\d+)/(\d+)\]", run(kernels, *words).stdout.str())
+    result = run(kernels, ONE_BOOT, "--fsstack-max-regression=150%", "-v", names=("old", "dying"))
+    shown = re.findall(r"\[ *(\d+)/(\d+)\]", result.stdout.str())
     assert len(shown) >= 8
     assert all(int(done) <= int(total) for done, total in shown)
     assert len(set(shown[-1])) == 1
 
 
 def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Project) -> None:
-    words = ("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-rounds=2", "--fsstack-max-regression=150%")
-    result = run(kernels, *words, "-k", "First")
+    words = ("--fsstack-rounds=2", "--fsstack-max-regression=150%", "-k", "First")
+    result = run(kernels, *words, names=("old", "slow"))
     result.stdout.fnmatch_lines(
         ["*old (baseline), slow, 3 boots each*", "*3 against 3 boots*", "figures * 2 rounds in each of 3 boots, *"]
     )
-
-
-def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
-    result = run(
-        kernels,
-        *("--fsstack-kernel=old", "--fsstack-kernel=slow", "--fsstack-boots=2", "--fsstack-max-regression=150%"),
-        "-k",
-        "First",
-        "-rs",
-    )
-    result.stdout.fnmatch_lines(
-        [
-            "*old (baseline), slow, 2 boots each*",
-            "*each of 2 boots of a kernel counts as one figure*",
-            "SKIPPED*2 against 2 boots are figures without a verdict: at alpha 0.05 it takes 3 of each*",
-        ]
-    )
-    result.assert_outcomes(passed=8, skipped=2)
 
 
 @pytest.mark.parametrize(
@@ -554,7 +466,7 @@ def test_with_few_boots_no_verdict_is_given(kernels: Project) -> None:
     ],
 )
 def test_mistakes_are_told(kernels: Project, arguments: list[str], message: str) -> None:
-    result = run(kernels, *arguments)
+    result = run(kernels, *arguments, names=())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
@@ -574,7 +486,7 @@ def test_what_would_connect_to_the_host_is_left_out_of_workers_and_the_header_sa
             "def test_step(self, fsstack, timed, kernel, log, request):",
         )
     )
-    result = run(kernels, "--fsstack-kernel=old", "--fsstack-kernel=new", "--reruns=1")
+    result = run(kernels, "--reruns=1")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
         ["fsstack: --reruns: pytest-rerunfailures does not work in guests; no test is run again"]

@@ -189,15 +189,17 @@ def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
             "fsstack('plain', 'crupt')",
             ["*test_it.py::test_it: unknown layer 'crupt'; did you mean crypt*", "  crupt", "  ^^^^^"],
         ),
-        ("fsstack('plain', baselin='plain')", ["*the marker fsstack has no argument 'baselin'*"]),
+        ("fsstack('plain', baselin='plain')", ["*has no argument 'baselin'; did you mean baseline=[?]"]),
+        ("fsstack('plain', baseline=['plain'])", ["*takes baseline= as text (got *plain*)"]),
         ("fsstack('plain', baseline='ext4')", ["*the baseline 'ext4' is none of the stacks: plain*"]),
         ("fsstack(3)", ["*takes stacks as text*(got 3)"]),
         ("fsstack()", ["*there are no stacks to run it on*"]),
-        ("fsstack('plain')\n@pytest.mark.fsstack_budget(overhead=-2)", ["*a budget of -200 % is impossible*"]),
-        ("fsstack('plain')\n@pytest.mark.fsstack_budget()", ["*either overhead='30%'*or limit=*"]),
         (
-            "fsstack('plain')\n@pytest.mark.fsstack_budget(0.3, metrik='x')",
-            ["*fsstack_budget: it has no argument 'metrik'; did you mean metric=[?]"],
+            "fsstack('plain')\n@pytest.mark.fsstack_budget(0.3, metrik='x')\n@pytest.mark.fsstack_remark(3)",
+            [
+                "*fsstack_remark: it takes one text",
+                "*fsstack_budget: it has no argument 'metrik'; did you mean metric=[?]",
+            ],
         ),
     ],
 )
@@ -278,13 +280,6 @@ def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *TestIt::test_it: fsstack_sizes: it takes sizes for each of smoke, small*"])
-
-
-def test_without_any_stacks_a_test_says_where_they_come_from(project: Project) -> None:
-    project.write(UNMARKED)
-    result = project.run()
-    assert result.parseoutcomes() == {"errors": 1}
-    result.stdout.fnmatch_lines(["uses fsstack, but there are no stacks*"])
 
 
 def test_overwrite_is_only_heard_on_the_command_line_itself(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

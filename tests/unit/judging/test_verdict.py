@@ -17,6 +17,7 @@ from pytest_fsstack.judging.sample import Better
 from pytest_fsstack.judging.verdict import (
     Estimate,
     Looks,
+    Outcome,
     Verdict,
     advice,
     boundaries,
@@ -257,12 +258,6 @@ def test_interval_of_too_few_rounds_is_unbounded() -> None:
     assert estimate(numbered([0.3] * 5), Looks.fixed(5)).high < inf
 
 
-@given(continuous, st.floats(0.001, 0.49))
-def test_interval_contains_the_estimate(d: list[float], alpha: float) -> None:
-    found = estimate(numbered(d), Looks.fixed(len(d), alpha))
-    assert found.low <= found.overhead <= found.high
-
-
 @given(continuous, st.randoms(use_true_random=False))
 def test_order_of_the_rounds_within_a_block_does_not_matter(d: list[float], random: random.Random) -> None:
     looks = Looks.fixed(len(d))
@@ -305,13 +300,8 @@ def test_one_block_is_judged_as_by_scipy_on_data_without_ties(d: list[float], bu
     assert outcome == ("fail" if above <= 0.05 else "pass" if below <= 0.05 else "inconclusive")
 
 
-@given(continuous, budgets)
-def test_verdict_is_what_the_interval_says(d: list[float], budget: float) -> None:
-    verdict = judge(numbered(d), budget, Looks())
-    assert verdict.outcome == interval_says(verdict)
-
-
-@given(with_ties, st.floats(0.01, 0.49))
+# 25/1024 is P(T <= 8) with ten rounds: a level that a tail meets exactly.
+@given(with_ties, st.floats(0.01, 0.49) | st.just(25 / 1024))
 def test_verdict_is_what_the_interval_says_with_zeros_and_ties(d: list[float], alpha: float) -> None:
     verdict = judge(numbered(d), 0.0, Looks.fixed(len(d), alpha))
     assert verdict.outcome == interval_says(verdict)
@@ -327,13 +317,6 @@ def test_verdict_and_interval_agree_to_the_last_bit_at_the_budget(rounds: int, b
     assert verdict.estimate.overhead == budget
 
 
-# 25/1024 is P(T <= 8) with ten rounds: a level that a tail meets exactly.
-@given(st.lists(st.integers(-8, 8).map(lambda eighths: eighths / 8), min_size=10, max_size=10))
-def test_verdict_is_what_the_interval_says_at_an_attainable_level(d: list[float]) -> None:
-    verdict = judge(numbered(d), 0.0, Looks.fixed(10, 25 / 1024))
-    assert verdict.outcome == interval_says(verdict)
-
-
 @given(continuous, budgets, budgets)
 def test_a_larger_budget_is_never_harder_to_keep(d: list[float], one: float, other: float) -> None:
     looks = Looks.fixed(len(d))
@@ -345,28 +328,14 @@ def test_a_larger_budget_is_never_harder_to_keep(d: list[float], one: float, oth
     "magnitudes", [(0, 0, 0, 1, 1, 1, 2, 2, 3), (1, 1, 1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 1, 2, 3, 4)]
 )
 @pytest.mark.parametrize("level", [0.02, 0.05, 0.1])
-def test_zeros_and_ties_keep_the_error_rate_of_fail(magnitudes: Sequence[int], level: float) -> None:
+@pytest.mark.parametrize(("centre", "wrong"), [(0.0, "fail"), (1.0, "pass")])
+def test_zeros_and_ties_keep_the_error_rates(
+    magnitudes: Sequence[int], level: float, centre: float, wrong: Outcome
+) -> None:
     signs = list(product((-1, 1), repeat=len(magnitudes)))
     for looks in Looks.fixed(len(magnitudes), level), Looks((5, len(magnitudes)), level):
-        fails = sum(judge(numbered(np.multiply(s, magnitudes).tolist()), 0.0, looks).outcome == "fail" for s in signs)
-        assert fails / len(signs) <= level
-
-
-@pytest.mark.parametrize("magnitudes", [(1, 1, 1, 1, 2, 2, 3, 4), (1, 1, 1, 1, 1, 1, 1, 1), (2, 2, 1, 1, 1, 3, 3, 3)])
-@pytest.mark.parametrize("level", [0.02, 0.05, 0.1])
-def test_zeros_and_ties_keep_the_error_rate_of_pass(magnitudes: Sequence[int], level: float) -> None:
-    signs = list(product((-1, 1), repeat=len(magnitudes)))
-    for looks in Looks.fixed(len(magnitudes), level), Looks((5, len(magnitudes)), level):
-        each = [numbered((1.0 + np.multiply(s, magnitudes)).tolist()) for s in signs]
-        assert sum(judge(d, 0.0, looks).outcome == "pass" for d in each) / len(signs) <= level
-
-
-def test_a_metric_without_noise_passes_a_budget_above_it() -> None:
-    assert judge(numbered([0.0] * 8), 0.05, Looks()).outcome == "pass"
-
-
-def test_a_metric_without_noise_fails_a_budget_below_it() -> None:
-    assert judge(numbered(log_ratios([106.0] * 8, [100.0] * 8)), 0.05, Looks()).outcome == "fail"
+        each = [numbered((centre + np.multiply(s, magnitudes)).tolist()) for s in signs]
+        assert sum(judge(d, 0.0, looks).outcome == wrong for d in each) / len(signs) <= level
 
 
 def test_rounds_at_the_budget_are_no_evidence_that_it_is_broken() -> None:
