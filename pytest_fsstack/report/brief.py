@@ -22,7 +22,7 @@ def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:
 
 
 def sentences(chain: ChainResults) -> Iterator[str]:
-    """Yield for each step what its references took, and how much slower the other stacks are."""
+    """Yield for each step the figures of its references, and the costs of the other stacks."""
     for step in chain.steps:
         metric = main_metric(chain, step)
         others = [stack for stack in chain.stacks if stack != chain.reference(stack) and stack not in chain.controls]
@@ -41,16 +41,16 @@ def _cost(chain: ChainResults, step: str, stack: str, metric: str) -> str:
     estimate = chain.estimate(step, stack, metric)
     if estimate is None or chain.incomplete(step, stack):
         return ""
-    return f"{chain.stacks[stack].name} {_compared(estimate)}"
+    verb, adverb = ("takes", "long") if metric == "seconds" else ("costs", "much")
+    shown = ", so no difference was shown" if estimate.low <= 0 <= estimate.high else ""
+    few = "" if isfinite(estimate.high) else " (too few rounds for an interval)"
+    return f"{chain.stacks[stack].name} {verb} {_ratio(estimate)} times as {adverb}{few or shown}"
 
 
-def _compared(estimate: Estimate) -> str:
-    low, high = 1 + estimate.low, 1 + estimate.high
-    if not isfinite(high):
-        return f"is about {1 + estimate.overhead:.3g} times as slow (too few rounds for an interval)"
-    if low <= 1 <= high:
-        return f"takes {_ends((low, high))} times as long, so no difference was shown"
-    return f"is {_ends((low, high))} times slower" if low > 1 else f"is {_ends((1 / high, 1 / low))} times faster"
+def _ratio(estimate: Estimate) -> str:
+    if not isfinite(estimate.high):
+        return f"about {1 + estimate.overhead:.3g}"
+    return _ends((1 + estimate.low, 1 + estimate.high))
 
 
 def _ends(numbers: Iterable[float]) -> str:
