@@ -18,11 +18,11 @@ class TestIt:
     def test_write(self, timed, cost):
         '''Write what it is given. Nothing else.'''
         with timed(cold=False):
-            time.sleep(cost / 20_000)
+            time.sleep(cost / 80_000)
 
     def test_delete(self, timed, cost):
         with timed(cold=False):
-            time.sleep(cost / 20_000)
+            time.sleep(cost / 80_000)
 """
 CRASH = """
 @pytest.hookimpl(wrapper=True, trylast=True)

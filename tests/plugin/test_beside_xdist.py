@@ -26,17 +26,22 @@ def test_that_measures_nothing(fsstack):
 """
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_benchmarks_are_skipped_with_the_reason(project: Project, workers: str) -> None:
+def test_benchmarks_are_skipped_with_the_reason(project: Project) -> None:
     project.write(TEST)
-    result = project.run("--fsstack-rounds=1", "-n", workers, "-rs")
+    result = project.run("--fsstack-rounds=1", "-n", "1", "-rs")
     result.assert_outcomes(passed=1, skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED *stacks are measured one after the other*run without -n*"])
     assert not (project.pytester.path / "log").exists()
 
 
-@pytest.mark.parametrize("gate", ["--fsstack-strict", "--fsstack-if-unavailable=fail"])
-@pytest.mark.parametrize("workers", [["-n", "1"], ["-n2"], ["--dist=load", "--tx=popen"]])
+@pytest.mark.parametrize(
+    ("gate", "workers"),
+    [
+        ("--fsstack-strict", ["-n", "1"]),
+        ("--fsstack-strict", ["--dist=load", "--tx=popen"]),
+        ("--fsstack-if-unavailable=fail", ["-n2"]),
+    ],
+)
 def test_a_gate_is_refused_before_anything_starts(project: Project, gate: str, workers: list[str]) -> None:
     project.write(TEST)
     result = project.run(gate, *workers)

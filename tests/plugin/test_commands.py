@@ -78,7 +78,7 @@ def test_a_failure_shows_stderr_and_a_command_that_runs_it_again(project: Projec
 
 
 def test_a_budget_judges_and_its_failure_can_be_run_again(project: Project) -> None:
-    slow = "--fsstack-command=nap=sh -c 'case {} in *crypt) sleep 0.4;; esac'"
+    slow = "--fsstack-command=nap=sh -c 'case {} in *crypt) sleep 0.2;; esac'"
     result = project.run(*STACKS, slow, "--fsstack-budget=crypt: 1%", "--fsstack-rounds=5")
     result.assert_outcomes(passed=1, failed=1)
     (again,) = [line.partition("again: ")[2] for line in result.outlines if "again: " in line]
@@ -173,7 +173,7 @@ def test_bench_ends_with_a_table_and_a_sentence(project: Project, capfd: pytest.
 
 def test_bench_fails_by_a_budget_and_says_why(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--stack=plain", "--stack=crypt", "--budget", "crypt: 1%", "--fsstack-rounds=5", "--shell"]
-    code, output = bench(project, capfd, *words, "--", "case {} in *crypt) sleep 0.4;; esac")
+    code, output = bench(project, capfd, *words, "--", "case {} in *crypt) sleep 0.2;; esac")
     assert code == pytest.ExitCode.TESTS_FAILED
     assert "FAIL" in output
     assert "crypt takes " in output.strip().splitlines()[-1]

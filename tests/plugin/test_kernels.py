@@ -8,6 +8,7 @@ import re
 import signal
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -89,7 +90,9 @@ def run(kernels: Project, *arguments: str, names: tuple[str, ...] = ("old", "new
 
 
 def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
-    result = run(kernels, "-v", "--fsstack-json=out.json", "--benchmark-json=b.json")
+    history = kernels.pytester.mkdir("history")
+    words = ("--fsstack-json=out.json", "--benchmark-json=b.json", f"--fsstack-history={history}")
+    result = run(kernels, "-v", *words)
     result.assert_outcomes(passed=8)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
@@ -126,20 +129,17 @@ def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
     assert {each for each in series if "First" in each} == {name, f"{name}::overhead", f"{name}::kernel_overhead"}
     names = {record["name"] for record in json.loads((kernels.pytester.path / "b.json").read_text())["benchmarks"]}
     assert names == {f"test_step[{stack}:{kernel}]" for stack in ("plain", "crypt") for kernel in ("old", "new")}
-
-
-def test_a_history_of_several_kernels_has_one_line_a_session(kernels: Project) -> None:
-    history = kernels.pytester.mkdir("history")
-    for _ in range(2):
-        result = run(kernels, f"--fsstack-history={history}", "-k", "First")
-        assert result.ret == pytest.ExitCode.OK
-        result.stdout.fnmatch_lines(["fsstack: added to the history *"])
+    assert kernels.log == drawn("TestFirst", 6) + drawn("TestSecond", 6)
     (file,) = history.iterdir()
+    check_history(file)
+
+
+def check_history(file: Path) -> None:
+    """Find a line for the session, which makes a series on each kernel if there are two of it."""
+    assert file.read_text().count("\n") == 1
+    file.write_text(file.read_text() * 2)
     runs, problems = read(file)
     assert problems == []
-    assert [list(found.chains[0].stacks) for found in runs] == [
-        ["plain:old", "plain:new", "crypt:old", "crypt:new"]
-    ] * 2
     chosen = choose(runs)
     assert chosen.left_out == {}
     found = {each.place.within: len(each.points) for each in trends(chosen.runs) if each.place.stack == "crypt"}
@@ -226,17 +226,12 @@ def rounds_of(kernels: Project) -> dict[str, list[int]]:
 CELLS = [(stack, kernel) for stack in ("plain", "crypt") for kernel in ("old", "new")]
 
 
-def drawn(seed: int, chain: str, rounds: int) -> list[str]:
-    """Return the turns as the seed has them; each is a stack on a kernel."""
-    rng = random.Random(f"{seed} test_it.py::{chain} 0")
+def drawn(chain: str, rounds: int) -> list[str]:
+    """Return the turns as the seed 1 has them; each is a stack on a kernel."""
+    rng = random.Random(f"1 test_it.py::{chain} 0")
     cells = [cell for _ in range(rounds) for cell in rng.sample(CELLS, len(CELLS))]
     name = chain.lower().removeprefix("test").strip("_")
     return [f"{name} {kernel} {stack}" for stack, kernel in cells]
-
-
-def test_stacks_on_kernels_take_turns_in_an_order_drawn_from_the_seed(kernels: Project) -> None:
-    run(kernels, "--fsstack-seed=2").assert_outcomes(passed=8)
-    assert kernels.log == drawn(2, "TestFirst", 6) + drawn(2, "TestSecond", 6)
 
 
 def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> None:
@@ -264,7 +259,7 @@ def test_a_test_outside_of_a_class_is_a_chain_by_itself(kernels: Project) -> Non
         """
     )
     run(kernels).assert_outcomes(passed=10)
-    assert kernels.log == drawn(1, "test_first", 6) + drawn(1, "test_second", 6)
+    assert kernels.log == drawn("test_first", 6) + drawn("test_second", 6)
     assert sorted((kernels.pytester.path / "other").read_text().split()) == ["new", "old"]
 
 
