@@ -27,6 +27,7 @@ import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
 from pytest_fsstack.correctness import exploring, fsxfile
+from pytest_fsstack.correctness.verdict import conclude
 
 MiB = 1 << 20
 CONTROL = "control"
@@ -75,7 +76,9 @@ class Drawn(Sizes):
 )
 class TestContents:
     @pytest.mark.benchmark(group="calls")
-    def test_calls(self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int) -> None:
+    def test_calls(
+        self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int, request: pytest.FixtureRequest
+    ) -> None:
         differences = exploring.explore(
             timed,
             fsstack,
@@ -84,16 +87,20 @@ class TestContents:
             steps=sizes.steps,
             spoil=spoiling(fsstack),
         )
-        conclude(fsstack, timed, *map(str, differences))
+        judge(request, fsstack, timed, *map(str, differences))
 
     @pytest.mark.benchmark(group="fsx")
-    def test_fsx(self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int) -> None:
+    def test_fsx(
+        self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int, request: pytest.FixtureRequest
+    ) -> None:
         spoiled = is_control(fsstack)
         wrong = fsxfile.fsx(timed, fsstack, seed=fsstack_seed, operations=sizes.operations, spoiled=spoiled)
-        conclude(fsstack, timed, *filter(None, [wrong]))
+        judge(request, fsstack, timed, *filter(None, [wrong]))
 
     @pytest.mark.benchmark(group="nearly full")
-    def test_nearly_full(self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int) -> None:
+    def test_nearly_full(
+        self, fsstack: Built, timed: Timed, sizes: Drawn, fsstack_seed: int, request: pytest.FixtureRequest
+    ) -> None:
         differences = exploring.explore(
             timed,
             fsstack,
@@ -103,7 +110,7 @@ class TestContents:
             leave=256 * 1024,
             spoil=spoiling(fsstack),
         )
-        conclude(fsstack, timed, *map(str, differences))
+        judge(request, fsstack, timed, *map(str, differences))
 
 
 def is_control(fsstack: Built) -> bool:
@@ -126,9 +133,9 @@ def change_a_byte(directory: Path) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-def conclude(fsstack: Built, timed: Timed, *differences: str) -> None:
+def judge(request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: str) -> None:
     """Fail with the differences; and without one where a control must have one."""
     if is_control(fsstack):
         assert differences, "the control passed: a byte was changed, and the test did not see it"
-    elif differences:
-        timed.incomplete(" | ".join(differences))
+    else:
+        conclude(request.node, timed, fsstack, " | ".join(differences))

@@ -24,7 +24,7 @@ from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, Checked, Place
+from pytest_fsstack.stack.model import Block, Checked, Limit, Place, Stack
 
 #: What is flipped: bytes of files' contents, or of anything else that the stack has stored.
 Kind = Literal["contents", "metadata"]
@@ -94,6 +94,20 @@ class Tally:
     def told(self) -> str:
         """Return a line for each flip."""
         return "\n".join(self.stories)
+
+    def broken(self, stack: Stack) -> str:
+        """Return which promise of the stack is broken, with the first flip that breaks it; empty if all are kept.
+
+        Wrong data without an error break that of checksums. A file that is gone without an error breaks that as well,
+        unless no layer protects names.
+        """
+        outcomes = [] if stack.lacks(Limit.CHECKSUMS) else [Outcome.WRONG]
+        outcomes += [Outcome.MISSING] if outcomes and not stack.lacks(Limit.NAME_CHECKSUMS) else []
+        count = sum(self.outcomes[outcome] for outcome in outcomes)
+        if not count:
+            return ""
+        first = next(line for line in self.stories if any(f": {outcome.value}: " in line for outcome in outcomes))
+        return f"after {count} of {self.flips} altered bytes, files were wrong or gone without an error; first {first}"
 
     def record(self, timed: Timed) -> None:
         """Add the figures to the sample, and keep the lines."""

@@ -190,7 +190,7 @@ def _no_fallocate(module: str) -> dict[Limit, str]:
 _FAT_LIMITS: dict[Limit, str] = dict.fromkeys(
     (Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.MODES),
     "the on-disk format has no inodes",
-)
+) | {Limit.POWER_CUTS: "the on-disk format has no journal"}
 
 
 def _e2fsprogs(command: str) -> Tool:
@@ -205,6 +205,7 @@ class Ext2(_Ext):
     limits: ClassVar = {
         Limit.ALLOCATION: "fs/ext4/extents.c of Linux, which serves it: for files with extents only",
         Limit.HOLES: "fs/ext2/file.c of Linux, where that serves it: no fallocate",
+        Limit.POWER_CUTS: "Documentation/filesystems/ext2.rst of Linux: no journal, so e2fsck repairs it after a crash",
     }
     tool: ClassVar = _e2fsprogs("mkfs.ext2")
 
@@ -226,6 +227,12 @@ class Ext4(_Ext):
     example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
     tool: ClassVar = _e2fsprogs("mkfs.ext4")
     provides: ClassVar = {"encryption": ("encrypt", "stable_inodes")}
+
+    def limited(self) -> Mapping[Limit, str]:
+        """Return the limits. With data=writeback, a crash may show old data in files that were not synced."""
+        writeback = "data=writeback" in self.mount
+        cuts = {Limit.POWER_CUTS: "Documentation/admin-guide/ext4.rst of Linux, data=writeback"} if writeback else {}
+        return {**super().limited(), **cuts}
 
 
 @dataclass(frozen=True)
@@ -268,6 +275,7 @@ class Btrfs(Filesystem):
     """The Btrfs filesystem."""
 
     name: ClassVar = "btrfs"
+    faults: ClassVar = {"posix": "Btrfs of Linux 6.18: a case of rename"}
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     checker: ClassVar = ("btrfs", "check", "--readonly")
@@ -296,6 +304,10 @@ class Btrfs(Filesystem):
 
     compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
 
+    def limited(self) -> Mapping[Limit, str]:
+        """Return the limits. Its contents have checksums unless a mount option leaves them out."""
+        return super().limited() if {"nodatasum", "nodatacow"} & {*self.mount.split(",")} else self.limits
+
     def mount_words(self) -> list[str]:
         # Since Linux 6.2 it discards in the background where the device can.
         discard = [] if "discard" in self.mount else ["nodiscard"]
@@ -314,6 +326,7 @@ class F2fs(Filesystem):
     """
 
     name: ClassVar = "f2fs"
+    faults: ClassVar = {"posix": "f2fs of Linux 6.12: two cases of link"}
     example: ClassVar = "f2fs(compress='lz4')"
     tool: ClassVar = Tool("mkfs.f2fs", "f2fs-tools")
     checker: ClassVar = ("fsck.f2fs", "--dry-run")
@@ -389,6 +402,7 @@ class Jfs(Filesystem):
     """IBM's journaled filesystem JFS."""
 
     name: ClassVar = "jfs"
+    faults: ClassVar = {"posix": "JFS of Linux 6.12: times after 2038"}
     limits: ClassVar = _no_fallocate("jfs")
     tool: ClassVar = Tool("mkfs.jfs", "jfsutils")
     checker: ClassVar = ("fsck.jfs", "-n", "-f")
@@ -455,6 +469,10 @@ class Bcachefs(Filesystem):
     }
 
     compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
+
+    def limited(self) -> Mapping[Limit, str]:
+        """Return the limits. Its contents have checksums."""
+        return self.limits
 
     def mkfs_words(self) -> list[str]:
         discard = [] if "discard" in self.mkfs else ["--discard=0"]

@@ -92,7 +92,11 @@ class Ecryptfs(DirectoryLayer):
     name: ClassVar = "ecryptfs"
     stores: ClassVar = "ecryptfs.ciphertext"
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
-    limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate")
+    limits: ClassVar = {
+        **dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate"),
+        **dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/ecryptfs.rst of Linux"),
+    }
+    faults: ClassVar = {"posix": "ecryptfs of Linux 6.12: a case of open and one of utimensat"}
     name_max: ClassVar = 143
     encrypts: ClassVar = True
     grammar: ClassVar = {
@@ -202,6 +206,9 @@ class Fscrypt(DirectoryLayer):
     example: ClassVar = "ext4 | fscrypt"
     wants: ClassVar = ("encryption",)
     encrypts: ClassVar = True
+    limits: ClassVar = dict.fromkeys(
+        (Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/fscrypt.rst of Linux, Offline attacks"
+    )
     grammar: ClassVar = {"policy": CommandLine({"-v": NUMBER, "-c -f -n -s": KEYWORD})}
 
     contents: str = option("AES-256-XTS", "encryption of contents", choices=_FOR_CONTENTS)

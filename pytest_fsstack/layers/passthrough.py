@@ -18,11 +18,15 @@ from pytest_fsstack.stack.model import (
     Directory,
     DirectoryLayer,
     Layer,
+    Limit,
     OptionError,
     Place,
     option,
 )
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
+
+#: They show what is below as it is, altered bytes as well.
+_SHOWS_ALL = dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "it shows what is below")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class PlainDirectory(DirectoryLayer):
     """A new directory in the directory below: the baseline of stacked encryption, without root."""
 
     name: ClassVar = "directory"
+    limits: ClassVar = _SHOWS_ALL
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
         return contextlib.nullcontext(Directory(self.own(below)))
@@ -56,6 +61,7 @@ class Bind(DirectoryLayer):
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "bind"
+    limits: ClassVar = _SHOWS_ALL
 
     def needs(self) -> list[Need]:
         return [Root("mounting")]
@@ -74,6 +80,8 @@ class Overlay(DirectoryLayer):
 
     leaves: ClassVar = (mounts.MOUNT,)
     name: ClassVar = "overlay"
+    limits: ClassVar = _SHOWS_ALL
+    faults: ClassVar = {"posix": "overlay: character devices 0:0 are its whiteouts, in 41 cases"}
     example: ClassVar = "ext4 | overlay(lower='/usr')"
     grammar: ClassVar = {
         "lower": Directories(),
@@ -117,6 +125,7 @@ class Loop(Layer):
     """A container file in the directory below, as a block device."""
 
     name: ClassVar = "loop"
+    limits: ClassVar = _SHOWS_ALL
     example: ClassVar = "ext4 | loop(size='2G') | luks | ext4"
     takes: ClassVar = (Directory,)
     gives: ClassVar = Block

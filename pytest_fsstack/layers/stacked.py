@@ -158,7 +158,13 @@ class Gocryptfs(_Fuse):
     example: ClassVar = "ext4 | gocryptfs(xchacha=True)"
     tool: ClassVar = Tool("gocryptfs", "gocryptfs")
     limits: ClassVar = {
-        Limit.HOLES: "gocryptfs, internal/fusefrontend/file_allocate_truncate.go: only modes 0 and 1 of fallocate"
+        Limit.HOLES: "gocryptfs, internal/fusefrontend/file_allocate_truncate.go: only modes 0 and 1 of fallocate",
+        Limit.NAME_CHECKSUMS: "nuetzlich.net/gocryptfs/forward_mode_crypto: names in EME, without authentication",
+    }
+    faults: ClassVar = {
+        "contents": "gocryptfs 2.3: an append right after link() leaves zeros, and mkdir adds bits to the mode",
+        "posix": "gocryptfs 2.3: modes of mkdir, and times of symbolic links",
+        "power_cut": "gocryptfs 2.3: synced bytes in the last block are lost, and directories (its issue 1033)",
     }
 
     grammar: ClassVar = dict.fromkeys(("init", "mount"), CommandLine({**_GOCRYPTFS, "-o": _GOCRYPTFS_LIST}))
@@ -208,7 +214,14 @@ class Encfs(_Fuse):
     caches: ClassVar = False
     tool: ClassVar = Tool("encfs", "encfs")
     asks: ClassVar = True
-    limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate")
+    limits: ClassVar = dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "encfs/main.cpp: no fallocate") | {
+        Limit.NAME_CHECKSUMS: "encfs(1): a name has 16 bits of checksum, and is passed over if they are wrong"
+    }
+    faults: ClassVar = {
+        "contents": "EncFS 1.9.5: another name of a file shows its old size and contents for a second",
+        "posix": "EncFS 1.9.5: links, permissions and times, in 59 cases",
+        "power_cut": "EncFS 1.9.5: synced bytes in the last block come back altered, and no directory is synced",
+    }
     #: encfs(1) says 176 for names that are encrypted in blocks, and refuses one of 176.
     name_max: ClassVar = 175
     grammar: ClassVar = {
@@ -229,9 +242,10 @@ class Encfs(_Fuse):
     mount: str = option("", "further options of encfs, verbatim")
 
     def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. In paranoia mode, the encryption of a file depends on its path."""
-        chained = {Limit.HARD_LINKS: "encfs(1), External IV Chaining"} if self.mode == "paranoia" else {}
-        return {**self.limits, **chained}
+        """Return the limits. In paranoia mode, the encryption of a file depends on its path, and blocks have a MAC."""
+        if self.mode == "paranoia":
+            return {**self.limits, Limit.HARD_LINKS: "encfs(1), External IV Chaining"}
+        return {**self.limits, Limit.CHECKSUMS: "encfs(1), Block MAC headers: not in the standard mode"}
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
         # The preset takes effect when encfs first meets the empty directory; later it reads what it wrote then.
@@ -261,6 +275,11 @@ class Cryfs(_Fuse):
         Limit.ATTRIBUTES: "its issue 113",
         Limit.ALLOCATION: "src/fspp/fuse/Fuse.cpp: no fallocate",
         Limit.HOLES: "src/fspp/fuse/Fuse.cpp: no fallocate",
+    }
+    faults: ClassVar = {
+        "contents": "CryFS 0.11.3: rename over a directory that is not empty removes it (its issue 566)",
+        "posix": "CryFS 0.11.3: creates no FIFOs, devices and sockets, and no links",
+        "power_cut": "CryFS 0.11.3: a sync writes nothing",
     }
 
     grammar: ClassVar = {
@@ -308,6 +327,12 @@ class Securefs(_Fuse):
         Limit.ATTRIBUTES: "its issue 188: on macOS only, before 2.0",
         Limit.ALLOCATION: "sources/operations.cpp: no fallocate",
         Limit.HOLES: "sources/operations.cpp: no fallocate",
+        Limit.NAME_CHECKSUMS: "names that cannot be decrypted are passed over",
+    }
+    faults: ClassVar = {
+        "contents": "securefs: another name of a file shows its old size, and has an inode number of its own",
+        "posix": "securefs: creates no FIFOs, devices and sockets, and other users get in",
+        "power_cut": "securefs: synced bytes in the last block are lost, and no directory is synced",
     }
     #: Of format 4, whose names are those of files below in SIV and base 32 (its issue 84).
     name_max: ClassVar = 143

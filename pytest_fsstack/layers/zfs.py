@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -64,6 +64,10 @@ class Zfs(BlockLayer):
     limits: ClassVar = dict.fromkeys(
         (Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "zfs-fuse: no such calls in src/zfs-fuse/zfs_operations.c"
     )
+    faults: ClassVar = {
+        "posix": "zfs-fuse 0.7: rename, unlink and chmod, in 53 cases",
+        "power_cut": "zfs-fuse 0.7: a sync through another descriptor than that of the write writes nothing",
+    }
     gives: ClassVar = Directory
     #: The kernel can drop neither the cache of the daemon nor all of that of OpenZFS.
     caches: ClassVar = True
@@ -95,6 +99,14 @@ class Zfs(BlockLayer):
     mkfs: str = option("", "options of `zpool create`, verbatim, such as '-o ashift=12 -O recordsize=16K'")
     mount: str = option("", "options of `zfs mount -o`, verbatim, such as noatime")
     daemon: str = option("", "options of zfs-fuse, verbatim, such as '--max-arc-size 256'. OpenZFS ignores them")
+
+    def limited(self) -> Mapping[Limit, str]:
+        """Return the limits. Its contents have checksums."""
+        return self.limits
+
+    def known_faults(self) -> Mapping[str, str]:
+        """Return those of zfs-fuse, unless the kernel has OpenZFS."""
+        return self.faults if KernelFilesystem("zfs").missing() else {}
 
     def needs(self) -> list[Need]:
         return needs_of(KernelFilesystem("zfs").missing() is None)

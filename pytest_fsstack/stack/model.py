@@ -198,7 +198,7 @@ def option(default: object, doc: str, *, choices: tuple[object, ...] = (), least
 
 
 class Limit(enum.Enum):
-    """Something that directories have and those of a layer need not have: what tests of contents do not hold it to."""
+    """Something that directories have and those of a layer need not have: tests do not ask it for that."""
 
     HARD_LINKS = "hard links"
     HARD_LINKS_ACROSS = "hard links from one directory to another"
@@ -208,6 +208,9 @@ class Limit(enum.Enum):
     HOLES = "holes punched into files"
     MAPPED_WRITES = "writing to shared mappings"
     MODES = "modes of files"
+    CHECKSUMS = "checksums of contents"
+    NAME_CHECKSUMS = "checksums of names"
+    POWER_CUTS = "a whole filesystem after a power cut, without a repair"
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,9 @@ class Layer:
     leaves: ClassVar[tuple[Kind, ...]] = ()
     #: What it documents not to have, and where it says so. A call that needs it may be refused, and nothing else.
     limits: ClassVar[Mapping[Limit, str]] = {}
+    #: Its known faults, by the scenario that finds them, each with the version and the place where it was reported: the
+    #: scenario is expected to fail there.
+    faults: ClassVar[Mapping[str, str]] = {}
     #: The longest name of a file that it documents, in bytes.
     name_max: ClassVar[int] = 255
     #: Whether what it is given is encrypted below it. Reports compare encrypted stacks with each other.
@@ -263,6 +269,10 @@ class Layer:
     def limited(self) -> Mapping[Limit, str]:
         """Return `limits`, with what the options of this very layer add."""
         return self.limits
+
+    def known_faults(self) -> Mapping[str, str]:
+        """Return `faults`, without those that this very layer does not have."""
+        return self.faults
 
     def sync(self, place: Place, context: BuildContext) -> None:
         """Write out what was written to the place that this layer gives."""
@@ -385,6 +395,10 @@ class BlockLayer(Layer):
     """A layer on a block device. `create` wipes the device, unless a layer does more."""
 
     takes: ClassVar[tuple[PlaceType, ...]] = (Block,)
+
+    def limited(self) -> Mapping[Limit, str]:
+        """Return the limits. Few layers on a block device notice an altered byte of contents."""
+        return {Limit.CHECKSUMS: "they are stored without", **self.limits}
 
     def create(self, below: Block, context: BuildContext) -> None:
         below.wipe()
@@ -541,6 +555,15 @@ class Stack:
     def limits(self) -> dict[Limit, str]:
         """Return the limits of the stack's directory with their sources, from each layer that its files pass."""
         return {limit: source for layer in reversed(self._on_block()) for limit, source in layer.limited().items()}
+
+    def lacks(self, limit: Limit) -> bool:
+        """Whether no layer that sees the stored data keeps a promise about it, such as to have checksums."""
+        stored = next((index for index, layer in enumerate(self.layers) if layer.stores), 0)
+        return all(limit in layer.limited() for layer in self.layers[stored:])
+
+    def faults(self, scenario: str) -> str:
+        """Return the known faults of its layers that a scenario finds; empty if there are none."""
+        return "; ".join(faults[scenario] for layer in self.layers if scenario in (faults := layer.known_faults()))
 
     @property
     def encrypts(self) -> bool:

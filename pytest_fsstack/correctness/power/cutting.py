@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_fsstack.correctness.power import worker
-from pytest_fsstack.correctness.power.plan import plan
+from pytest_fsstack.correctness.power.plan import Operation, plan
 from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, Found, History, Kind, Unreadable
 from pytest_fsstack.correctness.power.writelog import (
     Cut,
@@ -25,6 +27,7 @@ from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.needs import Tool, require
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
+from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
 
 #: Runs a program whose fsync does nothing.
@@ -43,6 +46,8 @@ class _Left:
     found: Found = field(default_factory=dict)
     #: Whether a checker has looked.
     checked: bool = False
+    #: What was written to the device meanwhile: by recovery, by the checker, by the next mount.
+    entries: list[Entry] = field(default_factory=list)
 
 
 @dataclass
@@ -80,8 +85,9 @@ def power_cuts(
 ) -> Damage:
     """Do as many operations on the stack as the seed says, then cut the power at as many places, and count the damage.
 
-    The stack must have a layer `recorded`. `without_fsync` is for a control: fsync does nothing then (eatmydata). The
-    block times the operations alone. Figures: `cuts`, and of these `mounted`, `synced_there`, `nothing_invented`,
+    The stack must have a layer `recorded`. Each second cut is followed by another one while the stack recovers from it,
+    is checked or is mounted again. `without_fsync` is for a control: fsync does nothing then (eatmydata). The block
+    times the operations alone. Figures: `cuts`, and of these `mounted`, `synced_there`, `nothing_invented`,
     `all_readable` and `survived` (all of it); `clean` of `checked`, the cuts after which a checker of the stack ran.
     """
     if without_fsync:
@@ -91,7 +97,7 @@ def power_cuts(
     with fsstack.taken_down(above) as place:
         assert isinstance(place, RecordedBlock)
         device = place
-    history = History(seed, steps := plan(seed, operations))
+    history = History(seed, steps := plan(seed, operations, _not_passed_on(fsstack)))
     directory = fsstack.path / _DIRECTORY
     directory.mkdir()
     fsstack.sync()
@@ -104,20 +110,31 @@ def power_cuts(
     log = LogReader(device.log)
     entries = log.new()
     marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
-    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts, f"cuts/{seed}")
+    again = cuts // 3
+    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - again, f"cuts/{seed}")
     device_now, damage = Image(), Damage()
     device_now.apply(entries)
     states: list[tuple[Image, _Left]] = []
-    for cut, image in left_by(points, entries, log.sector):
+
+    def look(image: Image, begun: int, where: str) -> _Left:
         # Where nothing was written between two cuts, what they leave differs in what was promised by then.
         state = next((state for before, state in states if before == image), None)
         if state is None:
             state = _left(fsstack, above, log, device_now, image)
             states.append((image, state))
-        begun = _begun(entries, cut)
         broken = damage.count(state, history, begun)
-        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} (operation {begun})"
         damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
+        return state
+
+    for number, (cut, image) in enumerate(left_by(points, entries, log.sector)):
+        begun = _begun(entries, cut)
+        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} ({_shown(steps, begun)})"
+        state = look(image, begun, where)
+        if number % 2 and number < 2 * again:
+            behind = random.Random(cut.seed).randint(0, len(state.entries))
+            second = [replace(cut, entries=behind, seed=f"{cut.seed}/again")]
+            ((_, image),) = left_by(second, state.entries, log.sector, image)
+            look(image, begun, f"{where}, and again behind entry {behind} of {len(state.entries)} of what followed")
     for name, value in vars(damage).items():
         if isinstance(value, int):
             timed.record(name, value, better="higher")
@@ -132,6 +149,17 @@ def _layer_above_the_recorded(fsstack: Built) -> str:
     return names[names.index("recorded") + 1]
 
 
+def _not_passed_on(fsstack: Built) -> list[str]:
+    """Return the calls to sync that do not reach the stack: no kernel passes syncfs to a FUSE daemon."""
+    mount = fsstack.machine.mount_at(fsstack.path)
+    calls = ["syncfs"] if mount and mount.kind.startswith("fuse") else []
+    return [*calls, *(["msync"] if Limit.MAPPED_WRITES in fsstack.stack.limits else [])]
+
+
+def _shown(steps: Sequence[Operation], begun: int) -> str:
+    return f"operation {begun}: {steps[begun]}" if begun < len(steps) else "after all operations"
+
+
 def _begun(entries: list[Entry], cut: Cut) -> int:
     """The number of the last operation that had begun."""
     texts = (entry.mark for entry in reversed(entries[: cut.entries]) if entry.kind is EntryKind.MARK)
@@ -140,8 +168,14 @@ def _begun(entries: list[Entry], cut: Cut) -> int:
 
 def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) -> _Left:
     """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
-    if refusal := _stands_on(image, fsstack, above, log, now):
-        return _Left([f"it cannot be mounted: {refusal}"], mounted=False)
+    refusal = _stands_on(image, fsstack, above, log, now)
+    state = _Left([f"it cannot be mounted: {refusal}"], mounted=False) if refusal else _looked_at(fsstack)
+    state.entries = log.new()
+    now.apply(state.entries)
+    return state
+
+
+def _looked_at(fsstack: Built) -> _Left:
     contents = _found(fsstack)
     try:
         checked = fsstack.fsck()
@@ -165,6 +199,7 @@ def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Im
             assert isinstance(device, RecordedBlock)
             now.apply(log.new())
             device.write(now.towards(image))
+            now.apply(log.new())
             changed = True
 
     try:

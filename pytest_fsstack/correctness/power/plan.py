@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 
 #: Files of that many names are there, at most, and none is larger, in bytes.
@@ -13,10 +14,11 @@ _NAMES, _LARGEST = 10, 48 << 10
 class Operation:
     """Something that is done to a file by its name, or to the directory of all of them.
 
-    It is ``write`` (which makes the file if there is none), ``sync`` (fsync of the file), ``sync directory``,
+    It is ``write`` (which makes the file if there is none), ``sync`` of the file, ``sync directory``, ``sync all``,
     ``rename`` (to `to`, over what is there), ``unlink``, ``make directory`` and ``remove directory`` (an empty one in
     it), or ``write back``: the kernel begins to write what is dirty of the file, as it does by itself after some
-    seconds. `offset` and `length` are in bytes.
+    seconds. `offset` and `length` are in bytes. `how` is the call that syncs: fsync or fdatasync of a file, sync or
+    syncfs of all, O_SYNC, O_DSYNC or msync of a write alone, or none.
     """
 
     kind: str
@@ -24,23 +26,32 @@ class Operation:
     to: str = ""
     offset: int = 0
     length: int = 0
+    how: str = ""
+
+    def __str__(self) -> str:
+        bytes_written = f" {self.length} bytes at {self.offset}" if self.length else ""
+        names = f" {self.name}" * bool(self.name) + f" to {self.to}" * bool(self.to)
+        return f"{self.kind}{names}{bytes_written}" + f" by {self.how}" * bool(self.how)
 
     @property
     def words(self) -> list[str | int]:
         """Return the words for the worker."""
-        return [self.kind, self.name, self.to, self.offset, self.length]
+        return [self.kind, self.name, self.to, self.offset, self.length, self.how]
 
 
-def plan(seed: int, count: int) -> list[Operation]:
-    """Draw at least `count` operations. The last one syncs the directory."""
+def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation]:
+    """Draw at least `count` operations. The last one syncs the directory. Calls to sync may be left out (`without`)."""
     draw = random.Random(f"plan/{seed}")
     sizes: dict[str, int] = {}
     directories: list[str] = []
     operations: list[Operation] = []
 
-    def write(name: str, offset: int, length: int) -> None:
-        operations.append(Operation("write", name, "", offset, length))
+    def write(name: str, offset: int, length: int, how: str = "") -> None:
+        operations.append(Operation("write", name, "", offset, length, how))
         sizes[name] = max(sizes.get(name, 0), offset + length)
+
+    def one_of(*calls: str) -> str:
+        return draw.choice([call for call in calls if call not in without])
 
     def length(at: int) -> int:
         kinds = (draw.randint(1, 600), draw.randint(1, 6000), draw.randint(1, 24 << 10), 4096 * draw.randint(1, 4))
@@ -52,20 +63,24 @@ def plan(seed: int, count: int) -> list[Operation]:
     def create() -> None:
         new = name()
         if new not in sizes:
-            write(new, 0, length(0))
+            write(new, 0, length(0), one_of("", "", "O_SYNC", "O_DSYNC"))
 
     def append() -> None:
         old = draw.choice(sorted(sizes))
         if sizes[old] < _LARGEST:
-            write(old, sizes[old], length(sizes[old]))
+            write(old, sizes[old], length(sizes[old]), one_of("", "", "", "O_SYNC", "O_DSYNC"))
 
     def overwrite() -> None:
         old = draw.choice(sorted(sizes))
         offset = draw.randrange(sizes[old])
-        write(old, offset, min(length(offset), sizes[old] - offset))
+        how = one_of("", "", "", "O_SYNC", "O_DSYNC", "msync", "msync")
+        write(old, offset, min(length(offset), sizes[old] - offset), how)
 
     def sync() -> None:
-        operations.append(Operation("sync", draw.choice(sorted(sizes))))
+        operations.append(Operation("sync", draw.choice(sorted(sizes)), how=one_of("fsync", "fdatasync")))
+
+    def sync_all() -> None:
+        operations.append(Operation("sync all", how=one_of("sync", "syncfs")))
 
     def sync_directory() -> None:
         operations.append(Operation("sync directory"))
@@ -80,7 +95,7 @@ def plan(seed: int, count: int) -> list[Operation]:
         # As editors and package managers do.
         new = name()
         write("new", 0, length(0))
-        operations.append(Operation("sync", "new"))
+        operations.append(Operation("sync", "new", how=one_of("fsync", "fdatasync")))
         operations.append(Operation("rename", "new", new))
         sizes[new] = sizes.pop("new")
         if draw.random() < 0.7:
@@ -111,7 +126,7 @@ def plan(seed: int, count: int) -> list[Operation]:
         replace()
     sync_directory()
     weighted = {
-        **{create: 4, append: 4, overwrite: 4, sync: 5, sync_directory: 2},
+        **{create: 4, append: 4, overwrite: 4, sync: 5, sync_directory: 2, sync_all: 1},
         **{rename: 2, replace: 3, unlink: 1, write_back: 3, make_directory: 2},
     }
     while len(operations) < count - 1:

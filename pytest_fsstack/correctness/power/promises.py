@@ -2,9 +2,11 @@
 
 Promised is what POSIX, the manual pages and the usual practice of Linux let a program rely on, and no more:
 
-- When fsync of a file has returned, the file's bytes and its size are as they were then, or as later writes made them.
-- When fsync of the directory has returned, each name leads to the file that it led to then, or to which a later
-  operation has let it lead; a file's own fsync does not promise its name.
+- When fsync or fdatasync of a file has returned, or sync or syncfs, the file's bytes and its size are as they were
+  then, or as later writes made them. A write with O_SYNC or O_DSYNC, or by a mapping with msync, promises that for the
+  bytes of this write alone.
+- When fsync of the directory has returned, or sync or syncfs, each name leads to the file that it led to then, or to
+  which a later operation has let it lead; a file's own fsync does not promise its name.
 - rename replaces a name in one step: the name leads to the old file or to the new one, never to none, and the file that
   was renamed is there by its old name or its new one.
 - A file holds only bytes that were written to it at that place, and zeros where no synced byte is: a write that no
@@ -16,7 +18,7 @@ Promised is what POSIX, the manual pages and the usual practice of Linux let a p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -59,15 +61,17 @@ class _File:
     #: Number of the operation, offset, bytes.
     writes: list[tuple[int, int, bytes]] = field(default_factory=list)
     syncs: list[int] = field(default_factory=list)
+    #: The numbers of the writes that were synced by themselves.
+    lasting: set[int] = field(default_factory=set)
 
-    def at(self, index: int) -> bytes:
-        """Its bytes before the operation of this number."""
-        content = bytearray()
-        for number, offset, data in self.writes:
-            if number < index:
-                content.extend(bytes(max(0, offset + len(data) - len(content))))
-                content[offset : offset + len(data)] = data
-        return bytes(content)
+    def promised(self, count: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        """Its bytes as they were synced after so many operations, and the writes behind the last fsync among these."""
+        last, content = self.synced(count), bytearray()
+        alone = [write for write in self.writes if last <= write[0] < count and write[0] in self.lasting]
+        for _, offset, data in [*(write for write in self.writes if write[0] < last), *alone]:
+            content.extend(bytes(max(0, offset + len(data) - len(content))))
+            content[offset : offset + len(data)] = data
+        return bytes(content), alone
 
     def synced(self, count: int) -> int:
         """Return the number of operations up to the last fsync among the first `count`. 0 if there was none."""
@@ -90,7 +94,9 @@ class History:
                     names[operation.name] = len(self._files)
                     self._files.append(_File())
                 data = content(seed, index, operation.length)
-                self._files[names[operation.name]].writes.append((index, operation.offset, data))
+                file = self._files[names[operation.name]]
+                file.writes.append((index, operation.offset, data))
+                file.lasting |= {index} if operation.how else set()
             elif operation.kind == "make directory":
                 # That it can be listed goes with its name.
                 names[operation.name] = len(self._files)
@@ -99,6 +105,10 @@ class History:
                 self._files[names[operation.name]].syncs.append(index)
             elif operation.kind == "sync directory":
                 self._directory_syncs.append(index)
+            elif operation.kind == "sync all":
+                self._directory_syncs.append(index)
+                for number in names.values():
+                    self._files[number].syncs.append(index)
             elif operation.kind == "rename":
                 names[operation.to] = names.pop(operation.name)
             elif operation.kind in ("unlink", "remove directory"):
@@ -160,16 +170,16 @@ class History:
     ) -> Iterator[Broken]:
         """Yield the errors of the bytes, if that is the file, with the first of each kind."""
         last = file.synced(count)
-        base = file.at(last)
-        when = f"its sync (operation {last - 1})"
+        base, alone = file.promised(count)
+        when = f"its sync (operation {max([last - 1, *(index for index, _, _ in alone)])})"
         if isinstance(content, Unreadable):
             yield Broken(Kind.UNREADABLE, f"{name} cannot be read ({content.why})")
             if base:
                 yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read")
             return
-        later = [(offset, data) for index, offset, data in file.writes if last <= index < begun]
-        earlier = [(offset, data) for index, offset, data in file.writes if index < last]
-        largest = max([len(base), *(offset + len(data) for offset, data in later)])
+        written = [write for write in file.writes if write[0] < begun]
+        later = [write for write in written if write[0] >= last]
+        largest = max([len(base), *(offset + len(data) for _, offset, data in later)])
         lost = invented = ""
         if len(content) > largest:
             invented = f"{name} has {len(content)} bytes, and never had more than {largest}"
@@ -181,11 +191,12 @@ class History:
                 continue
             for place in range(start, min(start + 512, len(content), largest)):
                 value = content[place]
-                if value == expected[place] or _written(later, place, value):
+                synced = max((index for index, offset, data in alone if 0 <= place - offset < len(data)), default=-1)
+                if value == expected[place] or _written((write for write in later if write[0] > synced), place, value):
                     continue
                 if place < len(base):
                     lost = lost or f"{name}: byte {place} is not as in {when}"
-                if not (place < len(base) and (value == 0 or _written(earlier, place, value))):
+                if not (place < len(base) and (value == 0 or _written(written, place, value))):
                     invented = invented or f"{name}: byte {place} is one that was never written there"
             if lost and invented:
                 break
@@ -195,5 +206,5 @@ class History:
             yield Broken(Kind.INVENTED, invented)
 
 
-def _written(writes: Sequence[tuple[int, bytes]], place: int, value: int) -> bool:
-    return any(offset <= place < offset + len(data) and data[place - offset] == value for offset, data in writes)
+def _written(writes: Iterable[tuple[int, int, bytes]], place: int, value: int) -> bool:
+    return any(0 <= place - offset < len(data) and data[place - offset] == value for _, offset, data in writes)

@@ -6,9 +6,11 @@ It is a process of its own, so that another libc can stand between it and the ke
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
+import mmap
 import os
 import sys
 
@@ -21,9 +23,13 @@ def content(seed: int, index: int, length: int) -> bytes:
 
 
 _BY_NAME = {"unlink": os.unlink, "make directory": os.mkdir, "remove directory": os.rmdir}
+_FLAGS = {
+    **{"write": os.O_RDWR | os.O_CREAT, "sync directory": os.O_DIRECTORY, "sync all": os.O_DIRECTORY},
+    **{"O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC},
+}
 
 
-def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
+def act(kind: str, path: str, to: str, offset: int, data: bytes, how: str = "") -> None:
     """One operation. Raises OSError."""
     if kind == "rename":
         os.rename(path, to)
@@ -31,10 +37,13 @@ def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
     if kind in _BY_NAME:
         _BY_NAME[kind](path)
         return
-    flags = {"write": os.O_WRONLY | os.O_CREAT, "sync directory": os.O_RDONLY | os.O_DIRECTORY}
-    descriptor = os.open(path, flags.get(kind, os.O_RDWR) | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, _FLAGS.get(kind, os.O_RDWR) | _FLAGS.get(how, 0) | os.O_CLOEXEC, 0o644)
     try:
-        if kind == "write":
+        if how == "msync":
+            with mmap.mmap(descriptor, 0) as mapping:
+                mapping[offset : offset + len(data)] = data
+                mapping.flush()
+        elif kind == "write":
             count = os.pwrite(descriptor, data, offset)
             if count != len(data):
                 raise OSError(errno.EIO, f"a short write, {count} of {len(data)} bytes", path)
@@ -42,18 +51,31 @@ def act(kind: str, path: str, to: str, offset: int, data: bytes) -> None:
             # The kernel begins to write what is dirty of the file, and nobody waits for it.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         else:
-            os.fsync(descriptor)
+            _SYNCS[how](descriptor)
     finally:
         os.close(descriptor)
+
+
+def _syncfs(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(descriptor):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _sync(descriptor: int) -> None:
+    os.sync()
+
+
+_SYNCS = {"": os.fsync, "fsync": os.fsync, "fdatasync": os.fdatasync, "syncfs": _syncfs, "sync": _sync}
 
 
 def main(directory: str, recorded: str, seed: int) -> None:
     """Do all that stdin says. Raises OSError."""
     operations = json.load(sys.stdin)
-    for index, (kind, name, to, offset, length) in enumerate(operations):
+    for index, (kind, name, to, offset, length, how) in enumerate(operations):
         os.setxattr(recorded, MARK, str(index).encode())
         data = content(seed, index, length)
-        act(kind, os.path.join(directory, name), os.path.join(directory, to), offset, data)
+        act(kind, os.path.join(directory, name), os.path.join(directory, to), offset, data, how)
     os.setxattr(recorded, MARK, str(len(operations)).encode())
 
 

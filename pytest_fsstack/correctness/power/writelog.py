@@ -1,13 +1,16 @@
 """The log of a recorded device, and the device as a power cut at some place in it would have left it.
 
 All that was written before the last completed flush is there. Of what was written since, each write may be there or
-not, whatever the order, and one that was under way may be there in part: some of its sectors, each whole or not at all.
+not, whatever the order, and one that was under way may be there in part: some of its sectors, each whole or not at all,
+of 512 bytes or of 4096. A disk without a cache loses only writes in its queue, so some cuts spare all before those.
 That is all: where two writes to one sector are there, the later one is, because no disk brings an older state of a
-sector over a newer one, and losing the later one is the case in which the older is seen.
+sector over a newer one, and losing the later one is the case in which the older is seen. A write that arrives twice
+changes nothing for the same reason.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +24,10 @@ PAGE = 4096
 _ZEROS = bytes(PAGE)
 #: A write that is there at all is there in part about so often.
 _TORN = 0.25
+#: Writes that a disk has in its queue, as by NCQ.
+_QUEUE = 32
+#: How likely a write is there, and among how many last ones that is asked: all that no flush followed, or the queue.
+_FATES = ((0.0, 0), (0.5, 0), (1.0, 0), (0.9, 0), (0.0, _QUEUE), (0.5, _QUEUE))
 
 
 class Kind(Enum):
@@ -173,36 +180,41 @@ class Image:
 class Cut:
     """A power cut behind the first `entries` entries of a log, and how likely a write was there that no flush followed.
 
-    `kept` is 0 where nothing of these is there, 1 where all of it is, whole. All else follows from the seed.
+    `kept` is 0 where nothing of these is there, 1 where all of it is, whole. With a `queue`, all but that many of the
+    last writes are there. Writes tear at `tear` bytes, or at the device's sectors if these are larger. All else follows
+    from the seed.
     """
 
     entries: int
     kept: float
     seed: str
+    queue: int = 0
+    tear: int = 512
 
 
 def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
     """`count` cuts behind entries of a log from number `first` to `last`, spread over them, in their order.
 
-    Of four cuts one keeps nothing that was not flushed, one all, and two some of it.
+    Of six cuts one keeps nothing that was not flushed, one all, two some of it, and two lose what was in the queue.
     """
     draw = random.Random(seed)
-    fates = [0.0, 0.5, 1.0, 0.9]
+    fates = [*_FATES]
     cuts = []
     for number in range(count):
         if number % len(fates) == 0:
             draw.shuffle(fates)
         start, end = (first + (last - first) * edge // count for edge in (number, number + 1))
-        share = fates[number % len(fates)]
-        cuts.append(
-            Cut(draw.randint(start, max(start, end - 1)) if number < count - 1 else end, share, f"{seed}/{number}")
-        )
+        kept, queue = fates[number % len(fates)]
+        place = draw.randint(start, max(start, end - 1)) if number < count - 1 else end
+        cuts.append(Cut(place, kept, f"{seed}/{number}", queue, draw.choice((512, PAGE))))
     return cuts
 
 
-def left_by(cuts: Iterable[Cut], entries: Sequence[Entry], sector: int) -> Iterator[tuple[Cut, Image]]:
-    """Yield the image after each cut, in order, of a device that was all zero at first."""
-    durable, since = Image(), 0
+def left_by(
+    cuts: Iterable[Cut], entries: Sequence[Entry], sector: int, before: Image | None = None
+) -> Iterator[tuple[Cut, Image]]:
+    """Yield the image after each cut, in order, of a device that was as `before`, by default all zero."""
+    durable, since = before.copy() if before else Image(), 0
     position = 0
     for cut in cuts:
         for index in range(position, cut.entries):
@@ -217,24 +229,28 @@ def left_by(cuts: Iterable[Cut], entries: Sequence[Entry], sector: int) -> Itera
 
 def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]:
     """Return those that are there after the cut."""
-    draw = random.Random(cut.seed)
-    for entry in unflushed:
-        if entry.kind not in (Kind.WRITE, Kind.ZERO) or draw.random() >= cut.kept:
+    draw, tear = random.Random(cut.seed), max(cut.tear, sector)
+    writes = [entry for entry in unflushed if entry.kind in (Kind.WRITE, Kind.ZERO)]
+    arrived = max(0, len(writes) - cut.queue) if cut.queue else 0
+    yield from writes[:arrived]
+    for entry in writes[arrived:]:
+        if draw.random() >= cut.kept:
             continue
-        if cut.kept < 1 and entry.length > sector and draw.random() < _TORN:
-            yield from _torn(entry, sector, draw)
+        if cut.kept < 1 and entry.length > tear and draw.random() < _TORN:
+            yield from _torn(entry, tear, draw)
         else:
             yield entry
 
 
 def _torn(entry: Entry, sector: int, draw: random.Random) -> Iterator[Entry]:
-    """Some of its sectors: those up to one of them, or any."""
-    count = entry.length // sector
+    """Some of its sectors: those up to one of them, or any. The first and the last may be in it in part."""
+    begin, end = entry.offset, entry.offset + entry.length
+    edges = [begin, *range(begin // sector * sector + sector, end, sector), end]
+    parts = [
+        Entry(entry.kind, start, stop - start, entry.data[start - begin : stop - begin])
+        for start, stop in itertools.pairwise(edges)
+    ]
     if entry.kind is Kind.ZERO or draw.random() < 0.5:
-        length = draw.randrange(count) * sector
-        yield Entry(entry.kind, entry.offset, length, entry.data[:length])
-        return
-    for number in range(count):
-        if draw.random() < 0.5:
-            start = number * sector
-            yield Entry(entry.kind, entry.offset + start, sector, entry.data[start : start + sector])
+        yield from parts[: draw.randrange(len(parts))]
+    else:
+        yield from (part for part in parts if draw.random() < 0.5)

@@ -30,9 +30,17 @@ class Model:
             data = content(SEED, index, operation.length)
             file["since"] = [*file["since"], (operation.offset, data)]  # type: ignore[misc]
             file["bytes"] = over(file["bytes"], operation.offset, data)  # type: ignore[arg-type]
+            if operation.how:
+                # Of these bytes alone, and of the size up to them; what came before is no safer than it was.
+                file["synced"] = over(file["synced"], operation.offset, data)  # type: ignore[arg-type]
+                file["since"] = [cut for write in file["since"] for cut in without(write, operation)]  # type: ignore[attr-defined]
         elif operation.kind == "sync":
             file = names[operation.name]
             file["synced"], file["since"] = file["bytes"], []
+        elif operation.kind == "sync all":
+            for file in names.values():
+                file["synced"], file["since"] = file.get("bytes", file["synced"]), []
+            self.directories = [names]
         elif operation.kind == "sync directory":
             self.directories = [names]
         elif operation.kind == "rename":
@@ -59,6 +67,14 @@ class Model:
         return found
 
 
+def without(write: tuple[int, bytes], operation: Operation) -> list[tuple[int, bytes]]:
+    """The parts of a write that another one has not covered."""
+    offset, data = write
+    start, stop = operation.offset, operation.offset + operation.length
+    parts = [(offset, data[: max(0, start - offset)]), (max(offset, stop), data[max(0, stop - offset) :])]
+    return [part for part in parts if part[1]]
+
+
 def over(old: bytes, offset: int, data: bytes) -> bytes:
     if not data:
         return old
@@ -83,7 +99,7 @@ def test_all_that_a_filesystem_may_leave_is_accepted(which: int, how: int, part:
     if done < len(operations):
         # The next operation may have begun, and may have had its effect.
         next_one = at(operations, done)
-        if operations[done].kind not in ("sync", "sync directory"):
+        if not operations[done].kind.startswith("sync"):
             next_one.do(done, operations[done])
         assert history.broken(next_one.crashed(random.Random(how)), done) == []
 
@@ -101,7 +117,7 @@ SAVED = content(SEED, 0, 1000)
 def test_each_byte_that_was_synced_must_be_there(which: int, place: int) -> None:
     # The plan goes on with other files of other numbers.
     later = [
-        Operation(each.kind, f"{each.name}x" if each.name else "", f"{each.to}x", each.offset, each.length)
+        Operation(each.kind, f"{each.name}x" if each.name else "", f"{each.to}x", each.offset, each.length, each.how)
         for each in plan(which, 20)
     ]
     operations = [*SAVE, *later]
@@ -137,6 +153,33 @@ def test_what_was_overwritten_may_be_the_old_or_the_new_at_each_byte() -> None:
     assert kinds(again, {"a": new}) == set()
     # An older state of it is lost, and not invented.
     assert kinds(again, {"a": SAVED}) == {Kind.LOST}
+
+
+@pytest.mark.parametrize("how", ["O_SYNC", "O_DSYNC", "msync"])
+def test_a_write_that_syncs_promises_its_own_bytes_alone(how: str) -> None:
+    before = Operation("write", "a", "", 0, 60)
+    operations = [*SAVE, before, Operation("write", "a", "", 50, 50, how)]
+    new = over(SAVED, 50, content(SEED, 4, 50))
+    assert kinds(operations, {"a": new}) == set()
+    assert kinds(operations, {"a": over(new, 0, content(SEED, 3, 60)[:50])}) == set()
+    # Where it was itself, neither what was synced before nor what was written just before will do.
+    assert kinds(operations, {"a": SAVED}) == {Kind.LOST}
+    assert kinds(operations, {"a": over(new, 50, content(SEED, 3, 60)[50:])}) == {Kind.LOST}
+    # Until it has returned, nothing of it is promised.
+    assert kinds(operations, {"a": SAVED}, 4) == set()
+
+
+@pytest.mark.parametrize("how", ["sync", "syncfs"])
+def test_a_sync_of_all_promises_names_and_contents(how: str) -> None:
+    operations = [Operation("write", "a", "", 0, 1000), Operation("sync all", how=how)]
+    assert kinds(operations, {"a": SAVED}) == set()
+    assert kinds(operations, {"a": SAVED[:999]}) == kinds(operations, {}) == {Kind.LOST}
+
+
+def test_a_plan_has_each_call_that_syncs_but_those_that_are_left_out() -> None:
+    calls = {operation.how for seed in range(5) for operation in plan(seed, 200)} - {""}
+    assert calls == {"fsync", "fdatasync", "sync", "syncfs", "O_SYNC", "O_DSYNC", "msync"}
+    assert not {"syncfs", "msync"} & {operation.how for operation in plan(1, 500, ["syncfs", "msync"])}
 
 
 def test_a_rename_leaves_the_old_or_the_new_and_never_none() -> None:

@@ -198,6 +198,44 @@ def test_all_that_may_happen_to_two_writes_does() -> None:
 
 
 @settings(max_examples=50)
+@given(logs(), st.integers(1, 8), st.integers())
+def test_a_disk_without_a_cache_loses_no_more_than_its_queue(entries: list[Entry], queue: int, seed: int) -> None:
+    ((_, image),) = left_by([Cut(len(entries), 0.0, str(seed), queue)], entries, SECTOR)
+    flushed = max((index for index, each in enumerate(entries) if each.kind is Kind.FLUSH), default=0)
+    unflushed = [entry for entry in entries[flushed:] if entry.kind in (Kind.WRITE, Kind.ZERO)]
+    there = unflushed[: max(0, len(unflushed) - queue)]
+    assert contents(image) == played([*entries[:flushed], *there])
+
+
+def test_a_write_tears_at_the_sectors_of_the_disk() -> None:
+    entries = [write(4, 16, b"w")]
+    for tear, pieces in ((512, 16), (4096, 3)):
+        left = {
+            contents(image)
+            for seed in range(400)
+            for _, image in left_by([Cut(1, 0.9, str(seed), tear=tear)], entries, SECTOR)
+        }
+        borders = {at for image in left for at in range(5, 20) if sector(image, at - 1) != sector(image, at)}
+        assert len(left) > pieces
+        assert all((at * SECTOR) % tear == 0 for at in borders)
+
+
+def sector(image: bytes, number: int) -> bool:
+    """Whether a sector is there."""
+    return any(image[number * SECTOR :][:SECTOR])
+
+
+@settings(max_examples=50)
+@given(logs(), logs())
+def test_a_cut_of_what_follows_begins_with_the_device_as_it_was(before: list[Entry], after: list[Entry]) -> None:
+    start = Image()
+    start.apply(before)
+    ((_, image),) = left_by([Cut(len(after), 1.0, "")], after, SECTOR, start)
+    assert contents(image) == played([*before, *after])
+    assert contents(start) == played(before)
+
+
+@settings(max_examples=50)
 @given(st.integers(0, 50), st.integers(1, 200), st.integers(1, 40), st.integers())
 def test_cuts_are_spread_in_order_with_one_at_the_end(first: int, length: int, count: int, seed: int) -> None:
     found = cuts_between(first, first + length, count, str(seed))
@@ -207,5 +245,7 @@ def test_cuts_are_spread_in_order_with_one_at_the_end(first: int, length: int, c
     assert first <= places[0]
     assert places[-1] == first + length
     assert len({cut.seed for cut in found}) == count
-    if count % 4 == 0:
-        assert [cut.kept for cut in found].count(0.0) == [cut.kept for cut in found].count(1.0) == count // 4
+    if count % 6 == 0:
+        assert [(cut.kept, cut.queue > 0) for cut in found].count((0.0, False)) == count // 6
+        assert [cut.kept for cut in found].count(1.0) == count // 6
+        assert sum(cut.queue > 0 for cut in found) == count // 3

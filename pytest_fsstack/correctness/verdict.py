@@ -1,0 +1,28 @@
+"""The verdict of a scenario on a stack: it fails if a promise is broken that no layer declares as missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
+
+
+def conclude(
+    item: pytest.Item, timed: Timed, fsstack: Built, broken: str, *, enough: bool = False, expected: bool = True
+) -> None:
+    """Fail the test with what is `broken`, after all rounds. A known fault of a layer is an expected failure.
+
+    On the scenario's own stacks, after `enough` attempts, the fault must show: where it does not, it was mended, and
+    the declaration (`Layer.faults`) is wrong. `expected` is False for a stack that avoids the faults of its layers.
+    """
+    faults = fsstack.stack.faults(item.path.stem.removeprefix("test_")) if expected else ""
+    if faults and not item.get_closest_marker("xfail"):
+        mark = item.get_closest_marker("fsstack")
+        own = {text.partition(" = ")[0] for text in mark.args} if mark else set()
+        item.add_marker(pytest.mark.xfail(reason=faults, strict=enough and fsstack.stack.id in own))
+    if broken:
+        timed.incomplete(broken)
