@@ -14,11 +14,36 @@ def stack(text: str) -> Stack:
 
 def test_the_layers_on_a_block_device_add_up() -> None:
     both = stack("ext3 | gocryptfs").limits
-    assert set(both) == {Limit.ALLOCATION, Limit.HOLES}
+    assert set(both) == {Limit.ALLOCATION, Limit.HOLES, Limit.CHECKSUMS, Limit.NAME_CHECKSUMS}
     assert "gocryptfs" in both[Limit.HOLES]
-    assert stack("ext4").limits == {}
+    assert set(stack("ext4").limits) == {Limit.CHECKSUMS}
     # What is below a container file stores none of the files.
-    assert stack("vfat | loop | ext4 | bind").limits == {}
+    assert set(stack("vfat | loop | ext4 | bind").limits) == {Limit.CHECKSUMS, Limit.NAME_CHECKSUMS}
+
+
+def test_contents_have_checksums_if_one_layer_that_sees_them_stored_has() -> None:
+    without = ("ext4", "xfs", "luks | ext4", "raid(level=1) | ext4", "ext4 | bind", "ext4 | fscrypt", "btrfs | encfs")
+    for text in (*without, "btrfs(mount='noatime,nodatasum')"):
+        assert stack(text).lacks(Limit.CHECKSUMS), text
+    luks = "luks(integrity='hmac-sha256', key_size=512) | ext4"
+    for text in (
+        "btrfs",
+        "zfs",
+        "integrity | raid(level=1) | ext4",
+        luks,
+        "ext4 | cryfs",
+        "ext4 | encfs(mode='paranoia')",
+    ):
+        assert not stack(text).lacks(Limit.CHECKSUMS), text
+    assert stack("ext4 | gocryptfs").lacks(Limit.NAME_CHECKSUMS)
+    assert not stack("ext4 | cryfs").lacks(Limit.NAME_CHECKSUMS)
+
+
+def test_the_faults_of_all_layers_are_known_for_a_scenario() -> None:
+    both = stack("ext4 | gocryptfs | cryfs").faults("power_cut")
+    assert "gocryptfs 2.3" in both
+    assert "CryFS 0.11.3" in both
+    assert stack("ext4").faults("power_cut") == stack("ext4 | gocryptfs").faults("bit_rot") == ""
 
 
 def test_an_option_may_add_one() -> None:
