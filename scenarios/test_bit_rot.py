@@ -29,8 +29,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.correctness import rot
-from pytest_fsstack.correctness.verdict import conclude
+from pytest_fsstack.correctness import rot, verdict
 
 MiB = 1 << 20
 EXT4 = "ext4(mount='noatime,errors=remount-ro')"
@@ -112,7 +111,7 @@ class TestBitRot:
         tally = flipped("contents", rotting, timed, fsstack_seed, sizes.flips)
         if fsstack.stack.id in UNCHECKED:
             assert tally.wrong == tally.flips, f"flips do not reach the contents: {tally.told()}"
-        conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
+        verdict.conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
 
     @pytest.mark.benchmark(group="metadata")
     def test_metadata(
@@ -125,7 +124,7 @@ class TestBitRot:
         sizes: Flips,
     ) -> None:
         tally = flipped("metadata", rotting, timed, fsstack_seed, sizes.flips)
-        conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
+        verdict.conclude(request.node, timed, fsstack, tally.broken(fsstack.stack), enough=sizes.flips >= ENOUGH)
 
 
 def flipped(kind: rot.Kind, rotting: rot.Rotting, timed: Timed, seed: int, count: int) -> rot.Tally:

@@ -26,8 +26,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.correctness import exploring, fsxfile
-from pytest_fsstack.correctness.verdict import conclude
+from pytest_fsstack.correctness import exploring, fsxfile, verdict
 
 MiB = 1 << 20
 CONTROL = "control"
@@ -138,4 +137,4 @@ def judge(request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differe
     if is_control(fsstack):
         assert differences, "the control passed: a byte was changed, and the test did not see it"
     else:
-        conclude(request.node, timed, fsstack, " | ".join(differences))
+        verdict.conclude(request.node, timed, fsstack, " | ".join(differences))

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.correctness import posix
-from pytest_fsstack.correctness.verdict import conclude
+from pytest_fsstack.correctness import posix, verdict
 
 MiB = 1 << 20
 
@@ -84,4 +83,4 @@ class TestPosix:
             return
         first = next((f"; the first: {name}: {why}" for name, why in different.items()), "")
         broken = f"{len(different)} test cases fail here and not on the filesystem below{first}" if different else ""
-        conclude(request.node, timed, fsstack, broken, enough=not sizes.cases)
+        verdict.conclude(request.node, timed, fsstack, broken, enough=not sizes.cases)

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Limit, Sizes, Timed
+from pytest_fsstack.correctness import verdict
 from pytest_fsstack.correctness.power import Damage, power_cuts
-from pytest_fsstack.correctness.verdict import conclude
 
 MiB = 1 << 20
 
@@ -109,7 +109,9 @@ class TestPowerCut:
             without_fsync=name in WITHOUT_FSYNC,
         )
         expected = name not in SAVED_BELOW
-        conclude(request.node, timed, fsstack, broken(fsstack, damage), enough=sizes.cuts >= ENOUGH, expected=expected)
+        verdict.conclude(
+            request.node, timed, fsstack, broken(fsstack, damage), enough=sizes.cuts >= ENOUGH, expected=expected
+        )
 
 
 def broken(fsstack: Built, damage: Damage) -> str:

@@ -20,6 +20,8 @@ PYTEST = {"options", "rounds", "session", "over_time", "kernels", "preflight", "
 TERMINAL = {"pytest_fsstack.report.terminal", "pytest_fsstack.rounds.progress"}
 #: Asks where pytest has its cache.
 CACHE = {"pytest_fsstack.machine.needs"}
+#: It marks tests as expected to fail.
+VERDICT = {"pytest_fsstack.correctness.verdict"}
 
 
 def test_imports_point_one_way() -> None:
@@ -41,7 +43,7 @@ def test_every_module_is_in_a_room_of_the_house() -> None:
 
 def test_only_what_faces_pytest_knows_it() -> None:
     knows = {module for module, names in IMPORTS.foreign.items() if names & {"pytest", "_pytest"}}
-    assert {module for module in knows if IMPORTS.room(module) not in PYTEST} - TERMINAL - CACHE == set()
+    assert {module for module in knows if IMPORTS.room(module) not in PYTEST} - TERMINAL - CACHE - VERDICT == set()
 
 
 def test_commands_are_run_by_one_module() -> None:
