@@ -35,7 +35,7 @@ class FormatError(ValueError):
 
 
 class LogLine(Results):
-    """What one round added to the results; without samples, the end of the session."""
+    """The additions of one round to the results; without samples, the end of the session."""
 
     #: Its number, from 1.
     line: int = 0

@@ -77,7 +77,7 @@ class Host(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """What a run's directory knows."""
+    """The record of a run in its directory."""
 
     name: str
     settings: Settings

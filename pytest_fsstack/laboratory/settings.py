@@ -47,7 +47,7 @@ class Python(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Common(msgspec.Struct, forbid_unknown_fields=True):
-    """What holds for all hosts."""
+    """Settings that hold for all hosts."""
 
     partition: str = ""
     gres: str = ""

@@ -42,7 +42,7 @@ def predicted(hosts: Sequence[float], alpha: float) -> Range | None:
 
 
 class Heterogeneity(NamedTuple):
-    """How much more hosts differ than their rounds explain: Cochran's Q, its p and degrees of freedom, and I squared.
+    """The spread of hosts that their rounds do not explain: Cochran's Q, its p and degrees of freedom, and I squared.
 
     `share` is I squared: the part of the variance between hosts that is not noise of their rounds (Higgins & Thompson,
     Statistics in Medicine 21 (2002) 1539).

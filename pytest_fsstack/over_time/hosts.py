@@ -31,7 +31,7 @@ class Judged(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What one session says of a series.
+    """The figures of one session for a series.
 
     `figure` is the median in the metric's unit, `ratio` the logarithm of the stack over its reference, and `error` the
     standard error of that (None if rounds do not tell it).

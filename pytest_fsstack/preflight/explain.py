@@ -97,7 +97,7 @@ class _Machine(RecordingMachine):
 
     @contextlib.contextmanager
     def limited(self, layer: str, step: str) -> Iterator[None]:
-        """As `RecordingMachine.limited`, under a heading unless nothing is done."""
+        """Do as `RecordingMachine.limited`, under a heading unless nothing is done."""
         headings = {"making": f"{layer}: make it", "opening": f"{layer}: open it"}
         before = len(self.lines)
         yield

@@ -121,7 +121,7 @@ class Ending:
             self._say(counted + undecided, red=True)
 
     def _tell_timed_share(self) -> None:
-        """With -v, say how much of the session measured."""
+        """Say with -v how much of the session measured."""
         from pytest_fsstack.session.duration import wall_seconds
 
         share = self._results.timed_share
