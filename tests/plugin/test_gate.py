@@ -25,21 +25,6 @@ class TestCost:
 """
 
 
-def test_a_budget_is_judged_without_the_mark_of_a_benchmark(project: Project) -> None:
-    project.write(UNMARKED)
-    result = project.run("-k", "dear or same")
-    result.assert_outcomes(failed=1, passed=1, deselected=2)
-    result.stdout.fnmatch_lines(["dear: cost +*budget 10 %*"])
-
-
-def test_decided_stacks_stop_and_the_baseline_goes_on(project: Project) -> None:
-    project.write(UNMARKED)
-    project.run("--fsstack-budget=ne*: cost 7%", "--fsstack-seed=3")
-    ran = Counter(project.log)
-    assert ran["ran dear"] == ran["ran same"] == 8
-    assert ran["ran near"] == ran["ran plain"] >= 40
-
-
 def test_a_test_with_timed_is_measured_without_any_mark(project: Project) -> None:
     project.write(UNMARKED.replace('    @pytest.mark.fsstack_budget(overhead=0.10, metric="cost")\n', ""))
     project.run("-k", "dear").assert_outcomes(passed=1, deselected=3)

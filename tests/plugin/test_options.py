@@ -316,12 +316,6 @@ def test_benchmark_only_and_skip_know_these_tests(project: Project) -> None:
     project.run("--fsstack-rounds=1", "--benchmark-skip").assert_outcomes(passed=1, skipped=2)
 
 
-def test_benchmark_disable_runs_each_stack_once(project: Project) -> None:
-    project.write(ONE)
-    result = project.run("--benchmark-disable")
-    result.assert_outcomes(passed=2)
-
-
 def test_a_session_that_does_not_use_stacks_shows_nothing_of_the_plugin(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): pass")
     result = pytester.runpytest_subprocess()

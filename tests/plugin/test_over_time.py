@@ -190,12 +190,6 @@ def test_the_header_says_if_the_limit_cannot_be_decided(project: Project, histor
     project.run(*words, "--fsstack-max-regression=50%").stdout.fnmatch_lines([f"{line}2 accepted runs*takes 5"])
 
 
-def test_without_a_limit_nothing_is_judged(project: Project, history: Path) -> None:
-    result = project.run("--fsstack-rounds=2", f"--fsstack-compare={history}")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*= against 5 earlier runs =*", "step on crypt  *"])
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -126,17 +126,6 @@ def test_a_loop_device_cannot_be_put_on_another_file_while_a_session_holds_it(di
     assert b"pytest-fsstack scratch device" in disk.image.read_bytes()[:4096]
 
 
-def test_a_refused_device_is_noticed_before_round_1(disk: Loop, tmp_path: Path) -> None:
-    run("mkfs.ext4", "-q", "-L", "photos", disk.path)
-    with disk.untouched():
-        done = session(tmp_path, "pass", f"--fsstack-device={disk.path}")
-    said = done.stdout + done.stderr
-    assert done.returncode == 4, said
-    assert said.count("will not be overwritten") == 1
-    assert f"it holds a filesystem (ext4) labelled 'photos'; `--fsstack-overwrite={disk.path}`" in said
-    assert not (tmp_path / "stacks").exists()
-
-
 @pytest.mark.plugins("xdist")
 def test_a_worker_looks_at_its_first_stack_and_that_test_fails(disk: Loop, tmp_path: Path) -> None:
     run("mkfs.ext4", "-q", "-L", "photos", disk.path)

@@ -41,85 +41,91 @@ def session(project: Path, test: str, *arguments: str) -> subprocess.CompletedPr
     return done
 
 
-@pytest.mark.parametrize("end", ["return", "raise ValueError('of the child')", "sys.exit(3)", "pytest.skip('no')"])
-def test_a_forked_child_that_returns_takes_nothing_down(tmp_path: Path, end: str) -> None:
-    done = session(
-        tmp_path,
-        "@pytest.mark.fsstack('ext4')\n"
-        "def test_it(fsstack):\n"
-        "    child = os.fork()\n"
-        "    if not child:\n"
-        f"        {end}\n"
-        "    _, status = os.waitpid(child, 0)\n"
-        "    assert os.waitstatus_to_exitcode(status) == 1\n"
-        "    assert os.path.ismount(fsstack.path)\n"
-        "    (fsstack.path / 'file').write_text('text')\n"
-        "def test_later():\n"
-        "    with open('ran', 'a') as file:\n"
-        "        file.write('once ')\n",
-    )
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+FORKS = """
+@pytest.mark.parametrize("end", ["return", "value", "exit", "skip"])
+@pytest.mark.fsstack('ext4')
+def test_it(fsstack, end):
+    child = os.fork()
+    if not child:
+        if end == "value":
+            raise ValueError("of the child")
+        if end == "exit":
+            sys.exit(3)
+        if end == "skip":
+            pytest.skip("no")
+        return
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert os.path.ismount(fsstack.path)
+    (fsstack.path / 'file').write_text('text')
+
+@pytest.mark.fsstack('ext4')
+def test_signal(fsstack):
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.1)
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    assert os.path.ismount(fsstack.path)
+
+def test_later():
+    with open('ran', 'a') as file:
+        file.write('once ')
+"""
+
+
+def test_a_forked_child_takes_nothing_down_and_ends_by_a_signal_as_any_other(tmp_path: Path) -> None:
+    done = session(tmp_path, FORKS)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
     assert (tmp_path / "ran").read_text() == "once "
 
 
-def test_a_forked_child_ends_by_a_signal_as_any_other(tmp_path: Path) -> None:
-    done = session(
-        tmp_path,
-        "@pytest.mark.fsstack('ext4')\n"
-        "def test_it(fsstack):\n"
-        "    child = os.fork()\n"
-        "    if not child:\n"
-        "        time.sleep(60)\n"
-        "        os._exit(0)\n"
-        "    time.sleep(0.1)\n"
-        "    os.kill(child, signal.SIGTERM)\n"
-        "    _, status = os.waitpid(child, 0)\n"
-        "    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM\n"
-        "    assert os.path.ismount(fsstack.path)\n",
-    )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("where", ["fsstack.path", "fsstack.path / 'below'", "fsstack.bottom.path"])
-def test_a_working_directory_in_the_stack_is_left(tmp_path: Path, where: str) -> None:
+def test_a_working_directory_in_the_stack_is_left(tmp_path: Path) -> None:
     device = tmp_path / "device"
     device.mkdir()
     done = session(
         tmp_path,
+        "@pytest.mark.parametrize('where', ['path', 'below', 'bottom'])\n"
         "@pytest.mark.fsstack('bind')\n"
-        "def test_it(fsstack):\n"
+        "def test_it(fsstack, where):\n"
+        f"    assert os.getcwd() == {str(tmp_path)!r}\n"
         "    (fsstack.path / 'below').mkdir()\n"
-        f"    os.chdir({where})\n"
+        "    os.chdir({'path': fsstack.path, 'below': fsstack.path / 'below', 'bottom': fsstack.bottom.path}[where])\n"
         f"def test_later():\n    assert os.getcwd() == {str(tmp_path)!r}\n",
         f"--fsstack-device=dir:{device}",
     )
-    assert "2 passed" in done.stdout, done.stdout
+    assert "4 passed" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        "os.environ.clear()",
-        "ctypes.CDLL(None).mount(b'none', b'/run', b'tmpfs', 0, None)",
-        "sys.setrecursionlimit(len(inspect.stack()) + 12)",
-        *(
-            f"resource.setrlimit(resource.RLIMIT_{name}, ({limit}, resource.getrlimit(resource.RLIMIT_{name})[1]))"
-            for name, limit in LIMITS
-        ),
-        "os.seteuid(65534)",
-        "os.chroot('/tmp')",
-    ],
+ACTS = (
+    "os.environ.clear()",
+    "sys.setrecursionlimit(len(inspect.stack()) + 12)",
+    *(
+        f"resource.setrlimit(resource.RLIMIT_{name}, ({limit}, resource.getrlimit(resource.RLIMIT_{name})[1]))"
+        for name, limit in LIMITS
+    ),
+    "os.seteuid(65534)",
+    "ctypes.CDLL(None).mount(b'none', b'/run', b'tmpfs', 0, None)",
+    "os.chroot('/tmp')",
 )
-def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path, act: str) -> None:
+
+
+def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path) -> None:
     (tmp_path / "device").mkdir()
     done = session(
         tmp_path,
         "import ctypes, inspect, resource\n"
-        "@pytest.mark.fsstack('bind')\n"
-        f"def test_it(fsstack):\n    (fsstack.path / 'file').touch()\n    {act}\n",
+        + "".join(
+            f"@pytest.mark.fsstack('bind')\ndef test_{number}(fsstack):\n"
+            f"    (fsstack.path / 'file').touch()\n    {act}\n"
+            for number, act in enumerate(ACTS)
+        ),
         f"--fsstack-device=dir:{tmp_path / 'device'}",
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert f"{len(ACTS)} passed" in done.stdout, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "left behind" not in done.stdout
     assert list((tmp_path / "device").iterdir()) == []
