@@ -24,9 +24,11 @@ PROC = Path("/proc")
 
 #: In the environment of every process that descends from a session: a number that no other session has.
 VARIABLE = "PYTEST_FSSTACK_SESSION"
+#: The same of a command that is measured.
+COMMAND = "PYTEST_FSSTACK_COMMAND"
 
 
-def end(pid: int, start: int | None) -> bool:
+def end(pid: int, start: int | None, signals: Iterable[int] = (signal.SIGTERM, signal.SIGKILL)) -> bool:
     """End a process that started at that time, politely at first; whether it was there. Raises `Unproved`."""
     try:
         pidfd = os.pidfd_open(pid)
@@ -34,7 +36,7 @@ def end(pid: int, start: int | None) -> bool:
         return False
     with closing(pidfd):
         # From here on the number cannot be given to another process unnoticed.
-        for number in signal.SIGTERM, signal.SIGKILL:
+        for number in signals:
             if start_time(pid) != start:
                 return False
             try:
@@ -72,7 +74,7 @@ DAEMON = Kind("daemon", _running, _end, _started)
 # -- all that carry a mark ---------------------------------------------------------------------------------------------
 
 
-def end_marked(entry: str) -> list[str]:
+def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGKILL)) -> list[str]:
     """End the processes with this entry in their environment; returns each as ``name (process 123)``."""
     ended: dict[int, str] = {}
     # One may start another meanwhile.
@@ -80,7 +82,7 @@ def end_marked(entry: str) -> list[str]:
         for process in processes:
             with contextlib.suppress(OSError):  # it ends while one looks
                 name, start = (process / "comm").read_text(errors="replace").strip(), start_time(int(process.name))
-                if end(int(process.name), start):
+                if end(int(process.name), start, signals):
                     ended[int(process.name)] = name
     return [f"{name} (process {pid})" for pid, name in ended.items()]
 

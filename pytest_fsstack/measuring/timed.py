@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
-from pytest_fsstack.machine import blockdev, commands, resident, signals
+from pytest_fsstack.machine import blockdev, commands, orphans, resident, signals
+from pytest_fsstack.machine.journal import Unproved
 from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.stack.build import Built
@@ -167,7 +168,8 @@ class Timed:
     ) -> Completed:
         """Run a command to its end, with little overhead and its CPU time charged to the block.
 
-        A signal that ends the session kills it with its process group; `processes.watched` does if the session dies.
+        A signal that ends the session kills it with all that it has started; `processes.watched` does if the session
+        dies.
         `env` adds to the environment, in which messages are in English. Raises `CommandError` where the command is
         not installed, or fails and `check` is set.
         """
@@ -178,6 +180,7 @@ class Timed:
         if path is None:
             raise commands.not_installed(words)
         self._commands.add(words[0])
+        environment = {**os.environ, "LC_ALL": "C", orphans.COMMAND: os.urandom(16).hex(), **(env or {})}
         with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
             # Files in memory, so that neither a pipe nor a reading thread of ours slows the command down.
             process = None
@@ -187,7 +190,7 @@ class Timed:
                         words,
                         executable=path,
                         cwd=cwd,
-                        env={**os.environ, "LC_ALL": "C", **(env or {})},
+                        env=environment,
                         stdin=subprocess.DEVNULL if stdin is None else stdin,
                         stdout=stdout,
                         stderr=stderr,
@@ -201,9 +204,11 @@ class Timed:
                 raise commands.not_installed(words) from None
             except BaseException:
                 if process is not None and process.returncode is None:
-                    # With what it has started itself. Its number is its own as long as nobody has waited for it.
-                    os.killpg(process.pid, signal.SIGKILL)
-                    commands.reap(process)
+                    with signals.shielded():
+                        # With what it has started itself. Its number is its own as long as nobody has waited for it.
+                        os.killpg(process.pid, signal.SIGKILL)
+                        commands.reap(process)
+                        self._end_rest(words[0], f"{orphans.COMMAND}={environment[orphans.COMMAND]}")
                 raise
             texts = []
             for file in stdout, stderr:
@@ -212,6 +217,16 @@ class Timed:
         if check and process.returncode:
             raise commands.CommandError(words, process.returncode, texts[1])
         return Completed(tuple(words), process.returncode, *texts)
+
+    def _end_rest(self, command: str, mark: str) -> None:
+        """End the processes of a killed command that have left its process group, as the jobs of fio do."""
+        try:
+            ended = orphans.end_marked(mark, [signal.SIGKILL])
+        except Unproved as error:
+            self._stack.tell(f"{command} was killed, but {error}")
+            return
+        if ended:
+            self._stack.tell(f"{command} was killed, and so were processes that it had started: {', '.join(ended)}")
 
     def record(
         self, name: str, value: float, unit: str = "", better: Better = "lower", resolution: float = 0.0

@@ -55,6 +55,10 @@ class Built:
         """The machine on which the stack stands."""
         return self._context.machine
 
+    def tell(self, line: str) -> None:
+        """Show a line among the progress of the tests."""
+        self._context.tell(line)
+
     @property
     def spec(self) -> str:
         """The stack's text, with its name."""

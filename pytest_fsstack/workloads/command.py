@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
-#: In the environment of a command and of all that it starts: a number that no other command has.
-_VARIABLE = "PYTEST_FSSTACK_COMMAND"
-
 
 def split(line: str) -> list[str]:
     """Return the words of a command line, as a shell splits it. Raises `ValueError`."""
@@ -86,8 +83,8 @@ def _alone(line: str) -> Iterator[Mapping[str, str]]:
     mark = os.urandom(16).hex()
     rest: list[str] = []
     try:
-        yield {_VARIABLE: mark}
+        yield {orphans.COMMAND: mark}
     finally:
-        rest += orphans.end_marked(f"{_VARIABLE}={mark}")
+        rest += orphans.end_marked(f"{orphans.COMMAND}={mark}")
     if rest:
         raise AssertionError(f"`{line}` left processes behind, which were ended: {', '.join(rest)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pytest_fsstack import guard, workloads
 from pytest_fsstack.data.corpus import payload
 from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, signals
 from pytest_fsstack.measuring import timed
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built
@@ -137,6 +138,19 @@ def test_fio_notices_a_block_that_changed(context: BuildContext, monkeypatch: py
             AssertionError, match=r"after a remount, a block is not .*verify failed at .* offset 655360"
         ):
             workloads.fio(Timed(stack), stack, size=MIB)
+
+
+def test_the_jobs_of_a_fio_that_a_limit_ends_end_with_it(context: BuildContext, tmp_path: Path) -> None:
+    lines: list[str] = []
+    context.tell = lines.append
+    job = tmp_path / "long.fio"
+    job.write_text("[long]\nrw=write\nsize=1M\ntime_based\nruntime=600\nnumjobs=2\n")
+    with built("ext4", LoopDevice(SIZE), context) as stack:
+        # Each job is in a session of its own, so that no signal to the process group reaches it.
+        with pytest.raises(TimeoutError), signals.limited("a step", 2.0):
+            workloads.fio_job(Timed(stack), stack, job)
+        (line,) = lines
+        assert len(re.findall(r"fio \(process \d+\)", line)) == 2
 
 
 def test_a_fio_job_file(context: BuildContext, tmp_path: Path) -> None:
