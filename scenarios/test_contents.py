@@ -49,6 +49,8 @@ class Drawn(Sizes):
     "bcachefs",
     "luks = luks | ext4",
     "overlay = ext4 | overlay",
+    "squashfs = ext4 | squashfs | overlay",
+    "erofs = ext4 | erofs | overlay",
     "fscrypt = ext4 | fscrypt",
     "ecryptfs = ext4 | ecryptfs",
     "gocryptfs = ext4 | gocryptfs",

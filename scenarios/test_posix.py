@@ -54,6 +54,8 @@ class Suite(Sizes):
     "luks = luks | ext4",
     "bind = ext4 | bind",
     "overlay = ext4 | overlay",
+    "squashfs = ext4 | squashfs | overlay",
+    "erofs = ext4 | erofs | overlay",
     "fscrypt = ext4 | fscrypt",
     "ecryptfs = ext4 | ecryptfs",
     "gocryptfs = ext4 | gocryptfs(mount='-allow_other')",

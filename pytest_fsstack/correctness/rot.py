@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from pytest_fsstack.correctness import medium, seen
 from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image, Unit
 from pytest_fsstack.correctness.seen import Outcome, Seen, Shape as Shape
+from pytest_fsstack.layers import images
 from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.measuring.timed import Timed
@@ -154,13 +155,13 @@ class Rotting:
             empty = medium.read(place)
         # A device may hold what another stack was given: of the same files, it would be taken for this one's.
         contents = f"{seed} {stack.spec}"
-        seen.plant(stack.path, shape, contents)
+        images.fill(stack, lambda top: seen.plant(top, shape, contents))
         stack.sync()
         with stack.taken_down(self._layer) as place:
             before = medium.read(place)
         if not find_sectors(before.since(empty), sectors(shape, contents).whole):
             contents += " again"
-            seen.overwrite(stack.path, shape, contents)
+            images.fill(stack, lambda top: seen.overwrite(top, shape, contents))
             stack.sync()
         sound = stack.fsck()
         self._checkers = {name for name, checked in sound.items() if checked.clean}

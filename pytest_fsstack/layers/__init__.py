@@ -69,6 +69,8 @@ BUILT_IN = _BuiltIn(
         "securefs": "stacked.Securefs",
         "ecryptfs": "kernel_encryption.Ecryptfs",
         "fscrypt": "kernel_encryption.Fscrypt",
+        "squashfs": "images.Squashfs",
+        "erofs": "images.Erofs",
         "directory": "passthrough.PlainDirectory",
         "bind": "passthrough.Bind",
         "overlay": "passthrough.Overlay",

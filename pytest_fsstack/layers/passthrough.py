@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ class Overlay(DirectoryLayer):
     """An overlay mount, as of containers. Writes go to an upper directory in the directory below.
 
     The lower directories are on the machine or on the stack itself. `lower='app:base'` makes two empty directories in
-    the directory below. Fill them at `fsstack.below`, and call `fsstack.remount()` to see their contents.
+    the directory below. Fill them at `fsstack.below`, and call `fsstack.remount()` to see their contents. If the place
+    below is a read-only image, such as `squashfs`, it is the lowest directory, and writes go to the place below it.
     """
 
     leaves: ClassVar = (mounts.MOUNT,)
@@ -110,14 +112,18 @@ class Overlay(DirectoryLayer):
     def create(self, below: Directory, context: BuildContext) -> None:
         directories = [Path("overlay", name) for name in ("lower", "upper", "work")]
         for directory in [*directories, *(Path(name) for name in self._lower if not Path(name).is_absolute())]:
-            context.machine.mkdir(below.path / directory, parents=True)
+            context.machine.mkdir((below.writable or below.path) / directory, parents=True)
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
         # Relative, because what is above may hold commas and colons, which kernels and tools unescape in several ways.
         lower = [path if Path(path).is_absolute() else f"../{path}" for path in self._lower]
+        base = below.path
+        if below.writable:
+            base = below.writable
+            lower = [*lower, os.path.relpath(below.path.resolve(), base.resolve() / self.name)]
         options = [f"lowerdir={':'.join(lower) or 'lower'}", "upperdir=upper", "workdir=work"]
         options += [self.mount] if self.mount else []
-        return context.mounted(self.name, "overlay", "overlay", ",".join(options), cwd=self.own(below))
+        return context.mounted(self.name, "overlay", "overlay", ",".join(options), cwd=base / self.name)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ class Directory:
     """A directory, usually where something is mounted."""
 
     path: Path
+    #: Another directory of the stack, if nothing can be written to `path`: a layer above keeps its own files there.
+    writable: Path | None = None
     kind: ClassVar[str] = "directory"
 
 

@@ -35,6 +35,11 @@ from pytest_fsstack.workloads.hardlinks import (
     extract_backup as extract_backup,
     remove_backup as remove_backup,
 )
+from pytest_fsstack.workloads.image import (
+    build_image as build_image,
+    read_blocks as read_blocks,
+    read_files as read_files,
+)
 from pytest_fsstack.workloads.latency import create_files as create_files, delete_files as delete_files
 from pytest_fsstack.workloads.space import settle as settle, small_file_space as small_file_space
 from pytest_fsstack.workloads.stream import stream_write as stream_write

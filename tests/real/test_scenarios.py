@@ -21,6 +21,7 @@ SCENARIOS = {
     "test_dmcrypt_block_size": "dmcrypt against plain:",
     "test_filesystems": "space used:",
     "test_hardlink_backup": "longest single unlink:",
+    "test_images": "size of the image:",
 }
 
 

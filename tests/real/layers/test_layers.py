@@ -71,6 +71,8 @@ def exercise(stack: Built) -> None:
         "ext4 | ecryptfs",
         "ext4 | bind",
         "ext4 | overlay",
+        "ext4 | squashfs(source='/etc/apt', compress='zstd') | overlay",
+        "xfs | erofs(source='/etc/apt', compress='lz4hc') | overlay",
         "xfs | overlay(lower='/etc/apt', mount='metacopy=on') | bind",
         "raw | ext4",
         "ext4 | loop | xfs",

@@ -85,6 +85,40 @@ def test_overlay_has_its_parts_in_the_directory_below(machine: LayerMachine, con
     assert sorted(path.name for path in (context.directory / "overlay").iterdir()) == ["lower", "upper", "work"]
 
 
+@pytest.mark.parametrize(
+    ("text", "pack"),
+    [
+        ("squashfs", "mksquashfs DIR/squashfs/empty DIR/squashfs/image -noappend -quiet -no-progress -comp gzip"),
+        (
+            "squashfs(compress='zstd:19', source='/usr', mkfs='-b 64K')",
+            "mksquashfs /usr DIR/squashfs/image -noappend -quiet -no-progress -comp zstd -Xcompression-level 19 -b 64K",
+        ),
+        (
+            "squashfs(compress='none')",
+            "mksquashfs DIR/squashfs/empty DIR/squashfs/image -noappend -quiet -no-progress -noI -noD -noF -noX",
+        ),
+        ("erofs(compress='lz4hc:9', source='/usr')", "mkfs.erofs --quiet -zlz4hc,9 DIR/erofs/image /usr"),
+        ("erofs", "mkfs.erofs --quiet DIR/erofs/image DIR/erofs/empty"),
+    ],
+)
+def test_an_image_is_packed_once_and_mounted_read_only(
+    text: str, pack: str, machine: LayerMachine, context: BuildContext
+) -> None:
+    name = only(text).name
+    place = opened(text, context)
+    assert isinstance(place, Directory)
+    assert place.writable == context.directory
+    assert machine.taken() == [pack, f"mount -t {name} -o ro LOOP DIR/1-{name}", f"umount DIR/1-{name}"]
+
+
+def test_an_overlay_on_an_image_writes_below_the_image(machine: LayerMachine, context: BuildContext) -> None:
+    overlay, image = only("overlay"), Directory(context.directory / "image", writable=context.directory)
+    overlay.create(image, context)
+    with overlay.opened(image, context):
+        pass
+    assert machine.taken()[0].startswith("(cd DIR/overlay && mount -t overlay -o lowerdir=../image,upperdir=upper,")
+
+
 def test_what_shows_through_an_overlay_may_be_on_the_stack_itself(machine: LayerMachine, context: BuildContext) -> None:
     opened("overlay(lower='app:/usr:base')", context)
     assert " -o lowerdir=../app:/usr:../base,upperdir=upper,workdir=work " in machine.taken()[0]
@@ -159,6 +193,9 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
         ("fscrypt(contents='Adiantum', filenames='AES-256-CTS')", "Adiantum goes with Adiantum (got AES-256-CTS)"),
         ("fscrypt(filenames='AES-128-CTS')", "AES-256-XTS goes with AES-256-CTS or AES-256-HCTR2 (got AES-128-CTS)"),
         ("overlay(lower='/usr:../lib')", "a name for a directory in the one below (got ../lib)"),
+        ("squashfs(compress='lzma')", "must be one of none, gzip, lzo, lz4, xz, zstd (got 'lzma')"),
+        ("squashfs(compress='xz:9')", "must be one of"),
+        ("erofs(source='here')", "must be the absolute path of one directory (got 'here')"),
         ("overlay(lower='overlay')", "a name for a directory in the one below (got overlay)"),
     ],
 )

@@ -1,0 +1,101 @@
+"""Read-only images: made of a corpus, and read from one end to the other or here and there."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_fsstack.data.archive import Corpus
+from pytest_fsstack.layers.images import ImageLayer
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.descriptors import opened
+from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.stack.model import Directory
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.checks import existing, verify_tree, walk
+from pytest_fsstack.workloads.latency import Latencies
+
+if TYPE_CHECKING:
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
+
+
+@workload(Tool("tar", "tar"))
+def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree") -> None:
+    """Pack the corpus into the image of the stack's `squashfs` or `erofs`, as its directory `into`.
+
+    The corpus is unpacked beside the image beforehand, outside of the time, and read from cold caches. Recorded:
+    ``image_bytes``, the size of the image. Afterwards the stack is remounted, and checked as in `extract`. Raises
+    `ValueError` if no layer of the stack is an image.
+    """
+    layer = next((layer for layer in fsstack.stack.layers if isinstance(layer, ImageLayer)), None)
+    if layer is None:
+        raise ValueError(f"build_image: no layer of `{fsstack.spec}` is an image, such as squashfs")
+    with fsstack.taken_down(layer.name) as below:
+        source, image = below.path / "source", below.path / "image.new"
+    (source / into).mkdir(parents=True)
+    commands.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", source / into, timeout=86_400.0)
+    with timed(bytes=corpus.bytes, files=corpus.files):
+        timed.run(*layer.words(source, image))
+    timed.record("image_bytes", image.stat().st_size, unit="B")
+    with fsstack.taken_down(layer.name) as below:
+        assert isinstance(below, Directory)
+        (below.path / "image.new").replace(layer.image(below))
+    verify_tree(fsstack.path / into, corpus, "build_image")
+
+
+@workload()
+def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int = 128 << 10) -> None:
+    """Read all files of the tree, one after another in the order of their names, from cold caches.
+
+    Afterwards the number of bytes read is compared with the sizes of the files.
+    """
+    top, contents = existing(fsstack, tree, "read_files"), walk(fsstack.path / tree)
+    buffer, count = bytearray(block), 0
+    with timed(bytes=contents.bytes, files=contents.files, direction="read"):
+        for directory, names, files in os.walk(top):
+            names.sort()
+            for name in sorted(files):
+                with open(os.path.join(directory, name), "rb", buffering=0) as file:
+                    while size := file.readinto(buffer):
+                        count += size
+    if count != contents.bytes:
+        raise AssertionError(f"read_files: read {count:,} bytes of {tree} instead of {contents.bytes:,}")
+
+
+@workload()
+def read_blocks(
+    timed: Timed, fsstack: Built, *, tree: str = "tree", count: int = 1000, block: int = 4096, seed: int = 1
+) -> None:
+    """Read `count` blocks at places of the tree's files that follow from the `seed`, from cold caches.
+
+    A file is as likely as its size. See `Latencies.record` for what is recorded. Raises `AssertionError` if a block is
+    shorter than the file is there.
+    """
+    top = existing(fsstack, tree, "read_blocks")
+    sizes = {path: size for path in _files(top) if (size := path.stat().st_size)}
+    if not sizes:
+        raise AssertionError(f"read_blocks: there is no byte in the files of {tree}")
+    draw = random.Random(seed)
+    files = draw.choices(list(sizes), list(sizes.values()), k=count)
+    places = [(path, draw.randrange(sizes[path]) // block * block) for path in files]
+    short: list[str] = []
+
+    def read(place: tuple[Path, int]) -> None:
+        path, offset = place
+        with opened(path, os.O_RDONLY) as file:
+            if len(os.pread(file, block, offset)) != min(block, sizes[path] - offset):
+                short.append(f"{path.name} at {offset}")
+
+    with timed(bytes=sum(min(block, sizes[path] - offset) for path, offset in places), direction="read"):
+        latencies = Latencies()
+        latencies.each(read, places)
+    latencies.record(timed)
+    if short:
+        raise AssertionError(f"read_blocks: {len(short)} of {count} blocks are shorter than their files: {short[0]}")
+
+
+def _files(top: Path) -> list[Path]:
+    return sorted(path for path in top.rglob("*") if path.is_file() and not path.is_symlink())
