@@ -108,7 +108,9 @@ class Controller:
         """Return the command in place of a Python: a guest, or a stand-in for a worker that went down."""
         kernel, _ = self._kernel_of(index)
         plan, description = self.plan, self.directory / f"{index}.json"
-        machine = vm.Machine(kernel, Path.cwd(), plan.memory, plan.cpus, self.kvm)
+        # What tests name in their marks shows only in the guests.
+        disks = max((stack.members for stack in self.settings.stacks), default=1)
+        machine = vm.Machine(kernel, Path.cwd(), plan.memory, plan.cpus, self.kvm, disks)
         Description(machine, plan.disk_size, plan.silent_seconds, self._log(index)).write(description)
         return shlex.join([sys.executable, "-m", "pytest_fsstack.kernels.launch", str(description)])
 

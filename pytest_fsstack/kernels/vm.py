@@ -77,16 +77,18 @@ NEEDS: tuple[Need, ...] = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a guest: kernel, memory as QEMU writes it (2G), CPUs, KVM or emulation, the writable directory."""
+    """The parts of a guest: kernel, writable directory, memory as QEMU writes it (2G), CPUs, accelerator, disks."""
 
     kernel: Kernel
     directory: Path
     memory: str = "2G"
     cpus: int = 2
     kvm: bool = False
+    #: The number of disks.
+    disks: int = 1
 
-    def argv(self, *, disk: int, console: int, command: int) -> list[str]:
-        """The command that boots it: descriptors of its disk image, its console's log, and the script that it runs.
+    def argv(self, *, disks: Sequence[int], console: int, command: int) -> list[str]:
+        """The command that boots it: descriptors of its disk images, its console's log, and the script that it runs.
 
         virtme-run rather than vng, which passes its arguments through a shell and closes the descriptors.
         """
@@ -108,7 +110,11 @@ class Machine:
             *("-q=-fw_cfg", f"-q=name={_COMMAND},file=/proc/self/fd/{command}"),
             *("-q=-set", f"-q=chardev.console.path=/proc/self/fd/{console}"),  # else /dev/null
             # A probed raw image refuses a LUKS1 magic written at block 0.
-            *("-q=-drive", f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio"),
+            *(
+                word
+                for disk in disks
+                for word in ("-q=-drive", f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio")
+            ),
         ]
 
 
@@ -216,7 +222,7 @@ def _leash() -> list[str]:
 
 
 class Guest:
-    """A machine that runs one command, with its console's log and its disk in files without a name.
+    """A machine that runs one command, with its console's log and its disks in files without a name.
 
     The command gets `env` and nothing else; it reads nothing unless it `talks`, by `process`. Raises OSError.
     """
@@ -227,21 +233,22 @@ class Guest:
         self.machine = machine
         with contextlib.ExitStack() as files:
             # Not in /tmp: a tmpfs has no room, and may refuse O_DIRECT.
-            disk = files.enter_context(tempfile.TemporaryFile(dir="/var/tmp"))
+            disks = [files.enter_context(tempfile.TemporaryFile(dir="/var/tmp")) for _ in range(machine.disks)]
             command = files.enter_context(tempfile.TemporaryFile())
             self._console: BinaryIO = files.enter_context(tempfile.TemporaryFile())
-            disk.truncate(disk_size)
+            for disk in disks:
+                disk.truncate(disk_size)
             command.write(script(argv, machine.directory, env, stdin=talks).encode())
             command.flush()
             # QEMU opens them again.
-            fds = {"disk": disk.fileno(), "console": self._console.fileno(), "command": command.fileno()}
+            images, console = [disk.fileno() for disk in disks], self._console.fileno()
             self.process = subprocess.Popen(
-                machine.argv(**fds),
+                machine.argv(disks=images, console=console, command=command.fileno()),
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 # Pipes: QEMU truncates files, and each of its ports writes at an offset of its own.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=list(fds.values()),
+                pass_fds=[*images, console, command.fileno()],
                 cwd=machine.directory,
                 env=environment(),
             )

@@ -38,6 +38,7 @@ class _BuiltIn(Mapping[str, "type[Layer]"]):
 BUILT_IN = _BuiltIn(
     {
         "raw": "passthrough.Raw",
+        "pool": "passthrough.PoolOfDevices",
         "luks": "dmcrypt.Luks",
         "dmcrypt": "dmcrypt.Dmcrypt",
         "integrity": "integrity.Integrity",

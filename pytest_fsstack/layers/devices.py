@@ -7,7 +7,9 @@ import dataclasses
 import os
 import re
 import shutil
+import sys
 import tempfile
+import typing
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +23,7 @@ from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, R
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import tuning
-from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, PlaceType
+from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, PlaceType, Pool
 
 
 @contextlib.contextmanager
@@ -35,8 +37,27 @@ def _sparse_file(machine: Machine, directory: Path, size: int) -> Iterator[Block
     machine.sync(directory)
 
 
-class _Own:
+@contextlib.contextmanager
+def _joined(openings: Iterable[contextlib.AbstractContextManager[Block]]) -> Iterator[Block]:
+    """Open devices one after the other: one as it is, several as a pool."""
+    with contextlib.ExitStack() as undo:
+        blocks = [undo.enter_context(opening) for opening in openings]
+        yield blocks[0] if len(blocks) == 1 else Pool.of(blocks)
+
+
+class _Single:
+    """A device that is no group."""
+
+    @property
+    def members(self) -> tuple[Device, ...]:
+        return (typing.cast("Device", self),)
+
+
+class _Own(_Single):
     """A device that is nobody else's, so that it need not be held."""
+
+    #: Of files, as many are made as a stack needs.
+    most: ClassVar[int] = sys.maxsize
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -62,8 +83,8 @@ class LoopDevice(_Own):
             return f"give --fsstack-size={_gigabytes(space)} or a disk as --fsstack-device"
         return "its file lies where too little is free; name another place with --fsstack-dir"
 
-    def opened(self, context: BuildContext) -> contextlib.AbstractContextManager[Block]:
-        return _sparse_file(context.machine, context.directory, self.size)
+    def opened(self, context: BuildContext, count: int = 1) -> contextlib.AbstractContextManager[Block]:
+        return _joined(_sparse_file(context.machine, context.directory, self.size) for _ in range(count))
 
 
 @dataclass(frozen=True)
@@ -90,16 +111,15 @@ class RamDevice(_Own):
         return "this machine has no more memory available"
 
     @contextlib.contextmanager
-    def opened(self, context: BuildContext) -> Iterator[Block]:
-        with (
-            context.mounted("ram", "tmpfs", "tmpfs", f"size={self.size + 2**20}") as directory,
-            _sparse_file(context.machine, directory.path, self.size) as block,
-        ):
-            yield block
+    def opened(self, context: BuildContext, count: int = 1) -> Iterator[Block]:
+        with context.mounted("ram", "tmpfs", "tmpfs", f"size={count * self.size + 2**20}") as directory:
+            files = (_sparse_file(context.machine, directory.path, self.size) for _ in range(count))
+            with _joined(files) as block:
+                yield block
 
 
 @dataclass(frozen=True)
-class DiskDevice:
+class DiskDevice(_Single):
     """A real block device, which is overwritten, once the guard agrees."""
 
     path: Path
@@ -109,6 +129,7 @@ class DiskDevice:
     #: In test ids, if the last part of the path does not tell it from another device of the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Block
+    most: ClassVar[int] = 1
     #: What the path meant when the user named it, or why that could not be told; None: what it means when it is used.
     meant: guard.Disk | guard.Refused | None = field(default=None, repr=False, compare=False)
     #: What `held` holds.
@@ -149,14 +170,6 @@ class DiskDevice:
     def advice(self, space: int) -> str:
         return "give a larger --fsstack-device"
 
-    def refusal(self) -> guard.Refused | None:
-        """Return why a session would refuse it now; None if it would not. Nothing is written to it."""
-        try:
-            with self.held():
-                return None
-        except guard.Refused as refused:
-            return refused
-
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         with guard.held(self.disk(), overwrite=self.overwrite) as device:
@@ -168,7 +181,9 @@ class DiskDevice:
                 self._held.remove(device)
 
     @contextlib.contextmanager
-    def opened(self, context: BuildContext) -> Iterator[Block]:
+    def opened(self, context: BuildContext, count: int = 1) -> Iterator[Block]:
+        if count > self.most:
+            raise OSError(f"{self.path} is one device, and the stack needs {count}")
         notes = []
 
         @contextlib.contextmanager
@@ -212,6 +227,79 @@ class DiskDevice:
 
 
 @dataclass(frozen=True)
+class DeviceGroup:
+    """Real block devices that the user named as one group.
+
+    A stack is built on as many of them as it needs, in their order, and the others are not written to.
+    """
+
+    members: tuple[DiskDevice, ...]
+    gives: ClassVar[PlaceType] = Block
+
+    @property
+    def spec(self) -> str:
+        return "+".join(device.spec for device in self.members)
+
+    @property
+    def id(self) -> str:
+        return "+".join(device.id for device in self.members)
+
+    @property
+    def most(self) -> int:
+        return len(self.members)
+
+    def needs(self) -> list[Need]:
+        return [need for device in self.members for need in device.needs()]
+
+    def room(self, directory: Path) -> int:
+        return min(device.room(directory) for device in self.members)
+
+    def advice(self, space: int) -> str:
+        return "give larger devices"
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return _all_held(self.members)
+
+    def opened(self, context: BuildContext, count: int = 1) -> contextlib.AbstractContextManager[Block]:
+        if count > self.most:
+            raise OSError(f"{self.spec} are {self.most} devices, and the stack needs {count}")
+        return _joined(device.opened(context) for device in self.members[:count])
+
+
+def refusals(device: Device) -> dict[Device, guard.Refused]:
+    """Return the devices of a group that a session would refuse now, and why. Nothing is written to them."""
+    refused: dict[Device, guard.Refused] = {}
+    with contextlib.ExitStack() as undo:
+        # All at once, as in a session: two of them may share bytes.
+        for member in device.members:
+            try:
+                undo.enter_context(member.held())
+            except guard.Refused as refusal:
+                refused[member] = refusal
+    return refused
+
+
+@contextlib.contextmanager
+def _all_held(devices: Iterable[DiskDevice]) -> Iterator[None]:
+    with contextlib.ExitStack() as undo:
+        for device in devices:
+            undo.enter_context(device.held())
+        yield
+
+
+def as_in(device: Device, identities: Mapping[str, tuple[object, ...]]) -> Device:
+    """Return a device or group with what `DiskDevice.as_in` makes of each real one."""
+    if isinstance(device, DeviceGroup):
+        return DeviceGroup(tuple(member.as_in(identities) for member in device.members))
+    return device.as_in(identities) if isinstance(device, DiskDevice) else device
+
+
+def disks_of(devices: Iterable[Device]) -> list[DiskDevice]:
+    """Return the real block devices, those of groups one by one."""
+    return [member for device in devices for member in device.members if isinstance(member, DiskDevice)]
+
+
+@dataclass(frozen=True)
 class DirectoryDevice(_Own):
     """An existing directory, in which each stack gets a fresh subdirectory. Nothing is formatted."""
 
@@ -219,6 +307,7 @@ class DirectoryDevice(_Own):
     #: In test ids, if the last part of the path does not tell it from another device of the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Directory
+    most: ClassVar[int] = 1
 
     @property
     def spec(self) -> str:
@@ -238,7 +327,7 @@ class DirectoryDevice(_Own):
         return "free some, or name a directory on a larger filesystem"
 
     @contextlib.contextmanager
-    def opened(self, context: BuildContext) -> Iterator[Directory]:
+    def opened(self, context: BuildContext, count: int = 1) -> Iterator[Directory]:
         with directories.lasting(self.path, context.journal) as data:
             target = context.mountpoint("directory")
             # Other users reach the data there, if a test starts something as one of them, and by no other name.
@@ -319,8 +408,19 @@ def _last_parts(path: Path, count: int) -> str:
 
 def with_unique_ids(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Return the devices with unique ids, made of as few last parts of their paths as possible."""
-    unique = list(dict.fromkeys(devices))
-    count = 1
+    chosen = list(dict.fromkeys(devices))
+    members = list(dict.fromkeys(member for device in chosen for member in device.members))
+    named = dict(zip(members, _with_unique_ids(members)))
+    return tuple(
+        DeviceGroup(tuple(typing.cast(DiskDevice, named[member]) for member in device.members))
+        if isinstance(device, DeviceGroup)
+        else named[device]
+        for device in chosen
+    )
+
+
+def _with_unique_ids(unique: list[Device]) -> list[Device]:
+    unique, count = list(unique), 1
     while twice := {device.id for device in unique if [other.id for other in unique].count(device.id) > 1}:
         count += 1
         for index, device in enumerate(unique):
@@ -329,7 +429,7 @@ def with_unique_ids(devices: Iterable[Device]) -> tuple[Device, ...]:
                 # Characters that are left out may be the whole difference.
                 unlike = "" if count <= len(device.path.parts) else f"-{index + 1}"
                 unique[index] = dataclasses.replace(device, name=name + unlike)
-    return tuple(unique)
+    return unique
 
 
 def _gigabytes(size: int) -> str:
@@ -344,6 +444,11 @@ def _discards(device: Path) -> bool:
         return False
 
 
+def _names_of(text: str) -> list[str]:
+    """Return the names of a group's devices, with + between them; one, if the text is the path of a device."""
+    return [text] if text.startswith("dir:") or os.path.exists(text) else text.split("+")
+
+
 def look_up(text: str) -> guard.Disk | guard.Refused:
     """Return the block device that a word on the command line means now, or why that cannot be told."""
     try:
@@ -353,10 +458,20 @@ def look_up(text: str) -> guard.Disk | guard.Refused:
 
 
 def parse_device(text: str, *, size: int, overwrite: Container[Identity], discard: bool = False) -> Device:
-    """Return the device that a word on the command line names. Raises ValueError for one that cannot be.
+    """Return the device or group that a word on the command line names. Raises ValueError for one that cannot be.
 
     `overwrite` are the devices whose contents the user gave up.
     """
+    if (names := _names_of(text))[1:]:
+        members = [parse_device(name, size=size, overwrite=overwrite, discard=discard) for name in names]
+        disks = tuple(member for member in members if isinstance(member, DiskDevice))
+        if disks != tuple(members):
+            raise ValueError(
+                f"{text}: a group has block devices only; of loop and ram, a stack gets as many as it needs"
+            )
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"{text}: {twice} is named twice")
+        return DeviceGroup(disks)
     if text == "loop":
         return LoopDevice(size)
     if text == "ram":

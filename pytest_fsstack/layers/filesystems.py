@@ -6,17 +6,18 @@ not, and it shrinks a sparse file behind the back of a measurement.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shlex
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.stacked import served
-from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
@@ -30,6 +31,7 @@ from pytest_fsstack.stack.model import (
     Limit,
     OptionError,
     Place,
+    Pool,
     option,
 )
 from pytest_fsstack.stack.program import ToolLayer
@@ -270,10 +272,25 @@ class Xfs(Filesystem):
         return scrubs.xfs(context.machine, place.path)
 
 
+#: The profiles of Btrfs, and the fewest devices of each.
+_PROFILES = {
+    "single": 1,
+    "dup": 1,
+    "raid0": 2,
+    "raid1": 2,
+    "raid1c3": 3,
+    "raid1c4": 4,
+    "raid10": 2,
+    "raid5": 2,
+    "raid6": 3,
+}
+
+
 @dataclass(frozen=True)
 class Btrfs(Filesystem):
-    """The Btrfs filesystem."""
+    """The Btrfs filesystem, on one device or on a pool of them."""
 
+    takes: ClassVar = (Block, Pool)
     name: ClassVar = "btrfs"
     faults: ClassVar = {"posix": "Btrfs of Linux 6.18: a case of rename"}
     example: ClassVar = "btrfs(compress='zstd:3')"
@@ -303,6 +320,30 @@ class Btrfs(Filesystem):
     }
 
     compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
+    data: str | None = option(None, "profile of data, such as raid1 on a pool of 2 devices", choices=tuple(_PROFILES))
+    metadata: str | None = option(None, "profile of metadata", choices=tuple(_PROFILES))
+
+    def check_members(self, count: int) -> None:
+        for name in "data", "metadata":
+            if count < (fewest := _PROFILES.get(profile := getattr(self, name), 1)):
+                raise OptionError(name, f"{profile!r} needs {fewest} devices: put pool({fewest}) below it")
+
+    def mkfs_words(self) -> list[str]:
+        profiles = [f"--{name}={value}" for name in ("data", "metadata") if (value := getattr(self, name))]
+        return [*self.always, *profiles, *shlex.split(self.mkfs)]
+
+    @contextlib.contextmanager
+    def opened(self, below: Block, context: BuildContext) -> Iterator[Directory]:
+        paths = [part.path for part in below.parts]
+        options = ",".join([*self.mount_words(), *(f"device={path}" for path in paths[1:])])
+        try:
+            with context.mounted(self.name, below.path, self.name, options) as place:
+                yield place
+        finally:
+            for path in paths if paths[1:] else ():
+                # The kernel remembers several devices as one filesystem until it is told otherwise.
+                with contextlib.suppress(commands.CommandError):
+                    context.machine.run("btrfs", "device", "scan", "--forget", path)
 
     def limited(self) -> Mapping[Limit, str]:
         """Return the limits. Its contents have checksums unless a mount option leaves them out."""
@@ -314,7 +355,7 @@ class Btrfs(Filesystem):
         return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
-        return scrubs.btrfs(context.machine, place.path)
+        return scrubs.btrfs(context.machine, place.path, len(below.parts))
 
 
 @dataclass(frozen=True)

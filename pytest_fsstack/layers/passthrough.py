@@ -22,6 +22,7 @@ from pytest_fsstack.stack.model import (
     Limit,
     OptionError,
     Place,
+    Pool,
     option,
 )
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
@@ -37,6 +38,39 @@ class Raw(BlockLayer):
     name: ClassVar = "raw"
     example: ClassVar = "luks | raw"
     gives: ClassVar = Block
+
+    def create(self, below: Block, context: BuildContext) -> None:
+        """Leave what is there."""
+
+    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Place]:
+        return contextlib.nullcontext(below)
+
+
+@dataclass(frozen=True)
+class PoolOfDevices(BlockLayer):
+    """Several devices of the session for a layer that takes more than one: `pool(2) | btrfs(data='raid1')`.
+
+    A session makes that many loop or ram devices. Real ones are named as one group
+    (`--fsstack-device=/dev/sdb+/dev/sdc`). The stack gets the first ones of the group, and writes to no others.
+    """
+
+    name: ClassVar = "pool"
+    example: ClassVar = "pool(2) | btrfs(data='raid1', metadata='raid1')"
+    gives: ClassVar = Pool
+    counts: ClassVar = "devices"
+
+    devices: int = option(2, "number of devices", least=2)
+
+    @property
+    def members(self) -> int:
+        return self.devices
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.devices}"
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.devices})"
 
     def create(self, below: Block, context: BuildContext) -> None:
         """Leave what is there."""

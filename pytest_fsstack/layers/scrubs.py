@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,11 +24,13 @@ _PROGRESS = (
 _AT_ONCE = 1 << 20
 
 
-def btrfs(machine: Machine, path: Path) -> Checked:
-    """Scrub the one device of a mounted Btrfs: what has a good copy is corrected."""
-    request = bytearray(_SCRUB_ARGS.pack(1, 0, (1 << 64) - 1, *bytes(16)))
-    machine.ioctl(path, _BTRFS_IOC_SCRUB, request)
-    counts = dict(zip(_PROGRESS, _SCRUB_ARGS.unpack(request)[4:]))
+def btrfs(machine: Machine, path: Path, devices: int = 1) -> Checked:
+    """Scrub the devices of a mounted Btrfs, one by one: what has a good copy is corrected."""
+    counts: Counter[str] = Counter()
+    for device in range(1, devices + 1):
+        request = bytearray(_SCRUB_ARGS.pack(device, 0, (1 << 64) - 1, *bytes(16)))
+        machine.ioctl(path, _BTRFS_IOC_SCRUB, request)
+        counts.update(dict(zip(_PROGRESS, _SCRUB_ARGS.unpack(request)[4:])))
     wrong = [f"{count} {what}" for what, count in counts.items() if what.endswith("errors") and count]
     return Checked(not wrong, ", ".join(wrong) or "no errors")
 

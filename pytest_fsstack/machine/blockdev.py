@@ -19,7 +19,7 @@ from pytest_fsstack.machine.libc import libc
 
 SYS = Path("/sys")
 
-#: What a guest's own disk is called in it.
+#: What a guest's own disk is called in it, the first of several.
 GUEST_DISK = "/dev/vda"
 
 #: From linux/fcntl.h and linux/stat.h; of struct statx, its mode and the device that a special file stands for.
@@ -32,6 +32,11 @@ _BLKFLSBUF = 0x1261  # linux/fs.h
 _LOOP_GET_STATUS64 = 0x4C05  # linux/loop.h
 #: struct loop_info64: device, inode, rdevice, offset, sizelimit, number, encryption type and key size, flags, names.
 LOOP_INFO = struct.Struct("=QQQQQIIII64s64s32sQQ")
+
+
+def guest_disks() -> list[str]:
+    """Return the disks of the guest that this process runs in."""
+    return [f"/dev/{path.name}" for path in sorted((SYS / "block").glob("vd[a-z]"))]
 
 
 # -- numbers and sysfs -------------------------------------------------------------------------------------------------

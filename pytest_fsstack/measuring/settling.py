@@ -51,18 +51,18 @@ class Settle:
             return f"wait until the device is quiet for {WINDOW:g} s, at most {PATIENCE:g} s"
         return "discard all of the device" if self.discard else f"pause for {self}" if self.seconds else ""
 
-    def rest(self, place: Path) -> str:
-        """Pause, or wait for the disks of a device or directory. Returns why it was in vain; empty if it was not.
+    def rest(self, *places: Path) -> str:
+        """Pause, or wait for the disks of devices or directories. Returns why it was in vain; empty if it was not.
 
         A discard is a part of building the next stack.
         """
         time.sleep(self.seconds)
-        return wait_until_quiet(place) if self.idle else ""
+        return wait_until_quiet(*places) if self.idle else ""
 
 
-def wait_until_quiet(place: Path, *, patience: float = PATIENCE, window: float = WINDOW) -> str:
+def wait_until_quiet(*places: Path, patience: float = PATIENCE, window: float = WINDOW) -> str:
     """Wait until nothing is read, written or discarded. Returns what still is after that many seconds."""
-    disks, deadline = disks_of(place), time.monotonic() + patience
+    disks, deadline = [disk for place in places for disk in disks_of(place)], time.monotonic() + patience
     before = _activity(disks)
     while True:
         time.sleep(window)

@@ -23,7 +23,7 @@ from pytest_fsstack.machine.journal import Unproved
 from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import Block, Directory
+from pytest_fsstack.stack.model import Block
 
 Direction = Literal["write", "read"]
 
@@ -383,19 +383,18 @@ def _machine_cpu() -> float:
 
 
 def _transferred(stack: Built) -> tuple[float | None, float | None]:
-    """Bytes read and written so far at the stack's bottom device, or of the device that holds its directory.
+    """Bytes read and written so far at the stack's bottom devices, or of the device that holds its directory.
 
     The kernel counts in sectors of 512 bytes whatever the device's own are (Documentation/block/stat.rst). A directory
     on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
     """
     bottom = stack.bottom
     if isinstance(bottom, Block):
-        number = bottom.number
+        numbers = [disk.number for disk in stack.disks]
     else:
-        assert isinstance(bottom, Directory)
-        number = blockdev.major_minor(os.stat(bottom.path).st_dev)
+        numbers = [blockdev.major_minor(os.stat(bottom.path).st_dev)]
     try:
-        fields = Path("/sys/dev/block", number, "stat").read_text().split()
+        fields = [Path("/sys/dev/block", number, "stat").read_text().split() for number in numbers]
     except FileNotFoundError:
         return None, None
-    return int(fields[2]) * 512.0, int(fields[6]) * 512.0
+    return sum(int(counts[2]) * 512.0 for counts in fields), sum(int(counts[6]) * 512.0 for counts in fields)

@@ -208,13 +208,14 @@ OPTIONS = (
     Option(
         "device",
         "where stacks start: loop (a sparse file), ram, a block device such as /dev/sdb1 (IT IS OVERWRITTEN), or "
-        "dir:/a/directory. Repeat it to run on several",
+        "dir:/a/directory. Repeat it to run on each of several. /dev/sdb+/dev/sdc is a group, for stacks of several",
         "DEVICE",
         many=True,
         default="loop",
         doc="A block device that is in use is always refused. One that holds data is refused unless "
         "`--fsstack-overwrite` names it. In `dir:/a/directory` nothing is formatted, so only stacks that start in a "
-        "directory can stand there.",
+        "directory can stand there. A stack of N devices takes the first N of a group. Repeated devices are one group "
+        "if every stack of a test needs exactly as many. Of loop and ram there are as many as a stack needs.",
     ),
     Option("size", "size of loop and ram devices", "SIZE", _size, "4G"),
     Option("dir", "directory for loop files and mount points (default: pytest's base temp)", "DIR", _directory),

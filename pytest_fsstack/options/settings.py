@@ -66,10 +66,9 @@ class Settings:
 
     def identities(self) -> dict[str, tuple[object, ...]]:
         """Return which block devices are meant, by their names, as plain data for another process."""
-        from pytest_fsstack.layers.devices import DiskDevice
+        from pytest_fsstack.layers.devices import disks_of
 
-        disks = [device for device in self.devices if isinstance(device, DiskDevice)]
-        return {device.spec: identity for device in disks if (identity := device.identity())}
+        return {device.spec: identity for device in disks_of(self.devices) if (identity := device.identity())}
 
 
 #: What `--fsstack-overwrite` meant when the command line was read, by its words.
@@ -135,15 +134,15 @@ def read_settings(
 
 def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
     from pytest_fsstack.guard import Disk
-    from pytest_fsstack.layers.devices import DiskDevice, parse_device, with_unique_ids
-    from pytest_fsstack.machine.blockdev import GUEST_DISK
+    from pytest_fsstack.layers.devices import as_in, disks_of, parse_device, with_unique_ids
+    from pytest_fsstack.machine.blockdev import guest_disks
 
     settle = values["settle"]
     size, discard = values["size"], values["discard"] or bool(settle and settle.discard)
     texts = list(dict.fromkeys(values["device"]))
     if options.worker_input(config).get("in_vm"):
-        # The guest's disk is its own, and blank; a file on the guest's root would be one in memory.
-        texts = [GUEST_DISK if text == "loop" else text for text in texts]
+        # The guest's disks are its own, and blank; a file on the guest's root would be one in memory.
+        texts = ["+".join(guest_disks()) if text == "loop" else text for text in texts]
         return tuple(parse_device(text, size=size, overwrite=(), discard=discard) for text in texts)
     early = config.stash.get(GIVEN_UP, {})
     given_up = {text: early.get(text) or look_up(text) for text in _overwrite(config)}
@@ -152,18 +151,18 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
         devices = with_unique_ids(
             parse_device(text, size=size, overwrite=identities, discard=discard) for text in texts
         )
-    if settle and settle.discard and (unsuitable := [each for each in devices if not isinstance(each, DiskDevice)]):
+    if settle and settle.discard and (unsuitable := [each for each in devices if not disks_of([each])]):
         with options.blaming_option(config, "settle"):
             raise ValueError(
                 f"only a block device can be discarded, and {unsuitable[0].spec} is none: wait until it is idle"
             )
     for text, disk in given_up.items():
-        if not any(_is_named_by(device, text, disk) for device in devices if isinstance(device, DiskDevice)):
+        if not any(_is_named_by(device, text, disk) for device in disks_of(devices)):
             raise pytest.UsageError(
                 f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
             )
     identities = getattr(config, "workerinput", {}).get(options.DEVICES, {})
-    return tuple(device.as_in(identities) if isinstance(device, DiskDevice) else device for device in devices)
+    return tuple(as_in(device, identities) for device in devices)
 
 
 def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
@@ -174,7 +173,7 @@ def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
 
 
 def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device, ...]) -> Queue:
-    from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+    from pytest_fsstack.layers.devices import DirectoryDevice, disks_of
     from pytest_fsstack.machine.real import RealMachine
     from pytest_fsstack.stack import tuning
 
@@ -188,10 +187,11 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
                         raise ValueError(f"it is for block devices; {device.spec} is a directory: leave it out")
         # What a kernel offers that is yet to be booted shows only there.
         if not values["kernel"] and not options.worker_input(config):
-            disk = device.path if isinstance(device, DiskDevice) else next(Path("/dev").glob("loop[0-9]*"), None)
-            if disk and (reason := queue.why_not_offered(machine, tuning.queue(machine, disk))):
-                with options.blaming_option(config, "scheduler"):
-                    raise ValueError(reason)
+            disks = [disk.path for disk in disks_of([device])] or [*Path("/dev").glob("loop[0-9]*")][:1]
+            for disk in disks:
+                if reason := queue.why_not_offered(machine, tuning.queue(machine, disk)):
+                    with options.blaming_option(config, "scheduler"):
+                        raise ValueError(reason)
     return queue
 
 

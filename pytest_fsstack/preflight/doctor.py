@@ -179,15 +179,16 @@ class _Accepted:
 
 def _device(device: Device) -> Part:
     from pytest_fsstack.kernels import probe
-    from pytest_fsstack.layers.devices import DiskDevice
+    from pytest_fsstack.layers.devices import refusals
 
     requirements = device.needs()
     # The disk of a guest is blank; without root or a tool, the session does not come to look at a device.
     looked_at = not probe.probed() and not needs.lacking(requirements)
-    if looked_at and isinstance(device, DiskDevice) and (refused := device.refusal()):
+    for member, refused in refusals(device).items() if looked_at else ():
         what, _, remedy = refused.reason.partition("; ")
+        which = f"{member.spec} " if member is not device else ""
         requirements.append(
-            _Accepted(MissingRequirement(Missing.OTHER, f"is refused: {what}", remedy or "name another device"))
+            _Accepted(MissingRequirement(Missing.OTHER, f"{which}is refused: {what}", remedy or "name another device"))
         )
     return Part("device", device.spec, requirements)
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
+from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.plugin import earlier_runs
@@ -56,7 +56,7 @@ def described(
     for chain in chains:
         plan = _Plan.of(config, session, chain)
         yield f"\n{chain.id} on {chain.device.spec}"
-        yield f"  device: {_device(chain.device)}"
+        yield from (f"  device: {line}" for line in _devices(chain, plan.most))
         yield f"  steps: {', '.join(chain.steps)}"
         yield f"  stacks: {', '.join(_name(chain, stack) for stack in plan.most)}"
         yield f"  rounds: {plan.rounds}"
@@ -164,14 +164,27 @@ def _name(chain: Chain, stack: str) -> str:
     return stack + roles.get(stack, "")
 
 
-def _device(device: Device) -> str:
+def _devices(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each device: whether it is refused, and the stacks that would overwrite it."""
+    device, needed = chain.device, {stack: chain.stacks[stack].stack.members for stack in stacks}
+    most = max(needed.values(), default=1)
     if isinstance(device, LoopDevice | RamDevice):
-        return f"{device.spec}, {format_size(device.size)}, made anew for each stack"
-    if not isinstance(device, DiskDevice):
-        return device.spec
-    if refused := device.refusal():
-        return f"refused as it is now: {refused}"
-    return f"{device.spec}, WHICH WOULD BE OVERWRITTEN"
+        many = f", up to {most} of them" if most > 1 else ""
+        yield f"{device.spec}, {format_size(device.size)}{many}, made anew for each stack"
+        return
+    refused = refusals(device)
+    for number, member in enumerate(device.members):
+        users = [stack for stack, count in needed.items() if count > number]
+        if refusal := refused.get(member):
+            yield f"refused as it is now: {refusal}"
+        elif not isinstance(member, DiskDevice):
+            yield member.spec
+        elif len(users) == len(needed):
+            yield f"{member.spec}, WHICH WOULD BE OVERWRITTEN"
+        elif users:
+            yield f"{member.spec}, WHICH WOULD BE OVERWRITTEN by {first_names(users)}"
+        else:
+            yield f"{member.spec}, which no stack needs, and which would not be written to"
 
 
 def _missing(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+from pytest_fsstack.layers.devices import DeviceGroup, DirectoryDevice, DiskDevice
 from pytest_fsstack.machine import blockdev, commands, directories
 from pytest_fsstack.machine.needs import filesystems
 from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine, nothing
@@ -121,12 +121,14 @@ class _Machine(RecordingMachine):
 def _shown(device: Device) -> Device:
     if isinstance(device, DirectoryDevice):
         return _ShownDirectory(device.path)
+    if isinstance(device, DeviceGroup):
+        return DeviceGroup(tuple(_ShownDisk(member.path, False, member.discard) for member in device.members))
     return _ShownDisk(device.path, False, device.discard) if isinstance(device, DiskDevice) else device
 
 
 class _ShownDirectory(DirectoryDevice):
     @contextlib.contextmanager
-    def opened(self, context: BuildContext) -> Iterator[Directory]:
+    def opened(self, context: BuildContext, count: int = 1) -> Iterator[Directory]:
         path = context.directory.with_name("device")
         context.machine.mkdir(path, parents=True)
         yield Directory(path)
@@ -135,7 +137,7 @@ class _ShownDirectory(DirectoryDevice):
 
 class _ShownDisk(DiskDevice):
     @contextlib.contextmanager
-    def opened(self, context: BuildContext) -> Iterator[Block]:
+    def opened(self, context: BuildContext, count: int = 1) -> Iterator[Block]:
         machine = context.machine
         assert isinstance(machine, RecordingMachine)
         machine.note(f"{self.path}: checked that nobody uses it and that it is given over, held, emptied and labelled")

@@ -73,11 +73,11 @@ class Builder:
         Raises `pytest.UsageError`.
         """
         from pytest_fsstack.guard import Refused
-        from pytest_fsstack.layers.devices import DiskDevice
+        from pytest_fsstack.layers.devices import disks_of
         from pytest_fsstack.machine.needs import missing
 
-        different = set(devices)
-        if any(isinstance(device, DiskDevice) for device in different):
+        different = {member for device in devices for member in device.members}
+        if disks_of(different):
             # What a killed session left on a disk, or holding it, would be a reason to refuse it.
             self._clean_up()
         for device in sorted(different, key=lambda device: device.spec):
@@ -105,25 +105,25 @@ class Builder:
             with signals.during(signals.State.BUILDING), ExitStack() as undo:
                 tuning = Tuning(settings, self._settings.queue, self.journal)
                 try:
-                    disk = undo.enter_context(self._like(device))
-                    undo.enter_context(tuning.bottom(disk, topmost=not stack.has_block_layer))
+                    disks = undo.enter_context(self._like(device))
+                    undo.enter_context(tuning.bottom(*disks[: stack.members], topmost=not stack.has_block_layer))
                 except OSError as error:
                     raise pytest.UsageError(f"{stack}: {reason_of(error)}") from None
 
     @contextlib.contextmanager
-    def _like(self, device: Device) -> Iterator[Path | None]:
-        """Return a block device whose queue takes what that of a device takes; None for a directory."""
+    def _like(self, device: Device) -> Iterator[list[Path]]:
+        """Return block devices whose queues take what those of a device take; none for a directory."""
         import tempfile
 
-        from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+        from pytest_fsstack.layers.devices import DirectoryDevice, disks_of
 
-        if isinstance(device, DirectoryDevice | DiskDevice):
-            yield device.path if isinstance(device, DiskDevice) else None
+        if isinstance(device, DirectoryDevice) or disks_of([device]):
+            yield [disk.path for disk in disks_of([device])]
             return
         with tempfile.TemporaryFile(dir=self._settings.directory) as image:
             image.truncate(1 << 20)
             with self.machine.attached(image.fileno()) as loop:
-                yield loop.path
+                yield [loop.path]
 
     def _hold_when_free(self, device: Device) -> None:
         """Hold a device as soon as no other session does, within --fsstack-wait. Raises `guard.Refused`."""
@@ -215,7 +215,8 @@ class Builder:
         try:
             with signals.during(State.BUILDING):
                 start = undo.enter_context(opened(".", os.O_PATH | os.O_DIRECTORY))
-                self._hold(parameter.device)
+                for member in parameter.device.members:
+                    self._hold(member)
                 undo.enter_context(undumpable())
                 place = undo.enter_context(directories.workplace(parent, self.journal))
                 context = BuildContext(

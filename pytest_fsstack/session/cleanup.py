@@ -57,11 +57,7 @@ def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
         for line in directories.remove_stale(device.path)
     ]
     # They are in this session's way.
-    disks = tuple(
-        f"left alone: {devices.DISK.name} {device.path.resolve()} of "
-        for device in places
-        if isinstance(device, devices.DiskDevice)
-    )
+    disks = tuple(f"left alone: {devices.DISK.name} {device.path.resolve()} of " for device in devices.disks_of(places))
     in_the_way = [line for line in report.left if line.startswith(disks)]
     elsewhere = len(report.left) - len(in_the_way)
     busy = ["another process is cleaning up: --fsstack-cleanup says what it left alone"] if report.busy else []

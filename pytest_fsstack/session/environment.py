@@ -167,12 +167,14 @@ def _crypto(text: str) -> dict[str, Facts]:
 
 
 def _device(device: Device, directory: Path | None) -> Facts:
-    from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice
+    from pytest_fsstack.layers.devices import DeviceGroup, DirectoryDevice, DiskDevice, LoopDevice
 
     facts: Facts = {"spec": device.spec, "size": getattr(device, "size", None)}
     if isinstance(device, DiskDevice):
         with contextlib.suppress(OSError):
             facts.update(_disk(os.stat(device.path).st_rdev))
+    elif isinstance(device, DeviceGroup):
+        facts["devices"] = [_device(member, directory) for member in device.members]
     elif isinstance(device, LoopDevice) and directory:
         facts.update(_holder(directory), direct_io=_takes_direct_io(directory))
     elif isinstance(device, DirectoryDevice):

@@ -78,7 +78,7 @@ class Parameters:
             raise ValueError(
                 f"two stacks are called {twice!r}: give one a name, as in 'other = {stacks[ids.index(twice)]}'"
             )
-        devices = self._settings.devices
+        devices = self._devices_for(stacks)
         on = {device: [self._fitted(stack, text, device, mark) for stack, text in texts] for device in devices}
         # An id wins: several stacks of different names may have the same text.
         names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec)} | {name: name for name in ids}
@@ -98,6 +98,16 @@ class Parameters:
             baselines = [(candidate.stack, candidate.device) for candidate in parameters if candidate.id == baseline_id]
             parameters += [parameter(replace(stack, name=CONTROL), device, control=True) for stack, device in baselines]
         return parameters
+
+    def _devices_for(self, stacks: list[Stack]) -> tuple[Device, ...]:
+        """Return the devices of the stacks, as one group if each stack needs just that many."""
+        from pytest_fsstack.layers.devices import DeviceGroup, disks_of
+
+        devices = self._settings.devices
+        disks = tuple(device for device in devices if device in disks_of([device]))
+        if len(disks) > 1 and {stack.members for stack in stacks} == {len(devices)} == {len(disks)}:
+            return (DeviceGroup(tuple(disks_of(disks))),)
+        return devices
 
     def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
         """The stack as it stands on a device, with what the marker has `below` and `on`, under its own id."""

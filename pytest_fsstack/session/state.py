@@ -212,8 +212,8 @@ class Session:
         if not self._has_built:
             self._has_built = True
             return
-        place = device.path if isinstance(device, DiskDevice | DirectoryDevice) else directory
-        if problem := self.settings.settle.rest(place):
+        on = [member.path for member in device.members if isinstance(member, DiskDevice | DirectoryDevice)]
+        if problem := self.settings.settle.rest(*on or [directory]):
             settings = self.results.environment.setdefault("settings", {})
             settings["not_settled"] = settings.get("not_settled", 0) + 1
             if settings["not_settled"] == 1:
@@ -236,9 +236,11 @@ class Session:
         self._prepared = True
 
     def _chosen_settings(self) -> dict[str, str | int]:
+        from pytest_fsstack.layers.devices import disks_of
+
         settings = self.settings
         values = {
-            "discard": True if any(getattr(device, "discard", False) for device in settings.devices) else None,
+            "discard": True if any(disk.discard for disk in disks_of(settings.devices)) else None,
             "scheduler": settings.queue.scheduler,
             "read_ahead": settings.queue.read_ahead,
             "governor": settings.governor.name if settings.governor else None,

@@ -70,6 +70,11 @@ class Built:
         return self._places[0]
 
     @property
+    def disks(self) -> tuple[Block, ...]:
+        """The block devices that the stack starts on; none in a directory."""
+        return self.bottom.parts if isinstance(self.bottom, Block) else ()
+
+    @property
     def path(self) -> Path:
         """The mounted directory, or the block device where the stack ends in one."""
         return self._places[-1].path
@@ -275,7 +280,8 @@ class Built:
         below, context = self._places[-1], self._context_of(len(self._open))
         with kmsg.listening() as kernel:
             try:
-                layer.check_words({place.number for place in self._places if isinstance(place, Block)})
+                above = [place for place in self._places[1:] if isinstance(place, Block)]
+                layer.check_words({block.number for block in [*self.disks, *above]})
                 if fresh:
                     with self.machine.limited(layer.name, "making"):
                         layer.create(below, context)
@@ -284,7 +290,7 @@ class Built:
                 with ExitStack() as undo:
                     with self.machine.limited(layer.name, "opening"):
                         place = undo.enter_context(layer.opened(below, context))
-                    if isinstance(place, Block):
+                    if isinstance(place, Block) and layer.gives is Block:
                         topmost = not any(other.gives is Block for other in self.stack.layers[context.depth :])
                         undo.enter_context(self.tuning.above(place.path, topmost=topmost))
                     self._open.append(undo.pop_all())
@@ -331,10 +337,10 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
         with signals.during(State.BUILDING):
             with kmsg.listening() as kernel:
                 try:
-                    bottom = undo.enter_context(device.opened(context))
+                    bottom = undo.enter_context(device.opened(context, stack.members))
                     built = Built(stack, device, bottom, context)
-                    disk = bottom.path if isinstance(bottom, Block) else None
-                    undo.enter_context(built.tuning.bottom(disk, topmost=not stack.has_block_layer))
+                    disks = (disk.path for disk in built.disks)
+                    undo.enter_context(built.tuning.bottom(*disks, topmost=not stack.has_block_layer))
                 except (commands.CommandError, OSError) as error:
                     message = f"could not set up the device {device.spec} for `{stack}`: {reason_of(error)}"
                     raise BuildError(message + kernel.heard()) from error

@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import typing
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,11 @@ class Block:
         return self.machine.number(self.path)
 
     @property
+    def parts(self) -> tuple[Block, ...]:
+        """The devices that the place is made of."""
+        return (self,)
+
+    @property
     def sectors(self) -> int:
         """The size in units of 512 bytes, as the device-mapper counts."""
         return self.machine.sectors(self.path)
@@ -73,12 +78,12 @@ class Block:
     ) -> None:
         """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
 
-        It is wiped first, so that the tool does not ask, and checked again at the last moment and afterwards. Raises
-        what `check`, `verify` and `written` raise, `commands.CommandError`.
+        Of a pool all devices are added. It is wiped first, so that the tool does not ask, and checked again at the last
+        moment and afterwards. Raises what `check`, `verify` and `written` raise, `commands.CommandError`.
         """
         self.wipe()
         self.check()
-        self.machine.run(*argv, self.path, fds=fds, env=env)
+        self.machine.run(*argv, *(part.path for part in self.parts), fds=fds, env=env)
         self.verify()
         self.written()
 
@@ -91,6 +96,44 @@ class Block:
         self.machine.write(self.path, extents)
         self.verify()
         self.written()
+
+
+@dataclass(frozen=True)
+class Pool(Block):
+    """Several block devices as one place. `path` is the first of them."""
+
+    devices: tuple[Block, ...] = ()
+    kind: ClassVar[str] = "pool of block devices"
+
+    @classmethod
+    def of(cls, devices: Sequence[Block]) -> Pool:
+        """Join devices. What is asked of the pool is asked of each of them."""
+
+        def each(name: str) -> Callable[[], None]:
+            def ask() -> None:
+                for device in devices:
+                    getattr(device, name)()
+
+            return ask
+
+        first = devices[0]
+        return cls(
+            first.path,
+            each("check"),
+            first.machine,
+            each("written"),
+            verify=each("verify"),
+            opened=each("opened"),
+            devices=tuple(devices),
+        )
+
+    @property
+    def parts(self) -> tuple[Block, ...]:
+        return self.devices
+
+    def wipe(self) -> None:
+        for device in self.devices:
+            device.wipe()
 
 
 @dataclass(frozen=True)
@@ -257,6 +300,14 @@ class Layer:
     #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
     example: ClassVar[str] = ""
 
+    #: The option that a number without a name is; empty if there is none.
+    counts: ClassVar[str] = ""
+
+    @property
+    def members(self) -> int:
+        """The number of the session's devices that the layer takes as the lowest one."""
+        return 1
+
     def needs(self) -> list[Need]:
         """Return the requirements on the machine."""
         return []
@@ -299,6 +350,9 @@ class Layer:
 
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""
+
+    def check_members(self, count: int) -> None:
+        """Raise `OptionError` if the layer cannot stand on so many devices."""
 
     def check_words(self, own: Container[str] = ()) -> None:
         """Raise `OptionError` for an option that leads out of the stack: tools would write to what it names.
@@ -447,6 +501,14 @@ class Device(Protocol):
     @property
     def gives(self) -> PlaceType: ...
 
+    @property
+    def members(self) -> tuple[Device, ...]:
+        """The devices of a group, or else the device itself."""
+
+    @property
+    def most(self) -> int:
+        """The number of block devices that a stack can get of it."""
+
     def needs(self) -> list[Need]: ...
 
     def room(self, directory: Path) -> int:
@@ -458,12 +520,18 @@ class Device(Protocol):
     def held(self) -> AbstractContextManager[None]:
         """Say once a session which device this is, check it, and hold it. Raises `guard.Refused`."""
 
-    def opened(self, context: BuildContext) -> AbstractContextManager[Place]: ...
+    def opened(self, context: BuildContext, count: int = 1) -> AbstractContextManager[Place]:
+        """Yield the place of a stack that needs so many devices: a pool of exactly that many, if more than one."""
 
 
 # -- stacks ------------------------------------------------------------------------------------------------------------
 
 Known = Mapping[str, type[Layer]]
+
+_GROUP = (
+    "name them as one group, as in --fsstack-device=/dev/sdb+/dev/sdc. Several --fsstack-device are one group only if "
+    "every stack of a test needs exactly as many devices as there are"
+)
 
 
 @dataclass(frozen=True)
@@ -483,6 +551,7 @@ class Stack:
             if below.gives not in above.takes:
                 raise SpecError(_misfit(above, below.name, below.gives, known), text, call.start, call.end)
         stack = cls(layers, pipe.name, pipe.settings)
+        stack._check_members(text, pipe)
         stack._check_settings(text)
         for index, call in enumerate(pipe.calls):
             for above, feature in stack._wants(index):
@@ -494,6 +563,24 @@ class Stack:
                     message = f"{above.name} needs {feature} by {_or(able)} below it: {error}"
                     raise SpecError(message, text, where.start, where.end) from None
         return stack
+
+    @property
+    def members(self) -> int:
+        """The number of the session's devices that it needs."""
+        return max((layer.members for layer in self.layers[:1]), default=1)
+
+    def _check_members(self, text: str, pipe: spec.Pipe) -> None:
+        for index, (layer, call) in enumerate(zip(self.layers, pipe.calls)):
+            on_pool = index == 0 or self.layers[index - 1].gives is Pool
+            try:
+                if index and layer.members > 1:
+                    raise OptionError("", "it takes devices of the session, and so must be the lowest layer")
+                layer.check_members(self.members if on_pool else 1)
+            except OptionError as error:
+                where = next(
+                    (setting for setting in call.options if setting.name and setting.name == error.option), call
+                )
+                raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
 
     def _check_settings(self, text: str) -> None:
         values = {setting.key: setting.value for setting in self.settings}
@@ -530,9 +617,13 @@ class Stack:
             if needs_disk and device.gives is not Block:
                 message = f"{setting.key} is of a block device, and the device {device.spec} is a {device.gives.kind}"
                 raise SpecError(f"{message}: leave it out", text, setting.start, setting.end)
+        call = spec.parse(text).calls[0]
         if device.gives not in self.layers[0].takes:
-            call = spec.parse(text).calls[0]
             message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, known)
+            raise SpecError(message, text, call.start, call.end)
+        if self.members > device.most:
+            which = f"{device.spec} is {'one' if device.most == 1 else device.most}"
+            message = f"{call.name} needs {self.members} devices, and {which}: {_GROUP}"
             raise SpecError(message, text, call.start, call.end)
 
     @property
@@ -592,6 +683,8 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
         raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
     options, types = cls.options(), cls.option_types() if call.options else {}
+    if any(not setting.name for setting in call.options):
+        call = _with_number_named(call, cls, text)
     for setting in call.options:
         if setting.name not in options:
             valid = ", ".join(options) or "none"
@@ -611,6 +704,16 @@ def _layer(call: spec.Call, text: str, known: Known) -> Layer:
         where = next((setting for setting in call.options if setting.name == error.option), call)
         raise SpecError(f"{call.name}: {error}", text, where.start, where.end) from None
     return layer
+
+
+def _with_number_named(call: spec.Call, cls: type[Layer], text: str) -> spec.Call:
+    number = next(setting for setting in call.options if not setting.name)
+    if not cls.counts:
+        raise SpecError(spec.given_by_name(call.name), text, number.start, number.end)
+    named = tuple(dataclasses.replace(setting, name=setting.name or cls.counts) for setting in call.options)
+    if [setting.name for setting in named].count(cls.counts) > 1:
+        raise SpecError(f"option {cls.counts!r} is given twice", text, number.start, number.end)
+    return dataclasses.replace(call, options=named)
 
 
 def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str, typing.Any]) -> str | None:

@@ -34,12 +34,15 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True)
 class Option:
-    """One keyword of a call and its literal value."""
+    """One keyword of a call and its literal value. Without a name it is the number of devices, as in pool(2)."""
 
     name: str
     value: object
     start: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}" if self.name else repr(self.value)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Call:
     def __str__(self) -> str:
         if not self.options:
             return self.name
-        return f"{self.name}({', '.join(f'{option.name}={option.value!r}' for option in self.options)})"
+        return f"{self.name}({', '.join(map(str, self.options))})"
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,11 @@ def _settings(text: str, start: int, end: int) -> Iterator[Setting]:
         yield Setting(match["key"], match["value"], *span)
 
 
+def given_by_name(layer: str) -> str:
+    """Return the refusal of an option without a name."""
+    return f"options of {layer} are given by name, such as {layer}(option='value')"
+
+
 def _characters(line: str, column: int) -> int:
     """`ast` counts columns in UTF-8 bytes; a caret needs characters."""
     # A command line's bytes that are no text are here as surrogates, which have no encoding.
@@ -180,18 +188,18 @@ class _Reader:
             raise SpecError(
                 "expected a layer: a name such as ext4, or a call such as ext4(mount='noatime')", self.text, start, end
             )
-        if node.args:
-            raise SpecError(
-                f"options of {node.func.id} are given by name, such as {node.func.id}(option='value')",
-                self.text,
-                *self.span(node.args[0]),
-            )
-        options = tuple(self.option(node.func.id, keyword) for keyword in node.keywords)
+        unnamed = [self.number(node.func.id, argument) for argument in node.args]
+        options = (*unnamed, *(self.option(node.func.id, keyword) for keyword in node.keywords))
         names = [option.name for option in options]
         for index, option in enumerate(options):
             if option.name in names[:index]:
                 raise SpecError(f"option {option.name!r} is given twice", self.text, option.start, option.end)
         return Call(node.func.id, options, *self.span(node))
+
+    def number(self, layer: str, argument: ast.expr) -> Option:
+        if not (isinstance(argument, ast.Constant) and type(argument.value) is int):
+            raise SpecError(given_by_name(layer), self.text, *self.span(argument))
+        return Option("", argument.value, *self.span(argument))
 
     def option(self, layer: str, keyword: ast.keyword) -> Option:
         span = self.span(keyword)

@@ -214,13 +214,13 @@ class Tuning:
     journal: Journal
     _values: dict[Path, str] = field(default_factory=dict)
 
-    def bottom(self, device: Path | None, *, topmost: bool) -> contextlib.AbstractContextManager[None]:
-        """Set what is of the machine, and of the device that the stack starts on, if it is one. Raises OSError."""
+    def bottom(self, *devices: Path, topmost: bool) -> contextlib.AbstractContextManager[None]:
+        """Set what is of the machine, and of the devices that the stack starts on, if any. Raises OSError."""
         machine = self.journal.machine
         values: dict[Path, str] = {}
-        if device is not None:
+        for device in devices:
             own = {**self._own("queue"), **(self._own("top") if topmost else {})}
-            values = _of_queue(machine, device, {**self.defaults.bottom, **own})
+            values |= _of_queue(machine, device, {**self.defaults.bottom, **own})
         for setting in self.settings:
             if not setting.key.startswith(("queue/", "top/")):
                 if not (files := _files(machine, setting.key)):

@@ -120,6 +120,7 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     memory: str = MEMORY,
+    disks: int = 1,
 ) -> subprocess.CompletedProcess[str]:
     """Run `argv` as root in a guest of this kernel and return its exit status, stdout and stderr.
 
@@ -133,7 +134,7 @@ def run(
         if vm.hidden(path):
             raise GuestError(f"{path} is invisible in the guest, which has its own {', '.join(vm.HIDDEN)}")
     # As many guests run at a time as most machines have processors; a second one for each would only wait.
-    machine = vm.Machine(Kernel(vmlinuz.name, vmlinuz), cwd, memory, cpus=1)
+    machine = vm.Machine(Kernel(vmlinuz.name, vmlinuz), cwd, memory, cpus=1, disks=disks)
     environment = {**vm.guest_environment(passed=()), **(env or {})}
     with vm.Guest(machine, argv, disk_size=disk_size, env=environment) as guest:
         stdout, stderr, in_time = guest.communicate(timeout)

@@ -54,7 +54,7 @@ class Guest:
 def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Guest]:
     """Run a file of tests in a guest of Debian's kernel; skips where no guest can run here."""
 
-    def run(file: Path, *arguments: str, vmlinuz: Path | None = None) -> Guest:
+    def run(file: Path, *arguments: str, vmlinuz: Path | None = None, disks: int = 1) -> Guest:
         try:
             boot.check()
             vmlinuz = vmlinuz or boot.kernel(boot.cache_directory())
@@ -69,6 +69,7 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Gues
             vmlinuz,
             [*argv, *arguments, str(file)],
             disk_size=DISK_SIZE,
+            disks=disks,
             timeout=TIMEOUT,
             cwd=here,
             env=ENVIRONMENT,

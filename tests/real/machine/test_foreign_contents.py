@@ -14,6 +14,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.guard import label
+from pytest_fsstack.layers import devices
 from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.headers import headers
@@ -145,7 +146,14 @@ def foreign(request: pytest.FixtureRequest, loop_device: LoopDevice) -> Loop:
 
 
 @pytest.mark.parametrize(("foreign", "kind"), [(kind, kind) for kind in [*TOOLS, *BY_HAND]], indirect=["foreign"])
-def test_foreign_contents_are_refused_and_named(foreign: Loop, kind: str) -> None:
+def test_foreign_contents_are_refused_and_named(foreign: Loop, kind: str, loop_device: LoopDevice) -> None:
+    blank = loop_device()
+    with (
+        foreign.untouched(),
+        blank.untouched(),
+    ):
+        _refused_in_a_group(foreign, blank)
+        _refused_in_a_group(blank, foreign)
     with (
         foreign.untouched(),
         pytest.raises(guard.Refused, match="gives it over to testing") as caught,
@@ -153,6 +161,13 @@ def test_foreign_contents_are_refused_and_named(foreign: Loop, kind: str) -> Non
     ):
         pytest.fail("the device was claimed")
     assert NAMES.get(kind, "") in str(caught.value)
+
+
+def _refused_in_a_group(*loops: Loop) -> None:
+    """Fail unless a stack of both devices is refused because of one of them, before the session begins."""
+    group = devices.parse_device("+".join(str(loop.path) for loop in loops), size=0, overwrite=())
+    with pytest.raises(guard.Refused, match="gives it over to testing"), group.held():
+        pytest.fail("the group was held")
 
 
 @pytest.mark.parametrize("foreign", ["ext4", "luks2", "gpt", "one percent of random in the middle"], indirect=True)

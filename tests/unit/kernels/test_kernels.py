@@ -124,8 +124,9 @@ def test_names_of_kernels_are_what_dash_k_accepts(tmp_path: Path) -> None:
 
 def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "virtme_run", lambda: "virtme-run")
-    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disk=7, console=8, command=9)
-    assert "-q=file=/proc/self/fd/7,format=raw,cache=none,if=virtio" in words
+    words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disks=[7, 6], console=8, command=9)
+    for disk in 7, 6:
+        assert f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio" in words
     assert {"--disable-kvm", "no_timer_check"} <= set(words)
     assert f"--rwdir={vm._DIRECTORY}=." in words
     assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
@@ -254,7 +255,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], 
     """A machine that is a script of the shell; its console is $console."""
 
     def make(script: str) -> vm.Machine:
-        def argv(self: vm.Machine, *, disk: int, console: int, command: int) -> list[str]:
+        def argv(self: vm.Machine, *, disks: list[int], console: int, command: int) -> list[str]:
             return ["sh", "-c", f"console=/proc/self/fd/{console}; {script}"]
 
         monkeypatch.setattr(vm.Machine, "argv", argv)

@@ -14,7 +14,7 @@ from pytest_fsstack.machine.needs import Need
 from pytest_fsstack.machine.port import Word
 from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.build import BuildError, build
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Directory, PlaceType, Stack
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Device, Directory, PlaceType, Pool, Stack
 
 SAID: list[str] = []
 
@@ -27,6 +27,11 @@ class Disk:
     spec: ClassVar[str] = "/dev/fake"
     id: ClassVar[str] = "fake"
     gives: ClassVar[PlaceType] = Block
+    most: ClassVar[int] = 2
+
+    @property
+    def members(self) -> tuple[Device, ...]:
+        return (self,)
 
     def needs(self) -> list[Need]:
         return []
@@ -41,17 +46,21 @@ class Disk:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def opened(self, context: BuildContext) -> Iterator[Block]:
+    def opened(self, context: BuildContext, count: int = 1) -> Iterator[Block]:
+        blocks = [self.block(context, f" {number}" if number else "") for number in range(count)]
+        yield blocks[0] if count == 1 else Pool.of(blocks)
+
+    def block(self, context: BuildContext, suffix: str) -> Block:
         def asked(what: str) -> Any:
             def answer() -> None:
-                SAID.append(what)
-                if what == self.another_from:
+                SAID.append(f"{what}{suffix}")
+                if f"{what}{suffix}" == self.another_from:
                     raise OSError("it is another one now")
 
             return answer
 
-        yield Block(
-            Path("/dev/fake"),
+        return Block(
+            Path(f"/dev/fake{suffix.strip()}"),
             asked("check"),
             context.machine,
             asked("written"),
@@ -111,3 +120,45 @@ def test_nothing_is_done_to_another_device(context: BuildContext, another_from: 
         pass
     assert SAID[-1] == last
     assert ("mount" in SAID) == (another_from == "opened")
+
+
+@dataclass(frozen=True)
+class MadeOfTwo(Made):
+    """Made of two devices."""
+
+    name: ClassVar = "made_of_two"
+    takes: ClassVar = (Block, Pool)
+
+    @property
+    def members(self) -> int:
+        return 2
+
+
+def stack_of_two() -> Stack:
+    return Stack.parse("made_of_two", {"made_of_two": MadeOfTwo})
+
+
+def test_of_a_pool_each_device_is_checked_before_a_tool_gets_any(context: BuildContext) -> None:
+    with build(stack_of_two(), Disk(), context):
+        wiped = ["check", "wipefs", "check 1", "wipefs", "check", "check 1", "mkfs.made"]
+        made = [
+            *wiped,
+            "verify",
+            "verify 1",
+            "written",
+            "written 1",
+            "verify",
+            "verify 1",
+            "mount",
+            "opened",
+            "opened 1",
+        ]
+        assert made == SAID
+    assert context.machine.lines[2] == "mkfs.made /dev/fake /dev/fake1"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("another_from", ["check", "check 1"])
+def test_if_one_of_two_is_another_one_no_tool_formats_any(context: BuildContext, another_from: str) -> None:
+    with pytest.raises(BuildError, match="it is another one now"), build(stack_of_two(), Disk(another_from), context):
+        pass
+    assert "mkfs.made" not in SAID

@@ -288,7 +288,7 @@ def test_settings_are_set_in_order_and_restored_in_reverse(journals: Path, sys_:
 def test_a_foreign_change_is_told_and_left_alone(journals: Path, sysctls: Path, machine: Sysfs) -> None:
     settings = spec.parse("ext4 @ vm.dirty_ratio=5").settings
     tuned = Tuning(settings, Queue(), Journal(journals, machine))
-    with tuned.bottom(None, topmost=True):
+    with tuned.bottom(topmost=True):
         tuned.check()
         (sysctls / "dirty_ratio").write_text("6\n")
         with pytest.raises(OSError, match=r"dirty_ratio is 6, not 5"):

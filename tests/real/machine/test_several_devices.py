@@ -1,0 +1,220 @@
+"""Stacks of several real devices: what is built, what is refused, and that nothing is formatted but what was meant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import guard
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.layers.devices import LoopDevice as LoopFile, RamDevice, parse_device
+from pytest_fsstack.stack.build import BuildError, build
+from pytest_fsstack.stack.model import BuildContext, Stack
+from tests.real.conftest import Loop, LoopDevice, built, run
+
+pytestmark = pytest.mark.root
+
+MIB = 1 << 20
+MIRROR = 'pool(2) | btrfs(data="raid1", metadata="raid1")'
+Held = AbstractContextManager[None]
+
+TEST = """
+import pytest
+
+@pytest.mark.fsstack("ext4")
+def test_write(fsstack):
+    (fsstack.path / "file").write_bytes(bytes(1 << 20))
+"""
+
+
+def group(*paths: Path) -> Held:
+    return parse_device("+".join(map(str, paths)), size=0, overwrite=()).held()
+
+
+def session(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (directory / "test_it.py").write_text(TEST)
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    base = [f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", "--fsstack-rounds=1", "-v"]
+    command = [sys.executable, "-m", "pytest", *base, *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def pair(loop_device: LoopDevice) -> tuple[Loop, Loop]:
+    return loop_device(size=256 * MIB), loop_device(size=256 * MIB)
+
+
+# -- what is built -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        ("pool(2) | btrfs(data='raid1', metadata='raid1')", "RAID1"),
+        ("pool(2) | btrfs(data='raid0', metadata='raid1')", "RAID0"),
+        ("pool(4) | btrfs(data='raid10', metadata='raid10')", "RAID10"),
+        ("pool(2) | btrfs(data='single', metadata='raid1')", "single"),
+    ],
+)
+def test_btrfs_has_its_profile_on_files(text: str, profile: str, context: BuildContext) -> None:
+    device = RamDevice(256 * MIB) if profile == "single" else LoopFile(256 * MIB)
+    content = os.urandom(4 * MIB)
+    with built(text, device, context) as stack:
+        (stack.path / "file").write_bytes(content)
+        stack.sync()
+        usage = run("btrfs", "filesystem", "df", stack.path)
+        assert re.search(rf"^Data, {profile}:", usage, re.MULTILINE)
+        assert len(stack.disks) == stack.stack.members
+        stack.remount()
+        assert (stack.path / "file").read_bytes() == content
+        assert all(checked.clean for checked in [*stack.scrub().values(), *stack.fsck().values()])
+
+
+def test_the_commands_of_two_devices_build_a_mirror_and_leave_both_labelled(
+    pair: tuple[Loop, Loop], tmp_path: Path
+) -> None:
+    words = [f"--fsstack-device={loop.path}" for loop in pair]
+    done = session(tmp_path, *words, f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
+    for loop in pair:
+        assert f"device: {loop.path}, WHICH WOULD BE OVERWRITTEN" in done.stdout
+    done = session(tmp_path, *words, f"--fsstack-stacks={MIRROR}")
+    assert done.returncode == 0, done.stdout
+    assert "test_write[pool-2+btrfs-raid1-raid1] PASSED" in done.stdout
+    assert [guard.labelled(loop.path) for loop in pair] == [True, True]
+
+
+def test_a_stack_of_one_device_uses_the_first_one_of_a_group(pair: tuple[Loop, Loop], tmp_path: Path) -> None:
+    first, second = pair
+    word = f"--fsstack-device={first.path}+{second.path}"
+    with second.untouched():
+        done = session(tmp_path, word, "--fsstack-dry-run")
+        assert f"device: {second.path}, which no stack needs" in done.stdout
+        assert session(tmp_path, word).returncode == 0
+    assert guard.labelled(first.path)
+    done = session(tmp_path, word, "--fsstack-stacks=ext4", f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
+    assert f"device: {second.path}, WHICH WOULD BE OVERWRITTEN by pool-2+btrfs" in done.stdout
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stacks", [(MIRROR,), ("ext4", MIRROR)], ids=["three devices for two", "one stack of one device"]
+)
+def test_devices_are_one_group_only_if_all_stacks_need_just_that_many(
+    pair: tuple[Loop, Loop], loop_device: LoopDevice, tmp_path: Path, stacks: tuple[str, ...]
+) -> None:
+    loops = [*pair, loop_device()] if len(stacks) == 1 else [*pair]
+    with contextlib.ExitStack() as untouched:
+        for loop in loops:
+            untouched.enter_context(loop.untouched())
+        devices = [f"--fsstack-device={loop.path}" for loop in loops]
+        done = session(tmp_path, *devices, *(f"--fsstack-stacks={text}" for text in stacks))
+    assert done.returncode in (1, 2, 4)
+    assert "pool needs 2 devices" in done.stdout + done.stderr
+    assert "--fsstack-device=/dev/sdb+/dev/sdc" in done.stdout + done.stderr
+    assert "PASSED" not in done.stdout
+
+
+def _same(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Path]:
+    link = tmp_path / "link"
+    link.symlink_to(first.path)
+    return first.path, link
+
+
+def _partition(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Path]:
+    return first.path, first.partition("gpt", "size=100MiB", "size=100MiB")[0]
+
+
+def _two_partitions(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Path]:
+    first_part, second_part = second.partition("gpt", "size=100MiB", "size=100MiB")
+    return first_part, second_part
+
+
+@pytest.mark.usefixtures("locks")
+@pytest.mark.parametrize("swapped", [False, True], ids=["second", "first"])
+@pytest.mark.parametrize(("paths", "reason"), [(_same, "name it once"), (_partition, "partition|name it once")])
+def test_the_same_bytes_twice_are_refused(
+    pair: tuple[Loop, Loop], tmp_path: Path, paths: Callable[..., tuple[Path, Path]], reason: str, swapped: bool
+) -> None:
+    one, other = paths(*pair, tmp_path)
+    names = (other, one) if swapped else (one, other)
+    with pair[0].untouched(), pytest.raises(guard.Refused, match=reason), group(*names):
+        pytest.fail("the group was held")
+
+
+@pytest.mark.usefixtures("locks")
+def test_two_partitions_of_one_disk_are_two_devices(pair: tuple[Loop, Loop], tmp_path: Path) -> None:
+    with group(*_two_partitions(*pair, tmp_path)):
+        pass
+
+
+def test_a_name_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="is named twice"):
+        parse_device("/dev/loop0+/dev/loop0", size=0, overwrite=())
+
+
+@pytest.mark.usefixtures("locks")
+@pytest.mark.parametrize("position", [0, 1])
+def test_one_of_two_that_is_busy_is_refused(
+    pair: tuple[Loop, Loop], mount: Callable[[Path], Path], position: int
+) -> None:
+    run("mkfs.ext4", "-q", pair[position].path)
+    mount(pair[position].path)
+    with pair[1 - position].untouched(), pytest.raises(guard.Refused, match="is mounted on"):
+        with group(*(loop.path for loop in pair)):
+            pytest.fail("the group was held")
+
+
+@pytest.mark.usefixtures("locks")
+@pytest.mark.parametrize("position", [0, 1])
+def test_one_of_two_that_is_too_small_is_refused(
+    pair: tuple[Loop, Loop], loop_device: LoopDevice, position: int
+) -> None:
+    loops = [pair[0], pair[0]]
+    loops[position] = loop_device(size=8 * MIB)
+    loops[1 - position] = pair[1]
+    with loops[0].untouched(), loops[1].untouched(), pytest.raises(guard.Refused, match="too small"):
+        with group(*(loop.path for loop in loops)):
+            pytest.fail("the group was held")
+
+
+@pytest.fixture
+def exchanged(pair: tuple[Loop, Loop], loop_device: LoopDevice, tmp_path: Path) -> Iterator[tuple[Path, Path, Loop]]:
+    """A link to the second device, which a test turns to a third one, with somebody's files."""
+    other = loop_device(size=256 * MIB)
+    run("mkfs.ext4", "-q", "-L", "photos", other.path)
+    link = tmp_path / "by-id"
+    link.symlink_to(pair[1].path)
+    with other.untouched():
+        yield pair[0].path, link, other
+
+
+@pytest.mark.usefixtures("locks")
+@pytest.mark.parametrize("position", [0, 1])
+def test_one_of_two_that_was_exchanged_is_refused_and_the_other_one_is_put_in_order(
+    exchanged: tuple[Path, Path, Loop], pair: tuple[Loop, Loop], context: BuildContext, position: int
+) -> None:
+    first, link, other = exchanged
+    names = (first, link) if position else (link, first)
+    device = parse_device("+".join(map(str, names)), size=0, overwrite=())
+    stack = Stack.parse(MIRROR, BUILT_IN)
+    with device.held():
+        with build(stack, device, context):
+            pass
+        link.unlink()
+        link.symlink_to(other.path)
+        with (
+            pytest.raises((guard.Refused, BuildError), match="not the device any more that it was at first"),
+            build(stack, device, context),
+        ):
+            pytest.fail("it was built")
+    assert [guard.labelled(loop.path) for loop in pair] == [True, True]
