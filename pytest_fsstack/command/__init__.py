@@ -136,7 +136,7 @@ def _add_work_on_results(group: Any) -> None:
 def _add_pool(group: Any) -> None:
     text = "show what each stack costs on several hosts together, from the saved results or logs of their sessions"
     pool = _add(group, "pool", "pooling:pool", text)
-    pool.set_defaults(lost={})
+    pool.set_defaults(lost={}, complete=False)
     pool.add_argument(
         "runs", nargs="+", metavar="RUN.json", help="files or directories; sessions of a machine are one host"
     )

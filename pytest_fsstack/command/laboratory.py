@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _OVER_HOSTS = 5
 #: What a laboratory gives to each session.
 _GIVEN = ("--fsstack-device", "--fsstack-json", "--fsstack-log", "--junitxml")
+#: The reports of the pool, by their files in the directory of a run.
+_REPORTS = {"json": "pool.json", "html": "pool.html", "markdown": "pool.md"}
 
 
 def _explained(function: Function) -> Function:
@@ -129,8 +131,11 @@ def _pool(run: Run) -> int:
                 lost[name] = run.outcome(host, task)
     if not files:
         raise CommandLineError(f"lab: there are no results in {run.directory}")
-    pooled = read(["pool", f"--json={run.directory / 'pool.json'}", *map(str, files.values())])
+    reports = [f"--{report}={run.directory / name}" for report, name in _REPORTS.items()]
+    pooled = read(["pool", *reports, *map(str, files.values())])
     pooled.lost = {name: reason for name, reason in lost.items() if name not in files}
+    # A session may end well, and have measured nothing: its host lacks a tool.
+    pooled.complete = True
     # A verdict over hosts takes five of them. That of each host was in its exit code.
     pooled.each = len(run.state.hosts) < _OVER_HOSTS
     return max(pooling.pool(pooled), 1 if lost else 0)

@@ -41,7 +41,7 @@ def pool(arguments: argparse.Namespace) -> int:
         sessions, unreadable, limit=arguments.limit, alpha=arguments.alpha, together=arguments.strict
     )
     _print(result)
-    return max(_write(result, arguments), _judge(result, arguments))
+    return max(_write(result, arguments), _judge(result, arguments), bool(unreadable and arguments.complete))
 
 
 def _files(names: list[str]) -> list[Path]:
