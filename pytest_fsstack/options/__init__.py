@@ -82,7 +82,7 @@ def _seconds(text: str) -> float:
 #: The scenarios in `scenarios/`, by the names that --fsstack-scenario takes.
 SCENARIOS = (
     *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
-    *("hardlink_backup", "images", "power_cut", "bit_rot", "contents", "posix"),
+    *("hardlink_backup", "images", "power_cut", "bit_rot", "contents", "posix", "xfstests"),
 )
 
 
@@ -279,6 +279,13 @@ OPTIONS = (
         doc="It works from any directory. A part of a name is enough if only one scenario matches: `encryption` is "
         "`encryption_overhead`. One test runs again, with the steps before it, by its id as pytest shows it: "
         "`--fsstack-scenario='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
+    ),
+    Option(
+        "xfstests",
+        "a checkout of xfstests in which `make` ran, for the scenario xfstests",
+        "DIR",
+        _directory,
+        doc="[truth.md](truth.md#xfstests) shows how.",
     ),
     Option(
         "command",

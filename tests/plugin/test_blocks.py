@@ -30,7 +30,9 @@ def test_what_is_written_is_there_after_a_remount(fsstack):
 
 @pytest.fixture
 def checker(pytester: pytest.Pytester) -> Checker:
-    return Checker(lambda words: pytester.parseconfig(*words), {"mytool", "mirror", "minix", "union", "fuse_overlayfs"})
+    return Checker(
+        lambda words: pytester.parseconfig(*words), {"mytool", "myfs", "mirror", "minix", "union", "fuse_overlayfs"}
+    )
 
 
 def test_command_lines_are_right(checker: Checker) -> None:

@@ -1,0 +1,73 @@
+"""Results of xfstests on each stack.
+
+The group generic/quick of xfstests has some 630 tests of calls, of mappings, of races, and of how filesystems end. Each
+stack runs tests that are drawn from the seed, with the same settings. A *difference* is a test that fails on the stack
+and not on the filesystem below it, which runs the same tests in the same round; of a filesystem on a block device, each
+failure is one. Differences fail the test, unless a layer declares known faults.
+
+All tests see mounts of the type fuse, without a device, so what is for one kernel filesystem, and what needs a device,
+is not run. An unmount writes everything out and drops the kernel's caches; a daemon goes on.
+
+    git clone https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git && make -C xfstests-dev
+    fsstack run xfstests --fsstack-xfstests=xfstests-dev --fsstack-stacks='ext4 | gocryptfs'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import Built, Sizes, Timed
+from pytest_fsstack.correctness import verdict, xfstests
+
+GiB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Suite(Sizes):
+    """`count` tests are drawn in each round, all where it is None; `patience` is in seconds."""
+
+    count: int | None
+    patience: float
+
+
+@pytest.mark.fsstack(
+    "ext4",
+    "xfs",
+    "btrfs",
+    "overlay = ext4 | overlay",
+    "gocryptfs = ext4 | gocryptfs(mount='-allow_other')",
+    "encfs = ext4 | encfs(mount='--public')",
+    "cryfs = ext4 | cryfs(mount='-o allow_other')",
+    "securefs = ext4 | securefs(mount='-o allow_other')",
+    baseline="ext4",
+)
+@pytest.mark.fsstack_sizes(
+    smoke=Suite(space=3 * GiB, count=12, patience=120),
+    small=Suite(space=3 * GiB, count=60, patience=600),
+    paper=Suite(space=10 * GiB, count=None, patience=6 * 3600),
+)
+@pytest.mark.fsstack_table(
+    "counts",
+    columns={
+        "passed": "xfstests_passed of xfstests_run",
+        "differences": "xfstests_differences",
+        "which": "kept xfstests",
+    },
+)
+class TestXfstests:
+    @pytest.mark.benchmark(group="xfstests")
+    def test_quick(
+        self, request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Suite, fsstack_seed: int
+    ) -> None:
+        checkout = request.config.getoption("fsstack_xfstests")
+        if checkout is None:
+            pytest.skip("needs a compiled xfstests: --fsstack-xfstests=DIRECTORY")
+        different = xfstests.xfstests(
+            timed, fsstack, checkout=Path(checkout), seed=fsstack_seed, count=sizes.count, patience=sizes.patience
+        )
+        first = next((f"; the first: {name}: {why}" for name, why in different.items()), "")
+        broken = f"{len(different)} tests fail here and not on the filesystem below{first}" if different else ""
+        verdict.conclude(request.node, timed, fsstack, broken)
