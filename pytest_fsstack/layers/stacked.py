@@ -165,6 +165,7 @@ class Gocryptfs(_Fuse):
         "contents": "gocryptfs 2.3: an append right after link() leaves zeros, and mkdir adds bits to the mode",
         "posix": "gocryptfs 2.3: modes of mkdir, and times of symbolic links",
         "power_cut": "gocryptfs 2.3: synced bytes in the last block are lost, and directories (its issue 1033)",
+        "xfstests": "gocryptfs 2.3: generic/184 (mknod) and generic/375 (the set-group-ID bit)",
     }
 
     grammar: ClassVar = dict.fromkeys(("init", "mount"), CommandLine({**_GOCRYPTFS, "-o": _GOCRYPTFS_LIST}))
