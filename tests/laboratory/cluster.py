@@ -186,7 +186,7 @@ class Cluster:
             with contextlib.suppress(OSError):
                 if self.mark.encode() in path.read_bytes().split(b"\0"):
                     lines.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        return [line for line in lines if " pytest " in line]
+        return [line for line in lines if " --fsstack-json=" in line]
 
     def recover(self) -> None:
         """Start the daemons that were killed, cancel all jobs, and wait until the nodes are idle."""
