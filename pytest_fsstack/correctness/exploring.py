@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_fsstack.correctness.contents import FULL, Call, Comparison, DifferentError
-from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine import commands, mounts, signals
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
@@ -159,8 +159,12 @@ class Patience:
         if call.name != "remount":
             timer.start()
         try:
+            # What a signal raised inside of hypothesis was taken for a failed example, and the next one is drawn.
+            signals.safe_point()
             comparison.make(call)
         except DIFFERENT as error:
+            # The signal has ended a command of a remount.
+            signals.safe_point()
             if self.over:
                 raise DifferentError(f"{call}: it had not ended after {self.seconds:g} s") from error
             raise
@@ -233,8 +237,10 @@ def replay(compared: Callable[[], Comparison], calls: list[Call]) -> Difference 
     comparison = compared()
     try:
         for call in calls:
+            signals.safe_point()
             comparison.make(call)
     except DIFFERENT as error:
+        signals.safe_point()
         return difference_of(error, comparison.calls)
     finally:
         comparison.dispose()

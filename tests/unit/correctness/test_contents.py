@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -16,8 +17,9 @@ from pytest_fsstack.correctness.contents import Call, Comparison, DifferentError
 from pytest_fsstack.correctness.exploring import Difference, Patience, search, shrink
 from pytest_fsstack.correctness.model import Model, data, difference
 from pytest_fsstack.correctness.tree import Tree
-from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine import mounts, signals
 from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
 
 PATIENT = Patience(RealMachine(), Path())
@@ -292,6 +294,25 @@ def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypa
     patient.make(comparison, Call("create", ("a",)))
     with pytest.raises(DifferentError, match=r"^fsync\('a'\): it had not ended after 0.05 s$"):
         patient.make(comparison, Call("fsync", ("a",)))
+
+
+class EndedError(Exception):
+    """Ends the session of a test, like the exception of pytest.exit."""
+
+
+def test_a_signal_during_a_remount_ends_the_search(tmp_path: Path) -> None:
+    remounts = 0
+
+    def interrupted(root: Path) -> None:
+        nonlocal remounts
+        remounts += 1
+        os.kill(os.getpid(), signal.SIGTERM)
+        # As if the signal had killed the command that unmounts.
+        raise BuildError("umount: killed")
+
+    with pytest.raises(EndedError), signals.caught(lambda number: EndedError(number)):
+        search(comparing(tmp_path, interrupted), PATIENT, seed=1, examples=10, steps=40, patience=20)
+    assert remounts == 1
 
 
 def test_an_error_of_a_stack_that_is_broken_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
