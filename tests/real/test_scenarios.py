@@ -22,6 +22,7 @@ SCENARIOS = {
     "test_filesystems": "space used:",
     "test_hardlink_backup": "longest single unlink:",
     "test_images": "size of the image:",
+    "test_databases": "transactions per second:",
 }
 
 

@@ -406,3 +406,28 @@ class TestIt:
     made, mounted = (line.split()[0] for line in stacks["ext4"].commands)
     assert (made, mounted) == ("mkfs.ext4", "mount")
     assert any(line.startswith("encfs ") for line in stacks["ext4+encfs"].commands)
+
+
+DATABASE = """
+from pytest_fsstack import workloads
+
+def test_commit(fsstack, timed):
+    workloads.sqlite(timed, fsstack, transactions=50, synchronous=fsstack.stack.id)
+"""
+
+
+def test_commits_with_syncs_cost_more_and_a_gate_finds_it(sessions: Sessions) -> None:
+    """A known answer: without syncs, the pages of all transactions are written once, at the end."""
+    sessions.write("ext4")
+    (sessions.directory / "test_it.py").write_text(DATABASE)
+    # Counted, because the time of a busy machine decides nothing in five rounds.
+    budget = "--fsstack-budget=full: written_bytes 200%"
+    stacks = "--fsstack-stacks=off = ext4", "--fsstack-stacks=full = ext4"
+    done = sessions.run(*stacks, budget, "--fsstack-rounds=5", "--fsstack-json=out.json")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    (chain,) = chains_of(sessions.directory / "out.json")
+    off, full = (chain.median("commit", name, "written_bytes") for name in ("off", "full"))
+    assert off is not None
+    assert full is not None
+    assert full > 3 * off > 0

@@ -18,7 +18,16 @@ from pytest_fsstack import workloads
 ROOT = Path(__file__).parents[2]
 PUBLIC = {
     "pytest_fsstack": set(pytest_fsstack.__all__) | {"workloads"},
-    "pytest_fsstack.workloads": {*workloads.BUILT_IN, "LUA", "RemovalOrder", "Source", "linux", "needs_of", "workload"},
+    "pytest_fsstack.workloads": {
+        *workloads.BUILT_IN,
+        "LUA",
+        "RemovalOrder",
+        "Source",
+        "Synchronous",
+        "linux",
+        "needs_of",
+        "workload",
+    },
     "pytest_fsstack.correctness": {path.stem for path in (ROOT / "pytest_fsstack/correctness").glob("[!_]*.py")},
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -1,0 +1,119 @@
+"""Transactions of a database, one after another: their rate, and the time of the slowest."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
+from pytest_fsstack.workloads.base import workload
+from pytest_fsstack.workloads.latency import Latencies
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from pytest_fsstack.measuring.timed import Timed
+    from pytest_fsstack.stack.build import Built
+
+Journal = Literal["delete", "truncate", "persist", "wal"]
+Synchronous = Literal["off", "normal", "full", "extra"]
+Rows = list[tuple[int, bytes]]
+
+#: Rows of the new table, and bytes of each.
+_ROWS, _BYTES = 1000, 500
+
+
+class Sqlite:
+    """Python's own SQLite, which some builds of Python lack."""
+
+    def missing(self) -> MissingRequirement | None:
+        if importlib.util.find_spec("_sqlite3"):
+            return None
+        return MissingRequirement(Missing.OTHER, "needs sqlite3", "install the module sqlite3 of this Python")
+
+
+@workload(Sqlite())
+def sqlite(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    transactions: int = 1000,
+    journal: Journal = "delete",
+    synchronous: Synchronous = "full",
+    seed: int = 1,
+    into: str = "sqlite",
+    cold: bool = True,
+) -> None:
+    """Commit transactions to a new database of Python's own SQLite, in the new directory `into`.
+
+    Each replaces two of 1000 rows of 500 bytes, drawn from the `seed`, and adds one. `journal` and `synchronous` are
+    pragmas of SQLite. Recorded: ``transactions_per_second``, and the latencies of `Latencies.record`. Afterwards, from
+    the device: ``PRAGMA integrity_check``, and the content of all rows. Raises `FileExistsError` if `into` is there
+    already, and `ValueError` if there is no transaction.
+    """
+    if transactions <= 0:
+        raise ValueError(f"sqlite: transactions must be above 0 (got {transactions})")
+    file = fsstack.path / into / "data.db"
+    file.parent.mkdir()
+    rows = {row: bytes(_BYTES) for row in range(_ROWS)}
+    with _opened(file, journal, synchronous) as database:
+        database.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, content BLOB)")
+        _commit(database, list(rows.items()))
+    with timed(cold=cold), _opened(file, journal, synchronous) as database:
+        latencies = Latencies()
+        latencies.each(lambda changes: _commit(database, changes), _drawn(seed, transactions))
+    latencies.record(timed)
+    rate = transactions / latencies.curve()[-1][0]
+    timed.record("transactions_per_second", rate, unit="1/s", better="higher")
+    for changes in _drawn(seed, transactions):
+        rows.update(changes)
+    timed.reread()
+    with _opened(file, journal, synchronous) as database:
+        _verify(database, rows)
+
+
+def _drawn(seed: int, transactions: int) -> Iterator[Rows]:
+    """Yield the rows that each transaction writes."""
+    draw = random.Random(seed)
+    for number in range(transactions):
+        places = [*draw.sample(range(_ROWS), 2), _ROWS + number]
+        yield [(row, draw.randbytes(_BYTES)) for row in places]
+
+
+def _commit(database: sqlite3.Connection, rows: Rows) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    database.executemany("REPLACE INTO item VALUES (?, ?)", rows)
+    database.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _opened(file: Path, journal: str, synchronous: str) -> Iterator[sqlite3.Connection]:
+    """Open a database. Its errors are `AssertionError`: the stack did not do the work."""
+    import sqlite3
+
+    try:
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
+            (mode,) = database.execute(f"PRAGMA journal_mode = {journal}").fetchone()
+            if mode != journal:
+                raise AssertionError(f"sqlite: the journal mode is {mode} instead of {journal}")
+            database.execute(f"PRAGMA synchronous = {synchronous}")
+            yield database
+    except sqlite3.Error as error:
+        raise AssertionError(f"sqlite: {file.parent.name}/{file.name}: {error}") from error
+
+
+def _verify(database: sqlite3.Connection, expected: dict[int, bytes]) -> None:
+    problems = [text for (text,) in database.execute("PRAGMA integrity_check")]
+    if problems != ["ok"]:
+        raise AssertionError(f"sqlite: after a remount, integrity_check reports {'; '.join(problems[:3])}")
+    rows = dict(database.execute("SELECT id, content FROM item"))
+    wrong = sorted(row for row in rows.keys() | expected.keys() if rows.get(row) != expected.get(row))
+    if wrong:
+        raise AssertionError(
+            f"sqlite: after a remount, {len(wrong):,} of {len(expected):,} rows are missing or have other content than "
+            f"was committed: {wrong[0]}"
+        )

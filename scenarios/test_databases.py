@@ -1,0 +1,78 @@
+"""Databases: how much do commits cost on a stack, and how long do the slowest take?
+
+The same transactions run on a new SQLite database for each journal mode and each degree of syncing. Each replaces two
+rows and adds one. Afterwards SQLite checks the database, and all rows are compared with the committed ones. The known
+answer: commits without syncs (`off`) cost nearly nothing, but a power cut would lose them.
+
+    fsstack run databases
+    fsstack run databases -k wal --fsstack-stacks=xfs --fsstack-stacks='luks | xfs' --fsstack-device=/dev/sdb1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_fsstack import Built, Sizes, Timed, workloads
+
+MiB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Commits(Sizes):
+    """The number of transactions of each step."""
+
+    transactions: int
+
+
+@pytest.mark.fsstack(
+    "ext4",
+    "ext4-journal = ext4(mount='data=journal')",
+    "xfs",
+    "btrfs",
+    "f2fs",
+    "luks = luks | ext4",
+    "fscrypt = ext4 | fscrypt",
+    "gocryptfs = ext4 | gocryptfs",
+    baseline="ext4",
+)
+@pytest.mark.fsstack_sizes(
+    smoke=Commits(space=384 * MiB, transactions=20),
+    small=Commits(space=1024 * MiB, transactions=1_000),
+    paper=Commits(space=2048 * MiB, transactions=100_000),
+)
+@pytest.mark.fsstack_table(
+    "matrix",
+    metrics={
+        "transactions per second": "transactions_per_second",
+        "median": "latency_p50",
+        "99 %": "latency_p99",
+        "99.9 %": "latency_p999",
+        "longest stall": "longest_stall",
+    },
+)
+class TestDatabases:
+    @pytest.mark.parametrize("synchronous", ["off", "normal", "full"])
+    @pytest.mark.benchmark(group="rollback journal")
+    def test_delete(self, fsstack: Built, timed: Timed, sizes: Commits, synchronous: workloads.Synchronous) -> None:
+        workloads.sqlite(
+            timed,
+            fsstack,
+            transactions=sizes.transactions,
+            journal="delete",
+            synchronous=synchronous,
+            into=f"delete-{synchronous}",
+        )
+
+    @pytest.mark.parametrize("synchronous", ["off", "normal", "full"])
+    @pytest.mark.benchmark(group="write-ahead log")
+    def test_wal(self, fsstack: Built, timed: Timed, sizes: Commits, synchronous: workloads.Synchronous) -> None:
+        workloads.sqlite(
+            timed,
+            fsstack,
+            transactions=sizes.transactions,
+            journal="wal",
+            synchronous=synchronous,
+            into=f"wal-{synchronous}",
+        )

@@ -1,0 +1,97 @@
+"""Transactions of SQLite: their figures, and the damage that the check afterwards finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack import workloads
+from pytest_fsstack.workloads.database import Journal, Synchronous
+from tests.toolkit import NotedStack, NotedTimed, block
+
+
+def change(file: Path, statement: str) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        assert database.execute(statement).rowcount == 1
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize("synchronous", ["off", "normal", "full"])
+def test_commits(clock: NotedTimed, stack: NotedStack, journal: Journal, synchronous: Synchronous) -> None:
+    workloads.sqlite(clock, stack, transactions=5, journal=journal, synchronous=synchronous)
+    assert clock.blocks == [block()]
+    assert stack.remounts == 1
+    assert clock.recorded.keys() == {
+        *("latency_p50", "latency_p95", "latency_p99", "latency_p999", "longest_stall", "transactions_per_second")
+    }
+    assert clock.kept["operations_over_time"][-1][1] == 5
+    assert clock.kept["operations_over_time"][-1][0] == pytest.approx(5 / clock.recorded["transactions_per_second"][0])
+    with closing(sqlite3.connect(stack.path / "sqlite" / "data.db")) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == (journal,)
+        assert database.execute("SELECT count(*), count(DISTINCT content) > 11 FROM item").fetchone() == (1005, 1)
+
+
+def test_a_seed_draws_the_same_transactions(clock: NotedTimed, stack: NotedStack) -> None:
+    contents = []
+    for into, seed in (("a", 1), ("b", 1), ("c", 2)):
+        workloads.sqlite(clock.another(), stack, transactions=5, seed=seed, into=into)
+        with closing(sqlite3.connect(stack.path / into / "data.db")) as database:
+            contents.append(database.execute("SELECT * FROM item ORDER BY id").fetchall())
+    assert contents[0] == contents[1] != contents[2]
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda file: change(file, "DELETE FROM item WHERE id = 1004"), "1 of 1,005 rows .*: 1004$"),
+        (lambda file: change(file, "UPDATE item SET content = x'00' WHERE id = 7"), "1 of 1,005 rows .*: 7$"),
+        (lambda file: change(file, "INSERT INTO item VALUES (1005, x'00')"), "1 of 1,005 rows .*: 1005$"),
+        (lambda file: os.truncate(file, 100_000), "data.db: database disk image is malformed$"),
+        (lambda file: file.write_bytes(b"x" * 100_000), "data.db: file is not a database$"),
+    ],
+    ids=["lost row", "altered row", "added row", "truncated", "overwritten"],
+)
+def test_notices(clock: NotedTimed, stack: NotedStack, broken: Callable[[Path], object], message: str) -> None:
+    stack.broken = lambda: broken(stack.path / "sqlite" / "data.db")
+    with pytest.raises(AssertionError, match=f"^sqlite: .*{message}"):
+        workloads.sqlite(clock, stack, transactions=5)
+
+
+def test_notices_an_index_that_lacks_a_row(clock: NotedTimed, stack: NotedStack) -> None:
+    def unindex(file: Path) -> None:
+        with closing(sqlite3.connect(file)) as database:
+            database.executescript(
+                "CREATE INDEX place ON item (id); PRAGMA writable_schema = ON;"
+                "UPDATE sqlite_schema SET sql = 'CREATE INDEX place ON item (content)' WHERE name = 'place'"
+            )
+
+    stack.broken = lambda: unindex(stack.path / "sqlite" / "data.db")
+    with pytest.raises(AssertionError, match=r"integrity_check reports .*missing from index place"):
+        workloads.sqlite(clock, stack, transactions=5)
+
+
+def test_refuses_nothing_to_do_and_a_database_that_is_there(clock: NotedTimed, stack: NotedStack) -> None:
+    with pytest.raises(ValueError, match="transactions must be above 0"):
+        workloads.sqlite(clock, stack, transactions=0)
+    (stack.path / "sqlite").mkdir()
+    with pytest.raises(FileExistsError):
+        workloads.sqlite(clock, stack, transactions=5)
+
+
+def test_notices_another_journal_mode_than_asked(clock: NotedTimed, stack: NotedStack) -> None:
+    with pytest.raises(AssertionError, match=r"the journal mode is delete instead of none$"):
+        workloads.sqlite(clock, stack, journal="none")  # type: ignore[arg-type]
+
+
+def test_is_skipped_by_a_python_without_sqlite(
+    clock: NotedTimed, stack: NotedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(pytest.skip.Exception, match="needs sqlite3"):
+        workloads.sqlite(clock, stack)
