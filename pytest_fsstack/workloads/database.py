@@ -109,11 +109,11 @@ def _opened(file: Path, journal: str, synchronous: str) -> Iterator[sqlite3.Conn
 def _verify(database: sqlite3.Connection, expected: dict[int, bytes]) -> None:
     problems = [text for (text,) in database.execute("PRAGMA integrity_check")]
     if problems != ["ok"]:
-        raise AssertionError(f"sqlite: after a remount, integrity_check reports {'; '.join(problems[:3])}")
+        raise AssertionError(f"sqlite: read again, integrity_check reports {'; '.join(problems[:3])}")
     rows = dict(database.execute("SELECT id, content FROM item"))
     wrong = sorted(row for row in rows.keys() | expected.keys() if rows.get(row) != expected.get(row))
     if wrong:
         raise AssertionError(
-            f"sqlite: after a remount, {len(wrong):,} of {len(expected):,} rows are missing or have other content than "
+            f"sqlite: read again, {len(wrong):,} of {len(expected):,} rows are missing or have other content than "
             f"was committed: {wrong[0]}"
         )
