@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.pairs import Finding, difference_finding, interleaved, main
-from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine

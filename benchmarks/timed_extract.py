@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.pairs import Finding, interleaved, main, ratio_finding, run
 from pytest_fsstack.data import corpus
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.journal import Journal

@@ -18,6 +18,7 @@ import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
 from pytest_fsstack.ci import exit_codes
 from pytest_fsstack.command import USAGE_ERROR, parser, subcommands
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.carry_over import CarryOver
 from pytest_fsstack.judging.conditions import Discarded
@@ -35,7 +36,6 @@ from pytest_fsstack.judging.results import (
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Verdict
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Crate, Need, Tool, in_words
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Layer, Stack

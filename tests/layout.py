@@ -17,7 +17,7 @@ FLOORS = (
     ("machine",),
     ("guard",),
     ("stack",),
-    ("layers", "data"),
+    ("devices", "layers", "data"),
     ("judging",),
     ("measuring",),
     ("workloads",),

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.measuring.timed import Completed, Direction, Timed

@@ -14,10 +14,10 @@ from pytest_fsstack import options
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
+    from pytest_fsstack.devices import DiskDevice
     from pytest_fsstack.guard import Disk, Refused
     from pytest_fsstack.judging.conditions import Rule as Discarding
     from pytest_fsstack.judging.verdict import Looks
-    from pytest_fsstack.layers.devices import DiskDevice
     from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.options.budgets import Rule
     from pytest_fsstack.stack.model import Device, Layer, Stack
@@ -66,7 +66,7 @@ class Settings:
 
     def identities(self) -> dict[str, tuple[object, ...]]:
         """Return which block devices are meant, by their names, as plain data for another process."""
-        from pytest_fsstack.layers.devices import disks_of
+        from pytest_fsstack.devices import disks_of
 
         return {device.spec: identity for device in disks_of(self.devices) if (identity := device.identity())}
 
@@ -77,7 +77,7 @@ GIVEN_UP = pytest.StashKey["dict[str, Disk | Refused]"]()
 
 def look_up(word: str) -> Disk | Refused:
     """Return the block device that a word on the command line means now, or why that cannot be told."""
-    from pytest_fsstack.layers import devices
+    from pytest_fsstack import devices
 
     return devices.look_up(word)
 
@@ -133,8 +133,8 @@ def read_settings(
 
 
 def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
+    from pytest_fsstack.devices import as_in, disks_of, parse_device, with_unique_ids
     from pytest_fsstack.guard import Disk
-    from pytest_fsstack.layers.devices import as_in, disks_of, parse_device, with_unique_ids
     from pytest_fsstack.machine.blockdev import guest_disks
 
     settle = values["settle"]
@@ -173,7 +173,7 @@ def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
 
 
 def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device, ...]) -> Queue:
-    from pytest_fsstack.layers.devices import DirectoryDevice, disks_of
+    from pytest_fsstack.devices import DirectoryDevice, disks_of
     from pytest_fsstack.machine.real import RealMachine
     from pytest_fsstack.stack import tuning
 

@@ -178,8 +178,8 @@ class _Accepted:
 
 
 def _device(device: Device) -> Part:
+    from pytest_fsstack.devices import refusals
     from pytest_fsstack.kernels import probe
-    from pytest_fsstack.layers.devices import refusals
 
     requirements = device.needs()
     # The disk of a guest is blank; without root or a tool, the session does not come to look at a device.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice, refusals
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.plugin import earlier_runs

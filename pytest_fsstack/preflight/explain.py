@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_fsstack.layers.devices import DeviceGroup, DirectoryDevice, DiskDevice
+from pytest_fsstack.devices import DeviceGroup, DirectoryDevice, DiskDevice
 from pytest_fsstack.machine import blockdev, commands, directories
 from pytest_fsstack.machine.needs import filesystems
 from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine, nothing

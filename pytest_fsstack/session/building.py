@@ -72,8 +72,8 @@ class Builder:
 
         Raises `pytest.UsageError`.
         """
+        from pytest_fsstack.devices import disks_of
         from pytest_fsstack.guard import Refused
-        from pytest_fsstack.layers.devices import disks_of
         from pytest_fsstack.machine.needs import missing
 
         different = {member for device in devices for member in device.members}
@@ -115,7 +115,7 @@ class Builder:
         """Return block devices whose queues take what those of a device take; none for a directory."""
         import tempfile
 
-        from pytest_fsstack.layers.devices import DirectoryDevice, disks_of
+        from pytest_fsstack.devices import DirectoryDevice, disks_of
 
         if isinstance(device, DirectoryDevice) or disks_of([device]):
             yield [disk.path for disk in disks_of([device])]

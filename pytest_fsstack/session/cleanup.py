@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.layers import devices, known
+from pytest_fsstack import devices
+from pytest_fsstack.layers import known
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import tuning

@@ -167,7 +167,7 @@ def _crypto(text: str) -> dict[str, Facts]:
 
 
 def _device(device: Device, directory: Path | None) -> Facts:
-    from pytest_fsstack.layers.devices import DeviceGroup, DirectoryDevice, DiskDevice, LoopDevice
+    from pytest_fsstack.devices import DeviceGroup, DirectoryDevice, DiskDevice, LoopDevice
 
     facts: Facts = {"spec": device.spec, "size": getattr(device, "size", None)}
     if isinstance(device, DiskDevice):

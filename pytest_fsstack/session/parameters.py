@@ -101,7 +101,7 @@ class Parameters:
 
     def _devices_for(self, stacks: list[Stack]) -> tuple[Device, ...]:
         """Return the devices of the stacks, as one group if each stack needs just that many."""
-        from pytest_fsstack.layers.devices import DeviceGroup, disks_of
+        from pytest_fsstack.devices import DeviceGroup, disks_of
 
         devices = self._settings.devices
         disks = tuple(device for device in devices if device in disks_of([device]))

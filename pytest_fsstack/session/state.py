@@ -207,7 +207,7 @@ class Session:
 
     def _rest(self, device: Device, directory: Path) -> None:
         """Let the machine rest between two stacks."""
-        from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice
+        from pytest_fsstack.devices import DirectoryDevice, DiskDevice
 
         if not self._has_built:
             self._has_built = True
@@ -236,7 +236,7 @@ class Session:
         self._prepared = True
 
     def _chosen_settings(self) -> dict[str, str | int]:
-        from pytest_fsstack.layers.devices import disks_of
+        from pytest_fsstack.devices import disks_of
 
         settings = self.settings
         values = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
-from pytest_fsstack.layers import devices
+from pytest_fsstack import devices, guard
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice, run
 

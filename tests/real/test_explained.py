@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.build import build

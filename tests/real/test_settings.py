@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers.devices import DiskDevice
+from pytest_fsstack.devices import DiskDevice
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import LoopDevice as MakeLoop, built

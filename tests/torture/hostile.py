@@ -26,13 +26,13 @@ from typing import Any
 
 from pytest_fsstack.data.archive import CorpusError
 from pytest_fsstack.data.corpus import users_corpus
+from pytest_fsstack.devices import parse_device
 from pytest_fsstack.judging import conditions, saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.kernels.images import KernelError, resolve
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import parse_device
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine

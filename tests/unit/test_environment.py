@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.data.archive import Corpus
-from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice
+from pytest_fsstack.devices import DirectoryDevice, DiskDevice, LoopDevice
 from pytest_fsstack.machine.needs import Root, Tool
 from pytest_fsstack.session import environment, identity
 from pytest_fsstack.stack.model import Device

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.devices import DirectoryDevice, DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.preflight import explain
 from pytest_fsstack.stack.model import Device, Stack

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.correctness.posix import PJDFSTEST, letting_go
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built, run

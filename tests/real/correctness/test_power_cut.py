@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.correctness.power.writelog import Cut, Entry, Image, Kind, LogReader, left_by
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import Block, BuildContext

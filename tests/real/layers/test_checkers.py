@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
 from tests.toolkit import flip

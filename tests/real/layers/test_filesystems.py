@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers.devices import DiskDevice, LoopDevice
+from pytest_fsstack.devices import DiskDevice, LoopDevice
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
@@ -139,7 +139,7 @@ import os
 from pathlib import Path
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Journal
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers.zfs import Zfs
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import BuildContext, Stack

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.devices import DirectoryDevice, LoopDevice, RamDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import CleanupReport, Journal, cleanup
 from pytest_fsstack.machine.real import RealMachine

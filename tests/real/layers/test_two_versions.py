@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built

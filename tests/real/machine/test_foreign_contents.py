@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack import guard
+from pytest_fsstack import devices, guard
 from pytest_fsstack.guard import label
-from pytest_fsstack.layers import devices
 from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.headers import headers

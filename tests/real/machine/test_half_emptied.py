@@ -93,7 +93,7 @@ def test_the_digest_is_that_of_the_label(loop_device: LoopDevice, size: int) -> 
 def test_a_journal_that_cannot_be_written_costs_no_label(
     loop_device: LoopDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_fsstack.layers.devices import DiskDevice
+    from pytest_fsstack.devices import DiskDevice
     from pytest_fsstack.machine.journal import Journal, OpenEntry
     from pytest_fsstack.stack.model import BuildContext
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers.devices import LoopDevice as LoopFile
+from pytest_fsstack.devices import LoopDevice as LoopFile
 from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError

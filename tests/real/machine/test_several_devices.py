@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import guard
+from pytest_fsstack.devices import LoopDevice as LoopFile, RamDevice, parse_device
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import LoopDevice as LoopFile, RamDevice, parse_device
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import BuildContext, Stack
 from tests.real.conftest import Loop, LoopDevice, built, run

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_fsstack import guard, workloads
 from pytest_fsstack.data.corpus import payload
-from pytest_fsstack.layers.devices import DiskDevice, LoopDevice, RamDevice
+from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice
 from pytest_fsstack.machine import commands, signals
 from pytest_fsstack.measuring import timed
 from pytest_fsstack.measuring.timed import Timed

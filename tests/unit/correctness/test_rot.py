@@ -17,7 +17,7 @@ from pytest_fsstack.correctness import medium, rot, seen
 from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image
 from pytest_fsstack.correctness.rot import Rotting
 from pytest_fsstack.correctness.seen import Outcome, Shape
-from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built, build

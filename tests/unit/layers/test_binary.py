@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Stack

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.layers import BUILT_IN, zfs
-from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.machine.port import Mount

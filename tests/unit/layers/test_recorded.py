@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.correctness.power.writelog import Entry, Kind, LogReader
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN, recorder
-from pytest_fsstack.layers.devices import LoopDevice
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Stack
 

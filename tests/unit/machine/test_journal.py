@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pytest_fsstack import guard
-from pytest_fsstack.layers import BUILT_IN, devices, lvm
+from pytest_fsstack import devices, guard
+from pytest_fsstack.layers import BUILT_IN, lvm
 from pytest_fsstack.machine import commands, journal, mounts
 from pytest_fsstack.machine.journal import Journal, leftovers
 from pytest_fsstack.machine.port import Machine, Word

@@ -17,7 +17,7 @@ from pytest_fsstack.machine.real import RealMachine
 START = """
 import time
 from pathlib import Path
-from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine import commands, orphans, processes
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.devices import DeviceGroup, DirectoryDevice, DiskDevice, LoopDevice, parse_device
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import DeviceGroup, DirectoryDevice, DiskDevice, LoopDevice, parse_device
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Device, Stack
 from pytest_fsstack.stack.spec import SpecError

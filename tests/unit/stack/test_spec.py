@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, strategies as st
 
+from pytest_fsstack.devices import DirectoryDevice, LoopDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import DirectoryDevice, LoopDevice
 from pytest_fsstack.layers.dmcrypt import Luks
 from pytest_fsstack.layers.filesystems import Btrfs, Ext4
 from pytest_fsstack.stack import keys, spec

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from pytest_fsstack.layers.devices import DirectoryDevice
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine import signals
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine

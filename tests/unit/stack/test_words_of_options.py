@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
+from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.layers.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, build

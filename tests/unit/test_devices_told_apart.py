@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers.devices import DirectoryDevice, DiskDevice, LoopDevice, with_unique_ids
+from pytest_fsstack.devices import DirectoryDevice, DiskDevice, LoopDevice, with_unique_ids
 from pytest_fsstack.stack.model import Device
 
 
