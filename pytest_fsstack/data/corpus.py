@@ -174,7 +174,9 @@ def zipped(corpus: Corpus, cache: Path) -> Path:
     Raises `CorpusError`: it holds hard links, or names that are not text, which no zip archive can hold.
     """
     status = corpus.tar.stat()
-    path = cache / f"zipped-{FORMAT}-{_key(str(corpus.tar.resolve()), status.st_size, status.st_mtime_ns)}.zip"
+    directory = f"zipped-{FORMAT}-{_key(str(corpus.tar.resolve()), status.st_size, status.st_mtime_ns)}"
+    # Results name the file, so its name is the same on each machine.
+    path = cache / directory / "corpus.zip"
     return _kept(path, lambda out: write_zip(corpus, out))
 
 

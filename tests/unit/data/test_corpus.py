@@ -356,6 +356,10 @@ def test_a_zip_archive_holds_what_the_archive_holds(cache: Path) -> None:
             content = archive.extractfile(member)
             assert packed.read(info) == (content.read() if content else b"")
     assert path.stat().st_size < made.bytes / 2
+    os.utime(made.tar, (1, 1))
+    other = zipped(made, cache)
+    assert other != path
+    assert other.name == path.name, "results name the file, and are pooled with those of other machines"
 
 
 @pytest.mark.parametrize(
@@ -371,7 +375,7 @@ def test_what_no_zip_archive_can_hold_is_refused(
     made = users_corpus(archive((FILE, b"x", "a"), member), cache)
     with pytest.raises(CorpusError, match=message):
         zipped(made, cache)
-    assert list(cache.glob("*.zip")) == []
+    assert list(cache.rglob("*.zip")) == []
 
 
 def test_each_backup_has_an_archive_of_its_own(cache: Path) -> None:
