@@ -234,7 +234,8 @@ EXIT_CODES: Mapping[int, str] = {
     pytest.ExitCode.TESTS_FAILED: "A budget is broken. Or a test, the building of a stack or the writing of a report "
     "failed. Or nothing was judged or measured in a session with `--fsstack-strict` or another demand for it. Or "
     "`--fsstack-doctor` found missing parts.",
-    pytest.ExitCode.INTERRUPTED: "pytest could not collect the tests, or a debugger was left.",
+    pytest.ExitCode.INTERRUPTED: "pytest could not collect the tests, a debugger was left, or a round could not be "
+    "written to the file of `--fsstack-log`.",
     pytest.ExitCode.INTERNAL_ERROR: "An internal error of pytest or of a plugin.",
     pytest.ExitCode.USAGE_ERROR: "The command line, the ini or a mark is wrong, or a device is refused. Nothing was "
     "run. One line has the reason.",

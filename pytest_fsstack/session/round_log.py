@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine.descriptors import write_all
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 class RoundLog:
     """The log of one session. What was in the file before is replaced when the first round ends.
 
-    After a line that could not be written there are no others. `close` then raises `ReportError`, and `notify` has
-    shown why at once.
+    After a line that could not be written there are no others.
     """
 
-    def __init__(self, file: ReportFile, notify: Callable[[str], None]) -> None:
-        self.file, self._notify = file, notify
+    def __init__(self, file: ReportFile) -> None:
+        self.file = file
         self._descriptor: int | None = None
         self._lines = 0
         #: The outcomes of tests in the lines so far.
@@ -38,7 +37,10 @@ class RoundLog:
             raise ReportError(f"log={self.file.shown}: is no regular file")
 
     def add(self, results: Results, chains: Iterable[ChainResults] = ()) -> None:
-        """Write the line of the round that has just ended in those views of a chain; without any, the last line."""
+        """Write the line of the round that has just ended in those views of a chain; without any, the last line.
+
+        Raises `ReportError`.
+        """
         from msgspec.structs import replace
 
         from pytest_fsstack.judging import saved
@@ -54,9 +56,8 @@ class RoundLog:
             self._write(self._descriptor, line)
         except OSError as error:
             self._problem = f"log={self.file.shown}: no line after {self._lines}: {reason_of(error)}"
-            self._notify(self._problem)
-        else:
-            self._lines += 1
+            raise ReportError(self._problem) from None
+        self._lines += 1
 
     def _write(self, descriptor: int, line: bytes) -> None:
         """Append the whole line, or none of it. Raises OSError."""
@@ -71,10 +72,10 @@ class RoundLog:
 
     def close(self, results: Results) -> None:
         """Write the last line, if there is any other. Raises `ReportError`."""
-        if self._lines:
-            self.add(results)
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-        if self._problem:
-            raise ReportError(self._problem)
+        try:
+            if self._lines:
+                self.add(results)
+        finally:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None

@@ -86,7 +86,7 @@ class Session:
         from pytest_fsstack.session.files import ReportFile
         from pytest_fsstack.session.round_log import RoundLog
 
-        return RoundLog(ReportFile("log", self.settings.log), self.interject)
+        return RoundLog(ReportFile("log", self.settings.log))
 
     def add_layers(self, layers: Iterable[type[Layer]]) -> None:
         """Take in layers that were not there when the session began."""
@@ -295,10 +295,19 @@ class Session:
         self._summarize_steps()
 
     def log_round(self, views: Callable[[], list[ChainResults]]) -> None:
-        """Add the round that has just ended to the log, if there is one; `views` returns the results of its chain."""
-        if self.log:
-            self._note_facts()
+        """Add the round that has just ended to the log, if there is one; `views` returns the results of its chain.
+
+        A round that cannot be logged is the last one: if the disk is full, those after it would be lost as well.
+        """
+        if not self.log:
+            return
+        from pytest_fsstack.report.errors import ReportError
+
+        self._note_facts()
+        try:
             self.log.add(self.results, views())
+        except ReportError as error:
+            pytest.exit(str(error))
 
     def _note_facts(self) -> None:
         """Add what is known of the session and its machine from the beginning."""

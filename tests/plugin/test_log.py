@@ -21,6 +21,20 @@ def test_step(fsstack, timed, number):
     with timed(cold=False):
         pass
 """
+#: A disk that is full after two lines.
+FULL = """
+import errno
+from pytest_fsstack.session.round_log import RoundLog
+
+write = RoundLog._write
+
+def write_two_lines(log, descriptor, line):
+    if log._lines == 2:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write(log, descriptor, line)
+
+RoundLog._write = write_two_lines
+"""
 WORDS = ("--fsstack-rounds=3", "--fsstack-log=log.jsonl", "--fsstack-json=out.json")
 
 
@@ -61,6 +75,20 @@ def test_a_log_that_cannot_be_written_is_refused_before_the_first_round(project:
         result = project.run("--fsstack-rounds=1", *words)
         assert result.ret == pytest.ExitCode.USAGE_ERROR, words
         assert text in result.stderr.str()
+
+
+@pytest.mark.parametrize("words", [[], ["--fsstack-kernel=host", "-p", "xdist"]], ids=["loop", "controller"])
+@pytest.mark.plugins("xdist")
+def test_a_session_whose_log_cannot_be_written_ends_with_that_round(project: Project, words: list[str]) -> None:
+    project.write(TEST)
+    project.pytester.makepyfile(full_disk=FULL)
+    result = project.run("-p", "full_disk", *WORDS, *words)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "no line after 2: No space left on device" in result.stdout.str()
+    log, json = (read(project.pytester.path / name) for name in ("log.jsonl", "out.json"))
+    assert sum(chain.rounds for chain in log.chains) == 2
+    assert sum(chain.rounds for chain in json.chains) == 3
+    assert json.interrupted
 
 
 def test_a_session_without_rounds_leaves_the_earlier_log(project: Project) -> None:
