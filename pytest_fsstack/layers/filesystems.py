@@ -21,6 +21,7 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.journal import Kind
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
+from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import (
     Block,
     BlockLayer,
@@ -110,6 +111,41 @@ class Filesystem(ToolLayer, BlockLayer):
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
         return context.mounted(self.name, below.path, self.driver or self.name, ",".join(self.mount_words()))
+
+
+@dataclass(frozen=True)
+class _Logged(Filesystem):
+    """A filesystem that can have its log on another device."""
+
+    #: The mount option that names the log.
+    log_option: ClassVar[str]
+    #: The option of the checker that does.
+    checked_log: ClassVar[str]
+
+    external_log: bool = option(False, "put the log onto a second device of the session. It is the lowest layer then")
+
+    @property
+    def members(self) -> int:
+        return 2 if self.external_log else 1
+
+    def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
+        """Make the filesystem with these options of mkfs and its log on the second device."""
+        raise NotImplementedError
+
+    def create(self, below: Block, context: BuildContext) -> None:
+        if self.external_log:
+            data, log = below.parts
+            self.make_logged(data, log, self.with_features(self.mkfs_words(), context.wanted))
+        else:
+            super().create(below, context)
+
+    def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
+        log = [f"{self.log_option}={part.path}" for part in below.parts[1:]]
+        return context.mounted(self.name, below.path, self.name, ",".join([*self.mount_words(), *log]))
+
+    def fsck(self, below: Block, context: BuildContext) -> Checked | None:
+        log = [word for part in below.parts[1:] for word in (self.checked_log, part.path)]
+        return Checked.of(*context.machine.ended(*self.checker, *log, below.path))
 
 
 @dataclass(frozen=True)
@@ -222,13 +258,25 @@ class Ext3(_Ext):
 
 
 @dataclass(frozen=True)
-class Ext4(_Ext):
+class Ext4(_Logged, _Ext):
     """The ext4 filesystem. mkfs initialises it completely by default."""
 
     name: ClassVar = "ext4"
+    log_option: ClassVar = "journal_path"
+    checked_log: ClassVar = "-j"
     example: ClassVar = "ext4(mkfs='-b 4096 -E stride=128', mount='noatime')"
     tool: ClassVar = _e2fsprogs("mkfs.ext4")
     provides: ClassVar = {"encryption": ("encrypt", "stable_inodes")}
+
+    def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
+        further, sizes = _taken_out(words, "-b")
+        # Both must have blocks of one size, which mke2fs chooses by the size of the device.
+        block = ["-b", sizes[-1] if sizes else "4096"]
+        log.overwrite(self.program.command, "-q", "-F", *block, "-O", "journal_dev")
+        log.check()
+        data.overwrite(self.program.command, *further, *block, "-J", f"device={log.path}")
+        log.verify()
+        log.written()
 
     def limited(self) -> Mapping[Limit, str]:
         """Return the limits. With data=writeback, a crash may show old data in files that were not synced."""
@@ -238,10 +286,12 @@ class Ext4(_Ext):
 
 
 @dataclass(frozen=True)
-class Xfs(Filesystem):
+class Xfs(_Logged):
     """The XFS filesystem. It needs a device of 300 MB."""
 
     name: ClassVar = "xfs"
+    log_option: ClassVar = "logdev"
+    checked_log: ClassVar = "-l"
     example: ClassVar = "xfs(mkfs='-m reflink=0')"
     tool: ClassVar = Tool("mkfs.xfs", "xfsprogs")
     checker: ClassVar = ("xfs_repair", "-n")
@@ -257,6 +307,9 @@ class Xfs(Filesystem):
         ),
         "mount": MOUNT | {"logdev rtdev": OUTSIDE, "allocsize inode64 logbufs logbsize sunit swidth": SIZE},
     }
+
+    def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
+        data.overwrite(self.program.command, *words, "-l", f"logdev={log.path}", beside=[log])
 
     def sync(self, place: Place, context: BuildContext) -> None:
         """Write everything out. Since Linux 5.14 a worker frees deleted files, and syncfs does not wait for it."""
@@ -334,13 +387,14 @@ class Btrfs(Filesystem):
 
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[Directory]:
-        paths = [part.path for part in below.parts]
-        options = ",".join([*self.mount_words(), *(f"device={path}" for path in paths[1:])])
+        paths = [part.path for part in context.remaining(below)]
+        degraded = ["degraded"] if context.lost is not None else []
+        options = ",".join([*self.mount_words(), *degraded, *(f"device={path}" for path in paths[1:])])
         try:
-            with context.mounted(self.name, below.path, self.name, options) as place:
+            with context.mounted(self.name, paths[0], self.name, options) as place:
                 yield place
         finally:
-            for path in paths if paths[1:] else ():
+            for path in (part.path for part in below.parts) if below.parts[1:] else ():
                 # The kernel remembers several devices as one filesystem until it is told otherwise.
                 with contextlib.suppress(commands.CommandError):
                     context.machine.run("btrfs", "device", "scan", "--forget", path)
@@ -356,6 +410,35 @@ class Btrfs(Filesystem):
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
         return scrubs.btrfs(context.machine, place.path, len(below.parts))
+
+    def check_loss(self) -> None:
+        for name, profile in ("data", self.data or "single"), ("metadata", self.metadata or "raid1"):
+            if profile in ("single", "dup", "raid0"):
+                raise OptionError(name, f"{profile!r} has no copy on another device")
+
+    def regain(self, place: Place, below: Block, context: BuildContext, number: int) -> None:
+        machine, device = context.machine, below.parts[number]
+        before = _replacing(machine, place)
+        device.check()
+        # Btrfs counts its devices from 1.
+        machine.run("btrfs", "replace", "start", "-f", str(number + 1), device.path, place.path)
+        # It goes into the background before it begins, and keeps why it does not to itself.
+        if not machine.wait_until(lambda: _replacing(machine, place) != before, 30.0):
+            raise OSError(f"the rebuild on {device.path} has not begun: {before}")
+
+    def regained(self, place: Place, below: Block, context: BuildContext) -> None:
+        machine = context.machine
+        scrubs.wait_for(machine, self.name, lambda: "% done" not in _replacing(machine, place))
+        if "finished" not in (state := _replacing(machine, place)):
+            raise OSError(f"the rebuild has ended early: {state}")
+        # What was written without the device has one copy only.
+        profiles = {"-d": self.data, "-m": self.metadata or "raid1"}
+        convert = [f"{kind}convert={profile},soft" for kind, profile in profiles.items()]
+        machine.run("btrfs", "balance", "start", *convert, place.path)
+
+
+def _replacing(machine: Machine, place: Place) -> str:
+    return machine.run("btrfs", "replace", "status", "-1", place.path).strip()
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def zfs(machine: Machine, pool: str) -> Checked:
         output = machine.run("zpool", "status", "-v", pool)
         return "in progress" not in output
 
-    _wait_for(machine, pool, ended)
+    wait_for(machine, pool, ended)
     return zpool_status(output)
 
 
@@ -83,14 +83,15 @@ def raid(machine: Machine, device: Path) -> Checked:
         fields[:] = machine.run("dmsetup", "status", name).split()
         return fields[7] != "check"
 
-    _wait_for(machine, name, ended)
+    wait_for(machine, name, ended)
     health, mismatches = fields[5], int(fields[8])
     return Checked(not mismatches and not health.strip("A"), f"{mismatches} sectors differ, devices {health}")
 
 
-def _wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
+def wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
+    """Wait for the end of what a layer does in the background. Raises OSError."""
     if not machine.wait_until(ended, machine.limit):
-        raise OSError(f"the scrub of {name} has not ended within {machine.limit:g} s (--fsstack-timeout)")
+        raise OSError(f"the scrub or rebuild of {name} has not ended within {machine.limit:g} s (--fsstack-timeout)")
 
 
 def readable(device: Path) -> Checked:

@@ -18,9 +18,23 @@ from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack import kmsg
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Device, Directory, Layer, OptionError, Place, Stack
+from pytest_fsstack.stack.model import (
+    Block,
+    BuildContext,
+    Checked,
+    Device,
+    Directory,
+    Layer,
+    OptionError,
+    Place,
+    Pool,
+    Stack,
+)
 from pytest_fsstack.stack.tuning import Tuning
 from pytest_fsstack.units import reason_of
+
+#: Bytes at the beginning of a device, where each layer on several devices has what it knows the device by.
+_HEAD = 1 << 20
 
 
 class BuildError(Exception):
@@ -44,6 +58,8 @@ class Built:
         self.stack, self.on, self._context = stack, device, context
         self._places: list[Place] = [bottom]
         self._open: list[ExitStack] = []
+        #: The number of the device that was taken away.
+        self._lost: int | None = None
 
     @cached_property
     def tuning(self) -> Tuning:
@@ -230,6 +246,53 @@ class Built:
                 checks[layer.name] = checked
         return checks
 
+    def take_away(self, number: int = 1) -> None:
+        """Take the stack down, empty one of its devices, and open it without that device.
+
+        Devices count from 0. Raises `BuildError` if the stack cannot stand without one, before anything is taken down.
+        """
+        self._refuse_to_lose(0)
+        layer = self.stack.layers[self._spanning]
+        try:
+            layer.check_loss()
+        except OptionError as error:
+            raise BuildError(f"`{self.spec}` cannot lose a device: {layer.name}: {error}") from None
+        if self._lost is not None or number not in range(len(self.disks)) or not self.disks[1:]:
+            what = "has lost one already" if self._lost is not None else f"has {len(self.disks)}, from 0 on"
+            raise BuildError(f"`{self.spec}` cannot lose device {number}: it {what}")
+        with signals.during(State.BUILDING):
+            self._close()
+            self.disks[number].write([(0, bytes(_HEAD))])
+            self._lost = number
+            self._open_all()
+        signals.safe_point()
+
+    def give_back(self) -> None:
+        """Give the device back that was taken away. The stack begins to rebuild what it held. Raises `BuildError`."""
+        if (number := self._lost) is None:
+            raise BuildError(f"`{self.spec}` has all of its devices")
+        self._spanned(lambda layer, *places: layer.regain(*places, number))
+        self._lost = None
+
+    def wait_until_rebuilt(self) -> None:
+        """Wait until the device that was given back holds what it should. Raises `BuildError`."""
+        self._spanned(lambda layer, *places: layer.regained(*places))
+
+    @property
+    def _spanning(self) -> int:
+        """The index of the layer that stands on several devices."""
+        return next(index for index, layer in enumerate(self.stack.layers) if layer.gives is not Pool)
+
+    def _spanned(self, act: Callable[..., None]) -> None:
+        index = self._spanning
+        layer, (below, place) = self.stack.layers[index], self._places[index : index + 2]
+        try:
+            with self.machine.limited(layer.name, "rebuilding"):
+                act(layer, place, below, self._context_of(index))
+        except (commands.CommandError, OSError) as error:
+            message = f"could not rebuild `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
+            raise BuildError(message) from error
+
     def _refuse_to_lose(self, first: int) -> None:
         if lost := next((layer.name for layer in self.stack.layers[first:] if layer.volatile), ""):
             raise BuildError(f"`{self.spec}` cannot be taken down and opened again: {lost} keeps nothing")
@@ -242,7 +305,7 @@ class Built:
 
     def _context_of(self, index: int) -> BuildContext:
         """Return what the layer at this place of the stack may use."""
-        return dataclasses.replace(self._context, depth=index + 1, wanted=self.stack.wanted(index))
+        return dataclasses.replace(self._context, depth=index + 1, wanted=self.stack.wanted(index), lost=self._lost)
 
     def _fsck(self, layer: Layer) -> Checked | None:
         below = self._places[-1]

@@ -74,18 +74,27 @@ class Block:
             self.machine.run("wipefs", "-aq", self.path)
 
     def overwrite(
-        self, *argv: str | os.PathLike[str], fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None
+        self,
+        *argv: str | os.PathLike[str],
+        fds: tuple[int, ...] = (),
+        env: Mapping[str, str] | None = None,
+        beside: Sequence[Block] = (),
     ) -> None:
         """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
 
-        Of a pool all devices are added. It is wiped first, so that the tool does not ask, and checked again at the last
-        moment and afterwards. Raises what `check`, `verify` and `written` raise, `commands.CommandError`.
+        Of a pool all devices are added. `beside` are others that the tool formats, and that are words of it already.
+        All are wiped first, so that the tool does not ask, and checked again at the last moment and afterwards. Raises
+        what `check`, `verify` and `written` raise, `commands.CommandError`.
         """
-        self.wipe()
-        self.check()
+        blocks = (self, *beside)
+        for block in blocks:
+            block.wipe()
+        for block in blocks:
+            block.check()
         self.machine.run(*argv, *(part.path for part in self.parts), fds=fds, env=env)
-        self.verify()
-        self.written()
+        for block in blocks:
+            block.verify()
+            block.written()
 
     def write(self, extents: Iterable[tuple[int, bytes]]) -> None:
         """Write each text of bytes at its offset, past the caches, while nothing of the stack uses the device.
@@ -189,6 +198,8 @@ class BuildContext:
     mountpoints: Path | None = None
     #: What layers above want of the layer (`Layer.wants`).
     wanted: tuple[str, ...] = ()
+    #: The number of the device that was taken away from the pool below (`Built.take_away`).
+    lost: int | None = None
     #: Shows a line among the progress of the tests: what helps to understand a test that fails, and is no error itself.
     tell: Callable[[str], object] = dataclasses.field(default=str, repr=False)
 
@@ -196,6 +207,10 @@ class BuildContext:
     def machine(self) -> Machine:
         """The machine on which the stack is built."""
         return self.journal.machine
+
+    def remaining(self, below: Block) -> list[Block]:
+        """Return the devices of the place below without the one that was taken away."""
+        return [part for number, part in enumerate(below.parts) if number != self.lost]
 
     def mountpoint(self, layer: str) -> Path:
         """Make an empty directory to mount on."""
@@ -347,6 +362,18 @@ class Layer:
         Raises `commands.CommandError` or OSError if it cannot do its work.
         """
         return None
+
+    def check_loss(self) -> None:
+        """Raise `OptionError` if it does not stand without one of its devices."""
+        raise OptionError("", "it keeps no second copy")
+
+    def regain(self, place: Place, below: Below, context: BuildContext, number: int) -> None:
+        """Begin to write what a lost device held onto a blank one, while the layer is open."""
+        raise NotImplementedError
+
+    def regained(self, place: Place, below: Below, context: BuildContext) -> None:
+        """Wait until all devices hold what they should again."""
+        raise NotImplementedError
 
     def check_options(self) -> None:
         """Raise `OptionError` for a value, or a combination, that makes no sense."""

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.root
 
 MIB = 1 << 20
 MIRROR = 'pool(2) | btrfs(data="raid1", metadata="raid1")'
+LOGGED = ("ext4(external_log=True)", "xfs(external_log=True)")
 Held = AbstractContextManager[None]
 
 TEST = """
@@ -76,6 +77,63 @@ def test_btrfs_has_its_profile_on_files(text: str, profile: str, context: BuildC
         stack.remount()
         assert (stack.path / "file").read_bytes() == content
         assert all(checked.clean for checked in [*stack.scrub().values(), *stack.fsck().values()])
+
+
+@pytest.mark.parametrize("text", [*LOGGED, "ext4(external_log=True, mkfs='-b 1024')"])
+def test_a_log_is_on_the_second_device(text: str, context: BuildContext) -> None:
+    content = os.urandom(4 * MIB)
+    with built(text, LoopFile(384 * MIB), context) as stack:
+        log = stack.disks[1].path
+        before = written_sectors(log)
+        (stack.path / "file").write_bytes(content)
+        stack.sync()
+        assert written_sectors(log) > before
+        stack.remount()
+        assert (stack.path / "file").read_bytes() == content
+        (checked,) = stack.fsck().values()
+        assert checked.clean, checked
+
+
+def written_sectors(device: Path) -> int:
+    return int((Path("/sys/class/block") / device.name / "stat").read_text().split()[6])
+
+
+def test_a_mirror_lives_without_each_of_its_devices_and_is_whole_again(
+    pair: tuple[Loop, Loop], context: BuildContext
+) -> None:
+    device = parse_device("+".join(str(loop.path) for loop in pair), size=0, overwrite=())
+    contents = {"before": os.urandom(4 * MIB)}
+    with device.held(), build(Stack.parse(MIRROR, BUILT_IN), device, context) as stack:
+        (stack.path / "before").write_bytes(contents["before"])
+        for number in 1, 0:
+            stack.take_away(number)
+            assert "MISSING" in run("btrfs", "filesystem", "show", stack.path)
+            name = f"without {number}"
+            contents[name] = os.urandom(4 * MIB)
+            (stack.path / name).write_bytes(contents[name])
+            stack.remount()
+            stack.give_back()
+            stack.wait_until_rebuilt()
+            stack.remount()
+            assert {name: (stack.path / name).read_bytes() for name in contents} == contents
+            assert "single" not in re.sub("GlobalReserve.*", "", run("btrfs", "filesystem", "df", stack.path))
+            assert all(checked.clean for checked in [*stack.scrub().values(), *stack.fsck().values()])
+    assert [guard.labelled(loop.path) for loop in pair] == [True, True]
+
+
+def test_what_cannot_lose_a_device_says_so_and_stands(context: BuildContext) -> None:
+    with built("pool(2) | btrfs(data='raid0', metadata='raid1')", LoopFile(256 * MIB), context) as stack:
+        with pytest.raises(BuildError, match="cannot lose a device: btrfs: data"):
+            stack.take_away()
+        with pytest.raises(BuildError, match="has all of its devices"):
+            stack.give_back()
+        assert stack.is_open
+    with built(MIRROR, LoopFile(256 * MIB), context) as stack:
+        with pytest.raises(BuildError, match="cannot lose device 2: it has 2"):
+            stack.take_away(2)
+        stack.take_away()
+        with pytest.raises(BuildError, match="has lost one already"):
+            stack.take_away()
 
 
 def test_the_commands_of_two_devices_build_a_mirror_and_leave_both_labelled(
@@ -200,13 +258,14 @@ def exchanged(pair: tuple[Loop, Loop], loop_device: LoopDevice, tmp_path: Path) 
 
 @pytest.mark.usefixtures("locks")
 @pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("text", [MIRROR, LOGGED[0]])
 def test_one_of_two_that_was_exchanged_is_refused_and_the_other_one_is_put_in_order(
-    exchanged: tuple[Path, Path, Loop], pair: tuple[Loop, Loop], context: BuildContext, position: int
+    exchanged: tuple[Path, Path, Loop], pair: tuple[Loop, Loop], context: BuildContext, text: str, position: int
 ) -> None:
     first, link, other = exchanged
     names = (first, link) if position else (link, first)
     device = parse_device("+".join(map(str, names)), size=0, overwrite=())
-    stack = Stack.parse(MIRROR, BUILT_IN)
+    stack = Stack.parse(text, BUILT_IN)
     with device.held():
         with build(stack, device, context):
             pass
@@ -218,3 +277,35 @@ def test_one_of_two_that_was_exchanged_is_refused_and_the_other_one_is_put_in_or
         ):
             pytest.fail("it was built")
     assert [guard.labelled(loop.path) for loop in pair] == [True, True]
+
+
+@pytest.mark.usefixtures("locks")
+def test_a_device_that_was_exchanged_while_it_was_away_is_not_taken_back(
+    exchanged: tuple[Path, Path, Loop], context: BuildContext
+) -> None:
+    first, link, other = exchanged
+    device = parse_device(f"{first}+{link}", size=0, overwrite=())
+    with device.held(), build(Stack.parse(MIRROR, BUILT_IN), device, context) as stack:
+        stack.take_away(1)
+        link.unlink()
+        link.symlink_to(other.path)
+        with pytest.raises((guard.Refused, BuildError), match="not the device any more that it was"):
+            stack.give_back()
+
+
+@pytest.mark.usefixtures("locks")
+@pytest.mark.parametrize("text", [MIRROR, *LOGGED])
+def test_nothing_is_formatted_if_the_second_device_is_in_use_by_now(
+    pair: tuple[Loop, Loop], context: BuildContext, text: str
+) -> None:
+    device = parse_device("+".join(str(loop.path) for loop in pair), size=0, overwrite=())
+    first, second = pair
+    with device.held():
+        in_use = os.open(second.path, os.O_RDONLY | os.O_EXCL)
+        try:
+            with second.untouched(), pytest.raises((guard.Refused, BuildError), match="is open in"):
+                with build(Stack.parse(text, BUILT_IN), device, context):
+                    pytest.fail("it was built")
+        finally:
+            os.close(in_use)
+        assert guard.labelled(first.path)

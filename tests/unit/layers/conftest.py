@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
-from pytest_fsstack.stack.model import Block, BuildContext, Layer, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Layer, Pool, Stack
 
 #: Of the device `/dev/fake`: 384 MiB.
 SECTORS = 786432
@@ -27,7 +27,7 @@ class LayerMachine(RecordingMachine):
             lines = [line.replace(old, new) for line in lines]
         self.lines.clear()
         # The directory has another name each time.
-        return [re.sub(r"LVM_\w+=\S+ ", "", line) for line in lines]
+        return [re.sub(r"LVM_\w+=\S+ ", "", re.sub("--config=[^ ]+", "--config=FILE", line)) for line in lines]
 
 
 @pytest.fixture
@@ -52,7 +52,15 @@ def device(machine: LayerMachine) -> Block:
     return Block(Path("/dev/fake"), lambda: None, machine)
 
 
+@pytest.fixture
+def pool(machine: LayerMachine) -> Pool:
+    """Four devices `/dev/a` to `/dev/d`."""
+    paths = [Path("/dev", letter) for letter in "abcd"]
+    machine.sizes |= dict.fromkeys(paths, SECTORS)
+    return Pool.of([Block(path, lambda: None, machine) for path in paths])
+
+
 def only(text: str) -> Layer:
-    """Return the one layer of a stack."""
-    (layer,) = Stack.parse(text, BUILT_IN).layers
+    """Return the one layer of a stack, which may be on a pool."""
+    (layer,) = (layer for layer in Stack.parse(text, BUILT_IN).layers if layer.name != "pool")
     return layer
