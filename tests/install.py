@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pytest_fsstack import Crate
@@ -28,6 +28,7 @@ OF_TESTS = {
     "fuse-overlayfs": "fuse-overlayfs",
     "mergerfs": "mergerfs",
     "unionfs": "unionfs-fuse",
+    "sshd": "openssh-server",
 }
 #: Any of these commands is a browser for the HTML report; of a browser, this is what needs no screen. Ubuntu has none
 #: as a package.
@@ -39,8 +40,8 @@ OF_LABORATORY = {
     "parallel": "parallel",
     "faketime": "faketime",
 }
-#: Services of those packages. The tests start their own.
-SERVICES = ("munge", "slurmctld", "slurmd")
+#: Services of packages. The tests start their own.
+SERVICES = {"munge": ("munge",), "slurm-wlm": ("slurmctld", "slurmd"), "openssh-server": ("ssh",)}
 POLICY = Path("/usr/sbin/policy-rc.d")
 #: What the scenarios of the truth run.
 CRATES = ("pjdfstest", "fsx")
@@ -72,8 +73,8 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def _no_services(env: Mapping[str, str]) -> Iterator[None]:
-    """Let no package start a service now or at the next start of the machine."""
+def _no_services(packages: Iterable[str], env: Mapping[str, str]) -> Iterator[None]:
+    """Let none of the packages start a service now or at the next start of the machine."""
     if POLICY.exists():
         yield
         return
@@ -83,8 +84,9 @@ def _no_services(env: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         POLICY.unlink()
-        if commands.which("systemctl"):
-            subprocess.run(["systemctl", "disable", *SERVICES], env=env, capture_output=True)
+        services = [service for package in packages for service in SERVICES.get(package, ())]
+        if services and commands.which("systemctl"):
+            subprocess.run(["systemctl", "disable", *services], env=env, capture_output=True)
 
 
 def install_packages(more: Mapping[str, str]) -> int:
@@ -104,7 +106,7 @@ def install_packages(more: Mapping[str, str]) -> int:
         missing.append(BROWSER_PACKAGE)
     if not missing:
         return 0
-    with _no_services(env) if more else contextlib.nullcontext():
+    with _no_services(missing, env):
         return subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env).returncode
 
 

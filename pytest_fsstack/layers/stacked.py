@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,7 @@ def served(
             try:
                 if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
+                _await_answer(machine, target, daemon, patience)
                 if not daemon.alive:
                     raise daemon.error()
                 stood = True
@@ -70,6 +72,15 @@ def served(
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
                     context.tell(str(daemon.error("while its filesystem was in use")))
+
+
+def _await_answer(machine: Machine, target: Path, daemon: Daemon, patience: float) -> None:
+    """Wait for the first answer of a daemon, or its end: some mount before they can serve, and then may give up."""
+    try:
+        machine.free(target)
+    except OSError as error:  # others are an answer
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+            machine.wait_until(lambda: not daemon.alive, patience)
 
 
 def _aborted(daemon: Daemon) -> commands.CommandError:

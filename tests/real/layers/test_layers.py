@@ -69,6 +69,8 @@ def exercise(stack: Built) -> None:
         "ext4 | fscrypt(contents='Adiantum', policy='-f 0x4')",
         "ext4 | fscrypt | gocryptfs",
         "ext4 | ecryptfs",
+        "ext4 | sshfs",
+        "xfs | sshfs(cipher='aes128-ctr', mount='-o max_conns=2')",
         "ext4 | bind",
         "ext4 | overlay",
         "ext4 | squashfs(source='/etc/apt', compress='zstd') | overlay",

@@ -37,6 +37,7 @@ def context_directory(tmp_path: Path) -> Path:
         "ext4 | fscrypt",
         "ntfs3g",
         "zfs",
+        "ext4 | sshfs",
         "lvm | ext4",
     ],
 )

@@ -1,0 +1,77 @@
+"""The commands of network layers, recorded instead of run, and what they need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.layers import BUILT_IN, network
+from pytest_fsstack.machine import commands, needs
+from pytest_fsstack.machine.needs import Missing, MissingRequirement
+from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
+from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+
+
+def opened(text: str, directory: Path) -> tuple[list[list[str]], RecordingJournal]:
+    """Return the words of the commands that make, open and close a layer, and the journal."""
+    machine = RecordingMachine(directory)
+    journal = RecordingJournal(machine)
+    context, (layer,) = BuildContext(directory, journal, depth=1), Stack.parse(text, BUILT_IN).layers
+    layer.create(Directory(directory), context)
+    with layer.opened(Directory(directory), context):
+        pass
+    return [shlex.split(line.replace(str(directory), "DIR")) for line in machine.commands], journal
+
+
+def test_sshfs_asks_a_server_that_has_namespaces_of_its_own(tmp_path: Path) -> None:
+    lines, journal = opened("sshfs(cipher='aes128-ctr', mount='-o max_conns=2')", tmp_path)
+    make, server, _, client, unmount = lines
+    assert make == ["mkdir", "DIR/sshfs"]
+    assert server[:6] == ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
+    assert server[-2:] == ["DIR/sshfs", "&"]
+    assert client[0] == "sshfs"
+    assert client[-7:] == [
+        "-o",
+        "Ciphers=aes128-ctr",
+        "-o",
+        "max_conns=2",
+        "root@127.0.0.1:/run/shared",
+        "DIR/1-sshfs",
+        "&",
+    ]
+    (ssh,) = [word for word in client if word.startswith("ssh_command=")]
+    assert re.match(r"ssh_command=nsenter --net=/proc/\d+/ns/net --mount=/proc/\d+/ns/mnt ssh -F none ", ssh)
+    assert unmount == ["umount", "DIR/1-sshfs"]
+    assert [kind for kind, _ in journal.entered] == ["daemon", "mount", "daemon"]
+
+
+@pytest.mark.parametrize(("text", "delays"), [("sshfs", []), ("sshfs(delay=7)", ["7ms"])])
+def test_only_a_delay_that_is_asked_for_is_made(text: str, delays: list[str], tmp_path: Path) -> None:
+    (script,) = [line[8] for line in opened(text, tmp_path)[0] if line[0] == "unshare"]
+    assert re.findall(r"tc qdisc add dev lo root netem .*delay (\w+)", script) == delays
+
+
+def test_a_delay_needs_a_kernel_that_delays_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(commands, "which", lambda tool: f"/usr/bin/{tool}")
+
+    def lacking(text: str, *, netem: bool) -> list[MissingRequirement]:
+        monkeypatch.setattr(network, "_delays_packets", lambda: netem)
+        return needs.lacking([need for need in Stack.parse(text, BUILT_IN).needs() if need != needs.FUSE])
+
+    assert lacking("sshfs", netem=False) == lacking("sshfs(delay=7)", netem=True) == []
+    (lack,) = lacking("sshfs(delay=7)", netem=False)
+    assert lack.kind is Missing.KERNEL
+    assert "sch_netem" in lack.what
+
+
+def test_nothing_but_the_user_installs_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "which", lambda tool: None)
+    lacks = {lack.what: lack for lack in needs.lacking(Stack.parse("sshfs", BUILT_IN).needs())}
+    assert lacks["needs sshfs"].package == "sshfs"
+    assert lacks["needs sshd"].package == ""
+    assert "openssh-server" in lacks["needs sshd"].remedy
