@@ -26,10 +26,10 @@ def describe_failure(chain: ChainResults, step: str, stack: str, again: str = ""
 def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
     rate = f"in at most {chain.looks.alpha * 100:g} % of sessions."
     if chain.budgets_sharing > 1:
-        return f"Budgets that are kept: any of this session's is called broken {rate}"
+        return f"Budgets that are kept: any of this session's fails by chance {rate}"
     if all(judgement.budget.overhead is None for judgement in judgements if judgement.outcome == "fail"):
         return "A limit is compared with these rounds only: it has no error rate, because the machine is in it."
-    return f"A budget that is kept is called broken {rate}"
+    return f"A budget that is kept fails by chance {rate}"
 
 
 #: Columns that are shown of the first line of a failure at least, 80 with what pytest writes before it.

@@ -169,7 +169,7 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
     if chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts:
         # The reference belongs to the same kind.
         if isfinite(best.overall.high) and best.overall.low <= 0 <= best.overall.high:
-            equal = f"No difference to {reference} was shown."
+            equal = f"No difference from {reference} is proven."
         if best.overall.overhead > 0:
             return f"Of the {group.name}, {reference} costs least, then {name}", costs, equal
     if not further and not group.missing:

@@ -432,8 +432,8 @@ def _promise(chain: ChainResults) -> str:
         return ""
     rate = f"in at most {chain.looks.alpha * 100:.3g} % of sessions"
     if chain.budgets_sharing > 1:
-        return f"any of the session's {chain.budgets_sharing} budgets that is kept is called broken {rate}"
-    return f"each budget that is kept is called broken {rate}"
+        return f"any of the session's {chain.budgets_sharing} budgets that is kept fails by chance {rate}"
+    return f"each budget that is kept fails by chance {rate}"
 
 
 def _kernel(stack: str) -> str:

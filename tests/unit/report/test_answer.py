@@ -183,4 +183,4 @@ def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
 def test_one_stack_that_may_cost_as_much_as_its_baseline_has_one_sentence() -> None:
     results = measured({"ext4": {"write": 1.0, "delete": 1.0}, "btrfs": {"write": 1.0, "delete": 1.0}})
     (line,) = answered(results)
-    assert re.fullmatch(r"btrfs costs [^:]*\): No difference to ext4 was shown\.", line)
+    assert re.fullmatch(r"btrfs costs [^:]*\): No difference from ext4 is proven\.", line)
