@@ -47,7 +47,7 @@ def budget(*, daemons: str, btrfs: str, xfs: str, encfs: str = "") -> pytest.Mar
 )
 @pytest.mark.fsstack_sizes(
     smoke=Stream(space=300 * MiB, file=4 * MiB),
-    small=Stream(space=512 * MiB, file=24 * MiB),
+    small=Stream(space=512 * MiB, file=40 * MiB),
     paper=Stream(space=2048 * MiB, file=400 * MiB),
 )
 class TestEncryptionOverhead:

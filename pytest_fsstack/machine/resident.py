@@ -1,4 +1,4 @@
-"""Tools that stay in memory, so that no measurement waits for the disk that they lie on.
+"""Tools and archives that stay in memory, so that no measurement waits for the disk that they lie on.
 
 A cold start empties the page cache of the tools too: on a fast disk that costs ``du`` some milliseconds, and fio a
 tenth of a second, on every stack alike, which makes each overhead look smaller than it is. What a process has mapped
@@ -31,9 +31,20 @@ def keep(command: str) -> None:
     path = commands.which(command)
     if path is None:
         return
-    for file in (os.path.realpath(name) for name in [_LOADER_CACHE, path, *_libraries(path)]):
-        if file not in _kept:
-            with contextlib.suppress(OSError):
+    for file in [_LOADER_CACHE, path, *_libraries(path)]:
+        keep_file(file)
+
+
+def keep_file(path: str | os.PathLike[str]) -> None:
+    """Load a file, and keep it loaded to the end of this process, unless it takes more than 1/64 of the memory.
+
+    It must not lie on a stack, which could not be unmounted. What cannot be mapped is passed over.
+    """
+    file = os.path.realpath(path)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if file not in _kept:
+        with contextlib.suppress(OSError):
+            if os.path.getsize(file) <= memory // 64:
                 _load(file)
                 _kept.add(file)
 

@@ -262,24 +262,31 @@ class Session:
         from pytest_fsstack.data import corpus as data
         from pytest_fsstack.data.archive import CorpusError
         from pytest_fsstack.data.scale import CORPUS
+        from pytest_fsstack.machine import resident
 
         try:
             if self.settings.corpus:
-                return data.users_corpus(self.settings.corpus, self._cache)
-            files, size = CORPUS[self.settings.scale]
-            return data.generated(self._cache, files=files, size=size)
+                corpus = data.users_corpus(self.settings.corpus, self._cache)
+            else:
+                files, size = CORPUS[self.settings.scale]
+                corpus = data.generated(self._cache, files=files, size=size)
         except CorpusError as error:
             fail(error)
+        resident.keep_file(corpus.tar)
+        return corpus
 
     def payload(self, size: int, seed: int = 1) -> Path:
         """A file of that many bytes that cannot be compressed."""
         from pytest_fsstack.data import corpus
         from pytest_fsstack.data.archive import CorpusError
+        from pytest_fsstack.machine import resident
 
         try:
-            return corpus.payload(self._cache, size, seed)
+            path = corpus.payload(self._cache, size, seed)
         except CorpusError as error:
             fail(error)
+        resident.keep_file(path)
+        return path
 
     # -- after the tests -----------------------------------------------------------------------------------------------
 

@@ -45,6 +45,16 @@ def test_what_cannot_be_kept_is_passed_over(mapped: set[str], tmp_path: Path, co
     assert str(file) not in mapped
 
 
+def test_a_file_is_kept_if_it_is_small_beside_the_memory(mapped: set[str], tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"corpus")
+    large.touch()
+    os.truncate(large, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 64 + 1)
+    for file in small, large:
+        resident.keep_file(file)
+    assert mapped == {str(small)}
+
+
 def test_it_takes_no_descriptors(mapped: set[str]) -> None:
     before = len(os.listdir("/proc/self/fd"))
     resident.keep("tar")
