@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Limit, Place, option
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
@@ -45,6 +45,7 @@ class Integrity(KeyedLayer):
     """
 
     name: ClassVar = "integrity"
+    checksums: ClassVar = True
     tool: ClassVar = INTEGRITYSETUP
     grammar: ClassVar = {"integrity": KEYWORD, "format": _OPTIONS, "open": _OPTIONS}
 
@@ -62,10 +63,6 @@ class Integrity(KeyedLayer):
     wipe: bool = option(True, "write the whole device once. Without it, only sectors that were written can be read")
     format: str = option("", "further options of `integritysetup format`, verbatim")
     open: str = option("", "further options of `integritysetup open`, verbatim")
-
-    def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. Each sector has a checksum."""
-        return self.limits
 
     def create(self, below: Block, context: BuildContext) -> None:
         with self.key(context) as key:

@@ -36,10 +36,16 @@ XFS_IO = Tool("xfs_io", "xfsprogs")
 
 # -- eCryptfs ----------------------------------------------------------------------------------------------------------
 
-#: Arguments: description and file of each key, `--`, and the words of mount. `keyctl` runs it in a keyring of its own,
-#: which ends with it; the mount holds on to the keys. The user's keyring, where eCryptfs's own tools put them, would
-#: keep them until the last process of that user ends.
+#: Arguments: description and file of each key, `--`, and the words of mount. The mount holds on to the keys.
 _MOUNT = 'while [ "$1" != -- ]; do keyctl padd user "$1" @s <"$2"; shift 2; done >/dev/null; shift; exec mount "$@"'
+
+
+def in_keyring(script: str, *words: str) -> list[str]:
+    """Return the command that runs a shell script in a keyring of its own, which ends with it.
+
+    The user's keyring, where the tools put keys by default, would keep them until the last process of that user ends.
+    """
+    return ["keyctl", "session", "-", "sh", "-euc", script, "sh", *words]
 
 
 def _authentication_token(key: bytes, signature: str) -> bytes:
@@ -119,24 +125,18 @@ class Ecryptfs(DirectoryLayer):
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
-        target = context.mountpoint(self.name)
-        keys, words = contextlib.ExitStack(), []
-        with context.journal.entry(mounts.MOUNT, target=str(target)), keys:
-            signatures = []
-            for key, signature in self._keys(context):
-                fd = keys.enter_context(commands.secret_fd(_authentication_token(key, signature)))
-                signatures.append((signature, fd))
-                words += [signature, f"/proc/self/fd/{fd}"]
-            options = ",".join(self._options([signature for signature, _ in signatures]))
-            # mount.ecryptfs, where it is installed, would ask questions.
-            mount = ["-i", "-t", "ecryptfs", "-o", options, str(self.own(below)), str(target)]
-            session = ["keyctl", "session", "-", "sh", "-euc", _MOUNT, "sh"]
-            context.machine.run(*session, *words, "--", *mount, fds=[fd for _, fd in signatures])
-            keys.close()
-            try:
-                yield Directory(target)
-            finally:
-                mounts.unmount(context.machine, target)
+        with contextlib.ExitStack() as undo:
+            with contextlib.ExitStack() as keys:
+                signatures, words, fds = [], [], []
+                for key, signature in self._keys(context):
+                    fds.append(keys.enter_context(commands.secret_fd(_authentication_token(key, signature))))
+                    words += [signature, f"/proc/self/fd/{fds[-1]}"]
+                    signatures.append(signature)
+                # mount.ecryptfs, where it is installed, would ask questions.
+                mount, options = in_keyring(_MOUNT, *words, "--", "-i"), ",".join(self._options(signatures))
+                place = context.mounted(self.name, self.own(below), "ecryptfs", options, by=mount, fds=fds)
+                directory = undo.enter_context(place)
+            yield directory
 
     def _keys(self, context: BuildContext) -> list[tuple[bytes, str]]:
         """Return the keys for contents and for names, each with its public name in the files."""

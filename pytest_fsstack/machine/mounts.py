@@ -126,10 +126,15 @@ def mounted(
     kind: str = "",
     options: str = "",
     cwd: Path | None = None,
+    by: Sequence[str] = ("mount",),
+    fds: Sequence[int] = (),
 ) -> Iterator[Path]:
-    """Mount, and unmount afterwards. Relative paths in the options begin at `cwd`. Raises `CommandError`."""
+    """Mount, and unmount afterwards. Relative paths in the options begin at `cwd`. Raises `CommandError`.
+
+    `by` are the words that the command begins with, and `fds` descriptors that it reads.
+    """
     words = [*(["-t", kind] if kind else []), *(["-o", options] if options else [])]
-    machine.run("mount", *words, source, target, cwd=cwd)
+    machine.run(*by, *words, source, target, cwd=cwd, fds=fds)
     try:
         yield target
     finally:

@@ -76,6 +76,7 @@ class Block:
     def overwrite(
         self,
         *argv: str | os.PathLike[str],
+        stdin: int | None = None,
         fds: tuple[int, ...] = (),
         env: Mapping[str, str] | None = None,
         beside: Sequence[Block] = (),
@@ -91,7 +92,7 @@ class Block:
             block.wipe()
         for block in blocks:
             block.check()
-        self.machine.run(*argv, *(part.path for part in self.parts), fds=fds, env=env)
+        self.machine.run(*argv, *(part.path for part in self.parts), stdin=stdin, fds=fds, env=env)
         for block in blocks:
             block.verify()
             block.written()
@@ -226,16 +227,23 @@ class BuildContext:
 
     @contextmanager
     def mounted(
-        self, layer: str, source: str | os.PathLike[str], kind: str = "", options: str = "", cwd: Path | None = None
+        self,
+        layer: str,
+        source: str | os.PathLike[str],
+        kind: str = "",
+        options: str = "",
+        cwd: Path | None = None,
+        by: Sequence[str] = ("mount",),
+        fds: Sequence[int] = (),
     ) -> Iterator[Directory]:
         """Mount for a layer, and unmount afterwards. Relative paths in the options begin at `cwd`.
 
-        Raises `CommandError`.
+        `by` are the words that the command begins with, and `fds` descriptors that it reads. Raises `CommandError`.
         """
         target = self.mountpoint(layer)
         with (
             self.journal.entry(mounts.MOUNT, target=str(target)),
-            mounts.mounted(self.machine, source, target, kind, options, cwd),
+            mounts.mounted(self.machine, source, target, kind, options, cwd, by, fds),
         ):
             yield Directory(target)
 
@@ -341,6 +349,10 @@ class Layer:
     def known_faults(self) -> Mapping[str, str]:
         """Return `faults`, without those that this very layer does not have."""
         return self.faults
+
+    def is_encrypting(self) -> bool:
+        """Return `encrypts`, or what the options of this very layer make of it."""
+        return self.encrypts
 
     def sync(self, place: Place, context: BuildContext) -> None:
         """Write out what was written to the place that this layer gives."""
@@ -478,10 +490,12 @@ class BlockLayer(Layer):
     """A layer on a block device. `create` wipes the device, unless a layer does more."""
 
     takes: ClassVar[tuple[PlaceType, ...]] = (Block,)
+    #: Whether it stores contents with checksums, as few layers on a block device do.
+    checksums: ClassVar[bool] = False
 
     def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. Few layers on a block device notice an altered byte of contents."""
-        return {Limit.CHECKSUMS: "they are stored without", **self.limits}
+        """Return the limits."""
+        return self.limits if self.checksums else {Limit.CHECKSUMS: "they are stored without", **self.limits}
 
     def create(self, below: Block, context: BuildContext) -> None:
         below.wipe()
@@ -687,7 +701,7 @@ class Stack:
 
     @property
     def encrypts(self) -> bool:
-        return any(layer.encrypts for layer in self.layers)
+        return any(layer.is_encrypting() for layer in self.layers)
 
     @property
     def name_max(self) -> int:
