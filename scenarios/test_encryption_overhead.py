@@ -9,6 +9,11 @@ step starts with cold caches and ends when everything has reached the device.
     pytest scenarios/test_encryption_overhead.py --fsstack-device=/dev/sdb1 on a device, which is overwritten
     pytest --pyargs pytest_fsstack.scenarios -k "luks or gocryptfs"         from anywhere, some of the stacks
 
+The encryption of the filesystem itself against that below it, on a kernel that has OpenZFS and dm-crypt:
+
+    pytest scenarios/test_encryption_overhead.py --fsstack-stacks=zfs --fsstack-stacks='luks | zfs' \\
+        --fsstack-stacks='zfs(encryption="aes-256-gcm")'
+
 The budgets are ones that a healthy machine keeps, whatever its disk: they find what is broken, not what is slow. Those
 of your own machine belong on the command line or in the ini: ``--fsstack-budget 'luks*: 30%'``.
 """

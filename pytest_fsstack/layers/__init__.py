@@ -58,7 +58,7 @@ BUILT_IN = _BuiltIn(
         "jfs": "filesystems.Jfs",
         "reiserfs": "filesystems.Reiserfs",
         "zfs": "zfs.Zfs",
-        "bcachefs": "filesystems.Bcachefs",
+        "bcachefs": "bcachefs.Bcachefs",
         "exfat": "filesystems.Exfat",
         "vfat": "filesystems.Vfat",
         "ntfs": "filesystems.Ntfs",

@@ -560,50 +560,6 @@ class Reiserfs(Filesystem):
     gone: ClassVar = "Linux 6.13 removed it"
 
 
-@dataclass(frozen=True)
-class Bcachefs(Filesystem):
-    """The copy-on-write filesystem bcachefs, if the kernel and the tools support it."""
-
-    name: ClassVar = "bcachefs"
-    example: ClassVar = "bcachefs(compress='zstd:3')"
-    tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
-    checker: ClassVar = ("bcachefs", "fsck", "-n")
-    methods: ClassVar = ("lz4", "gzip", "zstd")
-    always: ClassVar = ("-q", "-f")
-    grammar: ClassVar = {
-        "mkfs": CommandLine(
-            {
-                "-f --force -q --quiet -v --verbose -h --help --encrypted --no_passphrase --no_initialize": FLAG,
-                "-L --fs_label -l --label": TEXT,
-                "-U --uuid --compression --background_compression --data_checksum --metadata_checksum": KEYWORD,
-                "--str_hash --errors --data_allowed --foreground_target --background_target": KEYWORD,
-                "--metadata_target --promote_target": KEYWORD,
-                "--bucket --bucket_size --block_size --btree_node_size --superblock_size --fs_size --size": SIZE,
-                "--replicas --data_replicas --metadata_replicas --durability --discard": SIZE,
-                "--source --passphrase_file": OUTSIDE,
-            }
-        ),
-        "mount": MOUNT
-        | {
-            "compression background_compression data_checksum metadata_checksum str_hash": KEYWORD,
-            "foreground_target background_target metadata_target promote_target": KEYWORD,
-            "journal_flush_delay journal_reclaim_delay replicas data_replicas metadata_replicas": SIZE,
-        },
-        "compress": KEYWORD,
-    }
-
-    compress: str | None = option(None, "compression: lz4, gzip or zstd, with a level as in zstd:3")
-
-    def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. Its contents have checksums."""
-        return self.limits
-
-    def mkfs_words(self) -> list[str]:
-        discard = [] if "discard" in self.mkfs else ["--discard=0"]
-        compress = [f"--compression={self.compress}"] if self.compress else []
-        return [*self.always, *discard, *compress, *shlex.split(self.mkfs)]
-
-
 # -- of other systems --------------------------------------------------------------------------------------------------
 
 

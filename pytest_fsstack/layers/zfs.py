@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -15,10 +15,26 @@ from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Checked, Directory, Limit, Place, option
+from pytest_fsstack.stack.model import (
+    Block,
+    BlockLayer,
+    BuildContext,
+    Checked,
+    Directory,
+    Limit,
+    OptionError,
+    Place,
+    Pool,
+    option,
+)
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine, Items
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
+_CIPHERS = tuple(f"aes-{bits}-{mode}" for bits in (128, 192, 256) for mode in ("ccm", "gcm"))
+#: Bytes of the key that wraps those of the filesystem, whatever the cipher.
+_KEY = 32
+#: The fewest devices of each kind of redundancy.
+_FEWEST = {"mirror": 2, "raidz": 2, "raidz2": 3, "raidz3": 4}
 #: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
 _STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
 
@@ -50,15 +66,20 @@ POOL = Kind("zpool", _imported, _exported)
 
 @dataclass(frozen=True)
 class Zfs(BlockLayer):
-    """ZFS: a pool of its own on the device, with one filesystem.
+    """ZFS: a pool of its own on the device, or on a pool of devices, with one filesystem.
 
-    It uses OpenZFS if the kernel has its module, otherwise the FUSE daemon zfs-fuse. Each stack starts a daemon of its
-    own, which neither sees nor touches pools of the system. The mounts in the reports show the driver (`zfs` or
-    `fuse.zfs`).
+    It uses OpenZFS if the kernel has its module, otherwise the FUSE daemon zfs-fuse, which has no encryption. Each
+    stack starts a daemon of its own, which neither sees nor touches pools of the system. The mounts in the reports show
+    the driver (`zfs` or `fuse.zfs`).
+
+    With `encryption`, the whole filesystem is encrypted with a random key of 256 bits (`keyformat=raw`). The kernel has
+    it for as long as the stack stands.
     """
 
     leaves: ClassVar = (POOL, mounts.MOUNT, DAEMON)
+    takes: ClassVar = (Block, Pool)
     name: ClassVar = "zfs"
+    checksums: ClassVar = True
     example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"
     #: OpenZFS has all of them.
     limits: ClassVar = dict.fromkeys(
@@ -76,7 +97,7 @@ class Zfs(BlockLayer):
             {
                 "-d -f -n": FLAG,
                 "-o": Items({"altroot cachefile compatibility": OUTSIDE, "comment": TEXT, "*": KEYWORD}),
-                "-O": Items({"keylocation mountpoint sharenfs sharesmb": OUTSIDE, "*": KEYWORD}),
+                "-O": Items({"encryption keyformat keylocation mountpoint sharenfs sharesmb": OUTSIDE, "*": KEYWORD}),
                 "-t": KEYWORD,
                 "-m -R": OUTSIDE,
             }
@@ -96,28 +117,62 @@ class Zfs(BlockLayer):
     }
 
     compress: str | None = option(None, "compression of the installed ZFS, such as lz4, gzip-6 or zstd-3")
+    encryption: str | None = option(None, "encryption of OpenZFS, such as aes-256-gcm", choices=_CIPHERS)
+    vdev: str | None = option(
+        None, "redundancy of a pool: all its devices form one. The default is none", choices=tuple(_FEWEST)
+    )
+    log: bool = option(
+        False, "the last device of the pool, or the one before that of `cache`, takes synchronous writes"
+    )
+    cache: bool = option(False, "the last device of the pool caches what is read")
     mkfs: str = option("", "options of `zpool create`, verbatim, such as '-o ashift=12 -O recordsize=16K'")
     mount: str = option("", "options of `zfs mount -o`, verbatim, such as noatime")
     daemon: str = option("", "options of zfs-fuse, verbatim, such as '--max-arc-size 256'. OpenZFS ignores them")
-
-    def limited(self) -> Mapping[Limit, str]:
-        """Return the limits. Its contents have checksums."""
-        return self.limits
 
     def known_faults(self) -> Mapping[str, str]:
         """Return those of zfs-fuse, unless the kernel has OpenZFS."""
         return self.faults if KernelFilesystem("zfs").missing() else {}
 
     def needs(self) -> list[Need]:
-        return needs_of(KernelFilesystem("zfs").missing() is None)
+        kernel = KernelFilesystem("zfs", gone="zfs-fuse has no encryption")
+        required = [kernel] if self.encryption else []
+        return [*required, *needs_of(bool(self.encryption) or kernel.missing() is None)]
+
+    def check_members(self, count: int) -> None:
+        fewest = _FEWEST.get(self.vdev or "", 1) + len(self._further)
+        if count < fewest:
+            name = "vdev" if self.vdev else self._further[0]
+            raise OptionError(name, f"needs {fewest} devices: put pool({fewest}) below it")
+
+    def is_encrypting(self) -> bool:
+        return self.encryption is not None
+
+    @property
+    def _further(self) -> list[str]:
+        """The roles of the last devices."""
+        return [role for role in ("log", "cache") if getattr(self, role)]
+
+    @contextlib.contextmanager
+    def _key(self, context: BuildContext) -> Iterator[int | None]:
+        """Open what zpool and zfs read the key from, as their stdin."""
+        with context.secret.key(_KEY) if self.encryption else contextlib.nullcontext() as key:
+            yield key
 
     def create(self, below: Block, context: BuildContext) -> None:
-        pool = context.name(self.name)
-        compress = ["-O", f"compression={self.compress}"] if self.compress else []
-        with context.journal.entry(POOL, name=pool), self._driver(context):
-            # Neither at its creation nor at an import may it mount itself: where depends on the stack.
-            words = ["-f", "-o", "cachefile=none", "-O", "canmount=noauto", "-O", "mountpoint=none"]
-            below.overwrite("zpool", "create", *words, *compress, *shlex.split(self.mkfs), pool)
+        pool, last = context.name(self.name), len(below.parts) - len(self._further)
+        properties = [
+            "canmount=noauto",
+            "mountpoint=none",
+            *([f"compression={self.compress}"] if self.compress else []),
+        ]
+        if self.encryption:
+            properties += [f"encryption={self.encryption}", "keyformat=raw", "keylocation=prompt"]
+        with context.journal.entry(POOL, name=pool), self._driver(context), self._key(context) as key:
+            words = ["-f", "-o", "cachefile=none", *(word for text in properties for word in ("-O", text))]
+            words += [*shlex.split(self.mkfs), pool, *([self.vdev] if self.vdev else [])]
+            Pool.of(below.parts[:last]).overwrite("zpool", "create", *words, stdin=key)
+            for role, device in zip(self._further, below.parts[last:]):
+                device.overwrite("zpool", "add", "-f", pool, role)
             _export(context.machine, pool)
 
     @contextlib.contextmanager
@@ -128,7 +183,7 @@ class Zfs(BlockLayer):
             self._driver(context),
             context.journal.entry(mounts.MOUNT, target=str(target)),
             mounts.FuseWatch(machine, target),
-            _only(below.path, context) as directory,
+            _only([part.path for part in below.parts], context) as directory,
         ):
             machine.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
             try:
@@ -136,6 +191,9 @@ class Zfs(BlockLayer):
                     # zfs-fuse mounts what was mounted when the pool was last seen, as after a power cut.
                     machine.run("zfs", "unmount", pool)
                 machine.run("zfs", "set", f"mountpoint={target}", pool)
+                if self.encryption:
+                    with self._key(context) as key:
+                        machine.run("zfs", "load-key", pool, stdin=key)
                 machine.run("zfs", "mount", *(["-o", self.mount] if self.mount else []), pool)
                 try:
                     yield Directory(target)
@@ -220,15 +278,16 @@ def _hidden(machine: Machine, directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _only(device: Path, context: BuildContext) -> Iterator[Path]:
-    """Make a directory with only this device, because an import searches all devices of a directory."""
+def _only(devices: Iterable[Path], context: BuildContext) -> Iterator[Path]:
+    """Make a directory with only these devices, because an import searches all devices of a directory."""
     directory = context.directory / f"{context.depth}-zfs-devices"
     context.machine.mkdir(directory)
-    # OpenZFS partitions a whole disk, and has its pool on the first partition.
-    partitions = Path("/sys/class/block", device.resolve().name).glob("*/partition")
     try:
-        for path in device, *(Path("/dev", partition.parent.name) for partition in partitions):
-            (directory / path.name).symlink_to(path)
+        for device in devices:
+            # OpenZFS partitions a whole disk, and has its pool on the first partition.
+            partitions = Path("/sys/class/block", device.resolve().name).glob("*/partition")
+            for path in device, *(Path("/dev", partition.parent.name) for partition in partitions):
+                (directory / path.name).symlink_to(path)
         yield directory
     finally:
         directories.remove(directory)

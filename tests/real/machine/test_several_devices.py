@@ -79,6 +79,27 @@ def test_btrfs_has_its_profile_on_files(text: str, profile: str, context: BuildC
         assert all(checked.clean for checked in [*stack.scrub().values(), *stack.fsck().values()])
 
 
+@pytest.mark.parametrize(
+    ("text", "sections"),
+    [
+        ("pool(2) | zfs(vdev='mirror')", {"mirror-0": 2}),
+        ("pool(3) | zfs(vdev='raidz')", {"raidz1-0": 3}),
+        ("pool(4) | zfs(vdev='mirror', log=True, cache=True)", {"mirror-0": 2, "logs": 1, "cache": 1}),
+    ],
+)
+def test_zfs_has_its_devices_in_their_roles(text: str, sections: dict[str, int], context: BuildContext) -> None:
+    content = os.urandom(4 * MIB)
+    with built(text, LoopFile(256 * MIB), context) as stack:
+        (stack.path / "file").write_bytes(content)
+        stack.remount()
+        assert (stack.path / "file").read_bytes() == content
+        lines = [Path(line.split()[0]).name for line in run("zpool", "status").splitlines() if line.startswith("\t")]
+        for section, count in sections.items():
+            start = lines.index(section) + 1
+            assert set(lines[start : start + count]) <= {disk.path.name for disk in stack.disks}
+        assert all(checked.clean for checked in stack.scrub().values())
+
+
 @pytest.mark.parametrize("text", [*LOGGED, "ext4(external_log=True, mkfs='-b 1024')"])
 def test_a_log_is_on_the_second_device(text: str, context: BuildContext) -> None:
     content = os.urandom(4 * MIB)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.devices import DirectoryDevice
-from pytest_fsstack.layers import BUILT_IN, zfs
-from pytest_fsstack.machine.commands import CommandError
-from pytest_fsstack.machine.needs import Tool
+from pytest_fsstack.layers import BUILT_IN, bcachefs, zfs
+from pytest_fsstack.machine.commands import CommandError, secret_fd
+from pytest_fsstack.machine.needs import KernelFilesystem, Tool
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, BuildContext, Directory, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, Layer, Pool, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
@@ -45,6 +47,7 @@ from tests.unit.layers.conftest import LayerMachine, only
         ("ntfs3g(compress=True, mkfs='-c 4096')", "mkntfs -q -F -f -C -c 4096 /dev/fake"),
         ("bcachefs(compress='zstd:3')", "mkfs.bcachefs -q -f --discard=0 --compression=zstd:3 /dev/fake"),
         ("bcachefs(mkfs='--discard')", "mkfs.bcachefs -q -f --discard /dev/fake"),
+        ("bcachefs(encrypted=True)", "mkfs.bcachefs -q -f --discard=0 --encrypted /dev/fake <&SECRET"),
     ],
 )
 def test_mkfs_gets_our_defaults_and_the_users_options(
@@ -171,6 +174,163 @@ def test_zfs_needs_what_its_kind_has(in_kernel: bool, package: str) -> None:
     assert {need.package for need in zfs.needs_of(in_kernel) if isinstance(need, Tool)} == {package}
 
 
+PROPERTIES = "-O encryption=aes-256-gcm -O keyformat=raw -O keylocation=prompt"
+
+
+def test_an_encrypted_pool_gets_its_key_by_stdin_each_time(
+    machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
+    machine.filesystems.add("zfs")
+    layer = only("zfs(encryption='aes-256-gcm')")
+    layer.create(device, context)
+    with layer.opened(device, context):
+        lines = machine.taken()
+    assert [line for line in lines if "SECRET" in line] == [
+        "zpool create -f -o cachefile=none -O canmount=noauto -O mountpoint=none "
+        f"{PROPERTIES} fsstack-PID-1-zfs /dev/fake <&SECRET",
+        "zfs load-key fsstack-PID-1-zfs <&SECRET",
+    ]
+    assert lines.index("zfs load-key fsstack-PID-1-zfs <&SECRET") < lines.index("zfs mount fsstack-PID-1-zfs")
+    assert machine.secrets == [32, 32]
+
+
+def test_encryption_needs_openzfs_and_says_why() -> None:
+    if KernelFilesystem("zfs").missing() is None:
+        pytest.skip("this kernel has OpenZFS")
+    reasons = [str(lack) for need in only("zfs(encryption='aes-128-ccm')").needs() if (lack := need.missing())]
+    assert any("zfs-fuse has no encryption" in reason for reason in reasons)
+    assert not any("encryption" in str(need.missing()) for need in only("zfs").needs())
+
+
+@pytest.mark.parametrize(
+    ("text", "encrypts"),
+    [
+        ("zfs", False),
+        ("zfs(encryption='aes-256-gcm')", True),
+        ("bcachefs", False),
+        ("bcachefs(encrypted=True)", True),
+        ("luks | zfs", True),
+    ],
+)
+def test_a_stack_encrypts_if_an_option_of_its_layer_says_so(text: str, encrypts: bool) -> None:
+    assert Stack.parse(text, BUILT_IN).encrypts is encrypts
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checked() -> list[str]:
+    """The devices that the guard was asked about."""
+    return []
+
+
+def on_pool(count: int, text: str) -> Layer:
+    return Stack.parse(f"pool({count}) | {text}", BUILT_IN).layers[1]
+
+
+def pool(machine: LayerMachine, checked: list[str], count: int) -> Pool:
+    paths = [Path(f"/dev/fake{number}") for number in range(count)]
+    return Pool.of([Block(path, functools.partial(checked.append, path.name), machine) for path in paths])
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        ("zfs(vdev='mirror')", 2, ["zpool create POOL mirror /dev/fake0 /dev/fake1"]),
+        ("zfs(vdev='raidz')", 3, ["zpool create POOL raidz /dev/fake0 /dev/fake1 /dev/fake2"]),
+        ("zfs", 2, ["zpool create POOL /dev/fake0 /dev/fake1"]),
+        (
+            "zfs(vdev='mirror', log=True, cache=True)",
+            4,
+            [
+                "zpool create POOL mirror /dev/fake0 /dev/fake1",
+                "zpool add -f POOL log /dev/fake2",
+                "zpool add -f POOL cache /dev/fake3",
+            ],
+        ),
+        ("zfs(cache=True)", 2, ["zpool create POOL /dev/fake0", "zpool add -f POOL cache /dev/fake1"]),
+        (
+            "bcachefs(replicas=2)",
+            2,
+            ["mkfs.bcachefs -q -f --discard=0 --replicas=2 /dev/fake0 /dev/fake1"],
+        ),
+    ],
+)
+def test_a_layer_on_a_pool_is_made_of_all_its_devices_and_each_is_checked(
+    text: str, count: int, expected: list[str], machine: LayerMachine, checked: list[str], context: BuildContext
+) -> None:
+    machine.filesystems.add("zfs")
+    on_pool(count, text).create(pool(machine, checked, count), context)
+    lines = [re.sub(r"-f -o .* fsstack-PID-1-zfs", "POOL", line) for line in machine.taken()]
+    lines = [line.replace("fsstack-PID-1-zfs", "POOL") for line in lines]
+    assert [line for line in lines if line.startswith(("zpool create", "zpool add", "mkfs"))] == expected
+    names = [f"fake{number}" for number in range(count)]
+    assert [line for line in lines if line.startswith("wipefs")] == [f"wipefs -aq /dev/{name}" for name in names]
+    assert sorted(checked) == sorted(names * 2), "before the wipe, and at the last moment"
+
+
+def test_an_import_looks_at_all_devices_of_its_pool(
+    machine: LayerMachine, checked: list[str], context: BuildContext
+) -> None:
+    machine.filesystems.add("zfs")
+    with on_pool(2, "zfs(vdev='mirror')").opened(pool(machine, checked, 2), context):
+        devices = context.directory / "1-zfs-devices"
+        assert sorted(path.name for path in devices.iterdir()) == ["fake0", "fake1"]
+
+
+def test_bcachefs_mounts_and_checks_several_devices(
+    machine: LayerMachine, checked: list[str], context: BuildContext
+) -> None:
+    devices, layer = pool(machine, checked, 2), on_pool(2, "bcachefs(replicas=2, mount='noatime')")
+    with layer.opened(devices, context):
+        pass
+    checks = layer.fsck(devices, context)
+    assert checks == Checked(True, "")
+    assert machine.taken() == [
+        "mount -i -t bcachefs -o noatime /dev/fake0:/dev/fake1 DIR/1-bcachefs",
+        "umount DIR/1-bcachefs",
+        "bcachefs fsck -n /dev/fake0 /dev/fake1",
+    ]
+    assert machine.secrets == []
+
+
+def test_encrypted_bcachefs_is_unlocked_in_a_keyring_of_its_own(
+    machine: LayerMachine, device: Block, context: BuildContext
+) -> None:
+    layer = only("bcachefs(encrypted=True)")
+    with layer.opened(device, context):
+        pass
+    assert layer.fsck(device, context) is not None
+    mount, umount, fsck = machine.taken()
+    for line, command in (mount, "mount -i -t bcachefs /dev/fake DIR/1-bcachefs"), (fsck, "bcachefs fsck -n /dev/fake"):
+        assert line.startswith("keyctl session - sh -euc ")
+        assert line.endswith(f" sh /proc/self/fd/SECRET bcachefs /dev/fake {command}")
+    assert umount == "umount DIR/1-bcachefs"
+    assert machine.secrets == [64, 64]
+
+
+def test_the_shell_reads_the_passphrase_and_then_runs_the_command(tmp_path: Path) -> None:
+    tool = tmp_path / "bcachefs"
+    tool.write_text('#!/bin/sh\necho "$@" >&2; cat >&2\n')
+    tool.chmod(0o755)
+    with secret_fd(b"hidden") as fd:
+        words = [
+            "sh",
+            "-euc",
+            bcachefs._UNLOCK,
+            "sh",
+            f"/proc/self/fd/{fd}",
+            str(tool),
+            "/dev/fake",
+            "echo",
+            "two words",
+        ]
+        done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("two words\n", "unlock -k session /dev/fake\nhidden")
+    assert not any("hidden" in word for word in words)
+
+
 # -- options and needs -------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +341,12 @@ def test_zfs_needs_what_its_kind_has(in_kernel: bool, package: str) -> None:
         ("f2fs(compress='zstd:best')", "got 'zstd:best'"),
         ("bcachefs(compress='lzo')", "compress: must be lz4, gzip or zstd (or zstd:3) (got 'lzo')"),
         ("zfs(mkfs='\"')", "mkfs: not a command line"),
+        ("zfs(vdev='mirror')", "vdev: needs 2 devices: put pool(2) below it"),
+        ("pool(3) | zfs(vdev='raidz2', log=True)", "vdev: needs 4 devices"),
+        ("zfs(log=True)", "log: needs 2 devices"),
+        ("pool(2) | bcachefs(replicas=3)", "replicas: 3 need as many devices: put pool(3) below it"),
+        ("zfs(encryption='rot13')", "encryption: must be one of"),
+        ("zfs(mkfs='-O keylocation=file:///etc/key')", "keylocation"),
         ("zfs(daemon='\"')", "daemon: not a command line"),
     ],
 )
