@@ -67,6 +67,9 @@ class Bcachefs(Filesystem):
         if count < self.replicas:
             raise OptionError("replicas", f"{self.replicas} need as many devices: put pool({self.replicas}) below it")
 
+    def check_loss(self) -> None:
+        raise OptionError("replicas", "bcachefs without one of its devices is not supported")
+
     def is_encrypting(self) -> bool:
         return self.encrypted
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
 _CIPHERS = tuple(f"aes-{bits}-{mode}" for bits in (128, 192, 256) for mode in ("ccm", "gcm"))
 #: Bytes of the key that wraps those of the filesystem, whatever the cipher.
 _KEY = 32
+#: Bytes at the end of a device that hold the last two labels.
+_LABELS = 1 << 20
 #: The fewest devices of each kind of redundancy.
 _FEWEST = {"mirror": 2, "raidz": 2, "raidz2": 3, "raidz3": 4}
 #: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
@@ -183,7 +186,7 @@ class Zfs(BlockLayer):
             self._driver(context),
             context.journal.entry(mounts.MOUNT, target=str(target)),
             mounts.FuseWatch(machine, target),
-            _only([part.path for part in below.parts], context) as directory,
+            _only([part.path for part in context.remaining(below)], context) as directory,
         ):
             machine.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
             try:
@@ -218,6 +221,27 @@ class Zfs(BlockLayer):
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
         return scrubs.zfs(context.machine, context.name(self.name))
+
+    def check_loss(self) -> None:
+        if self.vdev is None or self._further:
+            raise OptionError("vdev", "only a mirror or a raidz without `log` and `cache` stands without a device")
+
+    def regain(self, place: Place, below: Block, context: BuildContext, number: int) -> None:
+        machine, pool, device = context.machine, context.name(self.name), below.parts[number]
+        # Two labels are at the end. By these, zpool would take it for a part of a pool in use.
+        device.write([(device.sectors * 512 - _LABELS, bytes(_LABELS))])
+        # A device that is missing is named by its number.
+        missing = re.search(r"^\t +(\d{6,}) ", machine.run("zpool", "status", pool), re.MULTILINE)
+        if missing is None:
+            raise OSError(f"{pool} does not miss a device")
+        device.check()
+        machine.run("zpool", "replace", "-f", pool, missing[1], device.path)
+
+    def regained(self, place: Place, below: Block, context: BuildContext) -> None:
+        machine, pool = context.machine, context.name(self.name)
+        scrubs.wait_for(machine, pool, lambda: "in progress" not in machine.run("zpool", "status", pool))
+        if (health := machine.run("zpool", "list", "-H", "-o", "health", pool).strip()) != "ONLINE":
+            raise OSError(f"the rebuild has ended early: {pool} is {health}")
 
     @contextlib.contextmanager
     def _driver(self, context: BuildContext) -> Iterator[None]:

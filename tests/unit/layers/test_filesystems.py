@@ -15,7 +15,7 @@ from pytest_fsstack.machine.commands import CommandError, secret_fd
 from pytest_fsstack.machine.needs import KernelFilesystem, Tool
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, Layer, Pool, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, Layer, OptionError, Pool, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
@@ -329,6 +329,14 @@ def test_the_shell_reads_the_passphrase_and_then_runs_the_command(tmp_path: Path
         done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("two words\n", "unlock -k session /dev/fake\nhidden")
     assert not any("hidden" in word for word in words)
+
+
+@pytest.mark.parametrize(
+    "text", ["pool(2) | zfs", "pool(3) | zfs(vdev='mirror', log=True)", "pool(2) | bcachefs(replicas=2)"]
+)
+def test_a_layer_that_cannot_lose_a_device_says_so(text: str) -> None:
+    with pytest.raises(OptionError):
+        only(text).check_loss()
 
 
 # -- options and needs -------------------------------------------------------------------------------------------------
