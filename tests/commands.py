@@ -21,7 +21,7 @@ BEFORE = {"sudo", "exec", "-E"}
 #: Programs of others, whose words nobody here can judge.
 OTHERS = {"apt", "dd", "exit", "export", "git", "lsblk", "make", "mkdir", "parallel", "source", "xdg-open"}
 #: Files that a page has the reader write, or that a reader has.
-OF_READERS = {"randread.fio", "test_notes.py", "~/test_speed.py", "tests/storage", "run.json"}
+OF_READERS = {"randread.fio", "test_notes.py", "test_storage.py", "~/test_speed.py", "tests/storage", "run.json"}
 #: Options that name something of the reader's machine: a file, a device, a kernel, a governor.
 OF_MACHINES = {
     "compare",

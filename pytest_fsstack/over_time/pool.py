@@ -1,4 +1,4 @@
-"""The same sessions on several hosts: a figure for each host, and what they say together.
+"""The same sessions on several hosts: a figure for each host, and figures over all hosts.
 
 A host is a replicate. Its overheads are ratios on that machine, so hosts need not be alike. All sessions of one machine
 are one host, whose figure is their average.

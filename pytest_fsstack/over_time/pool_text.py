@@ -45,7 +45,7 @@ def section(pool: Pool) -> Section:
 
 
 def answer(pool: Pool) -> list[str]:
-    """Return what the hosts say together: first in a line, then in sentences."""
+    """Return the results over all hosts: first in a line, then in sentences."""
     number = f"{len(pool.hosts)} host{'' if len(pool.hosts) == 1 else 's'}"
     judged = pool.judged
     broken = [entry for entry in judged if entry.outcome == "fail"]

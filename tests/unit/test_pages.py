@@ -115,5 +115,8 @@ def test_a_laboratory_is_one(tmp_path: Path) -> None:
     shown = [block for block in blocks("toml") if "[laboratory]" in block.text]
     assert shown
     for block in shown:
-        (tmp_path / "LAB.toml").write_text(f'{block.text}\n[[hosts]]\nname = "node1"\ndisk = "loop"\n')
+        for name in re.findall(r'"([\w.-]+\.(?:py|deb))"', block.text):
+            (tmp_path / name).touch()
+        hosts = "" if "[[hosts]]" in block.text else '\n[[hosts]]\nname = "node1"\ndisk = "loop"\n'
+        (tmp_path / "LAB.toml").write_text(block.text + hosts)
         assert settings.load(tmp_path / "LAB.toml").hosts, block.id
