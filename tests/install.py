@@ -16,7 +16,7 @@ from pathlib import Path
 from pytest_fsstack import Crate
 from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
-from tests.laboratory import cluster
+from tests.laboratory import cluster, ssh
 
 #: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what
 #: the docs and examples make layers of; and an fsync that does nothing, for power cuts that lose data.
@@ -35,11 +35,9 @@ OF_TESTS = {
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER_PACKAGE = BROWSERS[0]
 #: What a laboratory on this machine needs, and a library for clocks that are wrong.
-OF_LABORATORY = {
-    **cluster.TOOLS,
-    "parallel": "parallel",
-    "faketime": "faketime",
-}
+OF_LABORATORY = {**cluster.TOOLS, **ssh.TOOLS, "faketime": "faketime"}
+#: Schemas for jobs of LAVA, for Debian's own Python.
+LAVA_PACKAGE, LAVA = "lava-common", Path("/usr/lib/python3/dist-packages/lava_common")
 #: Services of packages. The tests start their own.
 SERVICES = {"munge": ("munge",), "slurm-wlm": ("slurmctld", "slurmd"), "openssh-server": ("ssh",)}
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -104,6 +102,8 @@ def install_packages(more: Mapping[str, str]) -> int:
         subprocess.run(["apt-get", "update"], env=env)
     if not browser() and known(BROWSER_PACKAGE):
         missing.append(BROWSER_PACKAGE)
+    if more and not LAVA.exists() and known(LAVA_PACKAGE):
+        missing.append(LAVA_PACKAGE)
     if not missing:
         return 0
     with _no_services(missing, env):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import pytest
 
 from pytest_fsstack.laboratory.run import Host, Run
 from pytest_fsstack.machine import commands
-from tests.laboratory.cluster import ENVIRONMENT, TOOLS, Cluster
+from tests.laboratory.cluster import TOOLS, Cluster
+from tests.laboratory.machines import ENVIRONMENT
 from tests.sessions import FEW_PLUGINS
 
 NODES = ("node1", "node2", "node3", "node4")
@@ -21,7 +22,7 @@ TEST = """
 import time
 import pytest
 
-@pytest.mark.fsstack("ext4", "again = ext4")
+@pytest.mark.fsstack("ext4", "inner = ext4 | loop | ext4")
 @pytest.mark.fsstack_budget("400%")
 def test_write(fsstack, timed):
     with timed(bytes=1 << 20):
@@ -96,20 +97,6 @@ class Laboratory:
         assert commands.wait_until(logged, 120), f"{name} has not run {rounds} rounds"
         return self.on_host(name, directory) / "rounds.jsonl"
 
-    def left(self, names: Sequence[str] = NODES) -> str:
-        """Return what is left of sessions on hosts: mounts of their disks, and processes of pytest."""
-        disks = {str(self.cluster.disks[name]) for name in names}
-        lines = [line for path in Path("/proc").glob("[0-9]*/mounts") for line in _read(path).splitlines()]
-        mounts = {line for line in lines if line.split()[0] in disks}
-        return "\n".join([*sorted(mounts), *self.cluster.sessions()])
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -128,7 +115,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def laboratory(cluster: Cluster, tmp_path: Path) -> Iterator[Laboratory]:
     """The cluster for one test, after which nothing runs on it and nothing is left."""
-    laboratory = Laboratory(cluster, tmp_path)
-    yield laboratory
+    yield Laboratory(cluster, tmp_path)
+    left = cluster.left()
     cluster.recover()
-    assert laboratory.left() == ""
+    assert left == ""

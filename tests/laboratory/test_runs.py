@@ -81,7 +81,7 @@ def test_stop_ends_sessions_which_take_their_stacks_down(laboratory: Laboratory)
         laboratory.wait_for_rounds("node1")
         stopped = laboratory.lab("stop", "run")
         assert stopped.returncode == 0, stopped.stderr
-        assert laboratory.left() == ""
+        assert laboratory.cluster.left() == ""
         output, _ = run.communicate(timeout=120)
     assert run.returncode == 1
     assert laboratory.lab("status", "run").stdout.count("exit code 143") == 2

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from pytest_fsstack import options
 from pytest_fsstack.ci import reporting as ci
 from pytest_fsstack.command import read
 from pytest_fsstack.report import BUILT_IN
+from tests.install import LAVA, LAVA_PACKAGE
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docs" / "ci").iterdir())
+TMT = Path(sys.prefix, "bin/tmt")
 CONTENT: dict[str, Any] = {file.name: yaml.safe_load(file.read_text()) for file in FILES}
 
 
@@ -127,13 +130,38 @@ def test_the_plan_of_tmt_has_its_steps(name: str) -> None:
     assert all({"name", "test", "duration"} == set(test) for test in plan["discover"]["tests"])
 
 
-@pytest.mark.skipif(shutil.which("tmt") is None, reason="tmt is not installed: pip install tmt")
+#: The schemas that come with check-jsonschema, whose authors have them from the services.
+SCHEMAS = {
+    "buildkite": ["buildkite.yml"],
+    "github-workflows": ["fuse.yml", "github-matrix.yml", "github.yml"],
+    "gitlab-ci": ["--data-transform=gitlab-ci", "gitlab.yml"],
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_files_keep_the_schema_of_their_service(schema: str) -> None:
+    pytest.importorskip("check_jsonschema", reason="needs check-jsonschema: pip install .[test]")
+    command = [sys.executable, "-m", "check_jsonschema", f"--builtin-schema=vendor.{schema}", *SCHEMAS[schema]]
+    checked = subprocess.run(command, cwd=ROOT / "docs/ci", capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_job_of_lava_keeps_its_schema() -> None:
+    validate = "import sys, yaml; from lava_common.schemas import validate; validate(yaml.safe_load(sys.stdin))"
+    if not LAVA.exists():
+        pytest.skip(f"needs {LAVA_PACKAGE}: tox -e laboratory installs it")
+    with (ROOT / "docs/ci/lava.yml").open() as job:
+        checked = subprocess.run(["/usr/bin/python3", "-c", validate], stdin=job, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.skipif(not TMT.exists(), reason="tmt is not installed: pip install tmt")
 @pytest.mark.parametrize("name", ["hosts.fmf", "storage.fmf"])
 def test_tmt_itself_accepts_the_plan(tmp_path: Path, name: str) -> None:
     (tmp_path / "plans").mkdir()
     shutil.copy(ROOT / "docs" / "ci" / name, tmp_path / "plans")
-    subprocess.run(["tmt", "init"], cwd=tmp_path, check=True, capture_output=True)
-    linted = subprocess.run(["tmt", "lint"], cwd=tmp_path, capture_output=True, text=True)
+    subprocess.run([TMT, "init"], cwd=tmp_path, check=True, capture_output=True)
+    linted = subprocess.run([TMT, "lint"], cwd=tmp_path, capture_output=True, text=True)
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
