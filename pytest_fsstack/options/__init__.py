@@ -581,7 +581,10 @@ def named(name: str) -> Option:
 def declare(config: pytest.Config, parser: pytest.Parser) -> None:
     """Declare every option and its ini twin, and register the reader of command lines. A second call does nothing."""
     if not config.pluginmanager.hasplugin(CommandLine.PLUGIN):
+        from pytest_fsstack.options.built_in import BuiltIn
+
         _add_options(parser)
+        config.pluginmanager.register(BuiltIn(), "fsstack-built-in")
         config.pluginmanager.register(CommandLine(parser), CommandLine.PLUGIN)
 
 
@@ -804,8 +807,6 @@ PROBED = "FSSTACK_PROBED"
 
 #: In the input of a worker of pytest-xdist: which devices the session that started it means by their names.
 DEVICES = "fsstack_devices"
-#: Under which a worker of pytest-xdist finds the execnet channel that closes when its controller is gone.
-CONTROLLER = "fsstack_controller"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:

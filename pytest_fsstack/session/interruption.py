@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fsstack import options
+from pytest_fsstack import hooks
 
 _NAME = "fsstack-signals"
 
@@ -31,7 +31,7 @@ def caught(config: pytest.Config) -> Iterator[None]:
         undo.callback(os.close, errors)
         config.pluginmanager.register(Interruption(errors), _NAME)
         # Its own plugin: only a worker of pytest-xdist has a controller.
-        if controller := getattr(config, "workerinput", {}).get(options.CONTROLLER):
+        if controller := getattr(config, "workerinput", {}).get(hooks.CONTROLLER):
             config.pluginmanager.register(LostController(config, controller), f"{_NAME}-of-controller")
         yield
 

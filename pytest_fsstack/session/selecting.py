@@ -74,6 +74,14 @@ def sizes_of(item: pytest.Item, scale: str) -> Sizes:
     return sizes
 
 
+def sizes_or_failure(item: pytest.Item, scale: str) -> Sizes:
+    """Return the sizes of a test at the chosen scale, or fail the test."""
+    try:
+        return sizes_of(item, scale)
+    except ValueError as error:
+        pytest.fail(f"{item.nodeid}: {error}", pytrace=False)
+
+
 def check_sizes(item: pytest.Item, chain: Chain, settings: Settings, mistakes: Mistakes) -> None:
     """Before anything starts, refuse sizes that cannot fit the device; those that nobody chose are skipped."""
     from pytest_fsstack.data.scale import why_too_large

@@ -7,8 +7,8 @@ import shlex
 import pytest
 from hypothesis import given, strategies as st
 
+from pytest_fsstack.hooks import PARSER
 from pytest_fsstack.options import OPTIONS, CommandLine, Option, declare
-from pytest_fsstack.plugin import PARSER
 from tests.plugin.conftest import Project
 
 DEAR = """
@@ -90,7 +90,7 @@ def test_it_names_the_test_from_where_the_session_was_started(
 ) -> None:
     project.write(DEAR)
     project.pytester.makeini("[pytest]\n")
-    monkeypatch.chdir(project.device)
+    monkeypatch.chdir(project.pytester.mkdir("below"))
     first = project.run("..", "--fsstack-rounds=8")
     assert printed(first)[0] == "../test_it.py::test_it[dear]"
     project.pytester.runpytest_subprocess(*printed(first)).assert_outcomes(failed=1)

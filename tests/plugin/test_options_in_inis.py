@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.plugin import session_of
+from pytest_fsstack.plugin.running import session_of
 from tests.plugin.conftest import Project
 
 

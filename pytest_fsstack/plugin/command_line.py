@@ -1,0 +1,106 @@
+"""The hooks of a run that may mention an option: what starts before any test is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.hooks import PARSER
+from pytest_fsstack.plugin import running
+
+
+def declare(config: pytest.Config) -> None:
+    """Declare the options, and register what they start."""
+    options.declare(config, config.stash[PARSER])
+    config.pluginmanager.register(CommandLine(), "fsstack-started-by-options")
+
+
+class CommandLine:
+    """The pytest plugin that starts what the options ask for."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None, Any, Any]:
+        if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
+            from pytest_fsstack.options.settings import GIVEN_UP, look_up
+
+            # Before any conftest runs: the flag is about these very devices, and not about what their names mean later.
+            early_config.stash[GIVEN_UP] = {word: look_up(word) for word in words}
+        if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
+            return (yield)
+        from pytest_fsstack.ci.bisecting import Bisecting, skipping_broken_conftests
+
+        bisecting = Bisecting(lambda config: config.stash.get(running.KEY, None))
+        early_config.pluginmanager.register(bisecting, "fsstack-bisecting")
+        with skipping_broken_conftests():
+            return (yield)
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        if options.given_for(config, "fio") or any(map(_is_fio, config.args)):
+            from pytest_fsstack.session.commands import FioFiles
+
+            config.pluginmanager.register(FioFiles(config), "fsstack-fio")
+        if options.any_given(config):
+            if scenarios := options.value(config, "scenario"):
+                from pytest_fsstack.options.scenarios import Scenarios
+
+                config.pluginmanager.register(Scenarios(config, scenarios), "fsstack-scenarios")
+            if options.given_for(config, "command"):
+                from pytest_fsstack.session.commands import Commands
+
+                config.pluginmanager.register(Commands(config), "fsstack-commands")
+            # A mistake on the command line is told before anything is collected.
+            session = running.session_of(config)
+            if any(
+                options.value(config, name)
+                for name in ("compare", "compare-anyway", "save-reference", "history", "max-regression")
+            ):
+                from pytest_fsstack.over_time import plugin as past
+
+                past.start(config, session)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int | None:
+        if options.worker_input(config):
+            from pytest_fsstack.kernels.worker import leave_out_plugins
+
+            leave_out_plugins(config)
+        if options.value(config, "cleanup"):
+            from pytest_fsstack.session.cleanup import cleanup
+
+            return cleanup(config)
+        if options.value(config, "doctor"):
+            from pytest_fsstack.preflight.doctor import Doctor
+
+            config.pluginmanager.register(Doctor(config, running.session_of(config)), "fsstack-doctor")
+        elif options.value(config, "dry-run"):
+            from pytest_fsstack.preflight.dry_run import DryRun
+
+            config.pluginmanager.register(DryRun(config, running.session_of(config)), "fsstack-dry-run")
+        elif options.value(config, "kernel") and not (
+            hasattr(config, "workerinput") or config.getoption("collectonly")
+        ):
+            return _start_kernels(config)
+        return None
+
+
+def _is_fio(word: str) -> bool:
+    """Whether a word names a file of fio jobs, or a test in one."""
+    return word.partition("::")[0].endswith(".fio")
+
+
+def _start_kernels(config: pytest.Config) -> int | None:
+    """Start the kernels before pytest-xdist reads its options, which this sets."""
+    from pytest_fsstack.kernels import controller
+
+    session = running.session_of(config)
+    try:
+        config.pluginmanager.register(controller.start(config, session), "fsstack-kernels")
+    except pytest.exit.Exception as ended:
+        # No session has begun that would catch it, and a first guest takes half a minute.
+        session.close()
+        print(f"{ended.msg} before the guests were started")
+        return ended.returncode
+    return None

@@ -1,0 +1,123 @@
+"""The hooks of a run that uses stacks, and the plugin's state in it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from pytest_fsstack import options
+from pytest_fsstack.hooks import PARSER
+from pytest_fsstack.options import labels
+from pytest_fsstack.session.ending import Ending, header
+from pytest_fsstack.session.outcomes import Outcomes
+from pytest_fsstack.session.state import Session
+
+#: Where the plugin's state is.
+KEY: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def session_of(config: pytest.Config) -> Session:
+    """Return the plugin's state, which is made when it is first needed."""
+    if KEY not in config.stash:
+        options.declare(config, config.stash[PARSER])
+        session = Session.of(config)
+        running = Running(session)
+        config.stash[KEY] = session
+        config.pluginmanager.register(running, "fsstack-running")
+        config.pluginmanager.register(Outcomes(session), "fsstack-outcomes")
+        if labels.of_ci(os.environ):
+            from pytest_fsstack.ci import reporting as ci
+
+            ci.start(config, session)
+    return config.stash[KEY]
+
+
+def generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once on each of its stacks."""
+    session = session_of(metafunc.config)
+    # Items stay until the end. Without this, Python looks through all of them for garbage several times.
+    gc.freeze()
+    parameters = session.parameters.of(metafunc.definition, session.mistakes)
+    if parameters is not None:
+        values = [parameter.value for parameter in parameters]
+        # Outside of a class the two are one; but by the wider one, pytest sorts all tests of a module.
+        metafunc.parametrize("fsstack", values, indirect=True, scope="class" if metafunc.cls else "function")
+
+
+class Running:
+    """The pytest plugin that gives a session its machine, its chains and its reports."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ending = Ending(session)
+        self._earlier = session.config.pluginmanager.get_plugins()
+
+    def pytest_plugin_registered(self, plugin: object) -> None:
+        layers = getattr(plugin, "pytest_fsstack_layers", None)
+        if layers and plugin not in self._earlier:
+            # A conftest in a directory of tests, which is loaded when they are collected.
+            self._session.add_layers(layers())
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        # A worker of pytest-xdist means the same devices by their names.
+        node.workerinput[options.DEVICES] = self._session.settings.identities()
+
+    def pytest_sessionstart(self) -> None:
+        if not self._session.only_looks:
+            self._session.set_up_machine()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+        # Before -k and the like take items away: a selected test may stand on tests that are not selected.
+        collected = list(items)
+        yield
+        gc.unfreeze()
+        self._take_over(config, collected, items)
+
+    def _take_over(self, config: pytest.Config, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
+        """Let chains run round by round: here, or in a kernel's worker when it has the turn."""
+        if reason := os.environ.get(options.GUEST_DOWN):
+            from pytest_fsstack.kernels.standin import StandIn
+
+            config.pluginmanager.register(StandIn(config, reason), "fsstack-stand-in")
+        elif options.only_looks(config):
+            self._session.plan(collected, items, None)
+        elif "turns" in options.worker_input(config):
+            from pytest_fsstack.kernels.worker import Worker
+
+            self._session.plan(collected, items, Worker)
+        else:
+            from pytest_fsstack.rounds.loop import Loop
+
+            self._session.plan(collected, items, Loop)
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        return header(self._session)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._ending.summarize(terminalreporter)
+        if stacks := self._session.lacking_kernel():
+            from pytest_fsstack.kernels.advice import another_kernel
+
+            first, second = another_kernel(stacks)
+            terminalreporter.write_line(f"fsstack: {first}")
+            terminalreporter.write_line(second)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        self._ending.finish(session)
+        try:
+            yield
+        finally:
+            self._ending.write_missing_reports()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        if number := self._session.close():
+            self._ending.exit_by_signal(number)
