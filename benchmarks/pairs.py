@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import random
 import resource
@@ -43,9 +44,12 @@ class Pairs:
         return estimate(ratios, Looks.fixed(len(ratios), _LEVEL))
 
     @property
-    def milliseconds_more(self) -> float:
-        """The median difference of a pair."""
-        return 1000 * statistics.median(ours - theirs for ours, theirs in zip(self.ours, self.reference, strict=True))
+    def milliseconds_more(self) -> tuple[float, float, float]:
+        """The median difference of a pair, and its 95 % interval, whatever the distribution is."""
+        differences = sorted(ours - theirs for ours, theirs in zip(self.ours, self.reference, strict=True))
+        outside = max(0, math.floor((len(differences) - 1.96 * math.sqrt(len(differences))) / 2))
+        low, high = differences[outside], differences[-1 - outside]
+        return 1000 * statistics.median(differences), 1000 * low, 1000 * high
 
     def __str__(self) -> str:
         found = self.overhead
@@ -90,9 +94,10 @@ def ratio_finding(
 
 
 def difference_finding(what: str, pairs: Pairs, *, most: float, details: Sequence[str] = ()) -> Finding:
-    """Judge how many milliseconds ours takes more, which must be at most `most`."""
-    more = pairs.milliseconds_more
-    return Finding(what, f"{more:+.2f} ms", f"at most {most:g} ms more", more <= most, [str(pairs), *details])
+    """Judge how many milliseconds ours takes more. The whole interval must be at most `most`."""
+    more, low, high = pairs.milliseconds_more
+    measured = f"{more:+.2f} ms ({low:+.2f} to {high:+.2f})"
+    return Finding(what, measured, f"at most {most:g} ms more", high <= most, [str(pairs), *details])
 
 
 def run(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> str:

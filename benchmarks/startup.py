@@ -2,9 +2,11 @@
 
     python -m benchmarks.startup [pairs]
 
-Whole processes of ``pytest --collect-only`` in an empty directory, with and without ``-p no:fsstack``. They load their
-plugins as an installed pytest does, and all other plugins are left out of both. Judged is CPU time (user and system): a
-start waits for nothing, so an idle machine takes this long, and a busy machine disturbs it least.
+Whole processes of ``pytest --collect-only`` in an empty directory, with and without ``-p no:fsstack``. The plugin is a
+copy that is installed as a wheel installs it: pytest treats the modules of a checkout otherwise. All other plugins are
+left out of both. Judged is CPU time (user and system): a start waits for nothing, so an idle machine takes this long,
+and a busy machine disturbs it least. Valgrind, where it is installed, counts the instructions of one start of each: a
+figure that no other program disturbs.
 
 Two ways of starting are measured: with compiled files, and with ``PYTHONDONTWRITEBYTECODE``, as in many containers,
 where Python compiles the plugin in each run. The slower one is judged.
@@ -13,15 +15,18 @@ where Python compiles the plugin in each run. The slower one is judged.
 from __future__ import annotations
 
 import re
+import shutil
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest_fsstack
 from benchmarks.pairs import Finding, Pairs, cpu_seconds_of, difference_finding, interleaved, main, run
 
-PAIRS = 60
+PAIRS = 150
 MOST = 8.0
 NOTHING_COLLECTED = 5
 WITHOUT = ("-p", "no:fsstack")
@@ -31,19 +36,34 @@ def measure(pairs: int = PAIRS) -> Finding:
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
         directory = Path(name)
         (directory / "empty").mkdir()
+        _install(directory / "installed")
+        installed = {"PYTHONPATH": f"{directory}/installed", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
         # Compiled files of all but the plugin, which must not compile itself here.
-        uncompiled = {"PYTHONPYCACHEPREFIX": f"{directory}/compiled", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+        uncompiled = {**installed, "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
         run(*_command(*WITHOUT), cwd=directory / "empty", expected=NOTHING_COLLECTED, env=uncompiled)
-        starts = {
-            "compiled": {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""},
-            "compiled in each run": {**uncompiled, "PYTHONDONTWRITEBYTECODE": "1"},
-        }
+        starts = {"compiled": installed, "compiled in each run": {**uncompiled, "PYTHONDONTWRITEBYTECODE": "1"}}
         results = {way: _pairs(directory / "empty", env, pairs) for way, env in starts.items()}
-        slower = max(results, key=lambda way: results[way].milliseconds_more)
-        details = [f"{way}: {each.milliseconds_more:+.2f} ms; {each}" for way, each in results.items()]
-        if results[slower].milliseconds_more > MOST:
+        slower = max(results, key=lambda way: results[way].milliseconds_more[0])
+        details = []
+        for way, result in results.items():
+            median, low, high = result.milliseconds_more
+            details += [f"{way}: {median:+.2f} ms, 95 % interval {low:+.2f} to {high:+.2f}; {result}"]
+            details += _instructions(directory, starts[way], statistics.median(result.reference))
+        if results[slower].milliseconds_more[0] > MOST:
             details += _imports(directory / "empty", starts[slower])
     return difference_finding(f"start-up (CPU time, {slower})", results[slower], most=MOST, details=details)
+
+
+def _install(site: Path) -> None:
+    """Copy the package into a directory, with what an installer writes about it."""
+    package = Path(pytest_fsstack.__file__).parent
+    shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    info = site / f"{package.name}-{pytest_fsstack.__version__}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.name}\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(f"[pytest11]\nfsstack = {package.name}.plugin\n")
+    files = [path.relative_to(site) for path in site.rglob("*") if path.is_file()]
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
 
 
 def _command(*words: str) -> list[str]:
@@ -58,6 +78,26 @@ def _pairs(directory: Path, env: Mapping[str, str], pairs: int) -> Pairs:
         return cpu_seconds_of(*_command(*words), cwd=directory, expected=NOTHING_COLLECTED, env=env)
 
     return interleaved(start, lambda: start(*WITHOUT), pairs)
+
+
+def _instructions(directory: Path, env: Mapping[str, str], reference_seconds: float) -> list[str]:
+    """Return how many instructions more there are, and the time that they take if all take the same."""
+    if shutil.which("valgrind") is None:
+        return []
+
+    def count(*words: str) -> int:
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={directory}/callgrind"]
+        env_of_count = {**env, "PYTHONHASHSEED": "0"}
+        command = [*valgrind, *_command(*words)]
+        output = run(*command, cwd=directory / "empty", expected=NOTHING_COLLECTED, env=env_of_count)
+        collected = re.search(r"Collected : (\d+)", output)
+        assert collected is not None, output
+        return int(collected[1])
+
+    reference = count(*WITHOUT)
+    more = count() - reference
+    milliseconds = 1000 * reference_seconds * more / reference
+    return [f"  {more / 1e6:+.1f} million instructions, {more / reference:+.2%}: {milliseconds:.2f} ms at that speed"]
 
 
 def _imports(directory: Path, env: Mapping[str, str]) -> list[str]:
