@@ -334,9 +334,14 @@ class Session:
         """Note what each step does: the first sentence of its test, or else of its workloads."""
         from pytest_fsstack.rounds.chains import parameter_of, step_of
 
-        documented = {
-            name: function for steps in self.config.hook.pytest_fsstack_workloads() for name, function in steps.items()
+        used = {
+            (chain.id, step): [run["name"] for run in chain.work.get(step, {}).get("workloads", [])]
+            for chain in self.results.chains
+            for step in chain.steps
         }
+        # Most tests use none, and there are many to import.
+        brought = self.config.hook.pytest_fsstack_workloads() if any(used.values()) else []
+        documented = {name: function for workloads in brought for name, function in workloads.items()}
         tests = {
             (chain.id, step_of(item, parameter)): item.function
             for item, chain in self.chains.items()
@@ -344,8 +349,7 @@ class Session:
         }
         for chain in self.results.chains:
             for step in chain.steps:
-                workloads = [documented.get(run["name"]) for run in chain.work.get(step, {}).get("workloads", [])]
-                functions = [tests.get((chain.id, step)), *workloads]
+                functions = [tests.get((chain.id, step)), *map(documented.get, used[chain.id, step])]
                 if summary := next(filter(None, map(first_sentence, functions)), ""):
                     chain.summaries.setdefault(step, summary)
 
