@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -81,10 +84,10 @@ def log(request, fsstack):
 class Project:
     """A directory with tests; `run` runs pytest on it and says what happened."""
 
-    def __init__(self, pytester: pytest.Pytester) -> None:
+    def __init__(self, pytester: pytest.Pytester, device: Path) -> None:
         self.pytester = pytester
         pytester.makeconftest(LAYERS)
-        self.device = pytester.mkdir("device")
+        self.device = device
 
     def write(self, test: str) -> None:
         self.pytester.makepyfile(test_it=test)
@@ -112,7 +115,11 @@ def pytester(pytester: pytest.Pytester, warm: Warm, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     # Where these tests run under xdist, those inside do not.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    return Project(pytester)
+    # In memory: each step syncs it, and would wait for what the tests beside this one write to the same disk.
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        device = Path(directory, "device")
+        device.mkdir()
+        yield Project(pytester, device)

@@ -90,7 +90,9 @@ def test_a_budget_judges_and_its_failure_can_be_run_again(project: Project) -> N
 
 
 def test_children_left_behind_are_ended_and_named(project: Project) -> None:
-    result = project.run(*STACKS, "--fsstack-command=bg=setsid sleep 987 &", "--fsstack-shell", "--fsstack-rounds=1")
+    result = project.run(
+        *STACKS, "--fsstack-command=bg=setsid sleep 987 & sleep 0.2", "--fsstack-shell", "--fsstack-rounds=1"
+    )
     result.assert_outcomes(failed=2)
     text = result.stdout.str()
     assert "left processes behind" in text

@@ -113,7 +113,8 @@ def sdb(machine: Machine) -> Path:
 
 def refusal(path: Path) -> str:
     with pytest.raises(guard.Refused) as caught:
-        guard.check_idle(path)
+        # Nobody closes it soon.
+        users.check_unused(guard.identify(path), patience=0.01)
     message = str(caught.value)
     assert message.startswith(f"{path} will not be overwritten: ")
     assert "\n" not in message

@@ -120,8 +120,9 @@ def options(clock: NotedTimed) -> dict[str, str]:
 
 
 class TestSteps:
-    @pytest.mark.parametrize("rw", ["write", "read", "randwrite", "randread", "rw", "randrw"])
-    @pytest.mark.parametrize("numjobs", [1, 2])
+    @pytest.mark.parametrize(
+        ("rw", "numjobs"), [("write", 1), ("read", 2), ("randwrite", 2), ("randread", 1), ("rw", 1), ("randrw", 2)]
+    )
     def test_works_verifies_and_removes(self, clock: NotedTimed, stack: NotedStack, rw: Any, numjobs: int) -> None:
         workloads.fio(clock, stack, rw=rw, size=MIB, block=4096, numjobs=numjobs, direct=False)
         assert stack.remounts == 1
