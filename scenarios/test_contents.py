@@ -1,16 +1,16 @@
 """Does each stack keep what it is given, call by call?
 
-Calls are drawn from the seed of the round and made twice: on the stack, and on a model of it in memory. Files and
-directories are made, written at offsets, appended to, truncated, renamed over others, linked, unlinked while they are
-open, given attributes, mapped, allocated, punched, synced, and all is remounted. Each answer must be the model's, and
-at each check all names, contents, sizes, links, modes and attributes. What a layer documents not to have may be refused
-(docs/layers.md). The same once more on a filesystem that is nearly full, where calls may fail for lack of space, and
-must then have changed nothing else. And fsx, on one file. Differences fail the test, each with the fewest calls that
-lead to it.
+Calls are drawn from the seed of the round and made twice: on the stack, and in a directory in memory. Each answer
+must be the same, and after each call all names, contents, sizes, links, modes, owners and attributes, of open files
+too. Calls are drawn by themes, such as names, holes, offsets beyond 4 GiB, ACLs, locks or directories of 1,000 names.
+Each theme has its turn in each run, and after each turn the stack is remounted. What a layer documents not to have
+may be refused (docs/layers.md). The same once more on a filesystem that is full, where calls may fail for lack of
+space, and must then have changed nothing else. And fsx, on one file. Differences fail the test, each with the fewest
+calls that lead to it.
 
 The controls must fail, or the tests see nothing: on them a byte is changed behind the model's back.
 
-    cargo install fsx; pip install 'pytest-fsstack[truth]'
+    cargo install fsx
     pytest scenarios/test_contents.py --fsstack-rounds=3              on a loop device
     pytest scenarios/test_contents.py --fsstack-kernel=KERNEL         in a VM of a kernel that has more of the stacks
 
@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.correctness import exploring, fsxfile, verdict
+from pytest_fsstack.correctness import drawing, exploring, fsxfile, verdict
 
 MiB = 1 << 20
 CONTROL = "control"
@@ -34,10 +34,9 @@ CONTROL = "control"
 
 @dataclass(frozen=True)
 class Drawn(Sizes):
-    """`examples` begin with nothing, and have up to `steps` calls each; `operations` are fsx's."""
+    """Calls are drawn for so many `seconds`; `operations` are fsx's."""
 
-    examples: int
-    steps: int
+    seconds: float
     operations: int
 
 
@@ -62,9 +61,9 @@ class Drawn(Sizes):
     keep=(CONTROL,),
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Drawn(space=384 * MiB, examples=2, steps=30, operations=300),
-    small=Drawn(space=384 * MiB, examples=10, steps=60, operations=10_000),
-    paper=Drawn(space=384 * MiB, examples=100, steps=100, operations=100_000),
+    smoke=Drawn(space=384 * MiB, seconds=3, operations=300),
+    small=Drawn(space=384 * MiB, seconds=20, operations=10_000),
+    paper=Drawn(space=384 * MiB, seconds=600, operations=100_000),
 )
 @pytest.mark.fsstack_table(
     "counts",
@@ -84,8 +83,7 @@ class TestContents:
             timed,
             fsstack,
             seed=fsstack_seed,
-            examples=sizes.examples,
-            steps=sizes.steps,
+            seconds=sizes.seconds,
             spoil=spoiling(fsstack),
         )
         judge(request, fsstack, timed, *map(str, differences))
@@ -106,9 +104,9 @@ class TestContents:
             timed,
             fsstack,
             seed=fsstack_seed,
-            examples=sizes.examples,
-            steps=sizes.steps,
-            leave=256 * 1024,
+            themes=drawing.FULL,
+            seconds=sizes.seconds / 2,
+            leave=4 * MiB,
             spoil=spoiling(fsstack),
         )
         judge(request, fsstack, timed, *map(str, differences))
@@ -124,7 +122,14 @@ def spoiling(fsstack: Built) -> Callable[[Path], None] | None:
 
 def change_a_byte(directory: Path) -> None:
     """Change a byte of the first file with contents, or write a file of one byte."""
-    path = next((path for path in sorted(directory.rglob("*")) if path.is_file() and path.stat().st_size), None)
+    path = next(
+        (
+            path
+            for path in sorted(directory.rglob("*"))
+            if not path.is_symlink() and path.is_file() and path.stat().st_size
+        ),
+        None,
+    )
     if path is None:
         (directory / "changed").write_bytes(b"1")
         return

@@ -1,20 +1,21 @@
-"""A tree of files twice, as a stack keeps it and as a model has it: what they answer differently.
+"""The same calls on a stack and on a directory in memory: what the two answer differently.
 
-What is compared is the answer of each call, a result or the class of an error, and at each check all there is to read:
-names, contents, sizes, links, modes and attributes.
+After each call, the states of all names and open files are compared as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_fsstack.correctness.model import Facts, Model, difference
-from pytest_fsstack.correctness.tree import Tree
+from pytest_fsstack.correctness.calls import LIBC, MODES, Side, answer, check, content_of, shown, states
+from pytest_fsstack.correctness.drawing import PARAMETERS, REMOUNT, Call
 from pytest_fsstack.stack.model import Limit
 
 #: Errors that mean the same: which of two reasons is told first is not the same on each filesystem.
@@ -22,8 +23,6 @@ _CLASSES = (
     (errno.ENOENT, errno.ENOTDIR, errno.ELOOP),
     (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.EINVAL, errno.EBUSY),
     (errno.EPERM, errno.EACCES),
-    (errno.ENODATA,),
-    (errno.ENAMETOOLONG,),
     (errno.ENOSPC, errno.EDQUOT),
 )
 #: How a filesystem refuses what it does not have.
@@ -32,192 +31,281 @@ _REFUSING = {
     # CryFS 0.11, which answers ENOSYS with the wrong sign (its Fuse.cpp), for which libfuse takes ERANGE.
     errno.ERANGE,
 }
-#: What is said of a stack that cannot go on.
-_BROKEN = {errno.EIO, errno.ECONNABORTED, errno.ENOTCONN, errno.EROFS}
-#: Calls that, without space, may have written some of a file.
-_WRITING = ("write", "append", "write_held", "allocate", "truncate", "truncate_held", "punch")
 #: How it says that there is no space.
 FULL = {errno.ENOSPC, errno.EDQUOT}
+#: Calls that, without space, may have changed the content of a file, and which argument is its slot.
+_WRITING = {"pwrite": 0, "write": 0, "ftruncate": 0, "fallocate": 0, "copy_file_range": 2}
 
 #: How each call may be refused by a layer that says so.
 LIMITED: Mapping[str, tuple[Limit, ...]] = {
     "link": (Limit.HARD_LINKS, Limit.HARD_LINKS_ACROSS),
+    "link_fd": (Limit.HARD_LINKS, Limit.HARD_LINKS_ACROSS),
     "symlink": (Limit.SYMBOLIC_LINKS,),
-    "set_attribute": (Limit.ATTRIBUTES,),
-    "remove_attribute": (Limit.ATTRIBUTES,),
-    "allocate": (Limit.ALLOCATION,),
-    "punch": (Limit.HOLES,),
-    "write_mapped": (Limit.MAPPED_WRITES,),
+    "setxattr": (Limit.ATTRIBUTES,),
+    "getxattr": (Limit.ATTRIBUTES,),
+    "listxattr": (Limit.ATTRIBUTES,),
+    "removexattr": (Limit.ATTRIBUTES,),
+    "setacl": (Limit.ATTRIBUTES,),
+    "fallocate": (Limit.ALLOCATION, Limit.HOLES),
+    "mmap_write": (Limit.MAPPED_WRITES,),
     "chmod": (Limit.MODES,),
+    "fchmod": (Limit.MODES,),
 }
 
 
 class DifferentError(AssertionError):
-    """The stack and the model do not agree.
+    """The stack and the model do not agree. `path` names what has another state than `expected`, if that differs."""
 
-    `kind` is what kind of difference it is, if the comparison can go on without regard to this kind.
-    """
-
-    def __init__(self, message: str, kind: str = "") -> None:
-        self.kind = kind
+    def __init__(self, message: str, path: str = "", expected: Mapping[str, Any] | None = None) -> None:
+        self.path, self.expected = path, dict(expected or {})
         super().__init__(message)
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call, as it is made on both."""
+class Model(Side):
+    """A directory in memory (tmpfs), which answers for what is expected of the stack."""
 
-    name: str
-    arguments: tuple[Any, ...]
+    def fallocate(self, slot: int, how: str, offset: int, length: int) -> None:
+        """Do what fallocate does, by other calls: tmpfs has only some of its modes."""
+        fd, size = self.fd(slot), os.fstat(self.fd(slot)).st_size
+        end = offset + length
+        check(LIBC.fallocate(fd, MODES["KEEP_SIZE"], offset, length))
+        if "KEEP_SIZE" not in how:
+            os.ftruncate(fd, max(size, end))
+        if "RANGE" in how or "PUNCH" in how:
+            self.put(fd, offset, bytes(max(0, min(end, os.fstat(fd).st_size) - offset)))
 
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(_shown, self.arguments))})"
+    @staticmethod
+    def put(fd: int, offset: int, content: bytes) -> None:
+        """Write at an offset, also if the descriptor appends."""
+        with open(f"/proc/self/fd/{fd}", "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), content, offset)
 
-
-def _shown(argument: Any) -> str:
-    if isinstance(argument, str) and len(argument) > 40:
-        return f"{argument[0]!r} * {len(argument)}" if len(set(argument)) == 1 else repr(argument)
-    return repr(argument)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    value: Any = None
-    error: int | None = None
-
-    def __str__(self) -> str:
-        if self.error is not None:
-            return errno.errorcode.get(self.error, str(self.error))
-        return f"{len(self.value):,} bytes" if isinstance(self.value, bytes) else repr(self.value)
-
-    def agrees_with(self, other: _Answer) -> bool:
-        if self.error is None or other.error is None:
-            return self == other
-        return self.error == other.error or any(self.error in same and other.error in same for same in _CLASSES)
-
-
-def _answer(side: Model | Tree, call: Call) -> _Answer:
-    try:
-        return _Answer(getattr(side, call.name)(*call.arguments))
-    except OSError as error:
-        if error.errno is None:
-            raise
-        return _Answer(error=error.errno)
+    def fill(self, leave: int) -> None:
+        """Do nothing: memory is not full."""
 
 
 class Comparison:
-    """A tree on a stack and its model. Raises `DifferentError` where they differ; `calls` is what led to it.
+    """A directory on a stack and its model. Raises `DifferentError` where they differ; `calls` is what led to it.
 
-    `limits` is what the stack documents not to do, and `name_max` the bytes of its longest names. Where the stack is
-    nearly `full`, a call may fail for lack of space; it must then have changed nothing but the part of a file that it
-    was writing. Kinds of differences that are known may be `passed_over`. `remount` makes the next reads come from the
-    device.
+    `limits` is what the stack documents not to do. If the stack is nearly `full`, a call may fail for lack of space. It
+    must then have changed nothing but the part of a file that it was writing. `remount` makes the next reads come from
+    the device. `spoil` is called with the directory before, in a control.
     """
 
     def __init__(
         self,
         root: Path,
+        model: Path,
         remount: Callable[[], object],
         limits: Mapping[Limit, str] | None = None,
-        name_max: int = 255,
         *,
+        device: str = "",
         full: bool = False,
-        passed_over: Collection[str] = (),
+        spoil: Callable[[Path], object] | None = None,
     ) -> None:
         self.calls: list[Call] = []
+        #: The model's answer to each call, as text.
+        self.answers: list[str] = []
         self.refused = 0
-        self.limits, self.name_max, self.full = dict(limits or {}), name_max, full
-        self.passed_over = passed_over
-        self._remount = remount
-        self._model, self._tree = Model(name_max), Tree(root)
+        self.met: Counter[tuple[str, str]] = Counter()
+        self.limits, self.full = dict(limits or {}), full
+        self._remount, self._spoil = remount, spoil
+        self._roots = (root, model)
+        for path in self._roots:
+            path.mkdir()
+            path.chmod(0o777)
+        self._stack, self._model = Side("", device), Model("")
+        self._held: list[int] = []
+        self.enter()
+
+    def enter(self) -> None:
+        """Open both directories, so that other users reach what is in them."""
+        self._held = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in self._roots]
+        for side, fd in zip((self._stack, self._model), self._held):
+            side.root = f"/proc/self/fd/{fd}"
+        os.umask(0o022)
+
+    def leave(self) -> None:
+        """Close all files, so that the stack can be unmounted."""
+        for side in (self._stack, self._model):
+            with contextlib.suppress(OSError):
+                side.let_go()
+        while self._held:
+            os.close(self._held.pop())
 
     def make(self, call: Call) -> None:
-        """Make a call on both, and compare the answers; or one of `check` and `remount`."""
-        self.calls.append(call)
-        if call.name == "check":
-            self._check()
-        elif call.name == "remount":
-            self._model.let_go()
-            self._tree.let_go()
+        """Make a call on both and compare the answers and the states; or remount."""
+        if call.name == "remount":
+            self.leave()
+            self.spoil()
             self._remount()
-            self._check("after the remount, ")
+            self.remounted()
         else:
+            self.calls.append(call)
             self._do(call)
+            self._check("")
+
+    def spoil(self) -> None:
+        """Change what is stored behind the model's back, in a control."""
+        if self._spoil:
+            self._spoil(self._roots[0])
+
+    def remounted(self) -> None:
+        """Compare the states after a remount."""
+        self.calls.append(REMOUNT)
+        self.answers.append("done")
+        self.enter()
+        self._check("after the remount, ")
 
     def _do(self, call: Call) -> None:
-        answer = _answer(self._tree, call)
-        if answer.error in _REFUSING and any(limit in self.limits for limit in LIMITED.get(call.name, ())):
+        conditions = self._conditions(call)
+        before = self._content(self._model, call) if self.full else None
+        actual = answer(self._stack, call.name, call.arguments, call.user)
+        number = actual.errno if isinstance(actual, OSError) else None
+        conditions += [] if number is None else ["no space" if number in FULL else "refused"]
+        self.met.update((call.name, condition) for condition in ["made", *conditions])
+        if (number in _REFUSING and self._may_refuse(call, number)) or (self.full and number in FULL):
+            self.refused += number in FULL
+            self.answers.append(shown(actual))
+            if call.name == "open" and call.arguments[0] in self._model.slots:
+                self._model.close(call.arguments[0])
+            if number in FULL:
+                self._settle(call, before)
             return
-        if self.full and answer.error in FULL:
-            self.refused += 1
-            self._settle(call)
-            return
-        expected = _answer(self._model, call)
-        if not answer.agrees_with(expected):
-            if answer.error is None and expected.error is None:
-                raise DifferentError(f"{call}: {_differing(answer.value, expected.value)}")
-            kind = "" if answer.error in _BROKEN else f"{call.name}: {answer} instead of {expected}"
-            self._differ(f"{call}: {answer} instead of {expected}", kind)
+        arguments = call.arguments
+        if self.full and isinstance(actual, int) and call.name in ("pwrite", "write") and 0 < actual < arguments[-2]:
+            # There was space for a part of it.
+            arguments = (*arguments[:-2], actual, arguments[-1])
+        expected = answer(self._model, call.name, arguments, call.user)
+        self.answers.append(shown(expected))
+        if not _agree(actual, expected):
+            raise DifferentError(f"{call}: {_differing(actual, expected)}")
+
+    def _may_refuse(self, call: Call, number: int) -> bool:
+        """Whether a refusal is a declared limit, or of something that the manual of the call leaves to filesystems."""
+        if call.name == "open" and "TMPFILE" in call.arguments[2]:
+            return number == errno.EOPNOTSUPP
+        if call.name == "renameat2" and number == errno.EINVAL:
+            return True
+        if call.name == "fallocate" and "RANGE" in call.arguments[1] and number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return True
+        return any(limit in self.limits for limit in LIMITED.get(call.name, ()))
 
     def dispose(self) -> None:
-        """Close everything, and remove the tree as far as that goes: what is damaged may not be removable."""
-        with contextlib.suppress(OSError):
-            self._tree.let_go()
-        self._tree.remove()
+        """Close everything, and remove both directories, as far as that goes: what is damaged may not be removable."""
+        self.leave()
+        for path in self._roots:
+            _remove(Side(str(path)), "")
 
-    def _check(self, when: str = "") -> None:
+    def _check(self, when: str) -> None:
         try:
-            actual = self._tree.everything()
+            actual = states(self._stack)
         except OSError as error:
             raise DifferentError(f"{when}reading all there is: {error.strerror}") from error
-        expected = self._model.everything()
-        if actual.keys() != expected.keys():
-            missing, more = sorted(expected.keys() - actual.keys()), sorted(actual.keys() - expected.keys())
-            problems = [f"{_list(missing)} missing"] if missing else []
-            problems += [f"{_list(more)} there, though removed or never made"] if more else []
-            raise DifferentError(f"{when}{' and '.join(problems)}")
-        for path, facts in actual.items():
-            expected_facts = expected[path]
-            if isinstance(facts, Facts) and isinstance(expected_facts, Facts):
-                for part, words in facts.differences(expected_facts):
-                    if part != "mode" or Limit.MODES not in self.limits:
-                        self._differ(f"{when}{_shown(path)}: {words}", "" if part == "content" else part)
-            elif facts != expected_facts:
-                raise DifferentError(f"{when}{_shown(path)}: a {facts} instead of a {expected_facts}")
+        expected = states(self._model)
+        for path, facts in expected.items():
+            if path not in actual:
+                raise DifferentError(f"{when}{path!r} is missing", path, facts)
+            for part in {**facts, **actual[path]}:
+                if part == "mode" and Limit.MODES in self.limits:
+                    continue
+                one, other = actual[path].get(part), facts.get(part)
+                if one != other:
+                    where = f"{path!r}" if path else "the directory"
+                    raise DifferentError(f"{when}{where}: {part} {_differing(one, other)}", path, facts)
 
-    def _differ(self, message: str, kind: str) -> None:
-        if not kind or kind not in self.passed_over:
-            raise DifferentError(message, kind)
-
-    def _settle(self, call: Call) -> None:
-        """After a call without space: take over what it has written of one file, if that is all it changed."""
+    def _content(self, side: Side, call: Call) -> bytes | None:
+        """Return the content of the file that a call writes to, if it is one."""
         if call.name not in _WRITING:
+            return None
+        fd = side.slots.get(call.arguments[_WRITING[call.name]])
+        return None if fd is None else content_of(fd, os.fstat(fd).st_size)
+
+    def _settle(self, call: Call, before: bytes | None) -> None:
+        """After a call without space: take over what it has written of one file, if that is all it changed."""
+        if before is None:
             return
-        place = call.arguments[0]
-        before = self._model.content(place)
-        actual = self._tree.content(place)
-        if actual is None and before is None:
-            return
-        _answer(self._model, call)
-        expected = self._model.content(place)
-        if actual is None or expected is None:
-            raise DifferentError(f"{call}: without space, the file is gone")
-        old = before or b""
-        possible = zip(actual, old + bytes(max(0, len(actual) - len(old))), expected)
-        if not len(old) <= len(actual) <= len(expected) or any(byte not in either for byte, *either in possible):
-            raise DifferentError(
-                f"{call}: without space, it changed what it was not to write: {difference(actual, old)}"
-            )
-        self._model.set_content(place, actual)
+        actual = self._content(self._stack, call)
+        answer(self._model, call.name, call.arguments, call.user)
+        expected = self._content(self._model, call)
+        assert actual is not None
+        assert expected is not None
+        possible = zip(actual, before + bytes(max(0, len(actual) - len(before))), expected)
+        if not len(before) <= len(actual) <= len(expected) or any(byte not in either for byte, *either in possible):
+            words = difference(actual, before)
+            raise DifferentError(f"{call}: without space, it changed what it was not to write: {words}")
+        fd = self._model.fd(call.arguments[_WRITING[call.name]])
+        os.ftruncate(fd, len(actual))
+        self._model.put(fd, 0, actual)
+
+    def _conditions(self, call: Call) -> list[str]:
+        """Return the conditions that a call meets, as far as the model shows them before."""
+        parameters = dict(zip(PARAMETERS.get(call.name, []), call.arguments))
+        conditions = {"another user"} if call.user else set()
+        if any(type(parameters.get(key)) is int and parameters[key] >= 1 << 31 for key in ("offset", "to", "size")):
+            conditions.add("beyond 2 GiB")
+        slots: list[int] = [
+            self._model.slots.get(parameters[key], -1) for key in ("slot", "source") if key in parameters
+        ]
+        places: list[str | int] = [
+            self._model.at(parameters[key]) for key in ("path", "old", "new") if key in parameters
+        ]
+        opened = {os.fstat(fd).st_ino for fd in self._model.slots.values()}
+        for place in places + slots:
+            with contextlib.suppress(OSError):
+                status = os.fstat(place) if isinstance(place, int) else os.lstat(place)
+                name = str(place).rpartition("/")[2]
+                tests = {
+                    "symbolic link": stat.S_ISLNK(status.st_mode),
+                    "directory": stat.S_ISDIR(status.st_mode),
+                    "1,000 names": stat.S_ISDIR(status.st_mode) and status.st_size > 10_000,
+                    "unlinked": status.st_nlink == 0,
+                    "linked": status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode),
+                    "open": place in places and status.st_ino in opened,
+                    "sparse": status.st_blocks * 512 < status.st_size and stat.S_ISREG(status.st_mode),
+                    "long name": len(name) > 100,
+                    "odd name": not name.isascii(),
+                }
+                conditions |= {condition for condition, met in tests.items() if met}
+        return [*conditions]
+
+
+def _remove(side: Side, path: str) -> None:
+    """Remove a directory as far as that goes. Its listing may lack names, repeat them, or have no end."""
+    with contextlib.suppress(OSError):
+        os.chmod(side.at(path), 0o700)
+        for name in side.readdir(path):
+            inner = f"{path}/{name[:-4]}"
+            with contextlib.suppress(OSError):
+                _remove(side, inner) if stat.S_ISDIR(os.lstat(side.at(inner)).st_mode) else side.unlink(inner)
+        os.rmdir(f"{side.root}/{path}")
+
+
+def _agree(actual: Any, expected: Any) -> bool:
+    if not isinstance(actual, OSError) or not isinstance(expected, OSError):
+        return bool(type(actual) is type(expected) and actual == expected)
+    same = {actual.errno, expected.errno}
+    return len(same) == 1 or any(same <= {*numbers} for numbers in _CLASSES)
+
+
+def difference(actual: bytes, expected: bytes) -> str:
+    """Describe the first difference of two contents, and their sizes if these differ."""
+    at = next((index for index, (one, two) in enumerate(zip(actual, expected)) if one != two), None)
+    problems = [] if len(actual) == len(expected) else [f"{len(actual):,} bytes instead of {len(expected):,}"]
+    if at is not None:
+        count = sum(one != two for one, two in zip(actual, expected))
+        problems.append(f"{count:,} wrong bytes from {at:,} on (found {actual[at]:#x}, not {expected[at]:#x})")
+    return ", ".join(problems)
 
 
 def _differing(actual: Any, expected: Any) -> str:
-    if isinstance(actual, tuple) and isinstance(expected, tuple) and actual[0] == expected[0]:
-        actual, expected = actual[1], expected[1]
     if isinstance(actual, bytes) and isinstance(expected, bytes):
         return difference(actual, expected)
-    return f"{actual!r:.60} instead of {expected!r:.60}"
-
-
-def _list(paths: list[str]) -> str:
-    return f"{', '.join(map(_shown, paths[:3]))}{' ...' if len(paths) > 3 else ''}"
+    if isinstance(actual, list) and isinstance(expected, list):
+        missing, more = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
+        return " and ".join(
+            f"{counter.total()} {words} ({min(counter)[:40]!r} ...)"
+            for counter, words in ((missing, "missing"), (more, "too many"))
+            if counter
+        )
+    return f"{shown(actual)} instead of {shown(expected)}"

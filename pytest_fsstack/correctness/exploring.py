@@ -3,141 +3,128 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
+import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_fsstack.correctness.contents import FULL, Call, Comparison, DifferentError
-from pytest_fsstack.machine import commands, mounts, signals
-from pytest_fsstack.machine.needs import Missing, MissingRequirement
+from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError
+from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
+from pytest_fsstack.machine import commands, directories, mounts, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
-    from hypothesis.stateful import RuleBasedStateMachine
-
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
 
 #: What a difference shows itself by. A stack that cannot be remounted, or that is read and closed with errors, is one.
 DIFFERENT = (DifferentError, BuildError, OSError)
-
-
-@dataclass(frozen=True)
-class _Hypothesis:
-    """The Python package that draws and shrinks."""
-
-    def missing(self) -> MissingRequirement | None:
-        if importlib.util.find_spec("hypothesis"):
-            return None
-        what = "needs the Python package hypothesis"
-        return MissingRequirement(Missing.OTHER, what, "pip install 'pytest-fsstack[truth]'")
+#: The filesystem in memory that holds the model.
+_MEMORY = Path("/dev/shm")
+#: How many calls are drawn for each sequence after a remount.
+_AFTER = 4
 
 
 @dataclass
 class Difference:
     """A difference between a stack and its model, and the calls that lead there."""
 
-    words: str
+    theme: str
+    error: Exception
     calls: list[Call]
-    #: As of `DifferentError`.
-    kind: str = ""
+    #: The model's answer to each call, without the last if that is what differs.
+    answers: list[str]
     #: Whether the same calls led to a difference once more.
     again: bool = True
 
     def __str__(self) -> str:
         once = "" if self.again else ", which did not come again"
-        return f"{self.words}{once}; calls: {'; '.join(map(str, self.calls))}"
+        return f"{self.error}{once}; calls: {'; '.join(map(str, self.calls))}"
 
 
-@dataclass
-class Found:
-    """The result of a search: all calls, those refused for lack of space, and a difference if there is one."""
-
-    calls: int = 0
-    refused: int = 0
-    difference: Difference | None = None
-
-
-#: How many kinds of differences are looked for.
-_KINDS = 4
-
-
-@workload(_Hypothesis())
+@workload()
 def explore(
     timed: Timed,
     fsstack: Built,
     *,
     seed: int,
-    examples: int = 10,
-    steps: int = 50,
+    themes: Sequence[Theme] = THEMES,
+    seconds: float = 30.0,
     leave: int | None = None,
-    patience: float = 30.0,
+    patience: float = 15.0,
     spoil: Callable[[Path], object] | None = None,
 ) -> list[Difference]:
-    """Make calls on the stack and on a model: `examples` times, up to `steps` of them drawn from `seed`.
+    """Make calls on the stack and on a model: of each theme at least one sequence, and more for so many `seconds`.
 
-    Each time in a new directory, with a remount at the end. With `leave`, the filesystem is first filled until so many
-    bytes are free, and calls may fail for lack of space. From the calls before a difference, those that it does not
-    take are left out, for `patience` seconds. Then the same is made again without regard to that kind of difference, if
-    the two can go on beside each other: not if contents or names differ. `spoil` is called with the directory before
-    each remount, for a control that must be found out.
+    Each sequence begins in a new directory. The stack is remounted after a sequence of each theme, and each goes on for
+    a few calls. With `leave`, the filesystem is first filled until so many bytes are free, and calls may fail for lack
+    of space. From the calls before a difference, those that it does not take are left out, for `patience` seconds in
+    all. A theme ends with its first difference. `spoil` is called with the directory before each remount, for a control
+    that must be found out.
 
-    Recorded are ``contents_calls`` and ``contents_differences``, which is how many kinds there are, up to 4, and how
-    often space was lacking as ``contents_refused``; the differences, with the calls that lead to them, are kept as
-    ``contents`` and returned.
+    Recorded are ``contents_calls`` and ``contents_differences``, which is how many themes differ, and how often space
+    was lacking as ``contents_refused``. The differences, with the calls that lead to them, are kept as ``contents`` and
+    returned. How often which call met which condition is kept as ``contents_met``.
     """
     stack = fsstack.stack
     ballast = _fill(fsstack.stored, leave) if leave is not None else None
-    differences: list[Difference] = []
     patient = Patience(fsstack.machine, fsstack.path)
-
-    def compared() -> Comparison:
-        kinds = {item.kind for item in differences}
-        # What is damaged may still be there.
-        root = next(path for number in count() if not os.path.lexists(path := fsstack.path / f"contents-{number}"))
-
-        def remount() -> None:
-            if spoil:
-                spoil(root)
-            fsstack.remount()
-
-        while True:
-            try:
-                return Comparison(
-                    root, remount, stack.limits, stack.name_max, full=ballast is not None, passed_over=kinds
-                )
-            except OSError as error:
-                # Not even for a directory is there space: removing files may take some, and give none.
-                if error.errno not in FULL or ballast is None or not _gave_way(ballast):
-                    raise
-
+    stored = fsstack.device and not any(layer.volatile for layer in stack.layers)
+    device = fsstack.device.resolve().name if fsstack.device and stored else ""
     umask = os.umask(0o022)
-    try:
-        with timed(cold=False):
-            result = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
-            while result.difference:
-                differences.append(result.difference)
-                if not result.difference.kind or len(differences) == _KINDS:
-                    break
-                result = search(compared, patient, seed=seed, examples=examples, steps=steps, patience=patience)
-    finally:
-        os.umask(umask)
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    with directories.scratch(memory) as models:
+        numbers = count()
+
+        def compared() -> Comparison:
+            # What is damaged may still be there.
+            name = next(
+                name for number in numbers if not os.path.lexists(fsstack.path / (name := f"contents-{number}"))
+            )
+            root = fsstack.path / name
+
+            while True:
+                try:
+                    return Comparison(
+                        root,
+                        models / name,
+                        fsstack.remount,
+                        stack.limits,
+                        device=device,
+                        full=ballast is not None,
+                        spoil=spoil,
+                    )
+                except OSError as error:
+                    # Not even for a directory is there space: removing files may take some, and give none.
+                    if error.errno not in FULL or ballast is None or not _gave_way(ballast):
+                        raise
+
+        try:
+            with timed(cold=False):
+                search = Search(compared, fsstack.remount, patient, stack.name_max, _takes_users(fsstack), patience)
+                search.run(themes, seed, seconds)
+        finally:
+            os.umask(umask)
     if ballast:
-        ballast.unlink()
-    timed.record("contents_calls", result.calls, better="higher")
-    timed.record("contents_differences", len(differences))
-    timed.record("contents_refused", result.refused)
-    timed.keep("contents", [str(item) for item in differences])
-    return differences
+        ballast.unlink(missing_ok=True)
+    timed.record("contents_calls", sum(count for (_, condition), count in search.met.items() if condition == "made"))
+    timed.record("contents_differences", len(search.differences))
+    timed.record(
+        "contents_refused", sum(count for (_, condition), count in search.met.items() if condition == "no space")
+    )
+    timed.keep("contents", [str(item) for item in search.differences])
+    timed.keep("contents_met", matrix(search.met))
+    return search.differences
 
 
 #: Seconds after which a call hangs.
@@ -159,8 +146,6 @@ class Patience:
         if call.name != "remount":
             timer.start()
         try:
-            # What a signal raised inside of hypothesis was taken for a failed example, and the next one is drawn.
-            signals.safe_point()
             comparison.make(call)
         except DIFFERENT as error:
             # The signal has ended a command of a remount.
@@ -176,47 +161,93 @@ class Patience:
             self.over = mounts.abort_fuse(self.machine, self.mount)
 
 
-class _EndError(BaseException):
-    """Ends the search, with a difference or for a `cause`: not an Exception, which hypothesis would try again."""
+def _takes_users(fsstack: Built) -> bool:
+    """Whether this process may act as another user, and FUSE lets that user in."""
+    mount = fsstack.machine.mount_at(fsstack.path)
+    closed = mount and mount.kind.startswith("fuse") and "allow_other" not in mount.super_options.split(",")
+    return os.geteuid() == 0 and not closed
 
-    def __init__(self, cause: Exception | None = None) -> None:
-        super().__init__()
-        self.cause = cause
 
+@dataclass
+class Search:
+    """Draws a sequence of each theme again and again, and leaves out calls of those that differ."""
 
-def search(
-    compared: Callable[[], Comparison], patient: Patience, *, seed: int, examples: int, steps: int, patience: float
-) -> Found:
-    """Draw calls for new comparisons until one differs, then leave out calls."""
-    from hypothesis import HealthCheck, Phase, Verbosity, seed as seeded, settings
-    from hypothesis.stateful import run_state_machine_as_test
+    compared: Callable[[], Comparison]
+    remount: Callable[[], object]
+    patient: Patience
+    name_max: int = 255
+    #: Whether calls are made by another user, too.
+    users: bool = False
+    #: Seconds that may be spent on leaving out calls.
+    patience: float = 15.0
+    #: How often which call met which condition.
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    differences: list[Difference] = field(default_factory=list)
 
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        database=None,
-        # Shrinking is ours: it knows nothing but calls, and so takes few attempts, each of which may cost a remount.
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-        print_blob=False,
-    )
-    result = Found()
-    try:
-        run_state_machine_as_test(seeded(seed)(machine(compared, result, patient)), settings=profile)
-    except _EndError as end:
-        if end.cause:
-            raise end.cause from None
-        if result.difference and not patient.over:
-            shrink(compared, result.difference, time.monotonic() + patience)
-    return result
+    def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
+        """Search until the time is over or each theme differs, but for one turn at least."""
+        until, pending, turn = time.monotonic() + seconds, list(themes), 0
+        while pending and (not turn or time.monotonic() < until):
+            differences = self._turn([theme for theme in pending if turn % theme.every == 0], f"{seed}/{turn}")
+            for difference in differences:
+                if not self.patient.over:
+                    start = time.monotonic()
+                    shrink(self.compared, difference, start + max(self.patience / 3, 1.0))
+                    self.patience -= time.monotonic() - start
+            self.differences += differences
+            differing = {difference.theme for difference in differences}
+            pending = [] if "remount" in differing else [theme for theme in pending if theme.name not in differing]
+            turn += 1
+
+    def _turn(self, themes: Sequence[Theme], seed: str) -> list[Difference]:
+        """Make a sequence of each theme, remount once, and make a few more calls of each."""
+        comparisons: dict[Theme, Comparison] = {}
+        differences: dict[Theme, Difference] = {}
+
+        def attempt(theme: Theme, *actions: Callable[[], object]) -> None:
+            try:
+                for action in actions:
+                    # A signal that was raised inside of a call was taken for its answer.
+                    signals.safe_point()
+                    action()
+            except DIFFERENT as error:
+                signals.safe_point()
+                differences[theme] = difference_of(theme.name, error, comparisons[theme])
+
+        def calls(theme: Theme, comparison: Comparison, seed: str, start: int, end: int | None) -> list[partial[None]]:
+            drawn = draw(theme, seed, name_max=self.name_max, users=self.users, full=comparison.full)[start:end]
+            return [partial(self.patient.make, comparison, call) for call in drawn]
+
+        try:
+            for theme in themes:
+                comparison = comparisons[theme] = self.compared()
+                attempt(theme, *calls(theme, comparison, seed, 0, None))
+                comparison.leave()
+            try:
+                for comparison in comparisons.values():
+                    comparison.spoil()
+                self.remount()
+            except BuildError as error:
+                signals.safe_point()
+                return [*differences.values(), Difference("remount", error, [REMOUNT], [])]
+            for theme, comparison in comparisons.items():
+                if theme not in differences:
+                    start = len(theme.begin) + comparison.full
+                    attempt(
+                        theme, comparison.remounted, *calls(theme, comparison, f"{seed}/after", start, start + _AFTER)
+                    )
+                comparison.leave()
+        finally:
+            for comparison in comparisons.values():
+                self.met += comparison.met
+                comparison.dispose()
+        return [*differences.values()]
 
 
 def shrink(compared: Callable[[], Comparison], difference: Difference, until: float) -> None:
     """Leave out calls before a difference as long as there is still one, and as the clock allows."""
     try:
-        difference.again = replay(compared, difference.calls) is not None
+        difference.again = replay(compared, difference.theme, difference.calls) is not None
     except OSError:
         # The stack is gone.
         return
@@ -225,15 +256,15 @@ def shrink(compared: Callable[[], Comparison], difference: Difference, until: fl
         at = 0
         while at < len(difference.calls) and time.monotonic() < until:
             fewer = difference.calls[:at] + difference.calls[at + size :]
-            if other := replay(compared, fewer):
-                difference.calls, difference.words, difference.kind = fewer, other.words, other.kind
+            if other := replay(compared, difference.theme, fewer):
+                vars(difference).update(vars(other))
             else:
                 at += size
         size //= 2
 
 
-def replay(compared: Callable[[], Comparison], calls: list[Call]) -> Difference | None:
-    """Make calls on a new comparison; the difference that they lead to, if there is one."""
+def replay(compared: Callable[[], Comparison], theme: str, calls: Sequence[Call]) -> Difference | None:
+    """Make calls on a new comparison. Return the difference that they lead to, if there is one."""
     comparison = compared()
     try:
         for call in calls:
@@ -241,112 +272,23 @@ def replay(compared: Callable[[], Comparison], calls: list[Call]) -> Difference 
             comparison.make(call)
     except DIFFERENT as error:
         signals.safe_point()
-        return difference_of(error, comparison.calls)
+        return difference_of(theme, error, comparison)
     finally:
         comparison.dispose()
     return None
 
 
-def difference_of(error: Exception, calls: list[Call]) -> Difference:
-    """Return the difference that an error of a call describes."""
-    return Difference(str(error), list(calls), error.kind if isinstance(error, DifferentError) else "")
+def difference_of(theme: str, error: Exception, comparison: Comparison) -> Difference:
+    """Return the difference that an error of a comparison describes."""
+    return Difference(theme, error, list(comparison.calls), list(comparison.answers))
 
 
-def machine(compared: Callable[[], Comparison], result: Found, patient: Patience) -> type[RuleBasedStateMachine]:
-    """The state machine of hypothesis: a rule for each call."""
-    from hypothesis import strategies as st
-    from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-
-    # Few names, so that calls meet; the long one is as long as names can be here.
-    probe = compared()
-    longest, full = probe.name_max, probe.full
-    probe.dispose()
-    files = st.sampled_from(["a", "b", "d/a", "d/b", "e/a", "s", "\u00fc \u4e2d", "n" * longest])
-    directories = st.sampled_from(["d", "e", "d/e"])
-    anything = st.one_of(files, directories)
-    # What lies at the edges of blocks and of pages is where mistakes are.
-    edges = st.sampled_from([0, 1, 511, 512, 4079, 4095, 4096, 4097, 8192, 12288, 32767, 65536, 131071])
-    offsets = st.one_of(edges, st.integers(0, 140_000))
-    lengths = st.one_of(st.sampled_from([1, 16, 4096, 4097, 65536]), st.integers(1, 20_000))
-    names = st.sampled_from(["x", "y"])
-    targets, links = st.sampled_from(["a", "b", "d", "d/a", "s", "nowhere"]), st.sampled_from(["s", "d/b"])
-    place = {"offset": offsets, "length": lengths}
-    fill, slot = {"fill": st.integers(0, 250)}, {"slot": st.integers(0, 1)}
-    #: The arguments of each call, in its order.
-    calls: dict[str, dict[str, Any]] = {
-        "create": {"path": files},
-        "mkdir": {"path": directories},
-        "rmdir": {"path": anything},
-        "write": {"path": files, **place, **fill},
-        "append": {"path": files, "length": lengths, **fill},
-        "truncate": {"path": anything, "size": offsets},
-        "read": {"path": files, **place},
-        "rename": {"old": anything, "new": anything},
-        "link": {"old": files, "new": files},
-        "symlink": {"to": targets, "path": links},
-        "unlink": {"path": anything},
-        # The model knows no permissions. Without root, later calls could not open a file that is read-only.
-        "chmod": {"path": files, "mode": st.sampled_from([0o600, 0o644, 0o755, 0o444 if os.geteuid() == 0 else 0o640])},
-        "set_attribute": {"path": files, "name": names, "value": st.sampled_from([b"", b"1", bytes(range(100))])},
-        "remove_attribute": {"path": files, "name": names},
-        # Where there is no space, the kernel ends whoever writes to a mapping.
-        **({} if full else {"write_mapped": {"path": files, **place, **fill}}),
-        "allocate": {"path": files, **place},
-        "punch": {"path": files, **place},
-        "fsync": {"path": files},
-        "hold": {**slot, "path": files},
-        "write_held": {**slot, **place, **fill},
-        "truncate_held": {**slot, "size": offsets},
-        "read_held": slot,
-        "check": {},
-        "remount": {},
-    }
-
-    class Contents(RuleBasedStateMachine):
-        def __init__(self) -> None:
-            super().__init__()
-            self.comparison = compared()
-
-        def do(self, name: str, *arguments: Any) -> None:
-            result.calls += 1
-            try:
-                patient.make(self.comparison, Call(name, arguments))
-            except DIFFERENT as error:
-                result.difference = difference_of(error, self.comparison.calls)
-                raise _EndError from error
-            except Exception as error:
-                # Such as a signal that ends the session.
-                raise _EndError(error) from error
-
-        def teardown(self) -> None:
-            try:
-                if not result.difference:
-                    self.do("remount")
-            finally:
-                result.refused += self.comparison.refused
-                self.comparison.dispose()
-
-        @initialize()
-        def begin(self) -> None:
-            # So that calls meet something from the first one on.
-            self.do("mkdir", "d")
-            self.do("mkdir", "e")
-            self.do("write", "a", 0, 5000, 1)
-            self.do("write", "d/a", 0, 70_000, 2)
-
-    for name, strategies in calls.items():
-        setattr(Contents, name, rule(**strategies)(_call(name, [*strategies])))  # type: ignore[no-untyped-call]
-    return Contents
-
-
-def _call(name: str, order: Sequence[str]) -> Callable[..., None]:
-    """Return the body of the rule for a call, with the names of its arguments in their order."""
-
-    def make(self: Any, **arguments: Any) -> None:
-        self.do(name, *(arguments[argument] for argument in order))
-
-    make.__name__ = name
-    return make
+def matrix(met: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Return how often each call met each condition, by call."""
+    result: dict[str, dict[str, int]] = {}
+    for (call, condition), number in sorted(met.items()):
+        result.setdefault(call, {})[condition] = number
+    return result
 
 
 #: By how much less is tried where a filesystem does not give all that it says is free.

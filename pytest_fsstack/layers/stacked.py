@@ -173,7 +173,7 @@ class Gocryptfs(_Fuse):
         Limit.NAME_CHECKSUMS: "nuetzlich.net/gocryptfs/forward_mode_crypto: names in EME, without authentication",
     }
     faults: ClassVar = {
-        "contents": "gocryptfs 2.3: an append right after link() leaves zeros, and mkdir adds bits to the mode",
+        "contents": "gocryptfs 2.3: an append right after link() leaves zeros, and msync of an unlinked file fails",
         "posix": "gocryptfs 2.3: modes of mkdir, and times of symbolic links",
         "power_cut": "gocryptfs 2.3: synced bytes in the last block are lost, and directories (its issue 1033)",
         "xfstests": "gocryptfs 2.3: generic/184 (mknod) and generic/375 (the set-group-ID bit)",
@@ -230,7 +230,7 @@ class Encfs(_Fuse):
         Limit.NAME_CHECKSUMS: "encfs(1): a name has 16 bits of checksum, and is passed over if they are wrong"
     }
     faults: ClassVar = {
-        "contents": "EncFS 1.9.5: another name of a file shows its old size and contents for a second",
+        "contents": "EncFS 1.9.5: another name of a file shows its old contents, and times lose their nanoseconds",
         "posix": "EncFS 1.9.5: links, permissions and times, in 59 cases",
         "power_cut": "EncFS 1.9.5: synced bytes in the last block come back altered, and no directory is synced",
     }
@@ -342,7 +342,7 @@ class Securefs(_Fuse):
         Limit.NAME_CHECKSUMS: "names that cannot be decrypted are passed over",
     }
     faults: ClassVar = {
-        "contents": "securefs: another name of a file shows its old size, and has an inode number of its own",
+        "contents": "securefs: an open file that is unlinked stays in the listing, another name shows an old size",
         "posix": "securefs: creates no FIFOs, devices and sockets, and other users get in",
         "power_cut": "securefs: synced bytes in the last block are lost, and no directory is synced",
     }

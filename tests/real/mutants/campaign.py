@@ -31,7 +31,7 @@ class Noticed:
     def calls(self) -> int:
         """Return the length of the counterexample, 0 if there is none."""
         _, found, calls = self.words.partition("; calls: ")
-        return len(calls.split("; ")) if found else 0
+        return len(calls.partition(" | ")[0].split("; ")) if found else 0
 
 
 def run(scenario: str, bug: str, *, scale: str = "small", seed: int | None = None, only: str = "") -> Noticed | None:

@@ -537,18 +537,17 @@ static uint32_t how_opened(void)
 
 static int flags_for(uint32_t flags)
 {
-	flags &= ~(O_CREAT | O_EXCL | O_NOCTTY | O_NOFOLLOW | O_DIRECT);
+	/* The kernel says where a write goes, also one through a mapping of a file that was opened for appending. */
+	flags &= ~(O_CREAT | O_EXCL | O_NOCTTY | O_NOFOLLOW | O_DIRECT | O_APPEND);
 	/* The kernel reads what it writes only a part of. */
 	if ((flags & O_ACCMODE) == O_WRONLY)
 		flags = (flags & ~O_ACCMODE) | O_RDWR;
 	if (bug == OSYNC_NOTHING)
 		flags &= ~(O_SYNC | O_DSYNC);
-	if (bug == APPEND_OPENED || bug == WRITE_BLOCK)
-		flags &= ~O_APPEND;
 	return flags | O_CLOEXEC;
 }
 
-/* Where files ended when they were opened for appending, by descriptor: of APPEND_OPENED. */
+/* Where files ended when they were opened for appending, by descriptor, and -1 for others. */
 static off_t ends[65536];
 
 static void remember_end(int fd, uint32_t flags)
@@ -642,7 +641,7 @@ static ssize_t write_with_bugs(int fd, const char *data, size_t size, off_t offs
 		offset = ends[fd];
 		ends[fd] += size;
 	}
-	if (bug == APPEND_PAGE && fcntl(fd, F_GETFL) & O_APPEND && size > BLOCK)
+	if (bug == APPEND_PAGE && fd < 65536 && ends[fd] >= 0 && size > BLOCK)
 		return pwrite(fd, data, BLOCK, offset) < 0 ? -1 : (ssize_t)size;
 	if (bug == WRITE_64K && size > 65536)
 		return pwrite(fd, data, 65536, offset) < 0 ? -1 : (ssize_t)size;

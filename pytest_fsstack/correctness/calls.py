@@ -1,0 +1,464 @@
+"""Calls that are made in a directory, each a method of `Side`. Counterexamples are printed from this file.
+
+It imports nothing of this package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.opendir.restype = LIBC.readdir64.restype = ctypes.c_void_p
+LIBC.telldir.restype = ctypes.c_long
+MODES = {"KEEP_SIZE": 1, "PUNCH_HOLE": 3, "COLLAPSE_RANGE": 8, "ZERO_RANGE": 16, "INSERT_RANGE": 32}
+#: The seconds between which times are those of the clock. Others were set by utimens.
+CLOCK = (1_600_000_000, 1 << 31)
+#: The size above which only parts of a file are compared, and how much of each part.
+WHOLE, PART = 1 << 20, 1 << 16
+LONG = "-".ljust(60, "x")
+
+
+def data(length: int, fill: int) -> bytes:
+    """Return bytes that differ for each `fill` below 251 and from block to block. A `fill` of 251 means zeros."""
+    if fill == 251:
+        return bytes(length)
+    period = bytes(range(251))
+    start = fill % 251
+    return (period * (length // 251 + 2))[start : start + length]
+
+
+def check(result: int) -> int:
+    """Raise the error of a function of the C library."""
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+class Side:
+    """A directory with open files, in numbered slots. Each call returns its answer or raises OSError.
+
+    `device` is the name of the block device that stores the directory, if it is known.
+    """
+
+    def __init__(self, root: str, device: str = "") -> None:
+        self.root, self.device = root, device
+        self.slots: dict[int, int] = {}
+
+    def at(self, path: str) -> str:
+        return f"{self.root}/{path or '.'}"
+
+    def fd(self, slot: int) -> int:
+        if slot not in self.slots:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self.slots[slot]
+
+    def let_go(self) -> None:
+        """Close all files."""
+        for slot in list(self.slots):
+            self.close(slot)
+
+    # -- open files ----------------------------------------------------------------------------------------------------
+
+    def open(self, slot: int, path: str, flags: str, mode: int) -> None:
+        """Close what the slot holds, and open a file. `flags` are names such as "RDWR CREAT"."""
+        if slot in self.slots:
+            self.close(slot)
+        number = sum(getattr(os, f"O_{flag}") for flag in flags.split())
+        self.slots[slot] = os.open(self.at(path), number, mode)
+
+    def close(self, slot: int) -> None:
+        fd = self.fd(slot)
+        del self.slots[slot]
+        os.close(fd)
+
+    def pread(self, slot: int, offset: int, length: int) -> bytes:
+        return os.pread(self.fd(slot), length, offset)
+
+    def pwrite(self, slot: int, offset: int, length: int, fill: int) -> int:
+        return os.pwrite(self.fd(slot), data(length, fill), offset)
+
+    def read(self, slot: int, length: int) -> bytes:
+        return os.read(self.fd(slot), length)
+
+    def write(self, slot: int, length: int, fill: int) -> int:
+        return os.write(self.fd(slot), data(length, fill))
+
+    def preadv(self, slot: int, offset: int, length: int) -> bytes:
+        parts = [bytearray(length), bytearray(length)]
+        count = os.preadv(self.fd(slot), parts, offset)
+        return bytes(parts[0] + parts[1])[:count]
+
+    def pwritev(self, slot: int, offset: int, length: int, fill: int) -> int:
+        return os.pwritev(self.fd(slot), [data(length, fill), data(length, fill + 1)], offset)
+
+    def lseek(self, slot: int, whence: str, offset: int) -> int:
+        return os.lseek(self.fd(slot), offset, getattr(os, f"SEEK_{whence}"))
+
+    def seek_data(self, slot: int, offset: int) -> str:
+        """Ask for data and holes from an offset on. Return "right" unless a hole has other bytes than zeros."""
+        fd = self.fd(slot)
+        size = os.fstat(fd).st_size
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO or offset >= size:
+                raise
+            start = size
+        end = os.lseek(fd, offset, os.SEEK_HOLE)
+        os.lseek(fd, 0, os.SEEK_SET)
+        parts = {offset, max(offset, start - PART)}
+        if not offset <= start <= size or not offset <= end <= size:
+            return "outside of the file"
+        if any(os.pread(fd, min(PART, start - part), part).strip(b"\0") for part in parts):
+            return "data in a hole"
+        return "right"
+
+    def truncate(self, path: str, size: int) -> None:
+        os.truncate(self.at(path), size)
+
+    def ftruncate(self, slot: int, size: int) -> None:
+        os.ftruncate(self.fd(slot), size)
+
+    def fallocate(self, slot: int, how: str, offset: int, length: int) -> None:
+        mode = 0
+        for name in how.split():
+            mode |= MODES[name]
+        check(LIBC.fallocate(self.fd(slot), mode, ctypes.c_long(offset), ctypes.c_long(length)))
+
+    def copy_file_range(self, source: int, offset: int, slot: int, to: int, length: int) -> int:
+        done = 0
+        while done < length:
+            count = os.copy_file_range(self.fd(source), self.fd(slot), length - done, offset + done, to + done)
+            if not count:
+                break
+            done += count
+        return done
+
+    def sendfile(self, source: int, offset: int, slot: int, length: int) -> int:
+        """Send bytes to another file. In one file, the kernel may read what it has just written."""
+        if os.path.samestat(os.fstat(self.fd(slot)), os.fstat(self.fd(source))):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return os.sendfile(self.fd(slot), self.fd(source), offset, length)
+
+    def mmap_write(self, slot: int, offset: int, length: int, fill: int) -> int:
+        """Write through a shared mapping as far as the file goes, and msync it."""
+        fd = self.fd(slot)
+        content = data(length, fill)[: max(0, os.fstat(fd).st_size - offset)]
+        start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        if content:
+            with mmap.mmap(fd, offset - start + len(content), offset=start) as mapping:
+                mapping[offset - start :] = content
+                mapping.flush()
+        return len(content)
+
+    def mmap_read(self, slot: int, offset: int, length: int) -> bytes:
+        fd = self.fd(slot)
+        length = min(length, os.fstat(fd).st_size - offset)
+        start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        if length <= 0:
+            return b""
+        with mmap.mmap(fd, offset - start + length, prot=mmap.PROT_READ, offset=start) as mapping:
+            return mapping[offset - start :]
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self.at(old), self.at(new))
+
+    def renameat2(self, old: str, new: str, how: str) -> None:
+        """Rename with RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        flag = {"NOREPLACE": 1, "EXCHANGE": 2}[how]
+        check(LIBC.renameat2(-100, os.fsencode(self.at(old)), -100, os.fsencode(self.at(new)), flag))
+
+    def link(self, old: str, new: str) -> None:
+        os.link(self.at(old), self.at(new), follow_symlinks=False)
+
+    def link_fd(self, slot: int, new: str) -> None:
+        """Give an open file a name."""
+        fd = self.fd(slot)
+        os.link(f"/proc/self/fd/{fd}", self.at(new), src_dir_fd=fd, follow_symlinks=True)
+
+    def symlink(self, target: str, path: str) -> None:
+        os.symlink(target, self.at(path))
+
+    def readlink(self, path: str) -> str:
+        return os.readlink(self.at(path))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self.at(path))
+
+    def mkdir(self, path: str, mode: int) -> None:
+        os.mkdir(self.at(path), mode)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(self.at(path))
+
+    def make_names(self, path: str, count: int) -> None:
+        """Create empty files in a directory."""
+        for number in range(count):
+            os.close(os.open(self.at(f"{path}/{number:04}{LONG}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+    def entries(self, directory: int, limit: int = 5000) -> Iterator[str]:
+        """Yield names and types, such as "a DIR", from an open directory. A listing may have no end."""
+        while limit and (entry := LIBC.readdir64(ctypes.c_void_p(directory))):
+            kind = ctypes.c_ubyte.from_address(entry + 18).value
+            name = os.fsdecode(ctypes.string_at(entry + 19))
+            # libfuse gives open files that were unlinked such a name.
+            if name not in (".", "..") and not name.startswith(".fuse_hidden"):
+                limit -= 1
+                yield f"{name} {'DIR' if kind == 4 else 'LNK' if kind == 10 else 'REG'}"
+
+    @contextlib.contextmanager
+    def opendir(self, path: str) -> Iterator[int]:
+        directory = LIBC.opendir(os.fsencode(self.at(path)))
+        if not directory:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        try:
+            yield directory
+        finally:
+            LIBC.closedir(ctypes.c_void_p(directory))
+
+    def readdir(self, path: str) -> list[str]:
+        with self.opendir(path) as directory:
+            return sorted(self.entries(directory))
+
+    def readdir_twice(self, path: str, count: int) -> list[str]:
+        """List so many names, remember the place, list the others, go back to the place and list them again."""
+        with self.opendir(path) as directory:
+            begin = list(self.entries(directory, count))
+            place = LIBC.telldir(ctypes.c_void_p(directory))
+            rest = list(self.entries(directory))
+            LIBC.seekdir(ctypes.c_void_p(directory), ctypes.c_long(place))
+            again = list(self.entries(directory))
+            return [*sorted(begin + rest), "as before" if rest == again else f"{len(again)} of {len(rest)} again"]
+
+    def readdir_removing(self, path: str, count: int) -> list[str]:
+        """List so many names, remove every other file of `make_names`, list the rest; return those still there."""
+        with self.opendir(path) as directory:
+            names = list(self.entries(directory, count))
+            for number in range(1, 1000, 2):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.at(f"{path}/{number:04}{LONG}"))
+            names += self.entries(directory)
+            return sorted(name for name in names if not name[:4].isdigit() or int(name[:4]) % 2 == 0)
+
+    # -- attributes ----------------------------------------------------------------------------------------------------
+
+    def chmod(self, path: str, mode: int) -> None:
+        os.chmod(self.at(path), mode)
+
+    def fchmod(self, slot: int, mode: int) -> None:
+        os.fchmod(self.fd(slot), mode)
+
+    def chown(self, path: str, uid: int, gid: int) -> None:
+        os.lchown(self.at(path), uid, gid)
+
+    def umask(self, mask: int) -> None:
+        os.umask(mask)
+
+    def access(self, path: str, how: str) -> bool:
+        return os.access(self.at(path), sum(getattr(os, f"{letter}_OK") for letter in how))
+
+    def utimens(self, path: str, atime: int, mtime: int) -> str:
+        """Set times in nanoseconds, and return them as they are then."""
+        os.utime(self.at(path), ns=(atime, mtime), follow_symlinks=False)
+        status = os.lstat(self.at(path))
+        return f"{status.st_atime_ns} {status.st_mtime_ns}"
+
+    def mtime(self, path: str) -> str:
+        """Return the time of modification if it was set, otherwise "now"."""
+        status = os.lstat(self.at(path))
+        return "now" if CLOCK[0] < status.st_mtime < CLOCK[1] else str(status.st_mtime_ns)
+
+    def setxattr(self, path: str, name: str, length: int, fill: int, how: str) -> None:
+        """Set an attribute. `how` is CREATE, REPLACE or empty."""
+        os.setxattr(self.at(path), name, data(length, fill), getattr(os, f"XATTR_{how}") if how else 0)
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        return os.getxattr(self.at(path), name)
+
+    def listxattr(self, path: str) -> list[str]:
+        return sorted(name for name in os.listxattr(self.at(path)) if name.endswith(".x") or name.endswith(".y"))
+
+    def removexattr(self, path: str, name: str) -> None:
+        os.removexattr(self.at(path), name)
+
+    def setacl(self, path: str, kind: str, digits: str) -> None:
+        """Set an access or default ACL: the permissions of owner, user 1000, group, mask and others."""
+        tags = ((1, -1), (2, 1000), (4, -1), (16, -1), (32, -1))
+        entries = [struct.pack("<HHI", tag, int(digit), who & 0xFFFFFFFF) for (tag, who), digit in zip(tags, digits)]
+        os.setxattr(self.at(path), f"system.posix_acl_{kind}", struct.pack("<I", 2) + b"".join(entries))
+
+    # -- locks ---------------------------------------------------------------------------------------------------------
+
+    def flock(self, slot: int, how: str) -> None:
+        fcntl.flock(self.fd(slot), getattr(fcntl, f"LOCK_{how}") | fcntl.LOCK_NB)
+
+    def ofd_lock(self, slot: int, how: str, offset: int, length: int) -> None:
+        """Lock or unlock bytes for an open file description. `how` is RDLCK, WRLCK or UNLCK."""
+        kind = getattr(fcntl, f"F_{how}")
+        fcntl.fcntl(self.fd(slot), 37, struct.pack("hhqqi4x", kind, os.SEEK_SET, offset, length, 0))
+
+    # -- the filesystem ------------------------------------------------------------------------------------------------
+
+    def fsync(self, slot: int) -> None:
+        os.fsync(self.fd(slot))
+
+    def fdatasync(self, slot: int) -> None:
+        os.fdatasync(self.fd(slot))
+
+    def syncfs(self, slot: int) -> None:
+        check(LIBC.syncfs(self.fd(slot)))
+
+    def sectors(self) -> int:
+        """Return the number of sectors that were written to the device."""
+        with open(f"/sys/class/block/{self.device}/stat") as file:
+            return int(file.read().split()[6])
+
+    def synced(self, path: str, how: str, fill: int) -> str:
+        """Write to a new file and sync it, or create a name and sync its directory: something must reach the device."""
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | {"O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC}.get(how, 0)
+        before = self.sectors() if self.device else -1
+        fd = os.open(self.at(path), flags, 0o644)
+        if how == "directory":
+            directory = os.open(os.path.dirname(self.at(path)), os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+        else:
+            os.write(fd, data(8192, fill))
+            {"fsync": os.fsync, "fdatasync": os.fdatasync}.get(how, int)(fd)
+        written = not self.device or self.sectors() > before
+        os.close(fd)
+        return "written" if written else "nothing reached the device"
+
+    def used(self, path: str) -> str:
+        """Write 2 MiB to a file and sync it: the filesystem must then have less free space."""
+        before = os.statvfs(self.root)
+        fd = os.open(self.at(path), os.O_CREAT | os.O_WRONLY, 0o644)
+        for _ in range(32):
+            os.write(fd, os.urandom(PART))
+        os.fsync(fd)
+        check(LIBC.syncfs(fd))
+        os.close(fd)
+        after = os.statvfs(self.root)
+        os.truncate(self.at(path), 0)
+        less = before.f_bfree * before.f_frsize - after.f_bfree * after.f_frsize
+        return "less is free" if less >= 16 * PART else "as much is free as before"
+
+    def name_max(self, path: str) -> str:
+        """Make a file, and compare the length of its name with the longest that statfs names."""
+        os.close(os.open(self.at(path), os.O_CREAT | os.O_WRONLY, 0o644))
+        most = os.statvfs(self.root).f_namemax
+        return "right" if most >= len(path) else f"a name of {len(path)} bytes, but f_namemax is {most}"
+
+    def fill(self, leave: int) -> None:
+        """Write to the file "filler" until no space is left, and then take some of it away."""
+        status = os.statvfs(self.root)
+        if status.f_bfree * status.f_frsize > 1 << 30:
+            raise OSError(errno.EFBIG, "too large to be filled")
+        fd = os.open(self.at("filler"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        for length in (1 << 20, PART, 4096, 512, 1):
+            with contextlib.suppress(OSError):
+                while os.write(fd, bytes(length)) == length:
+                    pass
+        os.ftruncate(fd, max(0, os.fstat(fd).st_size - leave))
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def content_of(fd: int, size: int) -> bytes:
+    """Return the content of a file. Of a large one, return parts: around 2 and 4 GiB, and its begin and end."""
+    if size <= WHOLE:
+        return os.pread(fd, size + 1, 0)
+    starts = sorted({0, (2 << 30) - PART // 2, (4 << 30) - PART // 2, size - PART})
+    return b"".join(os.pread(fd, PART, start) for start in starts)
+
+
+def state(side: Side, path: str) -> dict[str, Any]:
+    """Return the state of a file, link or directory that can be read."""
+    status = os.lstat(side.at(path))
+    result: dict[str, Any] = {"mode": f"{stat.S_IMODE(status.st_mode):o}", "owner": f"{status.st_uid}:{status.st_gid}"}
+    if stat.S_ISLNK(status.st_mode):
+        return {"kind": "link", "owner": result["owner"], "target": os.readlink(side.at(path))}
+    result["kind"] = "directory"
+    if stat.S_ISREG(status.st_mode):
+        result |= {"kind": "file", "links": status.st_nlink, "size": status.st_size}
+        with contextlib.suppress(PermissionError):
+            fd = os.open(side.at(path), os.O_RDONLY)
+            result["content"] = content_of(fd, status.st_size)
+            os.close(fd)
+    with contextlib.suppress(OSError):
+        for name in side.listxattr(path):
+            result[name] = os.getxattr(side.at(path), name)
+    for kind in ("access", "default"):
+        with contextlib.suppress(OSError):
+            result[f"acl {kind}"] = os.getxattr(side.at(path), f"system.posix_acl_{kind}")
+    return result
+
+
+def states(side: Side) -> dict[str, dict[str, Any]]:
+    """Return the state of all paths and all open files. Files with the same `number` are one file."""
+    result, numbers = {"": state(side, "")}, dict[int, int]()
+    pending = [""]
+    while pending:
+        parent = pending.pop()
+        # Without root, a directory may be closed.
+        if not os.access(side.at(parent), os.R_OK | os.X_OK):
+            continue
+        names = [name for name in side.readdir(parent) if name != "filler REG"]
+        result[parent]["names"] = names
+        if len(names) > 100:
+            continue
+        for name in (name[:-4] for name in names):
+            path = f"{parent}/{name}".lstrip("/")
+            result[path] = state(side, path)
+            if result[path]["kind"] == "directory":
+                pending.append(path)
+            if result[path]["kind"] == "file":
+                result[path]["number"] = numbers.setdefault(os.lstat(side.at(path)).st_ino, len(numbers))
+    for slot, fd in sorted(side.slots.items()):
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode):
+            result[f"slot {slot}"] = {"links": status.st_nlink, "size": status.st_size}
+            if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
+                result[f"slot {slot}"]["content"] = content_of(fd, status.st_size)
+    return result
+
+
+def shown(value: Any) -> str:
+    """Return an answer, or part of a state, as counterexamples print it."""
+    if isinstance(value, OSError):
+        return errno.errorcode.get(value.errno or 0, "?").replace("ENOTSUP", "EOPNOTSUPP")
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes, crc32 {zlib.crc32(value):08x}"
+    if isinstance(value, list):
+        return f"{len(value)} names, crc32 {zlib.crc32(os.fsencode(''.join(f'{name}/' for name in value))):08x}"
+    return "done" if value is None else str(value)
+
+
+def answer(side: Side, name: str, arguments: tuple[Any, ...], user: int = 0) -> Any:
+    """Make a call by a user, and return its answer, an OSError if it fails."""
+    try:
+        if user:
+            LIBC.setfsgid(user)
+            LIBC.setfsuid(user)
+        return getattr(side, name)(*arguments)
+    except OSError as error:
+        return error
+    finally:
+        if user:
+            LIBC.setfsuid(0)
+            LIBC.setfsgid(0)

@@ -1,0 +1,378 @@
+"""Sequences of calls, drawn from themes: each theme brings together calls and conditions that seldom meet by chance."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_fsstack.correctness.calls import LONG, Side
+
+GiB = 1 << 30
+#: A user who is not root.
+USER = 1000
+
+
+#: Stands for the longest name that the stack takes.
+LONGEST = "N"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, as it is made on both sides, by root or by another user."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    user: int = 0
+
+    def __str__(self) -> str:
+        by = f" by user {self.user}" if self.user else ""
+        return f"{self.name}({', '.join(map(_shown, self.arguments))}){by}"
+
+
+def _shown(argument: Any) -> str:
+    if isinstance(argument, str) and len(argument) > 40 and len(set(argument)) == 1:
+        return f"{argument[0]!r} * {len(argument)}"
+    return repr(argument)
+
+
+REMOUNT = Call("remount")
+
+
+@dataclass(frozen=True, eq=False)
+class Theme:
+    """Calls that are drawn beside each other, after the calls of `begin`.
+
+    `domains` has the values of arguments: by the name of an argument, or by ``call.argument``.
+    """
+
+    name: str
+    calls: str
+    begin: tuple[Call, ...] = ()
+    domains: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    length: int = 20
+    #: How many of ten calls another user makes.
+    users: int = 0
+    #: Whether each call is made once, and not drawn.
+    each: bool = False
+    #: In which turns a sequence of it is made, if it takes long.
+    every: int = 1
+
+
+_EDGES = [0, 0, 1, 511, 512, 4079, 4095, 4096, 4097, 8192, 12288, 32767, 65536, 131071]
+_FAR = [2 * GiB - 1, 2 * GiB, 2 * GiB + 4096, 4 * GiB - 4096, 4 * GiB - 1, 4 * GiB, 4 * GiB + 5000, 5 * GiB + 1]
+_LENGTHS = [1, 16, 4095, 4096, 4097, 20_000, 65_536, 100_000, 131_072]
+_TIMES = [10**18 + 123456789, 1, 981173106 * 10**9 + 987654321, 4102444800 * 10**9 + 5]
+_FALLOCATE = ["", "KEEP_SIZE", "PUNCH_HOLE KEEP_SIZE", "ZERO_RANGE", "ZERO_RANGE KEEP_SIZE"]
+_OPENING = ["RDWR", "RDWR CREAT", "RDWR CREAT", "RDWR CREAT EXCL", "RDWR CREAT TRUNC", "RDWR TRUNC", "RDWR APPEND"]
+_OPENING += ["RDONLY", "WRONLY CREAT", "RDONLY NOFOLLOW", "RDONLY DIRECTORY", "RDWR CREAT NOFOLLOW"]
+
+#: The values of arguments where a theme has no others.
+DOMAINS: Mapping[str, Sequence[Any]] = {
+    "slot": [0, 0, 1],
+    "source": [0, 1],
+    "path": ["a", "a", "b", "d/a", "s"],
+    "old": ["a", "b", "d/a", "d", "e", "s"],
+    "new": ["a", "b", "d/a", "d", "e", "e/a", "s"],
+    "mkdir.path": ["d", "e", "d/e"],
+    "rmdir.path": ["d", "e", "d/e", "a"],
+    "readdir.path": ["d", "e", "", "a"],
+    "symlink.path": ["s", "b"],
+    "readlink.path": ["s", "a"],
+    "target": ["a", "b", "d", "d/a", "s", "nowhere", "t" * 100],
+    "flags": _OPENING,
+    "mode": [0o644, 0o600, 0o755, 0o700],
+    "offset": _EDGES,
+    "to": _EDGES,
+    "size": _EDGES,
+    "length": _LENGTHS,
+    "fill": [*range(0, 250, 7), 251, 251, 251],
+    "whence": ["SET", "CUR", "END"],
+    "lseek.offset": [0, 0, 1, 4096, 70_000],
+    "fallocate.how": _FALLOCATE,
+    "renameat2.how": ["EXCHANGE", "NOREPLACE"],
+    "setxattr.how": ["", "", "CREATE", "REPLACE"],
+    "setxattr.path": ["a", "b", "d"],
+    "setxattr.length": [0, 1, 100, 260],
+    "name": ["user.x", "user.x", "user.y", "trusted.x"],
+    "access.how": ["F", "R", "W"],
+    "uid": [0, USER],
+    "gid": [0, USER],
+    "mask": [0o022, 0o022, 0o077, 0o027, 0],
+    "atime": _TIMES,
+    "mtime": _TIMES,
+    "kind": ["access", "access", "default"],
+    "digits": ["75575", "64464", "70071", "66460"],
+    "flock.how": ["SH", "EX", "UN"],
+    "ofd_lock.how": ["RDLCK", "WRLCK", "WRLCK", "UNLCK"],
+    "ofd_lock.offset": [0, 10, 100],
+    "ofd_lock.length": [1, 10, 90, 0],
+    "count": [0, 1, 100, 500, 700],
+    "synced.how": ["fsync", "fdatasync", "O_SYNC", "O_DSYNC", "directory"],
+    "synced.path": ["d/n0", "d/n1", "d/n2", "d/n3", "d/n4"],
+    "used.path": ["u"],
+    "name_max.path": [LONGEST],
+    "leave": [0],
+}
+
+
+def _made(path: str, length: int, slot: int = 0, flags: str = "RDWR CREAT") -> tuple[Call, ...]:
+    """Return the calls that make a file and leave it open."""
+    write = (Call("pwrite", (slot, 0, length, 1 + slot)),) if length else ()
+    return (Call("open", (slot, path, flags, 0o644)), *write)
+
+
+def _directories(*paths: str) -> tuple[Call, ...]:
+    return tuple(Call("mkdir", (path, 0o755)) for path in paths)
+
+
+_ODD = ["\u00fc \u4e2d", "d/x\udcff\udc80", " ", "-a\\b\n", LONGEST]
+
+THEMES = (
+    Theme(
+        "names",
+        "rename*4 renameat2*3 link*3 unlink*3 symlink readlink mkdir rmdir*2 open*2 pwrite pread truncate readdir"
+        " access",
+        (*_directories("d", "e"), *_made("a", 5000)),
+        {"offset": [0, 3000], "length": [10, 5000], "size": [0, 10, 9000]},
+    ),
+    Theme(
+        "open files",
+        "open*3 close pread*2 pwrite*4 read write*2 preadv pwritev lseek ftruncate truncate mmap_write*3 mmap_read"
+        " unlink rename link fsync fdatasync copy_file_range sendfile",
+        _made("a", 5000),
+        {"path": ["a", "a", "b"], "old": ["a", "b"], "new": ["a", "b"]},
+    ),
+    Theme(
+        "unlinked",
+        "unlink*3 rename*3 pwrite*3 pread ftruncate open mmap_write link_fd link fchmod fsync",
+        (*_made("a", 5000), *_made("b", 100, 1)),
+        {"path": ["a", "b"], "old": ["a", "b"], "new": ["a", "b", "c"]},
+    ),
+    Theme(
+        "contents",
+        "pwrite*5 pread write pwritev ftruncate*3 truncate mmap_write fsync open",
+        _made("a", 70_000),
+        {"slot": [0], "path": ["a"], "flags": ["RDWR", "RDWR TRUNC", "RDWR APPEND"]},
+    ),
+    Theme(
+        "appending",
+        "write*4 pwrite ftruncate open lseek",
+        (*_made("a", 100, 0, "RDWR CREAT APPEND"), Call("open", (1, "a", "RDWR APPEND", 0))),
+        {"path": ["a"], "slot": [0, 1], "flags": ["RDWR APPEND", "RDWR APPEND", "WRONLY", "RDWR TRUNC"]},
+    ),
+    Theme(
+        "holes",
+        "fallocate*5 seek_data*4 pwrite*2 ftruncate*2 pread mmap_write",
+        (*_made("a", 100_000), Call("open", (1, "b", "RDWR CREAT", 0o644)), Call("pwrite", (1, 1 << 20, 5000, 3))),
+        {"slot": [0, 1], "offset": [*_EDGES, 4000, 98_000, 1 << 20], "length": [1, 100, 5000, 8192, 65_536]},
+    ),
+    Theme(
+        "far",
+        "pwrite*4 pread*2 ftruncate*3 truncate seek_data copy_file_range mmap_write",
+        _made("a", 5000),
+        {
+            "slot": [0],
+            "source": [0],
+            "path": ["a"],
+            "offset": _FAR,
+            "to": _FAR,
+            "size": [*_FAR, 100],
+            "length": [1, 9000],
+        },
+    ),
+    Theme(
+        "copies",
+        "copy_file_range*4 sendfile*2 pwrite ftruncate pread lseek",
+        (*_made("a", 100_000), *_made("b", 5000, 1)),
+        {"path": ["a", "b"]},
+    ),
+    Theme(
+        "nameless",
+        "open*2 link_fd*4 pwrite pread ftruncate unlink fchmod",
+        (),
+        {"flags": ["RDWR TMPFILE", "RDWR TMPFILE", "WRONLY TMPFILE EXCL"], "open.path": [""], "new": ["a", "b"]},
+        length=12,
+    ),
+    Theme(
+        "modes",
+        "chmod*4 fchmod chown*3 umask*2 open*3 mkdir*2 pwrite*3 ftruncate access link rename readdir",
+        (*_directories("d"), *_made("a", 100)),
+        {
+            "mode": [0o644, 0o600, 0o755, 0o6755, 0o4711, 0o2775, 0o2745, 0o1777, 0o777, 0o055, 0o444],
+            "chmod.path": ["a", "d", "d/a", "d"],
+            "chown.path": ["a", "d", "d/a"],
+            "mkdir.path": ["e", "d/e", "e/e"],
+            "offset": [0, 50],
+            "length": [10],
+            "size": [0, 10],
+        },
+        users=3,
+        length=25,
+    ),
+    Theme(
+        "times",
+        "utimens*4 mtime*6 pwrite*2 pread chmod rename link unlink open mkdir chown",
+        (*_directories("d"), *_made("a", 100), Call("utimens", ("a", _TIMES[0], _TIMES[2]))),
+        {
+            "path": ["a", "d", "d/a", "b"],
+            "open.path": ["d/a", "b"],
+            "flags": ["RDWR CREAT"],
+            "old": ["a", "b", "d/a"],
+            "new": ["a", "b", "d/a", "d/b"],
+            "slot": [0],
+            "mkdir.path": ["d/e"],
+            "offset": [0, 50],
+            "length": [10],
+        },
+        length=25,
+    ),
+    Theme(
+        "attributes",
+        "setxattr*6 getxattr*2 listxattr*2 removexattr*3 rename*2 link unlink",
+        (*_directories("d"), *_made("a", 10), *_made("b", 10, 1)),
+        {"path": ["a", "b", "d"], "old": ["a", "b"], "new": ["a", "b"]},
+    ),
+    Theme(
+        "ACLs",
+        "setacl*5 chmod*2 open*2 mkdir umask access chown removexattr",
+        (*_directories("d"), *_made("a", 10)),
+        {
+            "path": ["a", "d", "d/a"],
+            "open.path": ["d/a", "a", "d/b"],
+            "setacl.path": ["d", "d", "a"],
+            "mkdir.path": ["d/e", "e"],
+            "removexattr.path": ["d", "a"],
+            "name": ["system.posix_acl_access", "system.posix_acl_default"],
+        },
+        users=2,
+    ),
+    Theme(
+        "many names",
+        "readdir*2 readdir_twice*3 readdir_removing unlink rename rmdir",
+        (*_directories("d", "d/e"), Call("make_names", ("d", 1000))),
+        {
+            "path": ["d"],
+            "unlink.path": [f"d/{number:04}{LONG}" for number in (0, 500, 999)],
+            "rmdir.path": ["d", "d/e"],
+            "old": [f"d/0333{LONG}"],
+            "new": [f"d/0334{LONG}", "d/f"],
+        },
+        length=5,
+        every=6,
+    ),
+    Theme(
+        "odd names",
+        "open*3 mkdir rename*2 link unlink symlink readlink readdir pwrite",
+        _directories("d"),
+        {
+            "path": _ODD,
+            "old": _ODD,
+            "new": _ODD,
+            "mkdir.path": _ODD,
+            "symlink.path": _ODD,
+            "readlink.path": _ODD,
+            "target": [*_ODD, "t" * 60, "t" * 300],
+            "readdir.path": ["", "d"],
+            "flags": ["RDWR CREAT", "RDWR CREAT EXCL"],
+        },
+    ),
+    Theme(
+        "locks",
+        "flock*3 ofd_lock*4 close open",
+        (*_made("a", 10), Call("open", (1, "a", "RDWR", 0)), Call("open", (2, "a", "RDWR", 0))),
+        {"path": ["a"], "flags": ["RDWR"], "slot": [0, 1, 2]},
+    ),
+    Theme("figures", "used name_max", _directories("d"), each=True, every=8),
+    Theme(
+        "syncs",
+        "synced*5 fsync fdatasync syncfs",
+        (*_directories("d"), *_made("a", 10)),
+        {"slot": [0]},
+        length=8,
+        every=4,
+    ),
+    Theme(
+        "everything",
+        "open*4 close pread pwrite*2 read write preadv pwritev lseek seek_data truncate ftruncate fallocate"
+        " copy_file_range sendfile mmap_write mmap_read rename*2 renameat2 link link_fd unlink symlink readlink mkdir"
+        " rmdir readdir chmod fchmod chown umask access setxattr getxattr listxattr removexattr setacl flock ofd_lock"
+        " fsync fdatasync syncfs",
+        (*_directories("d"), *_made("a", 5000)),
+        length=40,
+    ),
+)
+
+#: On a filesystem that is filled first: each call that may take space, once.
+FULL = (
+    Theme(
+        "no space",
+        "pwrite write ftruncate fallocate copy_file_range open mkdir symlink link rename setxattr unlink pwrite",
+        (
+            *_directories("d"),
+            *_made("a", 100_000),
+            *_made("b", 5000, 1),
+        ),
+        {
+            "offset": [0, 4096, 90_000, 200_000],
+            "to": [5000, 300_000],
+            "length": [4096, 100_000, 131_072],
+            "size": [300_000, 1_000_000],
+            "path": ["d/n" + "n" * 100, "n" * 200],
+            "mkdir.path": ["e", "f", "d/e"],
+            "old": ["a", "b"],
+            "new": ["d/" + "l" * 200, "d/" + "m" * 150],
+            "unlink.path": ["b"],
+            "symlink.path": ["s"],
+            "target": ["t" * 300],
+            "setxattr.path": ["a", "b", "d"],
+            "setxattr.length": [1000, 3000],
+            "setxattr.how": [""],
+            "fallocate.how": ["", "KEEP_SIZE"],
+            "name": ["user.x"],
+            "flags": ["RDWR CREAT"],
+            "leave": [0, 0, 4096, 65_536],
+            "slot": [0, 1],
+            "fill": list(range(1, 250)),
+        },
+        each=True,
+    ),
+)
+
+
+#: The names of the arguments of each call.
+PARAMETERS = {
+    name: [*inspect.signature(getattr(Side, name)).parameters][1:]
+    for theme in (*THEMES, *FULL)
+    for name in re.findall(r"[a-z]\w*", theme.calls)
+} | {"fill": ["leave"]}
+
+
+def draw(theme: Theme, seed: str, *, name_max: int = 255, users: bool = False, full: bool = False) -> list[Call]:
+    """Return a sequence of calls of a theme. Another user makes some with `users`."""
+    random_ = random.Random(seed)
+    weights = [(name, int(times or 1)) for name, times in re.findall(r"([a-z]\w*)(?:\*(\d))?", theme.calls)]
+    names = [name for name, times in weights for _ in range(times)]
+    random_.shuffle(names)
+    if not theme.each:
+        names = random_.choices(names, k=theme.length)
+
+    def call(name: str) -> Call:
+        values = [_value(random_, theme, name, parameter, name_max) for parameter in PARAMETERS[name]]
+        return Call(
+            name, tuple(values), USER if users and random_.randrange(10) < theme.users and name != "umask" else 0
+        )
+
+    return [*theme.begin, *([call("fill")] if full else []), *map(call, names)]
+
+
+def _value(random_: random.Random, theme: Theme, name: str, parameter: str, name_max: int) -> Any:
+    for domains in (theme.domains, DOMAINS):
+        for key in (f"{name}.{parameter}", parameter):
+            if key in domains:
+                value = random_.choice(domains[key])
+                return "n" * name_max if value == LONGEST else value
+    raise KeyError(f"{name}.{parameter}")
