@@ -1,11 +1,13 @@
-"""The place of bit rot: a block device that is taken down, or the files of an encryption in a directory.
+"""The place of bit rot: the block devices of a stack that is taken down, or the files of an encryption in a directory.
 
-Both are read as a whole, in units, so that whatever a filesystem does after a flip can be undone exactly.
+Of several devices, the bytes are counted on from one to the next. All is read as a whole, in units, so that whatever a
+filesystem does after a flip can be undone exactly.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -62,7 +64,10 @@ def read(place: Place) -> Image:
 def put(place: Place, units: Mapping[Unit, bytes], times: Mapping[str, tuple[int, int]] | None = None) -> None:
     """Write units over those that are there; files keep their lengths, and get the `times`. Raises OSError."""
     if isinstance(place, Block):
-        place.write((unit.offset, content) for unit, content in sorted(units.items()))
+        for part, span in spans(place):
+            inside = [(unit.offset - span.start, units[unit]) for unit in sorted(units) if unit.offset in span]
+            if inside:
+                part.write(inside)
         return
     for unit, content in sorted(units.items()):
         with (place.path / unit.file).open("r+b", buffering=0) as file:
@@ -85,11 +90,18 @@ def restore(place: Place, image: Image) -> Image:
 # -- devices -----------------------------------------------------------------------------------------------------------
 
 
+def spans(place: Block) -> list[tuple[Block, range]]:
+    """Return the devices of a place, each with the bytes that it has of all."""
+    ends = list(itertools.accumulate((size_of_device(part.path) for part in place.parts), initial=0))
+    return [(part, range(*span)) for part, span in zip(place.parts, itertools.pairwise(ends))]
+
+
 def _read_device(place: Block) -> Image:
     # Neither from a cache, which a filesystem goes past, nor into one.
     image = Image()
-    for start in range(0, size_of_device(place.path), _AT_ONCE):
-        image.units.update(_units("", start, read_direct(place.path, start, _AT_ONCE)))
+    for part, span in spans(place):
+        for start in range(0, len(span), _AT_ONCE):
+            image.units.update(_units("", span.start + start, read_direct(part.path, start, _AT_ONCE)))
     return image
 
 

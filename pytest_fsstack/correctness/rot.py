@@ -22,7 +22,6 @@ from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image, Unit
 from pytest_fsstack.correctness.seen import Outcome, Seen, Shape as Shape
 from pytest_fsstack.layers import images
 from pytest_fsstack.machine import signals
-from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Block, Checked, Limit, Place, Stack
@@ -175,7 +174,9 @@ class Rotting:
             self._image = medium.read(place)
         known_sectors = sectors(shape, contents)
         if isinstance(place, Block):
-            self._strata = strata_of_device(empty, before, self._image, known_sectors, size_of_device(place.path))
+            self._strata = strata_of_device(
+                empty, before, self._image, known_sectors, [span for _, span in medium.spans(place)]
+            )
         else:
             self._strata = strata_of_files(empty, before, self._image, self._stores)
         for kind, strata in self._strata.items():
@@ -291,12 +292,14 @@ def find_sectors(units: Mapping[Unit, bytes], contents: set[bytes]) -> dict[Unit
 
 
 def strata_of_device(
-    empty: Image, before: Image, now: Image, file_sectors: Sectors, size: int
+    empty: Image, before: Image, now: Image, file_sectors: Sectors, spans: Sequence[range]
 ) -> dict[Kind, list[Stratum]]:
-    """Return the strata of a device, from its images without files, with them, and perhaps with others over them.
+    """Return the strata of devices with these spans.
+
+    Their images are one without files, one with them, and perhaps one with others over them.
 
     Contents are found by themselves; encrypted ones, as what lies together and was changed by writing others over them.
-    All else that writing the files has changed is metadata, as is what else is not zero at the two ends of the device.
+    All else that writing the files has changed is metadata, as is what else is not zero at the two ends of each device.
     """
     units = now.since(empty)
     starts = find_sectors(units, file_sectors.whole)
@@ -304,7 +307,8 @@ def strata_of_device(
     whole = [unit for run in together if len(run) >= _RUN for unit in run]
     of_files = starts.keys() | find_sectors(units, file_sectors.last).keys() | set(whole)
     changed = sorted(units.keys() - of_files)
-    ends = [unit for unit in now.units if unit.offset < _ENDS or unit.offset >= size - _ENDS]
+    inner = [range(span.start + _ENDS, span.stop - _ENDS) for span in spans]
+    ends = [unit for unit in now.units if not any(unit.offset in span for span in inner)]
     fixed = sorted(set(ends) - of_files - set(changed))
 
     def in_sectors(unit: Unit) -> Sequence[int]:

@@ -31,7 +31,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dic
         "--fsstack-size=320M",
         "--fsstack-seed=1",
     )
-    chosen = "[ext4] or [btrfs-dup] or [gocryptfs]"
+    chosen = "[ext4] or [btrfs-raid1] or [gocryptfs]"
     words = [sys.executable, "-m", "pytest", *alone, f"--fsstack-json={found}", "-k", chosen, "-v"]
     done = subprocess.run([*words, "scenarios/test_bit_rot.py"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
@@ -47,7 +47,7 @@ def test_flips_in_contents_are_wrong_reported_or_corrected(counted: dict[str, An
     found = counted["contents"]
     assert found["ext4"]["wrong"] == found["ext4"]["flips"] == 2
     assert found["gocryptfs"]["reported"] == found["gocryptfs"]["checked"] == 2
-    assert found["btrfs-dup"]["unnoticed"] == found["btrfs-dup"]["corrected"] == 2
+    assert found["btrfs-raid1"]["unnoticed"] == found["btrfs-raid1"]["corrected"] == 2
 
 
 def test_each_flip_has_one_outcome(counted: dict[str, Any]) -> None:

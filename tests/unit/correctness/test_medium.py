@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from pytest_fsstack.correctness import medium
 from pytest_fsstack.correctness.medium import UNIT, Image, Unit
-from pytest_fsstack.stack.model import Directory
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack.model import Block, Directory, Pool
 
 NAMES = st.sampled_from(["a", "b", "sub/c", "sub/d", "sub/deep/e"])
 CONTENTS = st.integers(0, 3 * UNIT).map(lambda size: bytes(number % 251 for number in range(size)))
@@ -59,6 +60,20 @@ def test_the_units_of_a_device_are_all_that_is_not_zero(pieces: list[tuple[int, 
         assert any(held)
         again[unit.offset - (1 << 20) : unit.offset - (1 << 20) + UNIT] = held
     assert again == content
+
+
+def test_several_devices_are_one_after_the_other(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "ab"]
+    contents = [bytes(UNIT) + b"a" * UNIT, b"b" * UNIT + bytes(UNIT)]
+    for path, content in zip(paths, contents):
+        path.write_bytes(content)
+    pool = Pool.of([Block(path, lambda: None, RealMachine()) for path in paths])
+    image = medium.read(pool)
+    assert image.units == {Unit("", UNIT): b"a" * UNIT, Unit("", 2 * UNIT): b"b" * UNIT}
+    medium.put(pool, {Unit("", 3 * UNIT): b"c" * UNIT})
+    assert [path.read_bytes() for path in paths] == [contents[0], b"b" * UNIT + b"c" * UNIT]
+    medium.restore(pool, image)
+    assert [path.read_bytes() for path in paths] == contents
 
 
 def test_what_is_gone_has_changed_too() -> None:

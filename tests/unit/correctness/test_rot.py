@@ -51,7 +51,7 @@ def test_contents_are_found_wherever_they_begin_and_all_else_is_metadata(sector:
     end = -(-(start + SHAPE.size) // UNIT) * UNIT
     device[end + UNIT : end + UNIT + 100] = b"m" * 100
     now = image(bytes(device))
-    strata = rot.strata_of_device(Image(), now, now, KNOWN, len(device))
+    strata = rot.strata_of_device(Image(), now, now, KNOWN, [range(len(device))])
     places = [flip.unit.offset + flip.byte for flip in drawn(strata["contents"], now)]
     assert all(start <= place < start + SHAPE.size for place in places)
     places = [flip.unit.offset + flip.byte for flip in drawn(strata["metadata"], now)]
@@ -68,7 +68,7 @@ def test_encrypted_contents_are_what_changes_in_one_piece() -> None:
         device[4 * MIB : 4 * MIB + SHAPE.size] = CONTENTS["large-1"]  # of another stack, which was given the same
         device[0:100] = b"h" * 100
     last = image(bytes(now))
-    strata = rot.strata_of_device(image(bytes(empty)), image(bytes(before)), last, KNOWN, 8 * MIB)
+    strata = rot.strata_of_device(image(bytes(empty)), image(bytes(before)), last, KNOWN, [range(8 * MIB)])
     assert {flip.unit.offset // MIB for flip in drawn(strata["contents"], last)} == {2}
     assert {flip.unit.offset // MIB for flip in drawn(strata["metadata"], last)} == {0, 3, 5}
 
