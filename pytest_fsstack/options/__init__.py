@@ -82,7 +82,7 @@ def _seconds(text: str) -> float:
 #: The scenarios in `scenarios/`, by the names that --fsstack-scenario takes.
 SCENARIOS = (
     *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
-    *("hardlink_backup", "images", "databases", "power_cut", "bit_rot", "contents", "posix", "xfstests"),
+    *("hardlink_backup", "images", "databases", "degraded", "power_cut", "bit_rot", "contents", "posix", "xfstests"),
 )
 
 

@@ -23,6 +23,7 @@ SCENARIOS = {
     "test_hardlink_backup": "longest single unlink:",
     "test_images": "size of the image:",
     "test_databases": "transactions per second:",
+    "test_degraded": "rebuild:",
 }
 
 
