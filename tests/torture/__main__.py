@@ -21,6 +21,7 @@ from tests.torture.guests import guests
 from tests.torture.inputs import inputs
 from tests.torture.misbehaving import misbehaving
 from tests.torture.owners import owners
+from tests.torture.paired import two_devices
 from tests.torture.place import LEFT, Figures, Place, Scenario, loop
 from tests.torture.secrets import secrets
 from tests.torture.shortage import shortage
@@ -42,6 +43,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "inputs": inputs,
     "secrets": secrets,
     "settings": settings,
+    "two devices": two_devices,
 }
 #: Guests take minutes, so they are there only if asked for.
 ASKED_FOR: Mapping[str, Scenario] = {"guests": guests}
@@ -49,7 +51,7 @@ ASKED_FOR: Mapping[str, Scenario] = {"guests": guests}
 WEIGHTS = {
     **{"one signal": 16, "SIGKILL": 6, "teardowns": 1, "faults": 16, "shortage": 8, "wrong device": 10},
     **{"redirected": 3, "aliases": 3, "owners": 4, "misbehaving": 12},
-    **{"exchanged": 2, "two sessions": 2, "inputs": 7, "secrets": 2, "settings": 4, "guests": 3},
+    **{"exchanged": 2, "two sessions": 2, "inputs": 7, "secrets": 2, "settings": 4, "two devices": 6, "guests": 3},
 }
 #: What may happen. `cases`: calls that went wrong, inputs, devices, texts that were searched. `controls`: what had to
 #: fail or be found did. `too late`: the signal was drawn for a moment after the session's end. `not needed`: the
