@@ -409,8 +409,8 @@ def state(side: Side, path: str) -> dict[str, Any]:
     return result
 
 
-def states(side: Side) -> dict[str, dict[str, Any]]:
-    """Return the state of all paths and all open files. Files with the same `number` are one file."""
+def states(side: Side, times: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the state of all paths and open files, with `times` also times. Names with one `number` are one file."""
     result, numbers = {"": state(side, "")}, dict[int, int]()
     pending = [""]
     while pending:
@@ -429,6 +429,8 @@ def states(side: Side) -> dict[str, dict[str, Any]]:
                 pending.append(path)
             if result[path]["kind"] == "file":
                 result[path]["number"] = numbers.setdefault(os.lstat(side.at(path)).st_ino, len(numbers))
+    for path in result if times else ():
+        result[path]["mtime"] = side.mtime(path)
     for slot, fd in sorted(side.slots.items()):
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode):

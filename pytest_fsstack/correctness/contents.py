@@ -106,7 +106,8 @@ class Comparison:
         self.calls: list[Call] = []
         #: The model's answer to each call, as text.
         self.answers: list[str] = []
-        self.refused = 0
+        #: Whether times are compared as well.
+        self.times = False
         self.met: Counter[tuple[str, str]] = Counter()
         self.limits, self.full = dict(limits or {}), full
         self._remount, self._spoil = remount, spoil
@@ -165,7 +166,6 @@ class Comparison:
         conditions += [] if number is None else ["no space" if number in FULL else "refused"]
         self.met.update((call.name, condition) for condition in ["made", *conditions])
         if (number in _REFUSING and self._may_refuse(call, number)) or (self.full and number in FULL):
-            self.refused += number in FULL
             self.answers.append(shown(actual))
             if call.name == "open" and call.arguments[0] in self._model.slots:
                 self._model.close(call.arguments[0])
@@ -199,10 +199,10 @@ class Comparison:
 
     def _check(self, when: str) -> None:
         try:
-            actual = states(self._stack)
+            actual = states(self._stack, self.times)
         except OSError as error:
             raise DifferentError(f"{when}reading all there is: {error.strerror}") from error
-        expected = states(self._model)
+        expected = states(self._model, self.times)
         for path, facts in expected.items():
             if path not in actual:
                 raise DifferentError(f"{when}{path!r} is missing", path, facts)

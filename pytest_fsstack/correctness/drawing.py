@@ -58,6 +58,8 @@ class Theme:
     users: int = 0
     #: Whether each call is made once, and not drawn.
     each: bool = False
+    #: Whether the times of all names are compared after each call.
+    times: bool = False
     #: In which turns a sequence of it is made, if it takes long.
     every: int = 1
 
@@ -82,7 +84,7 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "readdir.path": ["d", "e", "", "a"],
     "symlink.path": ["s", "b"],
     "readlink.path": ["s", "a"],
-    "target": ["a", "b", "d", "d/a", "s", "nowhere", "t" * 100],
+    "target": ["a", "d/a", "s", "nowhere", "t" * 100, "t" * 100],
     "flags": _OPENING,
     "mode": [0o644, 0o600, 0o755, 0o700],
     "offset": _EDGES,
@@ -136,8 +138,15 @@ THEMES = (
         "names",
         "rename*4 renameat2*3 link*3 unlink*3 symlink readlink mkdir rmdir*2 open*2 pwrite pread truncate readdir"
         " access",
-        (*_directories("d", "e"), *_made("a", 5000)),
-        {"offset": [0, 3000], "length": [10, 5000], "size": [0, 10, 9000]},
+        (*_directories("d", "e"), *_made("a", 5000), *_made("d/b", 10, 1), Call("symlink", ("a", "s"))),
+        {
+            "path": ["a", "a", "b", "d/b", "s"],
+            "old": ["a", "b", "d/b", "d", "e", "s"],
+            "new": ["a", "b", "d/b", "d", "e", "e/b", "s"],
+            "offset": [0, 3000],
+            "length": [10, 5000],
+            "size": [0, 10, 9000],
+        },
     ),
     Theme(
         "open files",
@@ -202,7 +211,7 @@ THEMES = (
         "chmod*4 fchmod chown*3 umask*2 open*3 mkdir*2 pwrite*3 ftruncate access link rename readdir",
         (*_directories("d"), *_made("a", 100)),
         {
-            "mode": [0o644, 0o600, 0o755, 0o6755, 0o4711, 0o2775, 0o2745, 0o1777, 0o777, 0o055, 0o444],
+            "mode": [0o644, 0o600, 0o755, 0o6755, 0o4711, 0o2775, 0o1777, 0o777, 0o055, 0o444],
             "chmod.path": ["a", "d", "d/a", "d"],
             "chown.path": ["a", "d", "d/a"],
             "mkdir.path": ["e", "d/e", "e/e"],
@@ -215,7 +224,7 @@ THEMES = (
     ),
     Theme(
         "times",
-        "utimens*4 mtime*6 pwrite*2 pread chmod rename link unlink open mkdir chown",
+        "utimens*6 mtime pwrite*2 pread chmod rename link unlink open mkdir chown",
         (*_directories("d"), *_made("a", 100), Call("utimens", ("a", _TIMES[0], _TIMES[2]))),
         {
             "path": ["a", "d", "d/a", "b"],
@@ -228,7 +237,22 @@ THEMES = (
             "offset": [0, 50],
             "length": [10],
         },
-        length=25,
+        times=True,
+    ),
+    Theme(
+        "set-user-ID",
+        "pwrite*4 chmod*4 ftruncate chown write",
+        _made("a", 100),
+        {
+            "path": ["a"],
+            "mode": [0o6755, 0o4711, 0o2755, 0o6777],
+            "slot": [0],
+            "offset": [0, 50],
+            "length": [10],
+            "size": [5, 50],
+        },
+        users=4,
+        length=12,
     ),
     Theme(
         "attributes",
@@ -266,7 +290,7 @@ THEMES = (
     ),
     Theme(
         "odd names",
-        "open*3 mkdir rename*2 link unlink symlink readlink readdir pwrite",
+        "open*3 mkdir rename*2 link unlink symlink*2 readlink readdir pwrite",
         _directories("d"),
         {
             "path": _ODD,
@@ -275,7 +299,7 @@ THEMES = (
             "mkdir.path": _ODD,
             "symlink.path": _ODD,
             "readlink.path": _ODD,
-            "target": [*_ODD, "t" * 60, "t" * 300],
+            "target": [*_ODD, "t" * 60, "t" * 60, "t" * 300, "t" * 300],
             "readdir.path": ["", "d"],
             "flags": ["RDWR CREAT", "RDWR CREAT EXCL"],
         },

@@ -39,7 +39,8 @@ _AFTER = 4
 class Difference:
     """A difference between a stack and its model, and the calls that lead there."""
 
-    theme: str
+    #: The theme that its calls are of, none if the stack itself is gone.
+    theme: Theme | None
     error: Exception
     calls: list[Call]
     #: The model's answer to each call, without the last if that is what differs.
@@ -195,8 +196,8 @@ class Search:
                     shrink(self.compared, difference, start + max(self.patience / 3, 1.0))
                     self.patience -= time.monotonic() - start
             self.differences += differences
-            differing = {difference.theme for difference in differences}
-            pending = [] if "remount" in differing else [theme for theme in pending if theme.name not in differing]
+            differing = [difference.theme for difference in differences]
+            pending = [] if None in differing else [theme for theme in pending if theme not in differing]
             turn += 1
 
     def _turn(self, themes: Sequence[Theme], seed: str) -> list[Difference]:
@@ -212,7 +213,7 @@ class Search:
                     action()
             except DIFFERENT as error:
                 signals.safe_point()
-                differences[theme] = difference_of(theme.name, error, comparisons[theme])
+                differences[theme] = difference_of(theme, error, comparisons[theme])
 
         def calls(theme: Theme, comparison: Comparison, seed: str, start: int, end: int | None) -> list[partial[None]]:
             drawn = draw(theme, seed, name_max=self.name_max, users=self.users, full=comparison.full)[start:end]
@@ -221,6 +222,7 @@ class Search:
         try:
             for theme in themes:
                 comparison = comparisons[theme] = self.compared()
+                comparison.times = theme.times
                 attempt(theme, *calls(theme, comparison, seed, 0, None))
                 comparison.leave()
             try:
@@ -229,7 +231,7 @@ class Search:
                 self.remount()
             except BuildError as error:
                 signals.safe_point()
-                return [*differences.values(), Difference("remount", error, [REMOUNT], [])]
+                return [*differences.values(), Difference(None, error, [REMOUNT], [])]
             for theme, comparison in comparisons.items():
                 if theme not in differences:
                     start = len(theme.begin) + comparison.full
@@ -263,9 +265,10 @@ def shrink(compared: Callable[[], Comparison], difference: Difference, until: fl
         size //= 2
 
 
-def replay(compared: Callable[[], Comparison], theme: str, calls: Sequence[Call]) -> Difference | None:
+def replay(compared: Callable[[], Comparison], theme: Theme | None, calls: Sequence[Call]) -> Difference | None:
     """Make calls on a new comparison. Return the difference that they lead to, if there is one."""
     comparison = compared()
+    comparison.times = theme is not None and theme.times
     try:
         for call in calls:
             signals.safe_point()
@@ -278,7 +281,7 @@ def replay(compared: Callable[[], Comparison], theme: str, calls: Sequence[Call]
     return None
 
 
-def difference_of(theme: str, error: Exception, comparison: Comparison) -> Difference:
+def difference_of(theme: Theme | None, error: Exception, comparison: Comparison) -> Difference:
     """Return the difference that an error of a comparison describes."""
     return Difference(theme, error, list(comparison.calls), list(comparison.answers))
 

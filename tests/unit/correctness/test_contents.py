@@ -301,7 +301,7 @@ def test_no_call_is_left_that_the_difference_does_not_take(others: list[int], ne
             pass
 
     way = [Call("write", (number,)) for number in [*others, *sorted(needed)]]
-    found = Difference("", DifferentError("different"), way, [])
+    found = Difference(None, DifferentError("different"), way, [])
     shrink(Fake, found, float("inf"))  # type: ignore[arg-type]
     assert sorted(call.arguments[0] for call in found.calls) == sorted(needed)
     assert found.again
@@ -309,14 +309,14 @@ def test_no_call_is_left_that_the_difference_does_not_take(others: list[int], ne
 
 def test_a_difference_that_does_not_come_again_keeps_its_calls(tmp_path: Path) -> None:
     way = calls("mkdir('a', 0o755)", "rmdir('a')")
-    found = Difference("", DifferentError("once"), list(way), [])
+    found = Difference(None, DifferentError("once"), list(way), [])
     shrink(comparing(tmp_path), found, float("inf"))
     assert found.calls == way
     assert str(found) == "once, which did not come again; calls: mkdir('a', 493); rmdir('a')"
 
 
 def test_of_a_stack_that_is_gone_no_call_is_left_out(tmp_path: Path) -> None:
-    found = Difference("", DifferentError("gone"), calls("umask(0)"), [])
+    found = Difference(None, DifferentError("gone"), calls("umask(0)"), [])
     shrink(comparing(tmp_path / "gone"), found, float("inf"))
     assert str(found) == "gone; calls: umask(0)"
 
@@ -377,7 +377,7 @@ def test_a_theme_ends_with_its_first_difference_and_others_go_on(
     monkeypatch.setattr(Side, "flock", refusing(errno.EIO))
     monkeypatch.setattr(Model, "flock", lambda *_: None)
     search = searched(comparing(tmp_path), "locks", "copies", seconds=0.5)
-    assert [difference.theme for difference in search.differences] == ["locks"]
+    assert [difference.theme.name for difference in search.differences if difference.theme] == ["locks"]
     assert search.met["copy_file_range", "made"] > 10
 
 
