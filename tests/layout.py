@@ -17,7 +17,7 @@ FLOORS = (
     ("machine",),
     ("guard",),
     ("stack",),
-    ("devices", "layers", "data"),
+    ("devices", "volumes", "layers", "data"),
     ("judging",),
     ("measuring",),
     ("workloads",),

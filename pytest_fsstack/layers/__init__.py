@@ -20,8 +20,10 @@ class _BuiltIn(Mapping[str, "type[Layer]"]):
 
     def __getitem__(self, name: str) -> type[Layer]:
         if name not in self._found:
-            family, _, cls = self._places[name].partition(".")
-            self._found[name] = getattr(importlib.import_module(f"{__name__}.{family}"), cls)
+            family, _, cls = self._places[name].rpartition(".")
+            # One that is not of this room is named with its own.
+            module = f"pytest_fsstack.{family}" if "." in family else f"{__name__}.{family}"
+            self._found[name] = getattr(importlib.import_module(module), cls)
         return self._found[name]
 
     def __contains__(self, name: object) -> bool:
@@ -45,6 +47,7 @@ BUILT_IN = _BuiltIn(
         "linear": "mapper.Linear",
         "lvm": "lvm.Lvm",
         "raid": "raid.Raid",
+        "md": "volumes.md.Md",
         "delay": "mapper.Delay",
         "flakey": "mapper.Flakey",
         "recorded": "recorded.Recorded",

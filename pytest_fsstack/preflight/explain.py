@@ -68,8 +68,8 @@ def _named(text: str, names: dict[str, str], own: str) -> str:
     """Return text with names in place of what is known only when it runs. Words of the stack's `own` text stay."""
     for path, name in names.items():
         text = text.replace(path, name)
-    text = re.sub(rf"\bfsstack(--?){os.getpid()}-", r"fsstack\1PID-", text)
-    text = re.sub(r"\blvm-[a-z0-9_]{8}\b", "lvm-XXXXXXXX", text)
+    text = re.sub(rf"(?<![^\W_])fsstack(--?){os.getpid()}-", r"fsstack\1PID-", text)
+    text = re.sub(r"\b(lvm|mdadm)-[a-z0-9_]{8}\b", r"\1-XXXXXXXX", text)
     return re.sub(r"(?<![0-9a-f])[0-9a-f]{16,}(?![0-9a-f])", lambda key: key[0] if key[0] in own else "KEYID", text)
 
 

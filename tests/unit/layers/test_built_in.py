@@ -10,14 +10,18 @@ from types import ModuleType
 
 import pytest
 
-from pytest_fsstack import layers
+from pytest_fsstack import layers, volumes
 from pytest_fsstack.layers import BUILT_IN, known
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.stack.model import Layer
 
 
 def _modules() -> list[ModuleType]:
-    return [importlib.import_module(f"{layers.__name__}.{each.name}") for each in pkgutil.iter_modules(layers.__path__)]
+    return [
+        importlib.import_module(f"{room.__name__}.{each.name}")
+        for room in (layers, volumes)
+        for each in pkgutil.iter_modules(room.__path__)
+    ]
 
 
 def test_every_layer_is_named_and_found_under_its_name() -> None:

@@ -1,0 +1,1 @@
+"""Layers that make one block device of several devices of the session."""
