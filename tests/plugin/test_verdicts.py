@@ -138,10 +138,11 @@ def test_an_undecided_budget_that_is_expected_to_be_broken_counts_as_expected(
     assert ("--fsstack-strict" in test["text"]) == ("--fsstack-strict" in options)
 
 
-def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project: Project) -> None:
+def test_pytest_benchmark_and_junit_get_all_metrics_and_the_verdict(project: Project) -> None:
     project.write(NOISY)
     stores = ("--benchmark-json=bench.json", "--benchmark-save=it", "--benchmark-storage=store")
-    project.run("-k", "dear", *stores, "--fsstack-json=out.json", "--fsstack-seed=5")
+    junit = ("--junitxml=junit.xml", "--fsstack-junit=full")
+    project.run("-k", "dear", *stores, *junit, "--fsstack-json=out.json", "--fsstack-seed=5")
     data = json.loads((project.pytester.path / "out.json").read_text())
     assert data["chains"][0]["seed"] == 5
     assert data["environment"]["kernel"]
@@ -154,11 +155,6 @@ def test_records_reach_pytest_benchmark_with_all_metrics_and_the_verdict(project
     program = Path(sys.executable).with_name("pytest-benchmark")
     compare = project.pytester.run(program, "--storage=store", "compare")
     compare.stdout.fnmatch_lines(["*test_step?dear?*"])
-
-
-def test_junit_gets_the_figures_as_properties(project: Project) -> None:
-    project.write(NOISY)
-    project.run("-k", "dear", "--junitxml=junit.xml", "--fsstack-junit=full")
     case = ElementTree.parse(project.pytester.path / "junit.xml").find(".//testcase")
     assert case is not None
     found = {each.get("name"): each.get("value") for each in case.iter("property")}
