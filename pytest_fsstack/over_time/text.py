@@ -10,6 +10,7 @@ from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook
 from pytest_fsstack.over_time.spread import FEWEST_EARLIER
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
+from pytest_fsstack.report.terminal import tabulated
 from pytest_fsstack.units import OverheadUnit, format_quantity, percent
 
 CORRELATED = (
@@ -77,12 +78,7 @@ def warnings(comparison: Comparison) -> list[tuple[Change, str]]:
 
 def table(comparison: Comparison) -> list[str]:
     """A row a series: its figure and its overhead on both sides, and the change of the overhead with its verdict."""
-    from tabulate import tabulate
-
-    rows = [_row(change) for change in comparison.changes]
-    headers = ["", "then", "now", "more over its reference", "verdict"]
-    text = tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
-    return [line.rstrip() for line in text.splitlines()]
+    return tabulated(map(_row, comparison.changes), ["", "then", "now", "more over its reference", "verdict"])
 
 
 def in_short(change: Change, limit: float) -> str:
@@ -164,11 +160,8 @@ def _side(runs: Sequence[Results]) -> str:
 
 def plan_lines(series: Sequence[Outlook], limit: float) -> list[str]:
     """Return a table of what a limit can tell of one more run of each series."""
-    from tabulate import tabulate
-
     headers = ["", "earlier runs", "differ by", f"undecided at {percent(limit)}", "decides from", "rounds for it"]
-    text = tabulate(map(_plan_row, series), headers, tablefmt="simple", disable_numparse=True)
-    return [visible(line.rstrip()) for line in text.splitlines()]
+    return list(map(visible, tabulated(map(_plan_row, series), headers)))
 
 
 def _plan_row(series: Outlook) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -90,7 +90,7 @@ def table(grid: Grid, width: int, coloured: bool = False) -> list[str]:
         end = len(grid.headers)
         while True:
             chosen = [*labels, *range(start, end)]
-            part = _tabulated(_columns_of(rows, chosen), [grid.headers[index] for index in chosen])
+            part = tabulated(_columns_of(rows, chosen), [grid.headers[index] for index in chosen])
             if _fits(part, width) or end == start + 1:
                 break
             end -= 1
@@ -121,7 +121,8 @@ def _columns_of(rows: Iterable[list[str]], columns: list[int]) -> list[list[str]
     return [[row[column] for column in columns] for row in rows]
 
 
-def _tabulated(rows: list[list[str]], headers: list[str]) -> list[str]:
+def tabulated(rows: Iterable[Sequence[str]], headers: Sequence[str]) -> list[str]:
+    """Return the lines of a plain table."""
     from tabulate import tabulate
 
     text = tabulate(rows, headers, tablefmt="simple", disable_numparse=True)

@@ -24,7 +24,7 @@ def test_turns_is_one_that_prints_its_table_alone(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("section", verdict.SECTIONS)
 def test_each_section_of_the_verdict_prints_its_table(section: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert __main__.main(["verdict", "4", section]) == 0
+    assert __main__.main(["verdict", "2", section]) == 0
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(table) > 2
 
