@@ -86,7 +86,7 @@ class TestContents:
             seconds=sizes.seconds,
             spoil=spoiling(fsstack),
         )
-        judge(request, fsstack, timed, *map(str, differences))
+        judge(request, fsstack, timed, *differences)
 
     @pytest.mark.benchmark(group="fsx")
     def test_fsx(
@@ -109,7 +109,7 @@ class TestContents:
             leave=4 * MiB,
             spoil=spoiling(fsstack),
         )
-        judge(request, fsstack, timed, *map(str, differences))
+        judge(request, fsstack, timed, *differences)
 
 
 def is_control(fsstack: Built) -> bool:
@@ -139,9 +139,15 @@ def change_a_byte(directory: Path) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-def judge(request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: str) -> None:
-    """Fail with the differences; and without one where a control must have one."""
+def judge(
+    request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: exploring.Difference | str
+) -> None:
+    """Fail with the differences; and without one where a control must have one. The shortest is shown as a script."""
+    found = [difference for difference in differences if not isinstance(difference, str)]
+    if found and not is_control(fsstack):
+        shortest = min(found, key=lambda difference: len(difference.calls))
+        request.node.add_report_section("call", "counterexample", shortest.script())
     if is_control(fsstack):
         assert differences, "the control passed: a byte was changed, and the test did not see it"
     else:
-        verdict.conclude(request.node, timed, fsstack, " | ".join(differences))
+        verdict.conclude(request.node, timed, fsstack, " | ".join(map(str, differences)))

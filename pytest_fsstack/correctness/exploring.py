@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
+from pytest_fsstack.correctness.scripts import python
 from pytest_fsstack.machine import commands, directories, mounts, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
@@ -51,6 +52,11 @@ class Difference:
     def __str__(self) -> str:
         once = "" if self.again else ", which did not come again"
         return f"{self.error}{once}; calls: {'; '.join(map(str, self.calls))}"
+
+    def script(self) -> str:
+        """Return a Python script that makes the calls, and shows the difference without this project."""
+        path, expected = getattr(self.error, "path", ""), getattr(self.error, "expected", {})
+        return python(self.calls, self.answers, path, expected, str(self.error))
 
 
 @workload()
