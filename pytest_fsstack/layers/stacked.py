@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,16 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Daemon, Machine
-from pytest_fsstack.stack.model import BuildContext, Checked, Directory, DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.model import (
+    BuildContext,
+    Checked,
+    Directory,
+    DirectoryLayer,
+    Limit,
+    OptionError,
+    Secret,
+    option,
+)
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
@@ -222,7 +232,7 @@ class Encfs(_Fuse):
     name: ClassVar = "encfs"
     stores: ClassVar = "encfs.ciphertext"
     example: ClassVar = "ext4 | encfs(mode='paranoia')"
-    #: It keeps one block of each open file and nothing of closed ones, and its mount derives a key for half a second.
+    #: It keeps one block of each open file and nothing of closed ones.
     caches: ClassVar = False
     tool: ClassVar = Tool("encfs", "encfs")
     asks: ClassVar = True
@@ -259,9 +269,41 @@ class Encfs(_Fuse):
             return {**self.limits, Limit.HARD_LINKS: "encfs(1), External IV Chaining"}
         return {**self.limits, Limit.CHECKSUMS: "encfs(1), Block MAC headers: not in the standard mode"}
 
+    def create(self, below: Directory, context: BuildContext) -> None:
+        """Make the directory. From the second time on, copy the volume of the last time, with a new passphrase.
+
+        A new volume derives its key for half a second, at each mount. `encfsctl` obeys the duration in the file.
+        """
+        super().create(below, context)
+        if (volume := _volumes.get(self)) is None:
+            return
+        content, secret = volume
+        file = self.own(below) / _VOLUME
+        with file.open("xb") as copy:
+            copy.write(_DURATION.sub(b"<desiredKDFDuration>1<", content))
+        with context.secret.replacing(secret) as fd:
+            context.machine.run(self.beside(_CONTROL).command, "autopasswd", self.own(below), stdin=fd)
+        _volumes[self] = file.read_bytes(), context.secret
+
+    @contextlib.contextmanager
+    def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
+        with super().opened(below, context) as directory:
+            # Only when it is new: a test may alter it later.
+            if self not in _volumes and (file := self.own(below) / _VOLUME).exists():
+                _volumes[self] = file.read_bytes(), context.secret
+            yield directory
+
     def command(self, below: Directory, passphrase: str) -> list[str]:
         # The preset takes effect when encfs first meets the empty directory; later it reads what it wrote then.
         return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.own(below))]
+
+
+_CONTROL = Tool("encfsctl", "encfs")
+#: The file with the encrypted key of a volume.
+_VOLUME = ".encfs6.xml"
+_DURATION = re.compile(rb"<desiredKDFDuration>\d+<")
+#: The last volume of each layer in this process, and its passphrase.
+_volumes: dict[Encfs, tuple[bytes, Secret]] = {}
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,10 @@ class Secret:
         """A descriptor with 64 hexadecimal digits and no newline."""
         return commands.secret_fd(self._bytes.hex().encode())
 
+    def replacing(self, old: Secret) -> AbstractContextManager[int]:
+        """A descriptor with a line for the old passphrase and a line for this one."""
+        return commands.secret_fd(b"".join(secret.hex().encode() + b"\n" for secret in (old._bytes, self._bytes)))
+
     def key(self, size: int) -> AbstractContextManager[int]:
         """A descriptor with a raw key of `size` bytes, always the same for this stack."""
         import hashlib

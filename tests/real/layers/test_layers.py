@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pytest_fsstack.machine.journal import CleanupReport, Journal, cleanup
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import BuildContext
+from pytest_fsstack.stack.model import BuildContext, Secret
 from tests.real.conftest import LoopDevice as LoopDeviceFixture, built, run
 
 pytestmark = pytest.mark.root
@@ -117,6 +118,21 @@ def test_encryption_hides_contents_and_names(text: str, context: BuildContext) -
         assert len(names) > 2
         raw = stack.bottom.path.read_bytes()
     assert MARK not in raw
+
+
+@pytest.mark.parametrize("mode", ["standard", "paranoia"])
+def test_encfs_derives_the_key_of_a_later_volume_fast(mode: str, context: BuildContext) -> None:
+    # With an option that no other test gives, so that the first volume here is new.
+    text, rounds, passphrases = f"ext4 | encfs(mode='{mode}', mount='-t other')", [], set()
+    for _ in range(2):
+        context.secret = Secret()
+        with built(text, LoopDevice(SMALL), context) as stack:
+            exercise(stack)
+            volume = (Path(str(stack.below)) / "encfs.ciphertext/.encfs6.xml").read_text()
+        rounds.append(int(re.findall(r"<kdfIterations>(\d+)<", volume)[0]))
+        passphrases.add(re.findall(r"<encodedKeyData>(.*?)<", volume, re.S)[0])
+    assert rounds[1] < rounds[0] / 10
+    assert len(passphrases) == 2
 
 
 def test_names_are_ciphertext_once_the_kernel_has_lost_the_key(context: BuildContext) -> None:
