@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.hooks import PARSER
-from pytest_fsstack.plugin import running
+
+if TYPE_CHECKING:
+    from pytest_fsstack.session.state import Session
 
 
 def declare(config: pytest.Config) -> None:
@@ -31,8 +33,9 @@ class CommandLine:
         if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
             return (yield)
         from pytest_fsstack.ci.bisecting import Bisecting, skipping_broken_conftests
+        from pytest_fsstack.plugin.running import KEY
 
-        bisecting = Bisecting(lambda config: config.stash.get(running.KEY, None))
+        bisecting = Bisecting(lambda config: config.stash.get(KEY, None))
         early_config.pluginmanager.register(bisecting, "fsstack-bisecting")
         with skipping_broken_conftests():
             return (yield)
@@ -52,7 +55,7 @@ class CommandLine:
 
                 config.pluginmanager.register(Commands(config), "fsstack-commands")
             # A mistake on the command line is told before anything is collected.
-            session = running.session_of(config)
+            session = _session_of(config)
             if any(
                 options.value(config, name)
                 for name in ("compare", "compare-anyway", "save-reference", "history", "max-regression")
@@ -74,16 +77,23 @@ class CommandLine:
         if options.value(config, "doctor"):
             from pytest_fsstack.preflight.doctor import Doctor
 
-            config.pluginmanager.register(Doctor(config, running.session_of(config)), "fsstack-doctor")
+            config.pluginmanager.register(Doctor(config, _session_of(config)), "fsstack-doctor")
         elif options.value(config, "dry-run"):
             from pytest_fsstack.preflight.dry_run import DryRun
 
-            config.pluginmanager.register(DryRun(config, running.session_of(config)), "fsstack-dry-run")
+            config.pluginmanager.register(DryRun(config, _session_of(config)), "fsstack-dry-run")
         elif options.value(config, "kernel") and not (
             hasattr(config, "workerinput") or config.getoption("collectonly")
         ):
             return _start_kernels(config)
         return None
+
+
+def _session_of(config: pytest.Config) -> Session:
+    # Not imported for the help and for completions.
+    from pytest_fsstack.plugin.running import session_of
+
+    return session_of(config)
 
 
 def _is_fio(word: str) -> bool:
@@ -95,7 +105,7 @@ def _start_kernels(config: pytest.Config) -> int | None:
     """Start the kernels before pytest-xdist reads its options, which this sets."""
     from pytest_fsstack.kernels import controller
 
-    session = running.session_of(config)
+    session = _session_of(config)
     try:
         config.pluginmanager.register(controller.start(config, session), "fsstack-kernels")
     except pytest.exit.Exception as ended:
