@@ -12,7 +12,7 @@ from pytest_fsstack.layers.filesystems import Filesystem
 from pytest_fsstack.layers.kernel_encryption import KEYCTL, in_keyring
 from pytest_fsstack.layers.mapper import Key
 from pytest_fsstack.machine.needs import Need, Tool
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, OptionError, Pool, option
+from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, OptionError, PoolLayer, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine
 
 _BCACHEFS = Tool("bcachefs", "bcachefs-tools")
@@ -21,13 +21,12 @@ _UNLOCK = '"$2" unlock -k session "$3" <"$1"; shift 3; exec "$@"'
 
 
 @dataclass(frozen=True)
-class Bcachefs(Filesystem):
+class Bcachefs(PoolLayer, Filesystem):
     """The copy-on-write filesystem bcachefs, on one device or on a pool of them, if kernel and tools support it.
 
     With `encrypted`, the passphrase is random. The key is in a keyring of the mount command alone, which ends with it.
     """
 
-    takes: ClassVar = (Block, Pool)
     name: ClassVar = "bcachefs"
     example: ClassVar = "bcachefs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")

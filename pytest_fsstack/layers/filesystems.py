@@ -32,7 +32,7 @@ from pytest_fsstack.stack.model import (
     Limit,
     OptionError,
     Place,
-    Pool,
+    PoolLayer,
     option,
 )
 from pytest_fsstack.stack.program import ToolLayer
@@ -340,10 +340,9 @@ _PROFILES = {
 
 
 @dataclass(frozen=True)
-class Btrfs(Filesystem):
+class Btrfs(PoolLayer, Filesystem):
     """The Btrfs filesystem, on one device or on a pool of them."""
 
-    takes: ClassVar = (Block, Pool)
     name: ClassVar = "btrfs"
     faults: ClassVar = {"posix": "Btrfs of Linux 6.18: a case of rename"}
     example: ClassVar = "btrfs(compress='zstd:3')"

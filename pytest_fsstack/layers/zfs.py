@@ -18,7 +18,6 @@ from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import (
     Block,
-    BlockLayer,
     BuildContext,
     Checked,
     Directory,
@@ -26,6 +25,7 @@ from pytest_fsstack.stack.model import (
     OptionError,
     Place,
     Pool,
+    PoolLayer,
     option,
 )
 from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine, Items
@@ -68,7 +68,7 @@ POOL = Kind("zpool", _imported, _exported)
 
 
 @dataclass(frozen=True)
-class Zfs(BlockLayer):
+class Zfs(PoolLayer):
     """ZFS: a pool of its own on the device, or on a pool of devices, with one filesystem.
 
     It uses OpenZFS if the kernel has its module, otherwise the FUSE daemon zfs-fuse, which has no encryption. Each
@@ -80,7 +80,6 @@ class Zfs(BlockLayer):
     """
 
     leaves: ClassVar = (POOL, mounts.MOUNT, DAEMON)
-    takes: ClassVar = (Block, Pool)
     name: ClassVar = "zfs"
     checksums: ClassVar = True
     example: ClassVar = "zfs(compress='gzip-6', mkfs='-O recordsize=16K')"

@@ -505,6 +505,19 @@ class BlockLayer(Layer):
         below.wipe()
 
 
+@dataclass(frozen=True)
+class PoolLayer(BlockLayer):
+    """A layer on one block device or on a pool of them, which it can also be told to take by itself."""
+
+    takes: ClassVar[tuple[PlaceType, ...]] = (Block, Pool)
+
+    devices: int | None = option(None, "as the lowest layer, take so many devices: short for `pool(2) | ...`", least=2)
+
+    @property
+    def members(self) -> int:
+        return self.devices or 1
+
+
 def for_id(word: str) -> str:
     """A word in characters that ``-k`` accepts."""
     return re.sub(r"[^A-Za-z0-9_.:-]+", ".", word).strip(".-")

@@ -82,7 +82,7 @@ def test_btrfs_has_its_profile_on_files(text: str, profile: str, context: BuildC
 @pytest.mark.parametrize(
     ("text", "sections"),
     [
-        ("pool(2) | zfs(vdev='mirror')", {"mirror-0": 2}),
+        ("zfs(vdev='mirror', devices=2)", {"mirror-0": 2}),
         ("pool(3) | zfs(vdev='raidz')", {"raidz1-0": 3}),
         ("pool(4) | zfs(vdev='mirror', log=True, cache=True)", {"mirror-0": 2, "logs": 1, "cache": 1}),
     ],

@@ -33,6 +33,8 @@ def first(pool: Pool, count: int) -> Pool:
         ("md(level=5, initial='sync') | ext4", 3, "md-level.5-sync+ext4"),
         ("md(level=10, devices=6) | ext4", 6, "md-level.10-devices.6-assume-clean+ext4"),
         ("ext4(external_log=True)", 2, "ext4-external_log"),
+        ("zfs(vdev='mirror', devices=2)", 2, "zfs-devices.2-mirror"),
+        ("btrfs(devices=4, data='raid10')", 4, "btrfs-devices.4-raid10"),
         ("ext4", 1, "ext4"),
     ],
 )
@@ -51,6 +53,8 @@ def test_a_layer_says_how_many_devices_it_takes(text: str, members: int, id: str
         ("md(level=0, chunk_size=65535)", "power of 2", "chunk_size=65535"),
         ("md(level=0, initial='sync')", "synchronise", "initial='sync'"),
         ("md(level=0, bitmap=True)", "synchronise", "bitmap=True"),
+        ("zfs(vdev='mirror', devices=1)", "at least 2", "devices=1"),
+        ("pool(2) | zfs(devices=2)", "lowest", "zfs(devices=2)"),
         ("luks | md", "lowest", "md"),
         ("luks | xfs(external_log=True)", "lowest", "xfs(external_log=True)"),
     ],
