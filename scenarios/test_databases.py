@@ -54,25 +54,16 @@ class Commits(Sizes):
 )
 class TestDatabases:
     @pytest.mark.parametrize("synchronous", ["off", "normal", "full"])
-    @pytest.mark.benchmark(group="rollback journal")
-    def test_delete(self, fsstack: Built, timed: Timed, sizes: Commits, synchronous: workloads.Synchronous) -> None:
-        workloads.sqlite(
-            timed,
-            fsstack,
-            transactions=sizes.transactions,
-            journal="delete",
-            synchronous=synchronous,
-            into=f"delete-{synchronous}",
-        )
-
-    @pytest.mark.parametrize("synchronous", ["off", "normal", "full"])
-    @pytest.mark.benchmark(group="write-ahead log")
-    def test_wal(self, fsstack: Built, timed: Timed, sizes: Commits, synchronous: workloads.Synchronous) -> None:
-        workloads.sqlite(
-            timed,
-            fsstack,
-            transactions=sizes.transactions,
-            journal="wal",
-            synchronous=synchronous,
-            into=f"wal-{synchronous}",
-        )
+    @pytest.mark.parametrize("journal", ["delete", "wal"])
+    @pytest.mark.benchmark(group="SQLite")
+    def test_sqlite(
+        self,
+        fsstack: Built,
+        timed: Timed,
+        sizes: Commits,
+        journal: workloads.Journal,
+        synchronous: workloads.Synchronous,
+    ) -> None:
+        into = f"sqlite-{journal}-{synchronous}"
+        count = sizes.transactions
+        workloads.sqlite(timed, fsstack, transactions=count, journal=journal, synchronous=synchronous, into=into)

@@ -28,7 +28,7 @@ from pytest_fsstack.workloads.copy import (
     overwrite_file as overwrite_file,
     read_back as read_back,
 )
-from pytest_fsstack.workloads.database import Synchronous as Synchronous, sqlite as sqlite
+from pytest_fsstack.workloads.database import Journal as Journal, Synchronous as Synchronous, sqlite as sqlite
 from pytest_fsstack.workloads.filler import fill as fill
 from pytest_fsstack.workloads.fiojob import fio as fio, fio_job as fio_job
 from pytest_fsstack.workloads.hardlinks import (

@@ -63,25 +63,26 @@ def sqlite(
     with _opened(file, journal, synchronous) as database:
         database.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, content BLOB)")
         _commit(database, list(rows.items()))
+    drawn = _drawn(seed, transactions)
     with timed(cold=cold), _opened(file, journal, synchronous) as database:
         latencies = Latencies()
-        latencies.each(lambda changes: _commit(database, changes), _drawn(seed, transactions))
+        latencies.each(lambda changes: _commit(database, changes), drawn)
     latencies.record(timed)
     rate = transactions / latencies.curve()[-1][0]
     timed.record("transactions_per_second", rate, unit="1/s", better="higher")
-    for changes in _drawn(seed, transactions):
+    for changes in drawn:
         rows.update(changes)
     timed.reread()
     with _opened(file, journal, synchronous) as database:
         _verify(database, rows)
 
 
-def _drawn(seed: int, transactions: int) -> Iterator[Rows]:
-    """Yield the rows that each transaction writes."""
+def _drawn(seed: int, transactions: int) -> list[Rows]:
+    """Draw the rows that each transaction writes. Few contents are shared by many rows, to save memory."""
     draw = random.Random(seed)
-    for number in range(transactions):
-        places = [*draw.sample(range(_ROWS), 2), _ROWS + number]
-        yield [(row, draw.randbytes(_BYTES)) for row in places]
+    contents = [draw.randbytes(_BYTES) for _ in range(_ROWS)]
+    places = ([*draw.sample(range(_ROWS), 2), _ROWS + number] for number in range(transactions))
+    return [[(row, draw.choice(contents)) for row in rows] for rows in places]
 
 
 def _commit(database: sqlite3.Connection, rows: Rows) -> None:

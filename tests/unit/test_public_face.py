@@ -20,6 +20,7 @@ PUBLIC = {
     "pytest_fsstack": set(pytest_fsstack.__all__) | {"workloads"},
     "pytest_fsstack.workloads": {
         *workloads.BUILT_IN,
+        "Journal",
         "LUA",
         "RemovalOrder",
         "Source",
