@@ -1,11 +1,11 @@
 """Databases: how much do commits cost on a stack, and how long do the slowest take?
 
-The same transactions run on a new SQLite database for each journal mode and each degree of syncing. Each replaces two
-rows and adds one. Afterwards SQLite checks the database, and all rows are compared with the committed ones. The known
-answer: commits without syncs (`off`) cost nearly nothing, but a power cut would lose them.
+The same transactions run on a new database for each degree of syncing: of SQLite with each journal mode, of RocksDB,
+and of PostgreSQL. Afterwards each database is checked and read from the device. The known answer: commits without
+syncs (`off`) cost nearly nothing, but a power cut would lose them.
 
     fsstack run databases
-    fsstack run databases -k wal --fsstack-stacks=xfs --fsstack-stacks='luks | xfs' --fsstack-device=/dev/sdb1
+    fsstack run databases -k sqlite --fsstack-stacks=xfs --fsstack-stacks='luks | xfs' --fsstack-device=/dev/sdb1
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Commits(Sizes):
     "f2fs",
     "luks = luks | ext4",
     "fscrypt = ext4 | fscrypt",
-    "gocryptfs = ext4 | gocryptfs",
+    "gocryptfs = ext4 | gocryptfs(mount='-allow_other')",
     baseline="ext4",
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Commits(space=384 * MiB, transactions=20),
+    smoke=Commits(space=512 * MiB, transactions=20),
     small=Commits(space=1024 * MiB, transactions=1_000),
-    paper=Commits(space=2048 * MiB, transactions=100_000),
+    paper=Commits(space=4096 * MiB, transactions=100_000),
 )
 @pytest.mark.fsstack_table(
     "matrix",
@@ -67,3 +67,17 @@ class TestDatabases:
         into = f"sqlite-{journal}-{synchronous}"
         count = sizes.transactions
         workloads.sqlite(timed, fsstack, transactions=count, journal=journal, synchronous=synchronous, into=into)
+
+    @pytest.mark.parametrize("synchronous", ["off", "on"])
+    @pytest.mark.benchmark(group="RocksDB")
+    def test_rocksdb(self, fsstack: Built, timed: Timed, sizes: Commits, synchronous: str) -> None:
+        sync, into = synchronous == "on", f"rocksdb-{synchronous}"
+        workloads.rocksdb(timed, fsstack, transactions=sizes.transactions, sync=sync, into=into)
+
+    @pytest.mark.parametrize("synchronous", ["off", "on"])
+    @pytest.mark.benchmark(group="PostgreSQL")
+    def test_postgres(
+        self, fsstack: Built, timed: Timed, sizes: Commits, synchronous: workloads.SynchronousCommit
+    ) -> None:
+        count, into = sizes.transactions, f"postgres-{synchronous}"
+        workloads.postgres(timed, fsstack, transactions=count, synchronous=synchronous, into=into)

@@ -6,14 +6,12 @@ import contextlib
 import os
 import re
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.posix import OVER, letting_go
-from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.needs import Crate, Tool
 from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
@@ -60,7 +58,7 @@ def fsx(
     and also a FUSE server that does not answer.
     """
     path = fsstack.path / "fsx.data"
-    with directories.scratch(Path(tempfile.gettempdir())) as directory:
+    with fsstack.scratch() as directory:
         settings = directory / "fsx.toml"
         settings.write_text(settings_for(fsstack.stack.limits))
         words = ["timeout", f"{patience:g}", FSX.path or FSX.name, "-N", str(operations), "-S", str(seed % 2**32)]

@@ -9,7 +9,6 @@ import pwd
 import re
 import select
 import signal
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.machine import directories, mounts
+from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.needs import Crate, Root, Tool
 from pytest_fsstack.machine.port import Machine
@@ -92,7 +91,7 @@ def pjdfstest(
     block device, all that fail. Kept are the differences by group as ``posix_groups``, such as "link 29", and what each
     failure said as ``posix_failed``. Returns the differences and what they said. Raises `SuiteError`.
     """
-    with directories.scratch(Path(tempfile.gettempdir())) as directory:
+    with fsstack.scratch() as directory:
         settings = directory / "pjdfstest.toml"
         settings.write_text(settings_for(two_users(), nap))
         suite = [*_WITH_UMASK, "timeout", f"{patience:g}", PJDFSTEST.path or PJDFSTEST.name, "-c", str(settings), "-p"]

@@ -6,6 +6,7 @@ their code names. Without a selection it looks at everything.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -255,10 +256,31 @@ def _install(packages: Sequence[str]) -> None:
         # Without its lists, as in a fresh container, apt knows no package.
         _run(["apt-get", "update"])
     install = needs.INSTALL[manager]
-    if not _run([*install, *packages]) and len(packages) > 1:
-        for package in packages:
-            _run([*install, package])
+    with _without_cluster() if manager == "apt" and "postgresql" in packages else contextlib.nullcontext():
+        if not _run([*install, *packages]) and len(packages) > 1:
+            for package in packages:
+                _run([*install, package])
     print(flush=True)
+
+
+#: Debian's package of PostgreSQL reads all files in this directory before it creates a database cluster.
+CLUSTERS = Path("/etc/postgresql-common/createcluster.d")
+
+
+@contextlib.contextmanager
+def _without_cluster() -> Iterator[None]:
+    """Let Debian's package of PostgreSQL create no database cluster of the system, and start no server."""
+    missing = [directory for directory in (CLUSTERS, CLUSTERS.parent) if not directory.exists()]
+    CLUSTERS.mkdir(parents=True, exist_ok=True)
+    file = CLUSTERS / "pytest-fsstack.conf"
+    file.write_text("create_main_cluster = false\n")
+    try:
+        yield
+    finally:
+        file.unlink()
+        for directory in missing:
+            with contextlib.suppress(OSError):  # the package keeps its own files there
+                directory.rmdir()
 
 
 def _run(command: Sequence[str]) -> bool:

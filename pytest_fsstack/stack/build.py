@@ -6,15 +6,16 @@ import contextlib
 import dataclasses
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
 
 from pytest_fsstack.machine import commands, processes, signals
 from pytest_fsstack.machine.descriptors import opened
-from pytest_fsstack.machine.directories import HeldDirectory
+from pytest_fsstack.machine.directories import HeldDirectory, temporary
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack import kmsg
@@ -74,6 +75,10 @@ class Built:
     def tell(self, line: str) -> None:
         """Show a line among the progress of the tests."""
         self._context.tell(line)
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        """Give a new directory outside of the stack for a block. It is removed also if the session is killed."""
+        return temporary(Path(tempfile.gettempdir()), self._context.journal)
 
     @property
     def spec(self) -> str:

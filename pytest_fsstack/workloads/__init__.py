@@ -28,7 +28,12 @@ from pytest_fsstack.workloads.copy import (
     overwrite_file as overwrite_file,
     read_back as read_back,
 )
-from pytest_fsstack.workloads.database import Journal as Journal, Synchronous as Synchronous, sqlite as sqlite
+from pytest_fsstack.workloads.database import (
+    Journal as Journal,
+    Synchronous as Synchronous,
+    rocksdb as rocksdb,
+    sqlite as sqlite,
+)
 from pytest_fsstack.workloads.filler import fill as fill
 from pytest_fsstack.workloads.fiojob import fio as fio, fio_job as fio_job
 from pytest_fsstack.workloads.hardlinks import (
@@ -42,6 +47,7 @@ from pytest_fsstack.workloads.image import (
     read_files as read_files,
 )
 from pytest_fsstack.workloads.latency import create_files as create_files, delete_files as delete_files
+from pytest_fsstack.workloads.postgresql import SynchronousCommit as SynchronousCommit, postgres as postgres
 from pytest_fsstack.workloads.space import settle as settle, small_file_space as small_file_space
 from pytest_fsstack.workloads.stream import stream_write as stream_write
 from pytest_fsstack.workloads.tree import (

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.machine import directories, orphans
+from pytest_fsstack.machine import orphans
 from pytest_fsstack.workloads.base import workload
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def command(
     if is_device:
         fsstack.check()
     with contextlib.ExitStack() as undo:
-        directory = undo.enter_context(directories.scratch(Path(tempfile.gettempdir()))) if is_device else fsstack.path
+        directory = undo.enter_context(fsstack.scratch()) if is_device else fsstack.path
 
         def words(text: str) -> list[str]:
             return _words(text, fsstack.path, directory, shell=shell)

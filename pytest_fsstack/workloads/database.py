@@ -1,15 +1,17 @@
-"""Transactions of a database, one after another: their rate, and the time of the slowest."""
+"""Transactions of SQLite and RocksDB, one after another: their rate, and the time of the slowest."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_fsstack.machine.needs import Missing, MissingRequirement
+from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.needs import Missing, MissingRequirement, Tool
 from pytest_fsstack.workloads.base import workload
 from pytest_fsstack.workloads.latency import Latencies
 
@@ -118,3 +120,54 @@ def _verify(database: sqlite3.Connection, expected: dict[int, bytes]) -> None:
             f"sqlite: read again, {len(wrong):,} of {len(expected):,} rows are missing or have other content than "
             f"was committed: {wrong[0]}"
         )
+
+
+#: db_bench's lines of what it did, such as ``readseq : 1.184 micros/op 838222 ops/sec 0.002 seconds 2000 operations``.
+_DONE = re.compile(r"^(\w+) +: +([\d.]+) micros/op .* (\d+) operations", re.M)
+_PERCENTILES = {"latency_p50": "P50", "latency_p99": "P99", "latency_p999": "P99.9"}
+
+
+@workload(Tool("db_bench", "rocksdb-tools"))
+def rocksdb(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    transactions: int = 1000,
+    size: int = 1000,
+    sync: bool = True,
+    seed: int = 1,
+    into: str = "rocksdb",
+    cold: bool = True,
+) -> None:
+    """Write `transactions` keys of `size` bytes to a new RocksDB by ``db_bench``, in the new directory `into`.
+
+    Each is written once, in an order that follows from the `seed`, and synced before the next one if `sync` is set.
+    Recorded: ``transactions_per_second``, ``longest_stall``, and ``latency_p50``, ``latency_p99`` and ``latency_p999``,
+    which db_bench estimates from a histogram. Afterwards, from the device: all keys are read, and all checksums of the
+    files. Raises `FileExistsError` if `into` is there already, and `ValueError` if there is nothing to write.
+    """
+    if transactions <= 0 or size <= 0:
+        raise ValueError(f"rocksdb: transactions and size must be above 0 (got {transactions} and {size})")
+    directory = fsstack.path / into
+    directory.mkdir()
+    words = ["db_bench", f"--db={directory}", f"--num={transactions}", f"--value_size={size}", f"--seed={seed}"]
+    with timed(cold=cold):
+        result = timed.run(*words, "--benchmarks=filluniquerandom", f"--sync={sync}", "--histogram=true")
+    microseconds = _counted(result.stdout, "filluniquerandom", transactions)
+    timed.record("transactions_per_second", 1e6 / microseconds, unit="1/s", better="higher")
+    figures = dict(re.findall(r"\b(Max|P[\d.]+): ([\d.]+)", result.stdout))
+    for name, label in {**_PERCENTILES, "longest_stall": "Max"}.items():
+        timed.record(name, float(figures[label]) / 1e6, unit="s", resolution=1e-6)
+    timed.reread()
+    # One more than there are, because another one would be wrong, too.
+    reading = ["--benchmarks=readseq,verifychecksum", "--use_existing_db=true", f"--reads={transactions + 1}"]
+    _counted(commands.run(*words, *reading), "readseq", transactions)
+
+
+def _counted(output: str, benchmark: str, expected: int) -> float:
+    """Return the microseconds of one operation. Raises `AssertionError` if a benchmark of db_bench did not do all."""
+    figures = {name: (int(count), float(microseconds)) for name, microseconds, count in _DONE.findall(output)}
+    count, microseconds = figures.get(benchmark, (0, 0.0))
+    if count != expected:
+        raise AssertionError(f"rocksdb: {benchmark} did {count:,} of {expected:,} keys")
+    return microseconds

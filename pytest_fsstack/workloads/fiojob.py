@@ -6,13 +6,12 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_fsstack.judging.sample import Metric
-from pytest_fsstack.machine import commands, directories, needs
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads import jobfile
@@ -135,7 +134,7 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
     env = {"FSSTACK": _escaped(fsstack.path)}
     jobfile.check(job, fsstack.path, {**os.environ, **env})
     # What fio writes beside the device, such as the state of a verification, is of no use.
-    with directories.scratch(Path(tempfile.gettempdir())) as scratch, timed(cold=cold):
+    with fsstack.scratch() as scratch, timed(cold=cold):
         directory = scratch if device else fsstack.path
         result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
     _report(timed, result.stdout, None)

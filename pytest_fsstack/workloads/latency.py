@@ -82,11 +82,19 @@ class Latencies:
 
         The curve is kept as ``operations_over_time``. Raises `ValueError` where there was no operation.
         """
-        ordered = sorted(self._durations)
-        for name, share in _SHARES.items():
-            timed.record(name, percentile(ordered, share) / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
-        timed.record("longest_stall", ordered[-1] / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
+        record_durations(timed, self._durations)
         timed.keep("operations_over_time", self.curve())
+
+
+def record_durations(timed: Timed, durations: Iterable[int]) -> None:
+    """Add the percentiles of durations in nanoseconds to the sample, and the longest one, as `Latencies.record` does.
+
+    Raises `ValueError` if there are none.
+    """
+    ordered = sorted(durations)
+    for name, share in _SHARES.items():
+        timed.record(name, percentile(ordered, share) / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
+    timed.record("longest_stall", ordered[-1] / 1e9, unit="s", better="lower", resolution=_RESOLUTION)
 
 
 def percentile(ordered: Sequence[int], per_mille: int) -> int:

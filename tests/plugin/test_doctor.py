@@ -9,9 +9,13 @@ import shlex
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from pytest_fsstack.machine import needs
+from pytest_fsstack.preflight import doctor
 
 #: A layer that needs nothing, and one that needs a tool that no machine has; both stand on a directory.
 LAYERS = """
@@ -144,6 +148,27 @@ def test_an_installation_that_fails_is_told_by_the_exit_code(pytester: pytest.Py
     result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=hard")
     result.stdout.fnmatch_lines(["it failed with exit code 100"])
     assert result.ret == 1
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_postgresql_is_installed_without_a_cluster_of_the_system(
+    exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "postgresql-common" / "createcluster.d"
+    if exists:
+        directory.mkdir(parents=True)
+    during: list[str] = []
+
+    def install(command: Sequence[str]) -> bool:
+        during.extend(file.read_text() for file in directory.glob("*.conf"))
+        return True
+
+    monkeypatch.setattr(doctor, "CLUSTERS", directory)
+    monkeypatch.setattr(doctor, "_run", install)
+    monkeypatch.setattr(needs, "package_manager", lambda: "apt")
+    doctor._install(["postgresql"])
+    assert during == ["create_main_cluster = false\n"]
+    assert list(tmp_path.rglob("*")) == ([directory.parent, directory] if exists else [])
 
 
 #: Two kernels whose guests answer, and one that does not boot; none of them is booted.

@@ -25,6 +25,7 @@ PUBLIC = {
         "RemovalOrder",
         "Source",
         "Synchronous",
+        "SynchronousCommit",
         "linux",
         "needs_of",
         "workload",

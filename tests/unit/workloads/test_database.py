@@ -1,4 +1,4 @@
-"""Transactions of SQLite: their figures, and the damage that the check afterwards finds."""
+"""Transactions of SQLite and RocksDB: their figures, and the damage that the check afterwards finds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import workloads
+from pytest_fsstack.machine import commands
 from pytest_fsstack.workloads.database import Journal, Synchronous
 from tests.toolkit import NotedStack, NotedTimed, block
 
@@ -95,3 +96,50 @@ def test_is_skipped_by_a_python_without_sqlite(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(pytest.skip.Exception, match="needs sqlite3"):
         workloads.sqlite(clock, stack)
+
+
+rocksdb = pytest.mark.skipif(commands.which("db_bench") is None, reason="needs db_bench: apt install rocksdb-tools")
+
+
+@rocksdb
+@pytest.mark.parametrize("sync", [True, False])
+def test_rocksdb_writes_each_key(clock: NotedTimed, stack: NotedStack, sync: bool) -> None:
+    workloads.rocksdb(clock, stack, transactions=50, sync=sync)
+    assert clock.blocks == [block()]
+    assert stack.remounts == 1
+    assert clock.recorded.keys() == {
+        *("latency_p50", "latency_p99", "latency_p999", "longest_stall", "transactions_per_second")
+    }
+    assert all(value > 0 for value, _, _ in clock.recorded.values())
+    assert clock.recorded["longest_stall"][0] < 50 / clock.recorded["transactions_per_second"][0]
+
+
+def cut(directory: Path) -> None:
+    (log,) = directory.glob("*.log")
+    os.truncate(log, log.stat().st_size // 2)
+
+
+@rocksdb
+@pytest.mark.parametrize(
+    ("broken", "error", "message"),
+    [
+        (cut, AssertionError, r"^rocksdb: readseq did \d+ of 50 keys$"),
+        (lambda directory: (directory / "CURRENT").unlink(), commands.CommandError, "open error"),
+    ],
+    ids=["truncated log", "lost file"],
+)
+def test_rocksdb_notices(
+    clock: NotedTimed, stack: NotedStack, broken: Callable[[Path], object], error: type[Exception], message: str
+) -> None:
+    stack.broken = lambda: broken(stack.path / "rocksdb")
+    with pytest.raises(error, match=message):
+        workloads.rocksdb(clock, stack, transactions=50)
+
+
+def test_rocksdb_refuses_nothing_to_do(
+    clock: NotedTimed, stack: NotedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "db_bench").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
+    with pytest.raises(ValueError, match="transactions and size must be above 0"):
+        workloads.rocksdb(clock, stack, transactions=0)
