@@ -13,11 +13,17 @@ a file as of its last fsync, or what was written to it since; each name as of th
 changed since; a renamed file by its old name or its new one. The exact
 rules are in pytest_fsstack/correctness/power/promises.py.
 
+Databases commit transactions in the same way: SQLite with `journal_mode = wal` and `synchronous = full`, and with
+`delete` and `extra`, which its documentation calls durable; RocksDB with `sync`; and PostgreSQL. After a cut the
+database opens, its own check passes, and each committed transaction is there. Of the one that had begun, all or nothing
+is there.
+
 All cuts must be survived, or the test fails, unless a layer declares `Limit.POWER_CUTS`; known faults are expected
 failures. Two controls must lose something, or it fails as well: ext4 without barriers, and ext4 under a program whose
 fsync does nothing (eatmydata).
 
     pytest scenarios/test_power_cut.py --fsstack-rounds=1        each further round has other operations and other cuts
+    pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k sqlite
     pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k luks --fsstack-kernel=KERNEL      in a VM with dm-crypt
     pytest scenarios/test_power_cut.py --fsstack-rounds=1 --fsstack-stacks='xfs | gocryptfs(aessiv=True)'
 """
@@ -52,6 +58,25 @@ SAVED_BELOW = ("gocryptfs-journal",)
 ENOUGH = 25
 
 
+SIZES = pytest.mark.fsstack_sizes(
+    smoke=Cuts(space=320 * MiB, operations=60, cuts=4),
+    small=Cuts(space=512 * MiB, operations=200, cuts=25),
+    paper=Cuts(space=512 * MiB, operations=1000, cuts=200),
+)
+TABLE = pytest.mark.fsstack_table(
+    "counts",
+    columns={
+        "power cuts": "cuts",
+        "mounts": "mounted of cuts",
+        "fsck clean": "clean of checked",
+        "has all that was synced": "synced_there of cuts",
+        "has only what was written": "nothing_invented of mounted",
+        "can be read": "all_readable of mounted",
+        "survived": "survived of cuts",
+    },
+)
+
+
 @pytest.mark.fsstack(
     "ext4",
     "ext4-journal = ext4(mount='data=journal')",
@@ -79,23 +104,8 @@ ENOUGH = 25
     on="recorded(sector=512)",
     keep=MUST_LOSE,
 )
-@pytest.mark.fsstack_sizes(
-    smoke=Cuts(space=320 * MiB, operations=60, cuts=4),
-    small=Cuts(space=512 * MiB, operations=200, cuts=25),
-    paper=Cuts(space=512 * MiB, operations=1000, cuts=200),
-)
-@pytest.mark.fsstack_table(
-    "counts",
-    columns={
-        "power cuts": "cuts",
-        "mounts": "mounted of cuts",
-        "fsck clean": "clean of checked",
-        "has all that was synced": "synced_there of cuts",
-        "has only what was written": "nothing_invented of mounted",
-        "can be read": "all_readable of mounted",
-        "survived": "survived of cuts",
-    },
-)
+@SIZES
+@TABLE
 @pytest.mark.fsstack_remark(
     "ext4-nobarrier and ext4-eatmydata are controls, which must lose something; ext2 promises nothing before it is "
     "repaired; with data=writeback, ext4 may show old data in files that were not synced"
@@ -118,6 +128,39 @@ class TestPowerCut:
         verdict.conclude(
             request.node, timed, fsstack, broken(fsstack, damage), enough=sizes.cuts >= ENOUGH, expected=expected
         )
+
+
+@pytest.mark.fsstack(
+    "ext4",
+    "ext4-nobarrier = ext4(mount='nobarrier')",
+    "ext4-eatmydata = ext4",
+    "xfs",
+    "btrfs",
+    "luks | ext4",
+    "fscrypt = ext4 | fscrypt",
+    "overlay = ext4 | overlay",
+    "gocryptfs = ext4 | gocryptfs(mount='-allow_other')",
+    baseline="ext4",
+    on="recorded(sector=512)",
+    keep=MUST_LOSE,
+)
+@SIZES
+@TABLE
+@pytest.mark.benchmark(group="databases")
+@pytest.mark.parametrize("database", ["sqlite-wal", "sqlite-delete", "rocksdb", "postgres"])
+def test_database(
+    request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int, database: str
+) -> None:
+    damage = power_cuts(
+        timed,
+        fsstack,
+        seed=fsstack_seed,
+        operations=sizes.operations,
+        cuts=sizes.cuts,
+        without_fsync=fsstack.stack.id in WITHOUT_FSYNC,
+        database=database,
+    )
+    verdict.conclude(request.node, timed, fsstack, broken(fsstack, damage))
 
 
 def broken(fsstack: Built, damage: Damage) -> str:

@@ -7,13 +7,15 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from pytest_fsstack.correctness.power import worker
-from pytest_fsstack.correctness.power.plan import Operation, plan
-from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, Found, History, Kind, Unreadable
+from pytest_fsstack.correctness.power.databases import NEEDS, Database
+from pytest_fsstack.correctness.power.plan import plan
+from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
 from pytest_fsstack.correctness.power.writelog import (
     Cut,
     Entry,
@@ -64,9 +66,9 @@ class Damage:
     survived: int = 0
     said: list[str] = field(default_factory=list)
 
-    def count(self, state: _Left, history: History, count: int) -> list[str]:
+    def count(self, state: _Left, work: Work, count: int) -> list[str]:
         """Add a cut; what is wrong after it, in words."""
-        broken = history.broken(state.found, count) if state.mounted else []
+        broken = [*work.broken(state.found, count)] if state.mounted else []
         kinds = Counter(promise.kind for promise in broken)
         self.cuts += 1
         self.mounted += state.mounted
@@ -79,31 +81,96 @@ class Damage:
         return [*(promise.text for promise in broken), *state.wrong]
 
 
+class Work(Protocol):
+    """What is done on the stack before a cut, and what must be there after it."""
+
+    def make(self, directory: Path) -> None:
+        """Prepare the directory on the stack."""
+
+    def words(self, directory: Path, recorded: Path) -> list[str]:
+        """Return the command that does the work, and marks the beginning of each step in the log of the device."""
+
+    def stdin(self, directory: Path) -> str:
+        """Return what that command reads."""
+
+    def found(self, directory: Path) -> Found:
+        """Return what is there after a cut."""
+
+    def broken(self, found: Found, count: int) -> Iterable[Broken]:
+        """Return the broken promises if so many steps were done, and one more had begun."""
+
+    def shown(self, begun: int) -> str:
+        """Return the step that had begun, in words."""
+
+
+class Files(History):
+    """Files that are written, renamed, removed and synced."""
+
+    def make(self, directory: Path) -> None:
+        """Leave the directory empty."""
+
+    def words(self, directory: Path, recorded: Path) -> list[str]:
+        return [sys.executable, "-I", "-S", worker.__file__, str(directory), str(recorded), str(self.seed)]
+
+    def stdin(self, directory: Path) -> str:
+        return json.dumps([step.words for step in self.steps])
+
+    def found(self, directory: Path) -> Found:
+        """Return the contents of the directory. One that is gone is empty."""
+        contents: dict[str, bytes | Unreadable] = {}
+        try:
+            names = os.listdir(directory)
+        except OSError:
+            return contents
+        for name in names:
+            try:
+                contents[name] = _content(directory / name)
+            except OSError as error:
+                contents[name] = Unreadable(error.strerror or str(error))
+        return contents
+
+    def shown(self, begun: int) -> str:
+        return f"operation {begun}: {self.steps[begun]}" if begun < len(self.steps) else "after all operations"
+
+
 @workload()
 def power_cuts(
-    timed: Timed, fsstack: Built, *, seed: int, operations: int, cuts: int, without_fsync: bool = False
+    timed: Timed,
+    fsstack: Built,
+    *,
+    seed: int,
+    operations: int,
+    cuts: int,
+    without_fsync: bool = False,
+    database: str = "",
 ) -> Damage:
     """Do as many operations on the stack as the seed says, then cut the power at as many places, and count the damage.
 
+    They are operations on files, or transactions of a `database`: sqlite-wal, sqlite-delete, rocksdb or postgres. Each
+    transaction that was committed must be there, whole, and of the one that had begun all or nothing.
     The stack must have a layer `recorded`. Each second cut is followed by another one while the stack recovers from it,
     is checked or is mounted again. `without_fsync` is for a control: fsync does nothing then (eatmydata). The block
     times the operations alone. Figures: `cuts`, and of these `mounted`, `synced_there`, `nothing_invented`,
     `all_readable` and `survived` (all of it); `clean` of `checked`, the cuts after which a checker of the stack ran.
     """
-    if without_fsync:
-        require(EATMYDATA)
+    require(*([EATMYDATA] if without_fsync else []), *(NEEDS[database] if database else []))
     above = _layer_above_the_recorded(fsstack)
     # Everything that was written so far is on the device, and nothing in a cache.
     with fsstack.taken_down(above) as place:
         assert isinstance(place, RecordedBlock)
         device = place
-    history = History(seed, steps := plan(seed, operations, _not_passed_on(fsstack)))
+    work: Work
+    if database:
+        work = Database(database, seed, operations)
+    else:
+        work = Files(seed, plan(seed, operations, _not_passed_on(fsstack)))
     directory = fsstack.path / _DIRECTORY
     directory.mkdir()
+    work.make(directory)
     fsstack.sync()
-    words = [sys.executable, "-I", "-S", worker.__file__, str(directory), str(device.file), str(seed)]
+    words = work.words(directory, device.file)
     with open(os.memfd_create("operations"), "w+b") as text:
-        text.write(json.dumps([step.words for step in steps]).encode())
+        text.write(work.stdin(directory).encode())
         text.seek(0)
         with timed(cold=False):
             timed.run(*([EATMYDATA.command] if without_fsync else []), *words, stdin=text.fileno())
@@ -120,15 +187,15 @@ def power_cuts(
         # Where nothing was written between two cuts, what they leave differs in what was promised by then.
         state = next((state for before, state in states if before == image), None)
         if state is None:
-            state = _left(fsstack, above, log, device_now, image)
+            state = _left(fsstack, above, log, device_now, image, work)
             states.append((image, state))
-        broken = damage.count(state, history, begun)
+        broken = damage.count(state, work, begun)
         damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
         return state
 
     for number, (cut, image) in enumerate(left_by(points, entries, log.sector)):
         begun = _begun(entries, cut)
-        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} ({_shown(steps, begun)})"
+        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} ({work.shown(begun)})"
         state = look(image, begun, where)
         if number % 2 and number < 2 * again:
             behind = random.Random(cut.seed).randint(0, len(state.entries))
@@ -156,27 +223,23 @@ def _not_passed_on(fsstack: Built) -> list[str]:
     return [*calls, *(["msync"] if Limit.MAPPED_WRITES in fsstack.stack.limits else [])]
 
 
-def _shown(steps: Sequence[Operation], begun: int) -> str:
-    return f"operation {begun}: {steps[begun]}" if begun < len(steps) else "after all operations"
-
-
 def _begun(entries: list[Entry], cut: Cut) -> int:
     """The number of the last operation that had begun."""
     texts = (entry.mark for entry in reversed(entries[: cut.entries]) if entry.kind is EntryKind.MARK)
     return int(next(texts))
 
 
-def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image) -> _Left:
+def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image, work: Work) -> _Left:
     """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
     refusal = _stands_on(image, fsstack, above, log, now)
-    state = _Left([f"it cannot be mounted: {refusal}"], mounted=False) if refusal else _looked_at(fsstack)
+    state = _Left([f"it cannot be mounted: {refusal}"], mounted=False) if refusal else _looked_at(fsstack, work)
     state.entries = log.new()
     now.apply(state.entries)
     return state
 
 
-def _looked_at(fsstack: Built) -> _Left:
-    contents = _found(fsstack)
+def _looked_at(fsstack: Built, work: Work) -> _Left:
+    contents = work.found(fsstack.path / _DIRECTORY)
     try:
         checked = fsstack.fsck()
     except BuildError as error:
@@ -215,22 +278,6 @@ def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Im
             raise
         return _first_line(error)
     return ""
-
-
-def _found(fsstack: Built) -> Found:
-    """Return the contents of the directory of the operations. A directory that is gone is empty."""
-    directory = fsstack.path / _DIRECTORY
-    contents: dict[str, bytes | Unreadable] = {}
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return contents
-    for name in names:
-        try:
-            contents[name] = _content(directory / name)
-        except OSError as error:
-            contents[name] = Unreadable(error.strerror or str(error))
-    return contents
 
 
 def _content(path: Path) -> bytes:

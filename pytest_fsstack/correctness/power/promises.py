@@ -82,7 +82,7 @@ class History:
     """The history of a plan's operations, in a directory that is empty and synced at first."""
 
     def __init__(self, seed: int, operations: Sequence[Operation]) -> None:
-        self._operations = operations
+        self.seed, self.steps = seed, operations
         self._files: list[_File] = []
         #: The names before each operation, and after the last one, with the number of the file that each leads to.
         self._names: list[dict[str, int]] = [{}]
@@ -120,7 +120,7 @@ class History:
 
         The first `done` operations had returned by then, and the next one may have begun.
         """
-        begun = min(count + 1, len(self._operations))
+        begun = min(count + 1, len(self.steps))
         synced = max((index for index in self._directory_syncs if index < count), default=-1)
         states = self._names[synced + 1 : begun + 1]
         broken: list[Broken] = []

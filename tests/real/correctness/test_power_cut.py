@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.correctness.power.databases import NEEDS
 from pytest_fsstack.correctness.power.writelog import Cut, Entry, Image, Kind, LogReader, left_by
 from pytest_fsstack.devices import LoopDevice
+from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.layers.recorded import RecordedBlock
-from pytest_fsstack.machine import commands
+from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
 from tests.toolkit import chains_of
@@ -96,25 +98,30 @@ def test_what_is_zeroed_is_an_entry_of_its_own(context: BuildContext) -> None:
         assert stack.path.read_bytes()[8192:16384] == bytes(4096) + b"x" * 4096
 
 
-def test_the_controls_lose_and_a_journal_does_not(tmp_path: Path) -> None:
-    """The baseline of the scenario is ext4, with its journal."""
-    found = tmp_path / "found.json"
-    controls = ["ext4-nobarrier"]
-    if commands.which("eatmydata"):
-        controls.append("ext4-eatmydata")
-    session = (
+def session(directory: Path, names: str) -> tuple[list[ChainResults], str]:
+    """Run part of the scenario, and return its chains and its output."""
+    found = directory / "found.json"
+    options = (
         "--fsstack-scale=smoke",
         "--fsstack-rounds=1",
         "--fsstack-size=384M",
         "--fsstack-seed=1",
         f"--fsstack-json={found}",
     )
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *session]
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
     scenario = str(ROOT / "scenarios/test_power_cut.py")
-    done = subprocess.run([*words, "-k", " or ".join(controls), scenario], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*words, "-k", names, scenario], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    assert "has all that was synced" in done.stdout
-    (chain,) = chains_of(found)
+    return chains_of(found), done.stdout
+
+
+def test_the_controls_lose_and_a_journal_does_not(tmp_path: Path) -> None:
+    """The baseline of the scenario is ext4, with its journal."""
+    controls = ["ext4-nobarrier"]
+    if commands.which("eatmydata"):
+        controls.append("ext4-eatmydata")
+    (chain,), output = session(tmp_path, f"({' or '.join(controls)}) and not test_database")
+    assert "has all that was synced" in output
     (step,) = chain.steps
 
     def count(stack: str, what: str) -> float:
@@ -127,3 +134,15 @@ def test_the_controls_lose_and_a_journal_does_not(tmp_path: Path) -> None:
         assert count(control, "cuts") == 4
         assert count(control, "synced_there") < 4
         assert count(control, "survived") < 4
+
+
+@pytest.mark.skipif(commands.which("eatmydata") is None, reason="needs eatmydata: apt install eatmydata")
+def test_a_database_keeps_what_was_committed_unless_fsync_does_nothing(tmp_path: Path) -> None:
+    available = [name for name, requirements in NEEDS.items() if not needs.missing(requirements)]
+    chains, _ = session(tmp_path, f"test_database and eatmydata and ({' or '.join(available)})")
+    assert len(chains) == len(available)
+    for chain in chains:
+        (step,) = chain.steps
+        (kept,), (lost,) = (chain.series(step, stack, "survived") for stack in ("ext4", "ext4-eatmydata"))
+        assert kept == 4
+        assert lost < 4

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import workloads
-from pytest_fsstack.layers.devices import LoopDevice
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands, directories, needs
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import Built

@@ -15,7 +15,7 @@ import pytest
 from pytest_fsstack import BuildError, Built
 from pytest_fsstack.correctness.power import Damage, cutting, power_cuts
 from pytest_fsstack.correctness.power.plan import Operation
-from pytest_fsstack.correctness.power.promises import Found, History, Unreadable
+from pytest_fsstack.correctness.power.promises import Found, Unreadable
 from pytest_fsstack.correctness.power.worker import act, content
 from pytest_fsstack.correctness.power.writelog import Entry, Image, Kind as EntryKind, LogReader
 from pytest_fsstack.layers import BUILT_IN, recorder
@@ -34,7 +34,7 @@ def test_without_a_log_there_is_nothing_to_cut(tmp_path: Path) -> None:
     assert timed.blocks == []
 
 
-HISTORY = History(3, [Operation("write", "a", "", 0, 8), Operation("sync", "a"), Operation("sync directory")])
+HISTORY = cutting.Files(3, [Operation("write", "a", "", 0, 8), Operation("sync", "a"), Operation("sync directory")])
 WHOLE = {"a": content(3, 0, 8)}
 
 
@@ -131,7 +131,7 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
             log.add(0, 512 * entry, 512, bytes([entry + 1]) * 512)
         log.add(recorder.IS_MARK, mark=b"0")
 
-    def left(stack: Built, above: str, reader: LogReader, now: Image, image: Image) -> cutting._Left:
+    def left(stack: Built, above: str, reader: LogReader, now: Image, image: Image, work: object) -> cutting._Left:
         images.append(image)
         written = Entry(EntryKind.WRITE, 512 * 100, 512, b"r" * 512)
         return cutting._Left([], entries=[written, Entry(EntryKind.FLUSH)] * 4)
