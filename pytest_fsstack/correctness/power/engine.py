@@ -169,7 +169,7 @@ class Postgres:
     def close(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
-        if code := self.process.wait():
+        if code := self.process.wait(timeout=60):
             raise ValueError(f"postgres ended with exit code {code}")
 
 
