@@ -26,6 +26,8 @@ GUEST_DISK = "/dev/vda"
 _AT_FDCWD, _AT_STATX_DONT_SYNC, _STATX_TYPE = -100, 0x4000, 1
 _STATX = struct.Struct("=28xH98xII120x")
 
+#: EXT4_FEATURE_INCOMPAT_JOURNAL_DEV
+_JOURNAL_DEVICE = 0x8
 _EXT_MAGIC = 0xEF53
 
 _BLKFLSBUF = 0x1261  # linux/fs.h
@@ -202,9 +204,12 @@ def last_mount(path: Path) -> str | None:
 
     It is what is on the medium: a mapping of the device has a cache of its own. Raises OSError.
     """
-    # struct ext4_super_block of fs/ext4/ext4.h, at 1024: s_mtime, s_wtime, s_mnt_count, s_max_mnt_count, s_magic.
-    seconds, count, magic = struct.unpack_from("<I4xH2xH", descriptors.read_direct(path, 0, 4096), 1024 + 44)
-    return f"{count} times, at {seconds}" if magic == _EXT_MAGIC else None
+    # struct ext4_super_block of fs/ext4/ext4.h, at 1024: s_mtime, s_wtime, s_mnt_count, s_max_mnt_count, s_magic, and
+    # from 96 on s_feature_incompat.
+    superblock = descriptors.read_direct(path, 0, 4096)[1024:2048]
+    seconds, count, magic, features = struct.unpack_from("<I4xH2xH38xI", superblock, 44)
+    # The journal of another device looks like a filesystem, and its times and numbers never change.
+    return f"{count} times, at {seconds}" if magic == _EXT_MAGIC and not features & _JOURNAL_DEVICE else None
 
 
 class Backing(NamedTuple):

@@ -36,8 +36,9 @@ def test_write(fsstack):
 """
 
 
-def group(*paths: Path) -> Held:
-    return parse_device("+".join(map(str, paths)), size=0, overwrite=()).held()
+def group(*paths: Path, overwrite: bool = False) -> Held:
+    given_up = {guard.identify(path).identity for path in paths} if overwrite else ()
+    return parse_device("+".join(map(str, paths)), size=0, overwrite=given_up).held()
 
 
 def session(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
