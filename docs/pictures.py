@@ -1,4 +1,4 @@
-"""Draw the README's pictures: ``python docs/pictures.py RUN.json``, from the results that --fsstack-json wrote.
+"""Draw the README's pictures: ``python -m docs.pictures RUN.json``, from what --fsstack-json wrote.
 
 Without a file it makes the run first, which needs root and a machine that does nothing else for some minutes. The
 picture of the page needs Chromium.

@@ -53,14 +53,13 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
     ]
     if strange:
         texts.append(
-            f"some rounds took far longer, or of two different times ({first_names(strange)}): the overhead is that "
-            "of a typical round"
+            f"the times have outliers or two clusters ({first_names(strange)}): overheads are those of a typical round"
         )
     noise = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
     if noise and any(chain.judgements.values()):
         texts.append(
-            f"the baseline's time varies by {percent(noise)}, so what is less than about "
-            f"{percent(visible(noise, chain.looks.most))} above a budget is often missed in {chain.looks.most} rounds"
+            f"the baseline's time varies by {percent(noise)}, so {chain.looks.most} rounds often miss an overhead less "
+            f"than about {percent(visible(noise, chain.looks.most))} above its budget"
         )
     return texts[:3]
 
