@@ -36,7 +36,7 @@ from pytest_fsstack.judging.results import (
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Verdict
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.needs import Crate, Need, Tool, in_words
+from pytest_fsstack.machine.needs import Crate, DeviceMapper, DeviceNode, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Layer, Stack
 
@@ -106,7 +106,15 @@ def need(need: Need) -> str:
     """Return a requirement in a few words."""
     if isinstance(need, Crate):
         return f"`{need.name}` (`cargo install {need.name}`)"
-    return f"`{need.command}` (Debian: {need.package})" if isinstance(need, Tool) else in_words(need)
+    if isinstance(need, Tool):
+        return f"`{need.command}` (Debian: {need.package})"
+    if isinstance(need, KernelFilesystem):
+        return f"{need.name} in the kernel"
+    if isinstance(need, DeviceMapper):
+        return f"dm-{need.target} in the kernel"
+    if isinstance(need, DeviceNode):
+        return f"{need.feature} in the kernel"
+    return "root" if isinstance(need, Root) else ""
 
 
 OPTIONS_HEAD = """\

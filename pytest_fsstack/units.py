@@ -122,6 +122,11 @@ def rounded(value: float, decimals: int, limit: float = nan) -> float:
     return float(number)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: ``1 run``, ``2 runs``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def first_names(names: Sequence[str]) -> str:
     """The first three, and how many more."""
     first = ", ".join(names[:3])

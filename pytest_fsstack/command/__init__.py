@@ -167,12 +167,9 @@ def _add_history(group: Any) -> None:
 
 
 def _add_stacks_and_files(group: Any) -> None:
-    text, same = "list the layers, what each needs, and whether this machine has it", "pytest --fsstack-doctor=all"
-    stacks = _add(group, "stacks", "stacks:stacks", text, same=same)
-    stacks.set_defaults(words=[])
     text = "show the commands that build, remount and take down a stack; nothing is run, and root is not needed"
-    explain = stacks.add_subparsers(metavar="explain")
-    _add(explain, "explain", "stacks:explain", text, rest="STACK and pytest options")
+    stacks = _add(group, "stacks", "stacks:explain", text).add_subparsers(metavar="explain", required=True)
+    _add(stacks, "explain", "stacks:explain", text, rest="STACK and pytest options")
     text = "write a commented file and its test into the current directory, which run as they are; or a LAB.toml"
     new = _add(group, "new", "new:new", text)
     new.add_argument("kind", choices=KINDS)

@@ -69,7 +69,7 @@ from pytest_fsstack import NAME, Directory, Layer, Need, Place, BuildContext, op
 
 @dataclass(frozen=True)
 class $Class(Layer):
-    """Say in a line what it is: `fsstack stacks` and the docs show it."""
+    """Say in a line what it is: the docs show it."""
 
     name: ClassVar = "$name"
     # Block or Directory: what it can stand on, and what it is for the layer above.

@@ -12,7 +12,7 @@ from pytest_fsstack.command import USAGE_ERROR, CommandLineError
 from pytest_fsstack.over_time import hosts, pool_page, pool_text
 from pytest_fsstack.over_time.hosts import SessionFile
 from pytest_fsstack.over_time.pool import Pool, Pooled, pool as pool_sessions, refusals
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile, check_all
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_fsstack.command import CommandLineError, Parser
 from pytest_fsstack.judging import saved
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 from pytest_fsstack.report.overall import parse_weights, unknown_step
 from pytest_fsstack.report.side_by_side import side_by_side
 from pytest_fsstack.session.files import ReportFile, check_all

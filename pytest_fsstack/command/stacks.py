@@ -1,4 +1,4 @@
-"""The layers that there are, and what a stack of them would run."""
+"""The commands of a stack."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from pytest_fsstack.command import first_word
 from pytest_fsstack.command.sessions import ask
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
     import pytest
-
-    from pytest_fsstack.stack.model import Layer
-
-
-def stacks(arguments: Namespace) -> int:
-    """List the layers."""
-    return ask(_list, arguments.words)
 
 
 def explain(arguments: Namespace) -> int:
@@ -27,42 +18,17 @@ def explain(arguments: Namespace) -> int:
     return ask(lambda config: _explain(stack, config), arguments.words)
 
 
-def _known_layers(config: pytest.Config) -> MutableMapping[str, type[Layer]]:
-    from pytest_fsstack.layers import known
-
-    return known(config.hook.pytest_fsstack_layers())
-
-
-def _list(config: pytest.Config) -> int:
-    from tabulate import tabulate
-
-    from pytest_fsstack.machine import needs
-
-    rows: list[list[str]] = []
-    for name, layer in _known_layers(config).items():
-        requirements = layer().needs()
-        lacks = needs.lacking(requirements)
-        takes = " or ".join(kind.kind for kind in layer.takes)
-        words = ", ".join(dict.fromkeys(filter(None, map(needs.in_words, requirements))))
-        first, *more = [(lack.what, lack.remedy) for lack in lacks] or [("", "")]
-        rows.append([name, takes, layer.gives.kind, words, "no" if lacks else "yes", *first])
-        rows += [["", "", "", "", "", *lack] for lack in more]
-    titles = ["layer", "stands on a", "gives a", "needs", "runs here", "missing", "how to get it"]
-    print(tabulate(rows, titles, disable_numparse=True))
-    print("\nfsstack stacks explain 'luks | ext4' shows the commands of a stack; docs/layers.md has all options")
-    return 0
-
-
 def _explain(text: str, config: pytest.Config) -> int:
     import sys
 
     import pytest
 
+    from pytest_fsstack.layers import known
     from pytest_fsstack.options.settings import read_settings
     from pytest_fsstack.preflight.explain import explained
     from pytest_fsstack.stack.model import Stack
 
-    layers = _known_layers(config)
+    layers = known(config.hook.pytest_fsstack_layers())
     names = frozenset(name for reports in config.hook.pytest_fsstack_reports() for name in reports)
     device = read_settings(config, layers, names).devices[0]
     try:

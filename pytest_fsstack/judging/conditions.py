@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.units import counted
 
 #: What the conditions of a round are called, in docs/results.md too.
 Conditions = Mapping[str, float]
@@ -93,15 +94,13 @@ def unrest(rounds: Sequence[Conditions]) -> str:
     loads = [conditions["load"] for conditions in rounds if conditions.get("load", 0) > conditions.get("cpus", 1) + 1]
     frequencies = [conditions["frequency"] for conditions in rounds if conditions.get("frequency")]
     words = [
-        f"up to {max(stolen):.0%} of the CPU time was stolen in {_rounds(len(stolen))}" if stolen else "",
-        f"CPUs were throttled in {_rounds(throttled)}" if throttled else "",
-        f"the load was up to {max(loads):.1f} before {_rounds(len(loads))}, the tests' own included" if loads else "",
+        f"up to {max(stolen):.0%} of the CPU time was stolen in {counted(len(stolen), 'round')}" if stolen else "",
+        f"CPUs were throttled in {counted(throttled, 'round')}" if throttled else "",
+        f"the load was up to {max(loads):.1f} before {counted(len(loads), 'round')}, the tests' own included"
+        if loads
+        else "",
         f"CPUs ran at {min(frequencies):.0f} to {max(frequencies):.0f} MHz"
         if frequencies and max(frequencies) > 1.25 * min(frequencies)
         else "",
     ]
     return ", ".join(filter(None, words))
-
-
-def _rounds(number: int) -> str:
-    return f"{number} round{'s' if number > 1 else ''}"

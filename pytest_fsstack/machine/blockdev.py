@@ -102,6 +102,15 @@ def whole(directory: Path) -> Path:
     return directory.parent if (directory / "partition").exists() else directory
 
 
+def transferred(device: str) -> tuple[int, int]:
+    """Return the bytes read and written so far at a device, by ``major:minor``. Raises OSError.
+
+    The kernel counts in sectors of 512 bytes, also for devices with larger ones (Documentation/block/stat.rst).
+    """
+    counts = (SYS / "dev/block" / device / "stat").read_text().split()
+    return int(counts[2]) * 512, int(counts[6]) * 512
+
+
 def partitions(disk: Path) -> list[Path]:
     return sorted(child.parent for child in disk.glob("*/partition"))
 

@@ -263,21 +263,6 @@ class Root:
         return MissingRequirement(Missing.PERMISSION, f"{self.what} needs root", "run pytest with sudo")
 
 
-def in_words(need: Need) -> str:
-    """Return a requirement in a few words, empty for one that is only missing together with another."""
-    if isinstance(need, Tool):
-        return need.command
-    if isinstance(need, Crate):
-        return need.name
-    if isinstance(need, KernelFilesystem):
-        return f"{need.name} in the kernel"
-    if isinstance(need, DeviceMapper):
-        return f"dm-{need.target} in the kernel"
-    if isinstance(need, DeviceNode):
-        return f"{need.feature} in the kernel"
-    return "root" if isinstance(need, Root) else ""
-
-
 def lacking(needs: Iterable[Need]) -> list[MissingRequirement]:
     """All that is not there, each once."""
     return list(dict.fromkeys(lack for need in needs if (lack := need.missing())))

@@ -82,7 +82,7 @@ def disks_of(place: Path) -> list[Path]:
 
 
 def _below(block: Path) -> list[Path]:
-    whole = block.parent if (block / "partition").exists() else block
+    whole = blockdev.whole(block)
     slaves = sorted((whole / "slaves").glob("*"))
     return [whole, *(disk for slave in slaves for disk in _below(slave.resolve()))]
 

@@ -385,8 +385,7 @@ def _machine_cpu() -> float:
 def _transferred(stack: Built) -> tuple[float | None, float | None]:
     """Bytes read and written so far at the stack's bottom devices, or of the device that holds its directory.
 
-    The kernel counts in sectors of 512 bytes whatever the device's own are (Documentation/block/stat.rst). A directory
-    on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
+    A directory on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
     """
     bottom = stack.bottom
     if isinstance(bottom, Block):
@@ -394,7 +393,7 @@ def _transferred(stack: Built) -> tuple[float | None, float | None]:
     else:
         numbers = [blockdev.major_minor(os.stat(bottom.path).st_dev)]
     try:
-        fields = [Path("/sys/dev/block", number, "stat").read_text().split() for number in numbers]
+        read, written = zip(*map(blockdev.transferred, numbers))
     except FileNotFoundError:
         return None, None
-    return sum(int(counts[2]) * 512.0 for counts in fields), sum(int(counts[6]) * 512.0 for counts in fields)
+    return float(sum(read)), float(sum(written))

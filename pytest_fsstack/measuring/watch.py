@@ -65,8 +65,6 @@ def _files(top: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _written(path: Path) -> int:
-    """Bytes written so far to a block device, which the kernel counts in sectors of 512 bytes; 0 for a directory."""
-    status = path.stat()
-    if not stat.S_ISBLK(status.st_mode):
-        return 0
-    return int(Path("/sys/dev/block", blockdev.major_minor(status.st_rdev), "stat").read_text().split()[6]) * 512
+    """Return the bytes written so far to a block device; 0 for a directory."""
+    number = blockdev.number(path)
+    return blockdev.transferred(number)[1] if number else 0

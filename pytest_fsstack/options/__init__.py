@@ -110,12 +110,6 @@ def _full_name(text: str) -> str:
     raise ValueError(f"there is no scenario {text!r}; {hint}")
 
 
-def _command(text: str) -> tuple[str, str]:
-    from pytest_fsstack.options.commands import parse
-
-    return parse(text)
-
-
 def _error_rate(text: str) -> float:
     return _positive(text, 0.5, "an error rate must be between 0 and 0.5, such as 0.05")
 
@@ -292,7 +286,7 @@ OPTIONS = (
         "measure a command in the directory of each stack, as the step NAME (default: the command's own name). Repeat "
         "it for further steps on the same stack",
         "[NAME=]COMMAND",
-        _command,
+        _by("options.commands", "parse"),
         many=True,
         doc="`{}` is the path of the stack. [bench.md](bench.md) shows how.",
     ),

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pytest_fsstack.judging.budget import Budget
 
 _WRITTEN = re.compile(
-    r"(?:(?P<pattern>.+):)?\s*(?:(?P<metric>[A-Za-z_]\w*)\s*)?(?P<limit><=|>=)?\s*(?P<value>[-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(?P<percent>%)?\s*"
+    r"(?:(?P<pattern>.+):)?\s*(?:(?P<metric>[A-Za-z_]\w*)\s*)?"
+    r"(?P<limit><=|>=)?\s*(?P<value>[-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(?P<percent>%)?\s*"
 )
 
 

@@ -19,6 +19,7 @@ from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.judging.sample import Metric
 from pytest_fsstack.judging.verdict import Estimate, Outcome
 from pytest_fsstack.over_time import changes, spread
+from pytest_fsstack.units import counted
 
 ONE_EACH = "one run each: what differs from run to run is not in it"
 NO_RATIO = "figures of 0 on one side: there is no ratio to judge"
@@ -356,7 +357,8 @@ class _Judge:
             return replace(change, how=ONE_EACH)
         of_this = f" ({len(earlier)} of this machine)" if len(earlier) < len(ratios_then) else ""
         how = (
-            f"{_runs(len(ratios_now))} against {len(ratios_then)}{of_this}: a verdict takes {runs.FEWEST} a side, "
+            f"{counted(len(ratios_now), 'run')} against {len(ratios_then)}{of_this}: "
+            f"a verdict takes {runs.FEWEST} a side, "
             f"or one against {spread.FEWEST_EARLIER} earlier ones of the same machine"
         )
         return replace(change, how=how)
@@ -382,12 +384,13 @@ class _Judge:
         assert judged is not None
         window = judged.window
         of = f"of {len(earlier)} " if len(window.runs) < len(earlier) else ""
+        sides = f"{counted(len(logs), 'run')} against {window.name} {of}earlier runs"
         return replace(
             change,
             then=tuple(earlier[number] for number in window.runs),
             estimate=judged.estimate,
             outcome=judged.verdict.outcome if judged.verdict else None,
-            how=f"{_runs(len(logs))} against {window.name} {of}earlier runs of this machine, by the spread of all",
+            how=f"{sides} of this machine, by the spread of all",
             correlation=changes.correlation(ratios, self.warns),
         )
 
@@ -421,10 +424,6 @@ class _Judge:
 def _one(machines: Sequence[str | None]) -> str | None:
     """Return the machine of some runs, if it is one that is known."""
     return machines[0] if len(set(machines)) == 1 else None
-
-
-def _runs(number: int) -> str:
-    return f"{number} run" if number == 1 else f"{number} runs"
 
 
 # -- before a session --------------------------------------------------------------------------------------------------

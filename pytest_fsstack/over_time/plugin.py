@@ -15,10 +15,11 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time import comparison, history
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 from pytest_fsstack.rounds.protocol import Outcome, report_verdict
 from pytest_fsstack.session import identity
 from pytest_fsstack.session.files import ReportFile
+from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -227,7 +228,7 @@ class Comparing:
         if self.found is None or self.config.get_verbosity() < -1:
             return
         then = list(self.then.values())
-        terminalreporter.section(f"against {len(then)} earlier run{'' if len(then) == 1 else 's'}")
+        terminalreporter.section(f"against {counted(len(then), 'earlier run')}")
         for line in lines(self.found, [self.session.results], then):
             terminalreporter.write_line(line)
 

@@ -10,7 +10,7 @@ from statistics import median
 from pytest_fsstack.over_time.changes import FEWEST
 from pytest_fsstack.over_time.comparison import differences
 from pytest_fsstack.over_time.trend import ChangePoint, Trend
-from pytest_fsstack.units import OverheadUnit, format_quantity
+from pytest_fsstack.units import OverheadUnit, counted, format_quantity
 
 #: From the lowest to the highest, where the terminal has them and where it does not.
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", "_.:-=+*#"
@@ -32,7 +32,7 @@ def sparkline(values: Sequence[float], ramp: str = BLOCKS, width: int = _WIDTH) 
 def lines(trend: Trend, points: Sequence[ChangePoint], ramp: str = BLOCKS) -> list[str]:
     """The series with its newest value, its drawing with ``^`` where it changed, and a line for each change."""
     values = [point.value for point in trend.points]
-    text = [f"{trend.place}: {_value(trend, values[-1])} in the newest of {_runs(len(values))}"]
+    text = [f"{trend.place}: {_value(trend, values[-1])} in the newest of {counted(len(values), 'run')}"]
     text.append(f"  {sparkline(values, ramp)}  {_value(trend, min(values))} to {_value(trend, max(values))}")
     if points:
         changed = {change.point for change in points}
@@ -65,7 +65,3 @@ def _value(trend: Trend, value: float) -> str:
 
 def _commit(labels: dict[str, str]) -> str:
     return f", commit {labels['commit'][:12]}" if "commit" in labels else ""
-
-
-def _runs(number: int) -> str:
-    return f"{number} run{'' if number == 1 else 's'}"

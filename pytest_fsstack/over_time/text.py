@@ -11,7 +11,7 @@ from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlo
 from pytest_fsstack.over_time.spread import FEWEST_EARLIER
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
 from pytest_fsstack.report.terminal import tabulated
-from pytest_fsstack.units import OverheadUnit, format_quantity, percent
+from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent
 
 CORRELATED = (
     "earlier runs follow each other (lag-1 correlation {:.2f}), so a false verdict is likelier than stated; "
@@ -39,7 +39,7 @@ def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Resul
     remarks += [text for _, text in warnings(comparison)]
     for places, when in (comparison.only_now, "now"), (comparison.only_then, "then"):
         remarks += [f"only {when}: {place}" for place in places]
-    title = f"against {len(then)} earlier run{'' if len(then) == 1 else 's'}"
+    title = f"against {counted(len(then), 'earlier run')}"
     return Section(title, [fact for fact in facts if fact[1]], _grid(comparison), remarks)
 
 
@@ -87,8 +87,8 @@ def in_short(change: Change, limit: float) -> str:
     unit = OverheadUnit.fitting([change.estimate.overhead])
     metric = f"own {change.place.metric}" if change.is_reference else change.place.metric
     return (
-        f"{change.place.stack}: {metric} {_more(change)} over {len(change.then)} earlier "
-        f"run{'' if len(change.then) == 1 else 's'}, limit {unit.limit(limit)}"
+        f"{change.place.stack}: {metric} {_more(change)} over "
+        f"{counted(len(change.then), 'earlier run')}, limit {unit.limit(limit)}"
     )
 
 
@@ -144,7 +144,7 @@ def _more(change: Change) -> str:
 def _side(runs: Sequence[Results]) -> str:
     """Return the number of runs, their time, and their labels."""
     times = sorted(results.start for results in runs if results.start)
-    words = [f"{len(runs)} run{'' if len(runs) == 1 else 's'}"]
+    words = [counted(len(runs), "run")]
     if times:
         words.append(times[0] if len(set(times)) == 1 else f"{times[0]} to {times[-1]}")
     for name in _TOLD_BY:
@@ -188,7 +188,7 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
     worst = min(undecided, key=lambda outlook: outlook.power.decided if outlook.power else -1.0)
     more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
     if worst.power is None:
-        runs = f"{worst.runs} accepted run{'' if worst.runs == 1 else 's'} of this machine"
+        runs = f"{counted(worst.runs, 'accepted run')} of this machine"
         return f"{percent(limit)} cannot be judged for {worst.place}{more}: {runs}, it takes {FEWEST_EARLIER}"
     power = worst.power
     rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"

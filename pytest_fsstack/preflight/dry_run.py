@@ -21,7 +21,7 @@ from pytest_fsstack.session import identity
 from pytest_fsstack.session.duration import seconds_of_run
 from pytest_fsstack.session.ending import runs_once
 from pytest_fsstack.stack.model import Device
-from pytest_fsstack.units import first_names, format_size
+from pytest_fsstack.units import counted, first_names, format_size
 
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
@@ -79,7 +79,7 @@ def described(
                 yield f"    the rest cannot be shown: {explanation.problem}"
     ordinary = len(items) - len(session.chains)
     if ordinary:
-        yield f"\n{ordinary} other selected test{'' if ordinary == 1 else 's'} would run as ever"
+        yield f"\n{counted(ordinary, 'other selected test')} would run as ever"
 
 
 @dataclass(frozen=True)

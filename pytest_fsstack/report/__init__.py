@@ -10,28 +10,32 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
 
 
+class ReportError(Exception):
+    """A report cannot be written; the message says where and why, in one line."""
+
+
 def _report(module: str, function: str = "report") -> Callable[[Results], str]:
     """A function of a module, which is imported when it is called: most sessions write one report or none."""
 
     def report(results: Results) -> str:
-        text: str = getattr(import_module(f"{__name__}.{module}"), function)(results)
+        text: str = getattr(import_module(module, __name__), function)(results)
         return text
 
     return report
 
 
 BUILT_IN: dict[str, Callable[[Results], str]] = {
-    "json": _report("jsonfile"),
-    "markdown": _report("markdown"),
-    "csv": _report("csvfile"),
-    "tables": _report("tables"),
-    "html": _report("html"),
-    "heatmap": _report("figures", "heat_maps"),
-    "forest": _report("figures", "forests"),
-    "bencher": _report("stores", "bencher"),
-    "github-benchmark": _report("stores", "github_benchmark"),
-    "otava": _report("stores", "otava"),
-    "openmetrics": _report("openmetrics"),
-    "lava": _report("consoles", "lava"),
-    "ktap": _report("consoles", "ktap"),
+    "json": _report("..judging.saved", "dumps"),
+    "markdown": _report(".markdown"),
+    "csv": _report(".csvfile"),
+    "tables": _report(".tables"),
+    "html": _report(".html"),
+    "heatmap": _report(".figures", "heat_maps"),
+    "forest": _report(".figures", "forests"),
+    "bencher": _report(".stores", "bencher"),
+    "github-benchmark": _report(".stores", "github_benchmark"),
+    "otava": _report(".stores", "otava"),
+    "openmetrics": _report(".openmetrics"),
+    "lava": _report(".consoles", "lava"),
+    "ktap": _report(".consoles", "ktap"),
 }

@@ -11,10 +11,9 @@ from typing import Any
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.judging.sample import METRICS, Metric
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report import draw
+from pytest_fsstack.report import ReportError, draw
 from pytest_fsstack.report.answer import groups
 from pytest_fsstack.report.draw import Interval, Line, Mark
-from pytest_fsstack.report.errors import ReportError
 from pytest_fsstack.report.model import View, counted, reference
 from pytest_fsstack.units import OverheadUnit, format_quantity
 

@@ -145,7 +145,7 @@ class Ending:
 
     def write_reports(self) -> None:
         """Write the reports, unless that was done before; one that cannot be written fails the session."""
-        from pytest_fsstack.report.errors import ReportError
+        from pytest_fsstack.report import ReportError
 
         self._close_log()
         files, self._files = self._files, []
@@ -167,7 +167,7 @@ class Ending:
 
     def _close_log(self) -> None:
         """Write the last line of the log; one that is not complete fails the session."""
-        from pytest_fsstack.report.errors import ReportError
+        from pytest_fsstack.report import ReportError
 
         log, self._session.log = self._session.log, None
         try:
@@ -218,7 +218,7 @@ def _report_files(session: Session) -> list[ReportFile]:
     """Return the files of the reports, after trying to open them. Raises `pytest.UsageError`."""
     if session.is_worker or session.only_looks:
         return []
-    from pytest_fsstack.report.errors import ReportError
+    from pytest_fsstack.report import ReportError
     from pytest_fsstack.session.files import ReportFile, check_all
 
     files = [ReportFile(name, path) for name, path in session.settings.reports]

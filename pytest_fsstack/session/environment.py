@@ -187,7 +187,7 @@ def _disk(number: int) -> Facts:
     device = Path("/sys/dev/block", blockdev.major_minor(number))
     if not device.exists():
         return {}
-    whole = device.resolve().parent if (device / "partition").exists() else device
+    whole = blockdev.whole(device.resolve())
     sectors, rotational = _read(device / "size"), _read(whole / "queue/rotational")
     read_ahead = _read(whole / "queue/read_ahead_kb")
     scheduler = re.search(r"\[(\S+)\]", _read(whole / "queue/scheduler") or "")

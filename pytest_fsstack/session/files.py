@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pytest_fsstack.machine.descriptors import opened, write_all
 from pytest_fsstack.machine.directories import MOST_LINKS, HeldDirectory
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 
 
 class _Target(NamedTuple):

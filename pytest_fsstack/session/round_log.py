@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.machine.descriptors import write_all
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
 from pytest_fsstack.units import reason_of
 

@@ -308,7 +308,7 @@ class Session:
         """
         if not self.log:
             return
-        from pytest_fsstack.report.errors import ReportError
+        from pytest_fsstack.report import ReportError
 
         self._note_facts()
         try:

@@ -14,7 +14,7 @@ from types import FunctionType
 
 from pytest_fsstack.workloads.ageing import age as age
 from pytest_fsstack.workloads.base import needs_of as needs_of, workload as workload
-from pytest_fsstack.workloads.block import dd_read as dd_read, dd_write as dd_write
+from pytest_fsstack.workloads.block import dd_read as dd_read, dd_write as dd_write, stream_write as stream_write
 from pytest_fsstack.workloads.bonnieplus import bonnie as bonnie
 from pytest_fsstack.workloads.build import (
     LUA as LUA,
@@ -49,7 +49,6 @@ from pytest_fsstack.workloads.image import (
 from pytest_fsstack.workloads.latency import create_files as create_files, delete_files as delete_files
 from pytest_fsstack.workloads.postgresql import SynchronousCommit as SynchronousCommit, postgres as postgres
 from pytest_fsstack.workloads.space import settle as settle, small_file_space as small_file_space
-from pytest_fsstack.workloads.stream import stream_write as stream_write
 from pytest_fsstack.workloads.tree import (
     delete as delete,
     du as du,

@@ -10,7 +10,7 @@ from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.descriptors import size_of_device
 from pytest_fsstack.machine.needs import Tool
 from pytest_fsstack.workloads.base import workload
-from pytest_fsstack.workloads.checks import verify_file
+from pytest_fsstack.workloads.checks import hashes_of, verify_blocks, verify_file
 from pytest_fsstack.workloads.direct import DirectIO, differing, spoil
 
 if TYPE_CHECKING:
@@ -24,6 +24,36 @@ Sync = Literal["", "fsync", "fdatasync", "dsync", "sync"]
 _ZEROS = Path("/dev/zero")
 _FILE = "dd.bin"
 _SUMMARY = re.compile(r"^(\d+) bytes? .*copied, ([\d.e+-]+) s", re.MULTILINE)
+
+
+@workload(Tool("dd", "coreutils"))
+def stream_write(
+    timed: Timed,
+    fsstack: Built,
+    *,
+    payload: Path | None = None,
+    size: int = 100 << 20,
+    block: int = 4096,
+    cold: bool = True,
+) -> None:
+    """Write `size` bytes with ``dd``, `block` bytes at a time: zeros, or the start of the file `payload`.
+
+    Zeros flatter a stack that compresses them away; take an incompressible payload beside them. It is read into the
+    page cache before the clock starts. Afterwards the size and a sample of blocks are read back from the device and
+    compared, and the file is removed. Raises `ValueError` where `size` is no multiple of `block` or more than the
+    payload has.
+    """
+    source = _source(size, block, payload, "stream_write")
+    target = fsstack.path / "stream.bin"
+    # Overwriting what a step before has left would be another workload.
+    target.unlink(missing_ok=True)
+    with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
+        timed.run(*_words(source, target, size, block), "status=none")
+    # The cold start takes it from the caches as well.
+    hashes = hashes_of(source, size, block)
+    timed.reread()
+    verify_blocks(target, hashes, size, "stream_write: read back", block)
+    target.unlink()
 
 
 @workload(Tool("dd", "coreutils"))
@@ -48,7 +78,7 @@ def dd_write(
     """
     if sync not in get_args(Sync):
         raise ValueError(f"dd_write: sync must be one of {', '.join(filter(None, get_args(Sync)))} (got {sync!r})")
-    source = _source(fsstack, size, block, payload, "dd_write")
+    source = _source(size, block, payload, "dd_write", fsstack.path)
     if direct:
         needs.require(DirectIO(fsstack.path))
     if fsstack.path.is_block_device():
@@ -82,7 +112,7 @@ def dd_read(
     must have written the same. `direct` and the metric ``dd_rate`` are as for `dd_write`. Afterwards the number of
     bytes that ``dd`` read must be `size`, and a sample of blocks what was written. Raises `ValueError` as `dd_write`.
     """
-    source = _source(fsstack, size, block, payload, "dd_read")
+    source = _source(size, block, payload, "dd_read", fsstack.path)
     if direct:
         needs.require(DirectIO(fsstack.path))
     if prepare:
@@ -96,14 +126,14 @@ def dd_read(
     verify_file(_target(fsstack), source, size, "dd_read", block)
 
 
-def _source(fsstack: Built, size: int, block: int, payload: Path | None, step: str) -> Path:
+def _source(size: int, block: int, payload: Path | None, step: str, device: Path | None = None) -> Path:
     """Return the data to write, after a check of the sizes."""
     if block <= 0 or size <= 0 or size % block:
         raise ValueError(f"{step}: {size} bytes are no multiple of blocks of {block} bytes")
     if payload is not None and payload.stat().st_size < size:
         raise ValueError(f"{step}: {payload} has only {payload.stat().st_size} of {size} bytes")
-    if fsstack.path.is_block_device() and (room := size_of_device(fsstack.path)) < size:
-        raise ValueError(f"{step}: {fsstack.path} has only {room} of {size} bytes")
+    if device and device.is_block_device() and (room := size_of_device(device)) < size:
+        raise ValueError(f"{step}: {device} has only {room} of {size} bytes")
     return payload or _ZEROS
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_fsstack.ci import reporting as ci
 from pytest_fsstack.machine import directories, mounts
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
 
 pytestmark = pytest.mark.root

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sh
 
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
 
 pytestmark = pytest.mark.root

@@ -15,8 +15,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import draw, figures, html
-from pytest_fsstack.report.errors import ReportError
+from pytest_fsstack.report import ReportError, draw, figures, html
 from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, is_curve
 from pytest_fsstack.report.model import heading
 from tests.unit.report.test_report import made

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import BUILT_IN, csvfile, html, jsonfile, markdown, terminal
+from pytest_fsstack.report import BUILT_IN, csvfile, html, markdown, terminal
 from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter
 
@@ -275,7 +276,7 @@ class TestJson:
         def refuse(constant: str) -> None:
             raise AssertionError(f"{constant} is not JSON")
 
-        return json.loads(jsonfile.report(results), parse_constant=refuse)
+        return json.loads(saved.dumps(results), parse_constant=refuse)
 
     def test_holds_everything(self) -> None:
         results = made()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.needs import Missing, Program, in_words
+from pytest_fsstack.machine.needs import Missing, Program
 from pytest_fsstack.stack import spec
 from pytest_fsstack.stack.model import Stack
 from pytest_fsstack.stack.program import ToolLayer
@@ -92,7 +92,7 @@ def test_nothing_is_run_by_reading_a_stack_and_asking_what_it_needs(tmp_path: Pa
     stack = Stack.parse(f"gocryptfs(binary='{binary}')", BUILT_IN)
     (program,) = [need for need in stack.needs() if isinstance(need, Program)]
     assert program.missing() is None
-    assert in_words(program) == str(binary)
+    assert program.command == str(binary)
     assert stack.id
     assert not (tmp_path / "ran").exists()
 
