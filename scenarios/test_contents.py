@@ -143,11 +143,10 @@ def judge(
     request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: exploring.Difference | str
 ) -> None:
     """Fail with the differences; and without one where a control must have one. The shortest is shown as a script."""
-    found = [difference for difference in differences if not isinstance(difference, str)]
-    if found and not is_control(fsstack):
-        shortest = min(found, key=lambda difference: len(difference.calls))
-        request.node.add_report_section("call", "counterexample", shortest.script())
+    found = sorted(differences, key=lambda difference: 0 if isinstance(difference, str) else len(difference.calls))
+    if found and not isinstance(found[0], str) and not is_control(fsstack):
+        request.node.add_report_section("call", "counterexample", found[0].script())
     if is_control(fsstack):
         assert differences, "the control passed: a byte was changed, and the test did not see it"
     else:
-        verdict.conclude(request.node, timed, fsstack, " | ".join(map(str, differences)))
+        verdict.conclude(request.node, timed, fsstack, " | ".join(map(str, found)))

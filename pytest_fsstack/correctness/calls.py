@@ -11,8 +11,12 @@ import errno
 import fcntl
 import mmap
 import os
+import pickle
 import stat
 import struct
+import subprocess
+import sys
+import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +57,9 @@ class Side:
     def __init__(self, root: str, device: str = "") -> None:
         self.root, self.device = root, device
         self.slots: dict[int, int] = {}
+        self.mappings: dict[int, mmap.mmap] = {}
+        #: When the status of each path changed last.
+        self.changes: dict[str, int] = {}
 
     def at(self, path: str) -> str:
         return f"{self.root}/{path or '.'}"
@@ -63,7 +70,9 @@ class Side:
         return self.slots[slot]
 
     def let_go(self) -> None:
-        """Close all files."""
+        """Close all files and mappings."""
+        while self.mappings:
+            self.mappings.popitem()[1].close()
         for slot in list(self.slots):
             self.close(slot)
 
@@ -98,8 +107,10 @@ class Side:
         count = os.preadv(self.fd(slot), parts, offset)
         return bytes(parts[0] + parts[1])[:count]
 
-    def pwritev(self, slot: int, offset: int, length: int, fill: int) -> int:
-        return os.pwritev(self.fd(slot), [data(length, fill), data(length, fill + 1)], offset)
+    def pwritev(self, slot: int, how: str, offset: int, length: int, fill: int) -> int:
+        """Write two buffers. `how` is APPEND, DSYNC, SYNC or empty."""
+        flag = getattr(os, f"RWF_{how}") if how else 0
+        return os.pwritev(self.fd(slot), [data(length, fill), data(length, fill + 1)], offset, flag)
 
     def lseek(self, slot: int, whence: str, offset: int) -> int:
         return os.lseek(self.fd(slot), offset, getattr(os, f"SEEK_{whence}"))
@@ -150,6 +161,16 @@ class Side:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return os.sendfile(self.fd(slot), self.fd(source), offset, length)
 
+    def splice(self, source: int, offset: int, slot: int, to: int, length: int) -> int:
+        """Move at most 64 KiB to a file by way of a pipe."""
+        reading, writing = os.pipe()
+        try:
+            count = os.splice(self.fd(source), writing, min(length, PART), offset_src=offset)
+            return os.splice(reading, self.fd(slot), count, offset_dst=to) if count else 0
+        finally:
+            os.close(reading)
+            os.close(writing)
+
     def mmap_write(self, slot: int, offset: int, length: int, fill: int) -> int:
         """Write through a shared mapping as far as the file goes, and msync it."""
         fd = self.fd(slot)
@@ -169,6 +190,22 @@ class Side:
             return b""
         with mmap.mmap(fd, offset - start + length, prot=mmap.PROT_READ, offset=start) as mapping:
             return mapping[offset - start :]
+
+    def map(self, slot: int) -> None:
+        """Map a file as it is, and keep it mapped."""
+        if not os.fstat(self.fd(slot)).st_size:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.mappings[slot] = mmap.mmap(self.fd(slot), 0)
+
+    def map_write(self, slot: int, offset: int, length: int, fill: int) -> int:
+        """Write to a mapping that is kept, without msync."""
+        content = data(length, fill)[: max(0, len(self.mappings.get(slot, b"")) - offset)]
+        if content:
+            self.mappings[slot][offset : offset + len(content)] = content
+        return len(content)
+
+    def map_read(self, slot: int, offset: int, length: int) -> bytes:
+        return self.mappings[slot][offset : offset + length] if slot in self.mappings else b""
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -275,10 +312,20 @@ class Side:
         status = os.lstat(self.at(path))
         return f"{status.st_atime_ns} {status.st_mtime_ns}"
 
+    def status(self, path: str, what: str) -> int:
+        """Return the size, mode or nlink of a path."""
+        return int(getattr(os.lstat(self.at(path)), f"st_{what}"))
+
     def mtime(self, path: str) -> str:
         """Return the time of modification if it was set, otherwise "now"."""
         status = os.lstat(self.at(path))
         return "now" if CLOCK[0] < status.st_mtime < CLOCK[1] else str(status.st_mtime_ns)
+
+    def ctime(self, path: str) -> str:
+        """Return whether the status of a path has changed since the last time."""
+        before, now = self.changes.get(path), os.lstat(self.at(path)).st_ctime_ns
+        self.changes[path] = now
+        return "as before" if before == now else "changed"
 
     def setxattr(self, path: str, name: str, length: int, fill: int, how: str) -> None:
         """Set an attribute. `how` is CREATE, REPLACE or empty."""
@@ -304,10 +351,11 @@ class Side:
     def flock(self, slot: int, how: str) -> None:
         fcntl.flock(self.fd(slot), getattr(fcntl, f"LOCK_{how}") | fcntl.LOCK_NB)
 
-    def ofd_lock(self, slot: int, how: str, offset: int, length: int) -> None:
-        """Lock or unlock bytes for an open file description. `how` is RDLCK, WRLCK or UNLCK."""
+    def lock(self, slot: int, owner: str, how: str, offset: int, length: int) -> None:
+        """Lock or unlock bytes for a process (POSIX) or an open file (OFD). `how` is RDLCK, WRLCK or UNLCK."""
+        command = {"POSIX": fcntl.F_SETLK, "OFD": 37}[owner]
         kind = getattr(fcntl, f"F_{how}")
-        fcntl.fcntl(self.fd(slot), 37, struct.pack("hhqqi4x", kind, os.SEEK_SET, offset, length, 0))
+        fcntl.fcntl(self.fd(slot), command, struct.pack("hhqqi4x", kind, os.SEEK_SET, offset, length, 0))
 
     # -- the filesystem ------------------------------------------------------------------------------------------------
 
@@ -430,7 +478,7 @@ def states(side: Side, times: bool = False) -> dict[str, dict[str, Any]]:
             if result[path]["kind"] == "file":
                 result[path]["number"] = numbers.setdefault(os.lstat(side.at(path)).st_ino, len(numbers))
     for path in result if times else ():
-        result[path]["mtime"] = side.mtime(path)
+        result[path] |= {"mtime": side.mtime(path), "ctime": side.ctime(path)}
     for slot, fd in sorted(side.slots.items()):
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode):
@@ -451,6 +499,12 @@ def shown(value: Any) -> str:
     return "done" if value is None else str(value)
 
 
+def summary(states: dict[str, dict[str, Any]]) -> str:
+    """Return a checksum of states."""
+    text = repr([(path, part, shown(value)) for path, facts in states.items() for part, value in sorted(facts.items())])
+    return f"crc32 {zlib.crc32(text.encode()):08x}"
+
+
 def answer(side: Side, name: str, arguments: tuple[Any, ...], user: int = 0) -> Any:
     """Make a call by a user, and return its answer, an OSError if it fails."""
     try:
@@ -464,3 +518,78 @@ def answer(side: Side, name: str, arguments: tuple[Any, ...], user: int = 0) -> 
         if user:
             LIBC.setfsuid(0)
             LIBC.setfsgid(0)
+
+
+# -- other processes ---------------------------------------------------------------------------------------------------
+
+
+class Other:
+    """Another process, which makes calls in a directory."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-I", "-S", __file__, "serve"]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def enter(self, root: str) -> None:
+        """Open a directory; leave the last one, which is all that it does for an empty path."""
+        self._ask(root)
+        self.answers()
+
+    def start(self, calls: list[tuple[Any, ...]], at: int = 0) -> None:
+        """Begin calls (name, arguments, user) at a time of the monotonic clock, in nanoseconds."""
+        self._ask((at, calls))
+
+    def answers(self) -> list[tuple[Any, int, int]]:
+        """Return the answer to each call, and when it began and ended. Raises OSError if the process has ended."""
+        assert self._process.stdout
+        try:
+            return pickle.load(self._process.stdout)  # type: ignore[no-any-return]
+        except EOFError:
+            raise OSError(errno.ESRCH, f"the process ended with {self._process.wait()}") from None
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, request: Any) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()
+
+
+def serve() -> None:
+    """Enter directories and make calls as stdin says, until it ends."""
+    side, root = Side(""), -1
+    os.umask(0o022)
+    while True:
+        try:
+            request = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        answers = []
+        if isinstance(request, str):
+            side.let_go()
+            if root >= 0:
+                os.close(root)
+            root = os.open(request, os.O_PATH) if request else -1
+            side.root = f"/proc/self/fd/{root}"
+        else:
+            at, calls = request
+            while time.monotonic_ns() < at:
+                pass
+            for name, arguments, user in calls:
+                begin = time.monotonic_ns()
+                found = answer(side, name, arguments, user)
+                answers.append((found, begin, time.monotonic_ns()))
+        pickle.dump(answers, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    serve()

@@ -9,12 +9,13 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_fsstack.correctness.calls import LIBC, MODES, Side, answer, check, content_of, shown, states
+from pytest_fsstack.correctness.calls import LIBC, MODES, Other, Side, answer, check, content_of, shown, states, summary
 from pytest_fsstack.correctness.drawing import PARAMETERS, REMOUNT, Call
 from pytest_fsstack.stack.model import Limit
 
@@ -54,10 +55,19 @@ LIMITED: Mapping[str, tuple[Limit, ...]] = {
 
 
 class DifferentError(AssertionError):
-    """The stack and the model do not agree. `path` names what has another state than `expected`, if that differs."""
+    """The stack and the model do not agree. `path` names what has another state than `expected`, if that differs.
 
-    def __init__(self, message: str, path: str = "", expected: Mapping[str, Any] | None = None) -> None:
-        self.path, self.expected = path, dict(expected or {})
+    `possible` has the answers and the states after each order in which calls of two processes can take effect.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        path: str = "",
+        expected: Mapping[str, Any] | None = None,
+        possible: Sequence[Sequence[str]] = (),
+    ) -> None:
+        self.path, self.expected, self.possible = path, dict(expected or {}), possible
         super().__init__(message)
 
 
@@ -84,6 +94,40 @@ class Model(Side):
         """Do nothing: memory is not full."""
 
 
+class Others:
+    """Processes that make calls, each on a stack or on its model. They start when they are first needed."""
+
+    def __init__(self) -> None:
+        self._processes: dict[tuple[bool, int], Other] = {}
+        self._inside: set[tuple[bool, int]] = set()
+
+    def enter(self, root: Path, model: bool, number: int) -> Other:
+        """Return a process of a number, which has entered a directory."""
+        key = model, number
+        if key not in self._processes:
+            self._processes[key] = Other()
+        process = self._processes[key]
+        if key not in self._inside:
+            process.enter(str(root))
+            self._inside.add(key)
+        return process
+
+    def leave(self) -> None:
+        """Have all processes close what they have opened. One that has ended is forgotten."""
+        while self._inside:
+            key = self._inside.pop()
+            try:
+                self._processes[key].enter("")
+            except OSError:
+                self._processes.pop(key).close()
+
+    def close(self) -> None:
+        """End all processes."""
+        while self._processes:
+            self._processes.popitem()[1].close()
+        self._inside.clear()
+
+
 class Comparison:
     """A directory on a stack and its model. Raises `DifferentError` where they differ; `calls` is what led to it.
 
@@ -102,6 +146,7 @@ class Comparison:
         device: str = "",
         full: bool = False,
         spoil: Callable[[Path], object] | None = None,
+        others: Others | None = None,
     ) -> None:
         self.calls: list[Call] = []
         #: The model's answer to each call, as text.
@@ -116,6 +161,7 @@ class Comparison:
             path.mkdir()
             path.chmod(0o777)
         self._stack, self._model = Side("", device), Model("")
+        self._others, self._own = others or Others(), others is None
         self._held: list[int] = []
         self.enter()
 
@@ -131,19 +177,25 @@ class Comparison:
         for side in (self._stack, self._model):
             with contextlib.suppress(OSError):
                 side.let_go()
+        self._others.leave()
         while self._held:
             os.close(self._held.pop())
 
-    def make(self, call: Call) -> None:
-        """Make a call on both and compare the answers and the states; or remount."""
-        if call.name == "remount":
+    def make(self, *calls: Call) -> None:
+        """Make a call on both and compare the answers and the states; or remount; or make several calls at once."""
+        if calls == (REMOUNT,):
             self.leave()
             self.spoil()
             self._remount()
             self.remounted()
+        elif calls[0].at_once:
+            self._make_at_once(calls)
         else:
-            self.calls.append(call)
-            self._do(call)
+            self.calls += calls
+            if self.times:
+                # Two changes within a tick of the clock have the same time.
+                time.sleep(0.011)
+            self._do(*calls)
             self._check("")
 
     def spoil(self) -> None:
@@ -161,7 +213,7 @@ class Comparison:
     def _do(self, call: Call) -> None:
         conditions = self._conditions(call)
         before = self._content(self._model, call) if self.full else None
-        actual = answer(self._stack, call.name, call.arguments, call.user)
+        actual = self._answer(self._stack, call, call.arguments)
         number = actual.errno if isinstance(actual, OSError) else None
         conditions += [] if number is None else ["no space" if number in FULL else "refused"]
         self.met.update((call.name, condition) for condition in ["made", *conditions])
@@ -176,10 +228,78 @@ class Comparison:
         if self.full and isinstance(actual, int) and call.name in ("pwrite", "write") and 0 < actual < arguments[-2]:
             # There was space for a part of it.
             arguments = (*arguments[:-2], actual, arguments[-1])
-        expected = answer(self._model, call.name, arguments, call.user)
+        expected = self._answer(self._model, call, arguments)
         self.answers.append(shown(expected))
         if not _agree(actual, expected):
             raise DifferentError(f"{call}: {_differing(actual, expected)}")
+
+    def _answer(self, side: Side, call: Call, arguments: tuple[Any, ...]) -> Any:
+        if not call.process:
+            return answer(side, call.name, arguments, call.user)
+        model = side is self._model
+        other = self._others.enter(self._roots[model], model, call.process)
+        other.start([(call.name, arguments, call.user)])
+        return other.answers()[0][0]
+
+    # -- two processes at once -----------------------------------------------------------------------------------------
+
+    def _make_at_once(self, calls: Sequence[Call]) -> None:
+        """Have two processes make calls at once. Some order must lead the model to the same answers and states."""
+        before = list(self.calls)
+        self.calls += calls
+        histories = [[call for call in calls if call.process == process] for process in (1, 2)]
+        others = [self._others.enter(self._roots[0], False, process) for process in (1, 2)]
+        at = time.monotonic_ns() + 200_000
+        for other, history in zip(others, histories):
+            other.start([(call.name, call.arguments, call.user) for call in history], at)
+        done = [other.answers() for other in others]
+        self.met.update((call.name, "at once") for call in calls)
+        self.met.update((call.name, "made") for call in calls)
+        actual, reasons = states(self._stack), []
+        for order in orders([[(begin, end) for _, begin, end in answers] for answers in done]):
+            found = [done[process][index][0] for process, index in order]
+            answers, expected = self._modelled(before, [histories[process][index] for process, index in order], found)
+            unlike = next(self._unlike(actual, expected), None)
+            if all(map(_agree, found, answers)):
+                if not unlike:
+                    return
+                reasons.append(f"after calls of two processes at once, {unlike[0]}")
+        found = [found for answers in done for found, *_ in answers]
+        said = ", ".join(f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], found))
+        reasons.append(f"no order of the calls of two processes explains the answers {said}")
+        raise DifferentError(reasons[0], possible=self._possible(before, histories))
+
+    def _modelled(
+        self, before: Sequence[Call], calls: Sequence[Call], found: Sequence[Any] = ()
+    ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+        """Make calls of several processes on a new model. What was refused with a right to do so is not made."""
+        root = self._roots[1].with_name(f"{self._roots[1].name}-order")
+        root.mkdir()
+        root.chmod(0o777)
+        sides, answers = [Model(str(root)) for _ in range(3)], []
+        try:
+            for call in before:
+                answer(sides[call.process], call.name, call.arguments)
+            for index, call in enumerate(calls):
+                actual = found[index] if found else None
+                if isinstance(actual, OSError) and actual.errno in _REFUSING and self._may_refuse(call, actual.errno):
+                    answers.append(actual)
+                else:
+                    answers.append(answer(sides[call.process], call.name, call.arguments))
+            return answers, states(sides[0])
+        finally:
+            for side in sides:
+                side.let_go()
+            _remove(Side(str(root)), "")
+
+    def _possible(self, before: Sequence[Call], histories: Sequence[Sequence[Call]]) -> list[list[str]]:
+        """Return the answers, in the order of the processes, and the states that any order of calls may lead to."""
+        possible = []
+        for order in orders([[(0, 1)] * len(history) for history in histories]):
+            answers, expected = self._modelled(before, [histories[process][index] for process, index in order])
+            by_place = dict(zip(order, map(shown, answers)))
+            possible.append([*(by_place[place] for place in sorted(by_place)), summary(expected)])
+        return possible
 
     def _may_refuse(self, call: Call, number: int) -> bool:
         """Whether a refusal is a declared limit, or of something that the manual of the call leaves to filesystems."""
@@ -194,6 +314,8 @@ class Comparison:
     def dispose(self) -> None:
         """Close everything, and remove both directories, as far as that goes: what is damaged may not be removable."""
         self.leave()
+        if self._own:
+            self._others.close()
         for path in self._roots:
             _remove(Side(str(path)), "")
 
@@ -203,16 +325,23 @@ class Comparison:
         except OSError as error:
             raise DifferentError(f"{when}reading all there is: {error.strerror}") from error
         expected = states(self._model, self.times)
+        for words, path in self._unlike(actual, expected):
+            raise DifferentError(f"{when}{words}", path, expected[path])
+
+    def _unlike(
+        self, actual: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield what differs between two states, in words, and the path."""
         for path, facts in expected.items():
             if path not in actual:
-                raise DifferentError(f"{when}{path!r} is missing", path, facts)
+                yield f"{path!r} is missing", path
+                continue
             for part in {**facts, **actual[path]}:
                 if part == "mode" and Limit.MODES in self.limits:
                     continue
                 one, other = actual[path].get(part), facts.get(part)
                 if one != other:
-                    where = f"{path!r}" if path else "the directory"
-                    raise DifferentError(f"{when}{where}: {part} {_differing(one, other)}", path, facts)
+                    yield f"{repr(path) if path else 'the directory'}: {part} {_differing(one, other)}", path
 
     def _content(self, side: Side, call: Call) -> bytes | None:
         """Return the content of the file that a call writes to, if it is one."""
@@ -268,6 +397,21 @@ class Comparison:
                 }
                 conditions |= {condition for condition, met in tests.items() if met}
         return [*conditions]
+
+
+def orders(times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the orders in which calls of processes may take effect, as process and number.
+
+    `times` has the begin and end of each call. None comes before one that had ended when it began.
+    """
+    if not any(times):
+        yield []
+    for process, (first, *rest) in ((process, calls) for process, calls in enumerate(times) if calls):
+        others = [calls[0] for other, calls in enumerate(times) if calls and other != process]
+        if all(end >= first[0] for _, end in others):
+            remaining = [rest if other == process else calls for other, calls in enumerate(times)]
+            for order in orders(remaining):
+                yield [(process, 0), *((other, index + (other == process)) for other, index in order)]
 
 
 def _remove(side: Side, path: str) -> None:

@@ -6,7 +6,7 @@ import inspect
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_fsstack.correctness.calls import LONG, Side
@@ -27,9 +27,14 @@ class Call:
     name: str
     arguments: tuple[Any, ...] = ()
     user: int = 0
+    #: The process that makes it: this one, or one of two others.
+    process: int = 0
+    #: Whether it is made at once with those of the other process.
+    at_once: bool = False
 
     def __str__(self) -> str:
         by = f" by user {self.user}" if self.user else ""
+        by += f" by process {self.process}" if self.process else ""
         return f"{self.name}({', '.join(map(_shown, self.arguments))}){by}"
 
 
@@ -60,6 +65,10 @@ class Theme:
     each: bool = False
     #: Whether the times of all names are compared after each call.
     times: bool = False
+    #: How many of ten calls one of two other processes makes.
+    others: int = 0
+    #: How many sequences are made in which both other processes make calls at once. 0 is one in which they do not.
+    at_once: int = 0
     #: In which turns a sequence of it is made, if it takes long.
     every: int = 1
 
@@ -94,6 +103,9 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "fill": [*range(0, 250, 7), 251, 251, 251],
     "whence": ["SET", "CUR", "END"],
     "lseek.offset": [0, 0, 1, 4096, 70_000],
+    "pwritev.how": ["", "", "APPEND", "DSYNC", "SYNC"],
+    "what": ["size", "nlink", "mode"],
+    "owner": ["OFD"],
     "fallocate.how": _FALLOCATE,
     "renameat2.how": ["EXCHANGE", "NOREPLACE"],
     "setxattr.how": ["", "", "CREATE", "REPLACE"],
@@ -109,9 +121,9 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "kind": ["access", "access", "default"],
     "digits": ["75575", "64464", "70071", "66460"],
     "flock.how": ["SH", "EX", "UN"],
-    "ofd_lock.how": ["RDLCK", "WRLCK", "WRLCK", "UNLCK"],
-    "ofd_lock.offset": [0, 10, 100],
-    "ofd_lock.length": [1, 10, 90, 0],
+    "lock.how": ["RDLCK", "WRLCK", "WRLCK", "UNLCK"],
+    "lock.offset": [0, 10, 100],
+    "lock.length": [1, 10, 90, 0],
     "count": [0, 1, 100, 500, 700],
     "synced.how": ["fsync", "fdatasync", "O_SYNC", "O_DSYNC", "directory"],
     "synced.path": ["d/n0", "d/n1", "d/n2", "d/n3", "d/n4"],
@@ -130,6 +142,17 @@ def _made(path: str, length: int, slot: int = 0, flags: str = "RDWR CREAT") -> t
 def _directories(*paths: str) -> tuple[Call, ...]:
     return tuple(Call("mkdir", (path, 0o755)) for path in paths)
 
+
+def _in(process: int, *calls: Call) -> tuple[Call, ...]:
+    """Return calls that a process makes."""
+    return tuple(replace(call, process=process) for call in calls)
+
+
+_OPENED_BY_BOTH = (
+    *_made("a", 8192),
+    *(call for process in (1, 2) for call in _in(process, Call("open", (0, "a", "RDWR", 0)))),
+)
+_AT_ONCE: dict[str, Any] = {"length": 7, "others": 10, "at_once": 8}
 
 _ODD = ["\u00fc \u4e2d", "d/x\udcff\udc80", " ", "-a\\b\n", LONGEST]
 
@@ -151,7 +174,7 @@ THEMES = (
     Theme(
         "open files",
         "open*3 close pread*2 pwrite*4 read write*2 preadv pwritev lseek ftruncate truncate mmap_write*3 mmap_read"
-        " unlink rename link fsync fdatasync copy_file_range sendfile",
+        " unlink rename link fsync fdatasync copy_file_range sendfile splice",
         _made("a", 5000),
         {"path": ["a", "a", "b"], "old": ["a", "b"], "new": ["a", "b"]},
     ),
@@ -195,7 +218,7 @@ THEMES = (
     ),
     Theme(
         "copies",
-        "copy_file_range*4 sendfile*2 pwrite ftruncate pread lseek",
+        "copy_file_range*4 sendfile*2 splice*2 pwrite ftruncate pread lseek",
         (*_made("a", 100_000), *_made("b", 5000, 1)),
         {"path": ["a", "b"]},
     ),
@@ -306,9 +329,98 @@ THEMES = (
     ),
     Theme(
         "locks",
-        "flock*3 ofd_lock*4 close open",
+        "flock*3 lock*4 close open",
         (*_made("a", 10), Call("open", (1, "a", "RDWR", 0)), Call("open", (2, "a", "RDWR", 0))),
         {"path": ["a"], "flags": ["RDWR"], "slot": [0, 1, 2]},
+    ),
+    Theme(
+        "locks of processes",
+        "flock*2 lock*4 close open",
+        tuple(
+            call
+            for process, slot in ((0, 0), (1, 0), (2, 0), (2, 1))
+            for call in _in(process, Call("open", (slot, "a", "RDWR CREAT", 0o644)))
+        ),
+        {"path": ["a"], "flags": ["RDWR"], "slot": [0, 0, 1], "owner": ["POSIX", "POSIX", "OFD"]},
+        others=10,
+    ),
+    Theme(
+        "mappings of processes",
+        "map_write*4 map_read*3 map pwrite*2 pread mmap_write fsync status",
+        (
+            *_made("a", 20_000),
+            *_in(1, Call("open", (0, "a", "RDWR", 0)), Call("map", (0,))),
+            *_in(2, Call("open", (0, "a", "RDWR", 0)), Call("map", (0,))),
+        ),
+        {
+            "path": ["a"],
+            "slot": [0],
+            "offset": [0, 100, 4095, 4096, 12_000, 19_000],
+            "length": [1, 10, 1000, 4096],
+            "what": ["size"],
+        },
+        others=8,
+    ),
+    Theme(
+        "sizes at once",
+        "pwrite*4 ftruncate*2 pread*3 status*2",
+        _OPENED_BY_BOTH,
+        {
+            "path": ["a"],
+            "slot": [0],
+            "offset": [0, 100, 4000, 4095, 9000],
+            "pread.length": [1],
+            "length": [10, 50],
+            "size": [0, 50, 5000, 10_000],
+            "what": ["size"],
+            "fill": list(range(1, 250)),
+        },
+        **_AT_ONCE,
+    ),
+    Theme(
+        "appends at once",
+        "write*5 pwritev status",
+        (
+            *_made("a", 100),
+            *_in(1, Call("open", (0, "a", "RDWR APPEND", 0))),
+            *_in(2, Call("open", (0, "a", "RDWR APPEND", 0))),
+        ),
+        {"path": ["a"], "slot": [0], "offset": [0], "length": [1, 100, 5000], "what": ["size"], "pwritev.how": [""]},
+        **_AT_ONCE,
+    ),
+    Theme(
+        "names at once",
+        "rename*3 link unlink*2 open*2 mkdir rmdir symlink access*2 renameat2",
+        (*_directories("d"), *_made("a", 10), *_made("d/b", 20, 1)),
+        {
+            "path": ["a", "b", "d/b"],
+            "old": ["a", "b", "d/b"],
+            "new": ["a", "b", "d/b", "d/c"],
+            "mkdir.path": ["e", "d/e"],
+            "rmdir.path": ["e", "d/e"],
+            "access.how": ["F"],
+            "symlink.path": ["b", "d/c"],
+            "target": ["a"],
+            "flags": ["RDWR CREAT EXCL"],
+        },
+        **_AT_ONCE,
+    ),
+    Theme(
+        "attributes at once",
+        "chmod*2 rename*2 setxattr*2 removexattr getxattr*3 status*4",
+        _made("a", 10),
+        {
+            # One file under one of three names: no rename replaces.
+            "path": ["a", "b", "c"],
+            "old": ["a", "b", "c"],
+            "new": ["a", "b", "c"],
+            "what": ["mode", "nlink"],
+            "mode": [0o644, 0o600, 0o755],
+            "name": ["user.x"],
+            "setxattr.length": [1, 100],
+            "setxattr.how": ["", "", "CREATE", "REPLACE"],
+        },
+        **_AT_ONCE,
     ),
     Theme("figures", "used name_max", _directories("d"), each=True, every=8),
     Theme(
@@ -322,8 +434,8 @@ THEMES = (
     Theme(
         "everything",
         "open*4 close pread pwrite*2 read write preadv pwritev lseek seek_data truncate ftruncate fallocate"
-        " copy_file_range sendfile mmap_write mmap_read rename*2 renameat2 link link_fd unlink symlink readlink mkdir"
-        " rmdir readdir chmod fchmod chown umask access setxattr getxattr listxattr removexattr setacl flock ofd_lock"
+        " copy_file_range sendfile splice mmap_write mmap_read rename*2 renameat2 link link_fd unlink symlink readlink"
+        " mkdir rmdir readdir chmod fchmod chown umask access setxattr getxattr listxattr removexattr setacl flock lock"
         " fsync fdatasync syncfs",
         (*_directories("d"), *_made("a", 5000)),
         length=40,
@@ -386,9 +498,9 @@ def draw(theme: Theme, seed: str, *, name_max: int = 255, users: bool = False, f
 
     def call(name: str) -> Call:
         values = [_value(random_, theme, name, parameter, name_max) for parameter in PARAMETERS[name]]
-        return Call(
-            name, tuple(values), USER if users and random_.randrange(10) < theme.users and name != "umask" else 0
-        )
+        user = USER if users and random_.randrange(10) < theme.users and name != "umask" else 0
+        process = random_.choice((1, 2)) if random_.randrange(10) < theme.others else 0
+        return Call(name, tuple(values), user, process, theme.at_once > 0)
 
     return [*theme.begin, *([call("fill")] if full else []), *map(call, names)]
 

@@ -8,14 +8,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError
+from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError, Others
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.scripts import python
 from pytest_fsstack.machine import commands, directories, mounts, signals
@@ -34,6 +34,8 @@ DIFFERENT = (DifferentError, BuildError, OSError)
 _MEMORY = Path("/dev/shm")
 #: How many calls are drawn for each sequence after a remount.
 _AFTER = 4
+#: How often calls of two processes at once are repeated, to see a difference again.
+_ATTEMPTS = 20
 
 
 @dataclass
@@ -56,7 +58,8 @@ class Difference:
     def script(self) -> str:
         """Return a Python script that makes the calls, and shows the difference without this project."""
         path, expected = getattr(self.error, "path", ""), getattr(self.error, "expected", {})
-        return python(self.calls, self.answers, path, expected, str(self.error))
+        possible = getattr(self.error, "possible", ())
+        return python(self.calls, self.answers, path, expected, str(self.error), possible)
 
 
 @workload()
@@ -90,7 +93,7 @@ def explore(
     device = fsstack.device.resolve().name if fsstack.device and stored else ""
     umask = os.umask(0o022)
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    with directories.scratch(memory) as models:
+    with directories.scratch(memory) as models, contextlib.closing(Others()) as others:
         numbers = count()
 
         def compared() -> Comparison:
@@ -110,6 +113,7 @@ def explore(
                         device=device,
                         full=ballast is not None,
                         spoil=spoil,
+                        others=others,
                     )
                 except OSError as error:
                     # Not even for a directory is there space: removing files may take some, and give none.
@@ -145,20 +149,22 @@ class Patience:
         self.machine, self.mount, self.seconds = machine, mount, seconds
         self.over = False
 
-    def make(self, comparison: Comparison, call: Call) -> None:
-        """Make a call, which ends with an error where it was ended."""
+    def make(self, comparison: Comparison, *calls: Call) -> None:
+        """Make a call, or several at once. It ends with an error where it was ended."""
         timer = threading.Timer(self.seconds, self._end)
         timer.daemon = True
         # Unmounting and mounting have limits of their own.
-        if call.name != "remount":
+        if calls != (REMOUNT,):
             timer.start()
         try:
-            comparison.make(call)
+            comparison.make(*calls)
         except DIFFERENT as error:
             # The signal has ended a command of a remount.
             signals.safe_point()
             if self.over:
-                raise DifferentError(f"{call}: it had not ended after {self.seconds:g} s") from error
+                raise DifferentError(
+                    f"{'; '.join(map(str, calls))}: it had not ended after {self.seconds:g} s"
+                ) from error
             raise
         finally:
             timer.cancel()
@@ -195,7 +201,11 @@ class Search:
         """Search until the time is over or each theme differs, but for one turn at least."""
         until, pending, turn = time.monotonic() + seconds, list(themes), 0
         while pending and (not turn or time.monotonic() < until):
-            differences = self._turn([theme for theme in pending if turn % theme.every == 0], f"{seed}/{turn}")
+            due = [theme for theme in pending if turn % theme.every == 0]
+            differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
+            if not self.patient.over:
+                races = (self._race(theme, f"{seed}/{turn}") for theme in due if theme.at_once)
+                differences += [race for race in races if race]
             for difference in differences:
                 if not self.patient.over:
                     start = time.monotonic()
@@ -221,15 +231,16 @@ class Search:
                 signals.safe_point()
                 differences[theme] = difference_of(theme, error, comparisons[theme])
 
-        def calls(theme: Theme, comparison: Comparison, seed: str, start: int, end: int | None) -> list[partial[None]]:
-            drawn = draw(theme, seed, name_max=self.name_max, users=self.users, full=comparison.full)[start:end]
-            return [partial(self.patient.make, comparison, call) for call in drawn]
+        def steps(theme: Theme, comparison: Comparison, seed: str, start: int = 0) -> list[partial[None]]:
+            drawn = draw(theme, seed, name_max=self.name_max, users=self.users, full=comparison.full)
+            end = start + _AFTER if seed.endswith("after") else None
+            return [partial(self.patient.make, comparison, *step) for step in steps_of(drawn[start:end])]
 
         try:
             for theme in themes:
                 comparison = comparisons[theme] = self.compared()
                 comparison.times = theme.times
-                attempt(theme, *calls(theme, comparison, seed, 0, None))
+                attempt(theme, *steps(theme, comparison, seed))
                 comparison.leave()
             try:
                 for comparison in comparisons.values():
@@ -241,9 +252,7 @@ class Search:
             for theme, comparison in comparisons.items():
                 if theme not in differences:
                     start = len(theme.begin) + comparison.full
-                    attempt(
-                        theme, comparison.remounted, *calls(theme, comparison, f"{seed}/after", start, start + _AFTER)
-                    )
+                    attempt(theme, comparison.remounted, *steps(theme, comparison, f"{seed}/after", start))
                 comparison.leave()
         finally:
             for comparison in comparisons.values():
@@ -251,11 +260,33 @@ class Search:
                 comparison.dispose()
         return [*differences.values()]
 
+    def _race(self, theme: Theme, seed: str) -> Difference | None:
+        """Make sequences in which two processes make calls at once. Return the first difference that comes again.
+
+        One that does not may be a moment in which the kernel itself shows a call half done.
+        """
+        for number in range(theme.at_once):
+            calls = draw(theme, f"{seed}/{number}", name_max=self.name_max)
+            difference = replay(self.compared, theme, calls, make=self.patient.make, met=self.met)
+            if difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS)):
+                return difference
+        return None
+
+
+def steps_of(calls: Sequence[Call]) -> Iterator[tuple[Call, ...]]:
+    """Yield calls one by one, but together those that are made at once."""
+    for at_once, group in groupby(calls, lambda call: call.at_once):
+        if at_once:
+            yield tuple(group)
+        else:
+            yield from zip(group)
+
 
 def shrink(compared: Callable[[], Comparison], difference: Difference, until: float) -> None:
     """Leave out calls before a difference as long as there is still one, and as the clock allows."""
+    attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
     try:
-        difference.again = replay(compared, difference.theme, difference.calls) is not None
+        difference.again = replay(compared, difference.theme, difference.calls, attempts) is not None
     except OSError:
         # The stack is gone.
         return
@@ -264,26 +295,37 @@ def shrink(compared: Callable[[], Comparison], difference: Difference, until: fl
         at = 0
         while at < len(difference.calls) and time.monotonic() < until:
             fewer = difference.calls[:at] + difference.calls[at + size :]
-            if other := replay(compared, difference.theme, fewer):
+            if other := replay(compared, difference.theme, fewer, attempts):
                 vars(difference).update(vars(other))
             else:
                 at += size
         size //= 2
 
 
-def replay(compared: Callable[[], Comparison], theme: Theme | None, calls: Sequence[Call]) -> Difference | None:
-    """Make calls on a new comparison. Return the difference that they lead to, if there is one."""
-    comparison = compared()
-    comparison.times = theme is not None and theme.times
-    try:
-        for call in calls:
+def replay(
+    compared: Callable[[], Comparison],
+    theme: Theme | None,
+    calls: Sequence[Call],
+    attempts: int = 1,
+    *,
+    make: Callable[..., None] = lambda comparison, *calls: comparison.make(*calls),
+    met: Counter[tuple[str, str]] | None = None,
+) -> Difference | None:
+    """Make calls on new comparisons. Return the first difference that they lead to, if there is one."""
+    for _ in range(attempts):
+        comparison = compared()
+        comparison.times = theme is not None and theme.times
+        try:
+            for step in steps_of(calls):
+                signals.safe_point()
+                make(comparison, *step)
+        except DIFFERENT as error:
             signals.safe_point()
-            comparison.make(call)
-    except DIFFERENT as error:
-        signals.safe_point()
-        return difference_of(theme, error, comparison)
-    finally:
-        comparison.dispose()
+            return difference_of(theme, error, comparison)
+        finally:
+            if met is not None:
+                met.update(comparison.met)
+            comparison.dispose()
     return None
 
 

@@ -13,22 +13,29 @@ from pytest_fsstack.correctness.drawing import REMOUNT, Call
 
 _MAIN = '''
 
-def main() -> int:
-    """Make the calls in a new directory. Return 1 if an answer or the state of a file is not the expected one."""
-    if len(sys.argv) < 2:
-        print(f"usage: {sys.argv[0]} DIRECTORY [COMMAND THAT REMOUNTS IT]")
-        return 2
-    root = f"{sys.argv[1]}/counterexample-{os.getpid()}"
+def attempt(root: str, others: list[Any]) -> int:
+    """Make the calls in a new directory. Return how many answers, or parts of states, are not the expected ones."""
     os.umask(0o022)
     os.mkdir(root)
     os.chmod(root, 0o777)
+    for other in others:
+        other.enter(root)
     side, wrong = Side(root), 0
-    for name, arguments, user, expected in CALLS:
+    for name, arguments, user, process, expected in CALLS:
+        if any("ctime" in parts for parts in STATE.values()):
+            states(side, True)
+            time.sleep(0.011)
         if name == "remount":
             side.let_go()
+            [other.enter("") for other in others]
             subprocess.run(sys.argv[2], shell=True, check=True) if sys.argv[2:] else input("remount it, then Enter")
+            [other.enter(root) for other in others]
             continue
-        found = shown(answer(side, name, arguments, user))
+        if process:
+            others[process - 1].start([(name, arguments, user)])
+            found = shown(others[process - 1].answers()[0][0])
+        else:
+            found = shown(answer(side, name, arguments, user))
         wrong += found != expected
         print(f"{name}{arguments}: {found}" + (f" instead of {expected}" if found != expected else ""))
     for path, parts in STATE.items():
@@ -41,39 +48,78 @@ def main() -> int:
             wrong += found != expected
             instead = f" instead of {expected}" if found != expected else ""
             print(f"{path or 'the directory'}: {part} {found}{instead}")
-    return int(wrong > 0)
+    if any(AT_ONCE):
+        begin = time.monotonic_ns() + 200_000
+        for other, calls in zip(others, AT_ONCE):
+            other.start(calls, begin)
+        found = [*(shown(found) for other in others for found, *_ in other.answers()), summary(states(side))]
+        wrong += found not in POSSIBLE
+        print(f"at once, {AT_ONCE}: {found}" + " instead of any that is possible" * (found not in POSSIBLE))
+    return wrong
+
+
+def main() -> int:
+    """Attempt it once, or up to 100 times if calls are made at once. Return 1 if it was found."""
+    if len(sys.argv) < 2:
+        print(f"usage: {sys.argv[0]} DIRECTORY [COMMAND THAT REMOUNTS IT]")
+        return 2
+    others = [Other() for _ in range(PROCESSES)]
+    root = f"{sys.argv[1]}/counterexample-{os.getpid()}"
+    return int(any(attempt(f"{root}-{number}", others) for number in range(100 if any(AT_ONCE) else 1)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve() if sys.argv[1:] == ["serve"] else main())
 '''
 
 
-def python(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str, Any], title: str) -> str:
+def python(
+    way: Sequence[Call],
+    answers: Sequence[str],
+    path: str,
+    state: Mapping[str, Any],
+    title: str,
+    possible: Sequence[Sequence[str]] = (),
+) -> str:
     """Return a script that makes calls in a directory, and compares the answers and the state of a path in the end.
 
-    It has the functions of `calls` that these calls need, and nothing else.
+    Of calls that two processes make at once, the answers and the states must be `possible`. It has the functions of
+    `calls` that these calls need, and nothing else.
     """
     source = inspect.getsource(calls)
     head, _, rest = source.partition("class Side:")
     methods = re.split(r"(?m)^(?=    (?:@|def ))(?<!@contextlib\.contextmanager\n)", rest)
-    wanted = {call.name for call in way if call != REMOUNT} | {"__init__", "let_go", "readdir", "listxattr", "mtime"}
+    wanted = {"__init__", "let_go", "readdir", "listxattr", "mtime", "ctime"}
+    wanted |= {call.name for call in way if call != REMOUNT}
     bodies = {re.search(r"def (\w+)", method)[1]: method for method in methods[1:]}  # type: ignore[index]
     last = [*bodies][-1]
     bodies[last], tail = re.split(r"(?m)^(?=# -- )", bodies[last], maxsplit=1)
+    tail = tail.partition("\n\nif __name__")[0]
+    processes = max((call.process for call in way), default=0)
+    if not processes:
+        tail = tail.partition("# -- other processes")[0]
     while more := {name for kept in wanted for name in re.findall(r"\.(\w+)\(", bodies[kept])} & {*bodies} - wanted:
         wanted |= more
     kept = "".join(method for name, method in bodies.items() if name in wanted)
     kept = re.sub(r"(?m)^    # -- .*\n\n?", "", kept)
+    in_order = [(call, expected) for call, expected in zip(way, answers) if not call.at_once]
     calls_ = "".join(
-        f"    ({call.name!r}, {call.arguments!r}, {call.user}, {expected!r}),\n" for call, expected in zip(way, answers)
+        f"    ({call.name!r}, {call.arguments!r}, {call.user}, {call.process}, {expected!r}),\n"
+        for call, expected in in_order
     )
+    at_once = [
+        [(call.name, call.arguments, call.user) for call in way if call.at_once and call.process == process]
+        for process in (1, 2)
+    ]
     states = {path: {part: shown(value) for part, value in state.items() if part != "number"}} if state else {}
-    head = head.replace("import struct\n", "import struct\nimport subprocess\nimport sys\n")
     words = title.replace("\\", "\\\\").replace('"', "'")
     head = re.sub(r'\A"""(?s:.*?)"""', lambda _: f'"""{words}"""', head)
+    possible_ = "".join(f"    {list(answers)!r},\n" for answers in possible)
     return (
         f"{head}class Side:{methods[0]}{kept.rstrip()}\n\n\n{tail.rstrip()}\n\n\n"
-        f"#: Calls, their arguments, the user and the expected answers.\nCALLS = [\n{calls_}]\n"
-        f"#: The expected state of a path afterwards.\nSTATE: dict[str, dict[str, str]] = {states!r}\n{_MAIN}"
+        f"#: Calls, their arguments, the user, the process and the expected answers.\nCALLS = [\n{calls_}]\n"
+        f"#: The expected state of a path afterwards.\nSTATE: dict[str, dict[str, str]] = {states!r}\n"
+        f"#: How many other processes make calls, which at once, and what these may answer and lead to.\n"
+        f"PROCESSES = {processes}\nAT_ONCE: list[list[Any]] = {at_once!r}\n"
+        f"POSSIBLE: list[list[str]] = [\n{possible_}]\n{_MAIN}"
     )

@@ -17,7 +17,9 @@ def main() -> int:
     """Return 1 if a control was not clean, or more than one bug of twenty was missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.real.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="names or classes of bugs, with commas between")
-    parser.add_argument("--scenarios", default=",".join(SCENARIOS), help="scenarios, with commas between")
+    parser.add_argument(
+        "--scenarios", default=",".join(SCENARIOS), help="scenarios or their tests, with commas between"
+    )
     parser.add_argument("--controls", type=int, default=0, help="runs without a bug")
     parser.add_argument("--scale", default="small")
     parser.add_argument("--seed", type=int)
