@@ -152,7 +152,7 @@ _OPENED_BY_BOTH = (
     *_made("a", 8192),
     *(call for process in (1, 2) for call in _in(process, Call("open", (0, "a", "RDWR", 0)))),
 )
-_AT_ONCE: dict[str, Any] = {"length": 7, "others": 10, "at_once": 8}
+_AT_ONCE: dict[str, Any] = {"length": 7, "others": 10, "at_once": 12}
 
 _ODD = ["\u00fc \u4e2d", "d/x\udcff\udc80", " ", "-a\\b\n", LONGEST]
 
@@ -390,7 +390,7 @@ THEMES = (
     ),
     Theme(
         "names at once",
-        "rename*3 link unlink*2 open*2 mkdir rmdir symlink access*2 renameat2",
+        "rename*3 unlink*2 open*2 mkdir rmdir symlink access*2 renameat2",
         (*_directories("d"), *_made("a", 10), *_made("d/b", 20, 1)),
         {
             "path": ["a", "b", "d/b"],
@@ -407,19 +407,24 @@ THEMES = (
     ),
     Theme(
         "attributes at once",
-        "chmod*2 rename*2 setxattr*2 removexattr getxattr*3 status*4",
-        _made("a", 10),
+        "chmod*3 setxattr*3 removexattr getxattr*4 status*4",
+        (*_made("a", 10), Call("setxattr", ("a", "user.x", 10, 1, ""))),
         {
-            # One file under one of three names: no rename replaces.
-            "path": ["a", "b", "c"],
-            "old": ["a", "b", "c"],
-            "new": ["a", "b", "c"],
-            "what": ["mode", "nlink"],
+            "path": ["a"],
+            "what": ["mode"],
             "mode": [0o644, 0o600, 0o755],
             "name": ["user.x"],
-            "setxattr.length": [1, 100],
-            "setxattr.how": ["", "", "CREATE", "REPLACE"],
+            "length": [1, 100],
+            "how": ["", "", "CREATE", "REPLACE"],
         },
+        **_AT_ONCE,
+    ),
+    Theme(
+        "renames at once",
+        "rename*3 status*5 access",
+        _made("a", 10),
+        # It has one of two names, so no rename replaces.
+        {"path": ["a", "b"], "old": ["a", "a", "b"], "new": ["a", "b", "b"], "what": ["nlink"], "access.how": ["F"]},
         **_AT_ONCE,
     ),
     Theme("figures", "used name_max", _directories("d"), each=True, every=8),

@@ -88,12 +88,11 @@ def python(
     """
     source = inspect.getsource(calls)
     head, _, rest = source.partition("class Side:")
+    rest, tail = re.split(r"(?m)^(?=# -- )", rest, maxsplit=1)
     methods = re.split(r"(?m)^(?=    (?:@|def ))(?<!@contextlib\.contextmanager\n)", rest)
     wanted = {"__init__", "let_go", "readdir", "listxattr", "mtime", "ctime"}
     wanted |= {call.name for call in way if call != REMOUNT}
     bodies = {re.search(r"def (\w+)", method)[1]: method for method in methods[1:]}  # type: ignore[index]
-    last = [*bodies][-1]
-    bodies[last], tail = re.split(r"(?m)^(?=# -- )", bodies[last], maxsplit=1)
     tail = tail.partition("\n\nif __name__")[0]
     processes = max((call.process for call in way), default=0)
     if not processes:

@@ -7,16 +7,17 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.correctness.calls import MODES, Side, answer, data
-from pytest_fsstack.correctness.contents import Comparison, DifferentError, Model, difference
+from pytest_fsstack.correctness.calls import MODES, Other, Side, answer, data
+from pytest_fsstack.correctness.contents import Comparison, DifferentError, Model, difference, orders
 from pytest_fsstack.correctness.drawing import DOMAINS, FULL, PARAMETERS, REMOUNT, THEMES, Call, draw
-from pytest_fsstack.correctness.exploring import Difference, Patience, Search, shrink
+from pytest_fsstack.correctness.exploring import Difference, Patience, Search, replay, shrink
 from pytest_fsstack.machine import mounts, signals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
@@ -279,6 +280,79 @@ def test_a_name_that_was_refused_for_space_must_not_be_there(tmp_path: Path) -> 
     comparison = without_space(tmp_path, "mkdir", lambda root: os.rename(root / "a", root / "d"))
     with pytest.raises(DifferentError, match=r"names 1 missing .* and 1 too many"):
         comparison.make(Call("mkdir", ("d", 0o755)))
+    comparison.dispose()
+
+
+# -- other processes ---------------------------------------------------------------------------------------------------
+
+
+def test_each_order_that_two_processes_may_have_is_tried_and_no_other() -> None:
+    together = [[(0, 9), (1, 9)], [(0, 9)]]
+    assert sorted(orders(together)) == [
+        [(0, 0), (0, 1), (1, 0)],
+        [(0, 0), (1, 0), (0, 1)],
+        [(1, 0), (0, 0), (0, 1)],
+    ]
+    # The call of the second one began when the first of the others had ended, and ended before the second began.
+    assert [*orders([[(0, 1), (6, 9)], [(2, 5)]])] == [[(0, 0), (1, 0), (0, 1)]]
+
+
+AT_ONCE = (
+    Call("open", (0, "a", "RDWR CREAT", 0o644)),
+    Call("chmod", ("a", 0o600), 0, 1, True),
+    Call("status", ("a", "mode"), 0, 2, True),
+    Call("status", ("a", "mode"), 0, 2, True),
+)
+
+
+def test_what_two_processes_see_at_once_must_have_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replay(comparing(tmp_path), None, AT_ONCE, 5) is None
+    answers = Other.answers
+
+    def half_done(other: Other) -> list[tuple[object, int, int]]:
+        return [(0o100000 if found == 0o100600 else found, begin, end) for found, begin, end in answers(other)]
+
+    monkeypatch.setattr(Other, "answers", half_done)
+    found = replay(comparing(tmp_path), None, AT_ONCE, 50)
+    assert found
+    assert str(found).startswith(
+        "no order of the calls of two processes explains the answers chmod('a', 384) by process 1"
+    )
+    assert len(getattr(found.error, "possible", ())) == 3
+
+
+def test_what_two_processes_leave_must_have_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Other.answers
+
+    def changing(other: Other) -> list[tuple[object, int, int]]:
+        (tmp_path / "stack-0" / "a").write_bytes(b"1")
+        return answers(other)
+
+    monkeypatch.setattr(Other, "answers", changing)
+    found = replay(comparing(tmp_path), None, AT_ONCE)
+    assert str(found).startswith("after calls of two processes at once, 'a': size 1 instead of 0; calls: open(0, 'a'")
+
+
+def test_a_lock_is_that_of_a_process(tmp_path: Path) -> None:
+    comparison = comparing(tmp_path)()
+    opened = Call("open", (0, "a", "RDWR CREAT", 0o644))
+    lock = Call("lock", (0, "POSIX", "WRLCK", 0, 10))
+    for process in (1, 2):
+        comparison.make(replace(opened, process=process))
+        comparison.make(replace(lock, process=process))
+    assert comparison.answers == ["done", "done", "done", "EAGAIN"]
+    comparison.dispose()
+
+
+def test_a_process_that_ends_is_a_difference_and_others_go_on(tmp_path: Path) -> None:
+    comparison = comparing(tmp_path)()
+    comparison.make(Call("status", ("", "mode"), 0, 1))
+    comparison._others._processes[False, 1]._process.kill()
+    with pytest.raises(OSError, match="the process ended with -9"):
+        comparison.make(Call("status", ("", "mode"), 0, 1))
+    comparison.leave()
+    comparison.enter()
+    comparison.make(Call("status", ("", "mode"), 0, 1))
     comparison.dispose()
 
 
