@@ -30,7 +30,8 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_fsstack import Built, Sizes, Timed
-from pytest_fsstack.correctness import rot, verdict
+from pytest_fsstack.correctness import verdict
+from pytest_fsstack.damage import rot
 
 MiB = 1 << 20
 EXT4 = "ext4(mount='noatime,errors=remount-ro')"

@@ -11,7 +11,7 @@ another.
 What must be there is what POSIX and the practice of Linux let programs rely on, and no more: the bytes and the size of
 a file as of its last fsync, or what was written to it since; each name as of the last fsync of its directory, or as
 changed since; a renamed file by its old name or its new one. The exact
-rules are in pytest_fsstack/correctness/power/promises.py.
+rules are in pytest_fsstack/damage/power/promises.py.
 
 Databases commit transactions in the same way: SQLite with `journal_mode = wal` and `synchronous = full`, and with
 `delete` and `extra`, which its documentation calls durable; RocksDB with `sync`; and PostgreSQL. After a cut the
@@ -36,7 +36,7 @@ import pytest
 
 from pytest_fsstack import Built, Limit, Sizes, Timed
 from pytest_fsstack.correctness import verdict
-from pytest_fsstack.correctness.power import Damage, power_cuts
+from pytest_fsstack.damage.power import Damage, power_cuts
 
 MiB = 1 << 20
 

@@ -21,7 +21,7 @@ FLOORS = (
     ("judging",),
     ("measuring",),
     ("workloads",),
-    ("correctness",),
+    ("correctness", "damage"),
     ("report",),
     ("hooks", "options"),
     ("rounds",),

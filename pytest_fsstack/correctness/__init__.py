@@ -1,1 +1,1 @@
-"""Whether a stack keeps what it is given: what the scenarios about bit rot, power cuts, POSIX and contents stand on."""
+"""Whether a stack answers each call as it should, by a model of calls, pjdfstest, fsx and xfstests."""

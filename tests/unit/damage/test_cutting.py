@@ -13,11 +13,11 @@ from typing import cast
 import pytest
 
 from pytest_fsstack import BuildError, Built
-from pytest_fsstack.correctness.power import Damage, cutting, power_cuts
-from pytest_fsstack.correctness.power.plan import Operation
-from pytest_fsstack.correctness.power.promises import Found, Unreadable
-from pytest_fsstack.correctness.power.worker import act, content
-from pytest_fsstack.correctness.power.writelog import Entry, Image, Kind as EntryKind, LogReader
+from pytest_fsstack.damage.power import Damage, cutting, power_cuts
+from pytest_fsstack.damage.power.plan import Operation
+from pytest_fsstack.damage.power.promises import Found, Unreadable
+from pytest_fsstack.damage.power.worker import act, content
+from pytest_fsstack.damage.power.writelog import Entry, Image, Kind as EntryKind, LogReader
 from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.real import RealMachine

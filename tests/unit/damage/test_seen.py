@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.correctness import seen
-from pytest_fsstack.correctness.seen import Entry, Outcome, Seen, Shape
+from pytest_fsstack.damage import seen
+from pytest_fsstack.damage.seen import Entry, Outcome, Seen, Shape
 
 SHAPE = Shape(large=2, size=20_000, small=5)
 

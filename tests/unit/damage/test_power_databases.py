@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.correctness.power import engine
-from pytest_fsstack.correctness.power.databases import NEEDS, Database, draw_transactions
-from pytest_fsstack.correctness.power.promises import Found, Kind, Unreadable
+from pytest_fsstack.damage.power import engine
+from pytest_fsstack.damage.power.databases import NEEDS, Database, draw_transactions
+from pytest_fsstack.damage.power.promises import Found, Kind, Unreadable
 from pytest_fsstack.machine import needs
 
 SEED, COUNT = 1, 20

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.correctness import medium
-from pytest_fsstack.correctness.medium import UNIT, Image, Unit
+from pytest_fsstack.damage import medium
+from pytest_fsstack.damage.medium import UNIT, Image, Unit
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.model import Block, Directory, Pool
 

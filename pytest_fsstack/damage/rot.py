@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pytest_fsstack.correctness import medium, seen
-from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image, Unit
-from pytest_fsstack.correctness.seen import Outcome, Seen, Shape as Shape
+from pytest_fsstack.damage import medium, seen
+from pytest_fsstack.damage.medium import SECTOR, UNIT, Image, Unit
+from pytest_fsstack.damage.seen import Outcome, Seen, Shape as Shape
 from pytest_fsstack.layers import images
 from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring.timed import Timed

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.correctness.power.plan import Operation, plan
-from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, History, Kind, Unreadable
-from pytest_fsstack.correctness.power.worker import content
+from pytest_fsstack.damage.power.plan import Operation, plan
+from pytest_fsstack.damage.power.promises import EMPTY_DIRECTORY, History, Kind, Unreadable
+from pytest_fsstack.damage.power.worker import content
 
 SEED = 7
 

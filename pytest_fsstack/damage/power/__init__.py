@@ -4,4 +4,4 @@
 the device as a cut leaves it, `promises` says what must be there then, `cutting` brings them together.
 """
 
-from pytest_fsstack.correctness.power.cutting import Damage as Damage, power_cuts as power_cuts
+from pytest_fsstack.damage.power.cutting import Damage as Damage, power_cuts as power_cuts

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_fsstack.correctness.power import worker
-from pytest_fsstack.correctness.power.databases import NEEDS, Database
-from pytest_fsstack.correctness.power.plan import plan
-from pytest_fsstack.correctness.power.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
-from pytest_fsstack.correctness.power.writelog import (
+from pytest_fsstack.damage.power import worker
+from pytest_fsstack.damage.power.databases import NEEDS, Database
+from pytest_fsstack.damage.power.plan import plan
+from pytest_fsstack.damage.power.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
+from pytest_fsstack.damage.power.writelog import (
     Cut,
     Entry,
     Image,

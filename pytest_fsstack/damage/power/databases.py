@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_fsstack.correctness.power import engine
-from pytest_fsstack.correctness.power.promises import Broken, Found, Kind, Unreadable
+from pytest_fsstack.damage.power import engine
+from pytest_fsstack.damage.power.promises import Broken, Found, Kind, Unreadable
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Need, Tool
 from pytest_fsstack.workloads import postgresql

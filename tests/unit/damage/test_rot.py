@@ -13,10 +13,10 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.correctness import medium, rot, seen
-from pytest_fsstack.correctness.medium import SECTOR, UNIT, Image
-from pytest_fsstack.correctness.rot import Rotting
-from pytest_fsstack.correctness.seen import Outcome, Shape
+from pytest_fsstack.damage import medium, rot, seen
+from pytest_fsstack.damage.medium import SECTOR, UNIT, Image
+from pytest_fsstack.damage.rot import Rotting
+from pytest_fsstack.damage.seen import Outcome, Shape
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine

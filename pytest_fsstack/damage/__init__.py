@@ -1,0 +1,1 @@
+"""Stacks whose devices are damaged: altered bytes, and power cuts."""
