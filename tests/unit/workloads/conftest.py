@@ -9,19 +9,7 @@ import pytest
 
 from pytest_fsstack.data.archive import Corpus
 from pytest_fsstack.data.corpus import generated
-from tests.toolkit import NotedStack, NotedTimed
-
-
-@pytest.fixture
-def clock(stack: NotedStack) -> NotedTimed:
-    return NotedTimed(stack)
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> NotedStack:
-    path = tmp_path / "stack"
-    path.mkdir()
-    return NotedStack(path)
+from tests.toolkit import NotedStack
 
 
 @pytest.fixture(scope="module")
