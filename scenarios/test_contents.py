@@ -74,6 +74,7 @@ class Drawn(Sizes):
         "which": "kept contents",
     },
 )
+@pytest.mark.fsstack_table("coverage", kept="contents_met")
 class TestContents:
     @pytest.mark.benchmark(group="calls")
     def test_calls(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -187,6 +188,37 @@ def fio(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
     return tables
 
 
+def coverage(view: View, kept: str) -> list[Grid]:
+    """Return which calls met which conditions, on all stacks together: a row for each condition.
+
+    `kept` is the name under which steps kept, by call and condition, how often they met.
+    """
+    calls: set[str] = set()
+    met: dict[str, Counter[str]] = {}
+    samples = [
+        sample
+        for step in view.chain.steps
+        for stack in view.chain.stacks
+        for sample in view.chain.of(step, stack).values()
+    ]
+    for sample in samples:
+        for call, conditions in sample.kept.get(kept, {}).items():
+            calls.add(call)
+            for condition, number in conditions.items():
+                met.setdefault(condition, Counter())[call] += number
+    rows = [
+        [
+            condition,
+            f"{counter.total():,}",
+            f"{len(counter)} of {len(calls)}",
+            ", ".join(sorted(calls - {*counter})) or "-",
+        ]
+        for condition, counter in sorted(met.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+    headers = ["condition", "met", "kinds of calls", "never by"]
+    return [Grid("conditions that calls met", headers, [[*map(Cell, row)] for row in rows])] if rows else []
+
+
 _SECTION = re.compile(r"fio_(.+)_(read|write)_(iops|latency_mean|latency_p99)")
 _ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLACK UP-POINTING TRIANGLE}: anything else."
 
@@ -201,6 +233,7 @@ BUILT_IN: dict[str, Shape] = {
     "summary": summary,
     "counts": counts,
     "fio": fio,
+    "coverage": coverage,
 }
 
 _SPREAD = (

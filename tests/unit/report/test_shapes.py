@@ -265,6 +265,22 @@ def test_counts_without_columns_have_all_that_was_recorded() -> None:
     assert grid.headers == ["data", "flips", "reported", "wrong", "only_bad"]
 
 
+def test_coverage_names_the_calls_that_never_met_a_condition() -> None:
+    chain = counted()
+    for stack, matrix in {
+        "good": {"open": {"made": 2, "full": 1}},
+        "bad": {"open": {"made": 1}, "write": {"made": 4}},
+    }.items():
+        chain.add("calls", stack, Sample({"seconds": 1.0}, METRICS, {"met": matrix}))
+    chain.steps.append("calls")
+    (grid,) = BUILT_IN["coverage"](View(chain), kept="met")
+    assert rows(grid) == {
+        "made": [Cell("made"), Cell("7"), Cell("2 of 2"), Cell("-")],
+        "full": [Cell("full"), Cell("1"), Cell("1 of 2"), Cell("write")],
+    }
+    assert BUILT_IN["coverage"](View(chain), kept="other") == []
+
+
 def test_markdown_says_of_counts_what_its_marks_are() -> None:
     text = markdown.report(with_tables(counted()))
     assert "| bad" in text
