@@ -143,10 +143,11 @@ def change_a_byte(directory: Path) -> None:
 def judge(
     request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: exploring.Difference | str
 ) -> None:
-    """Fail with the differences; and without one where a control must have one. The shortest is shown as a script."""
+    """Fail with the differences; and without one where a control must have one. The shortest is shown as programs."""
     found = sorted(differences, key=lambda difference: 0 if isinstance(difference, str) else len(difference.calls))
     if found and not isinstance(found[0], str) and not is_control(fsstack):
-        request.node.add_report_section("call", "counterexample", found[0].script())
+        for language, script in found[0].scripts().items():
+            request.node.add_report_section("call", f"counterexample in {language}", script or "see that in Python")
     if is_control(fsstack):
         assert differences, "the control passed: a byte was changed, and the test did not see it"
     else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError, Others
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
-from pytest_fsstack.correctness.scripts import python
+from pytest_fsstack.correctness.scripts import c, python
 from pytest_fsstack.machine import commands, directories, mounts, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
@@ -55,11 +55,14 @@ class Difference:
         once = "" if self.again else ", which did not come again"
         return f"{self.error}{once}; calls: {'; '.join(map(str, self.calls))}"
 
-    def script(self) -> str:
-        """Return a Python script that makes the calls, and shows the difference without this project."""
+    def scripts(self) -> dict[str, str]:
+        """Return programs in Python and in C that make the calls, and show the difference without this project."""
         path, expected = getattr(self.error, "path", ""), getattr(self.error, "expected", {})
         possible = getattr(self.error, "possible", ())
-        return python(self.calls, self.answers, path, expected, str(self.error), possible)
+        return {
+            "Python": python(self.calls, self.answers, path, expected, str(self.error), possible),
+            "C": c(self.calls, self.answers, path, expected, str(self.error)),
+        }
 
 
 @workload()

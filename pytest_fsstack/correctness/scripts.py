@@ -1,10 +1,12 @@
-"""Counterexamples as Python scripts that anybody can run without this project."""
+"""Counterexamples as Python scripts and as C that anybody can run without this project."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pytest_fsstack.correctness import calls
@@ -122,3 +124,46 @@ def python(
         f"PROCESSES = {processes}\nAT_ONCE: list[list[Any]] = {at_once!r}\n"
         f"POSSIBLE: list[list[str]] = [\n{possible_}]\n{_MAIN}"
     )
+
+
+def c(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str, Any], title: str) -> str:
+    """Return a C program that makes calls of one process, and compares as `python` does; otherwise nothing.
+
+    It has the functions of `calls.c` that these calls need, and nothing else.
+    """
+    source = Path(__file__).with_name("calls.c").read_text()
+    if any(call.process or (call != REMOUNT and f"*call_{call.name}(" not in source) for call in way):
+        return ""
+    usage = '\tif (count < 2)\n\t\treturn puts("usage: DIRECTORY [COMMAND THAT REMOUNTS IT]"), 2;'
+    lines = [usage, "\tbegin(words[1]);"]
+    for call, expected in zip(way, answers):
+        if call == REMOUNT:
+            lines.append("\tremount(count > 2 ? words[2] : NULL);")
+            continue
+        made = f"call_{call.name}({', '.join(_literal(argument) for argument in call.arguments)})"
+        line = f"expect({_literal(str(call))}, {made}, {_literal(expected)});"
+        lines.append(f"\tas_user({call.user});\n\t{line}\n\tas_user(0);" if call.user else f"\t{line}")
+    for part, value in state.items():
+        if part not in ("number", "ctime"):
+            made = f"state({_literal(path)}, {_literal(part)})"
+            lines.append(f"\texpect({_literal(f'{path}: {part}')}, {made}, {_literal(shown(value))});")
+    main = "\n".join(["int main(int count, char **words)", "{", *lines, "\treturn wrong > 0;", "}"])
+    head, *functions = re.split(r"\n\n(?=\S)", source.strip())
+    kept: list[str] = []
+    wanted = set(re.findall(r"\w+", main))
+    for function in reversed(functions):
+        names = re.findall(r"(\w+)\(", function.partition("\n{")[0].partition(" { ")[0])[-1:]
+        if not names or names[0] in wanted:
+            kept.append(function)
+            wanted |= {*re.findall(r"\w+", function)} if names else set()
+    return "\n\n".join([f"/* {title.replace('*/', '* /')} */", head, *reversed(kept), main, ""])
+
+
+def _literal(value: Any) -> str:
+    """Return a number or a text as C has it."""
+    if not isinstance(value, str):
+        return str(value)
+    return '"' + "".join(chr(byte) if chr(byte) in _PLAIN else f"\\{byte:03o}" for byte in os.fsencode(value)) + '"'
+
+
+_PLAIN = {*map(chr, range(32, 127))} - {*'"\\?'}

@@ -188,7 +188,7 @@ def fio(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
     return tables
 
 
-def coverage(view: View, kept: str) -> list[Grid]:
+def coverage(view: View, kept: str = "met") -> list[Grid]:
     """Return which calls met which conditions, on all stacks together: a row for each condition.
 
     `kept` is the name under which steps kept, by call and condition, how often they met.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.correctness.calls import data
 from pytest_fsstack.correctness.contents import Comparison
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.exploring import steps_of
-from pytest_fsstack.correctness.scripts import python
+from pytest_fsstack.correctness.scripts import c, python
 
 
 def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -24,8 +27,15 @@ def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
 ALONE = [theme for theme in THEMES if theme.name != "figures" and not theme.at_once]
 
 
+def run_c(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "program.c").write_text(program)
+    flags = ["-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
+    subprocess.run(["gcc", *flags, "-o", tmp_path / "program", tmp_path / "program.c"], check=True)
+    return subprocess.run([tmp_path / "program", tmp_path, "true"], capture_output=True, text=True, timeout=60)
+
+
 @pytest.mark.parametrize("theme", ALONE, ids=lambda theme: theme.name)
-def test_a_script_gives_the_answers_of_the_model(tmp_path: Path, theme: Theme) -> None:
+def test_programs_give_the_answers_of_the_model(tmp_path: Path, theme: Theme) -> None:
     calls = [*draw(theme, "1"), REMOUNT]
     comparison = Comparison(tmp_path / "stack", tmp_path / "model", lambda: None)
     for call in calls:
@@ -35,6 +45,12 @@ def test_a_script_gives_the_answers_of_the_model(tmp_path: Path, theme: Theme) -
     done = run(python(calls, answers, "", {"kind": "directory"}, 'a \\ title with "quotes"'), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("the directory: kind directory\n")
+    program = c(calls, answers, "", {"kind": "directory"}, "a title")
+    assert bool(program) == (theme.name not in ("locks of processes", "mappings of processes", "syncs"))
+    if program and shutil.which("gcc"):
+        done = run_c(program, tmp_path)
+        assert done.returncode == 0, done.stdout
+        assert done.stdout.endswith(": kind: directory\n")
 
 
 @pytest.mark.parametrize("theme", [theme for theme in THEMES if theme.at_once], ids=lambda theme: theme.name)
@@ -65,3 +81,15 @@ def test_a_script_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) 
     assert "instead of 1 bytes, crc32" in done.stdout
     assert done.stderr == ""
     assert run(python(calls, ["done", "10"], "b", {"size": 1}, ""), tmp_path).returncode == 1
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc: apt install gcc")
+def test_a_program_in_c_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) -> None:
+    calls = [Call("open", (0, "a", "RDWR CREAT", 0o644)), Call("pwrite", (0, 0, 10, 1)), Call("symlink", ("a", "s"))]
+    expected = {"size": 10, "content": data(10, 1), "links": 1, "mode": "644", "owner": f"{os.getuid()}:{os.getgid()}"}
+    done = run_c(c(calls, ["done", "10", "done"], "a", {**expected, "kind": "file", "mtime": "now"}, ""), tmp_path)
+    assert done.returncode == 0, done.stdout
+    done = run_c(c(calls, ["done", "9", "done"], "s", {"target": "b"}, ""), tmp_path)
+    assert done.returncode == 1
+    assert "pwrite(0, 0, 10, 1): 10 instead of 9" in done.stdout
+    assert "s: target: a instead of b" in done.stdout
