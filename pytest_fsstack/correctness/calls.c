@@ -223,22 +223,27 @@ static const char *call_copy_file_range(int source, long offset, int slot, long 
 	return number(count < 0 ? -1 : into - to);
 }
 
-static const char *call_sendfile(int source, long offset, int slot, long length)
+/* Whether two slots have one file, of which the kernel may read what it has just written. */
+static int same(int slot, int source)
 {
 	struct stat one = {0}, other = {0};
-	off_t from = offset;
 	if (fstat(slots[slot], &one) < 0 || fstat(slots[source], &other) < 0)
-		return number(-1);
-	if (one.st_ino == other.st_ino)
-		return "EINVAL";
-	return number(sendfile(slots[slot], slots[source], &from, length));
+		return 1;
+	errno = EINVAL;
+	return one.st_ino == other.st_ino;
+}
+
+static const char *call_sendfile(int source, long offset, int slot, long length)
+{
+	off_t from = offset;
+	return number(same(slot, source) ? -1 : sendfile(slots[slot], slots[source], &from, length));
 }
 
 static const char *call_splice(int source, long offset, int slot, long to, long length)
 {
 	off_t from = offset, into = to;
 	int ends[2];
-	if (pipe(ends) < 0)
+	if (same(slot, source) || pipe(ends) < 0)
 		return number(-1);
 	ssize_t count = splice(slots[source], &from, ends[1], NULL, length < PART ? length : PART, 0);
 	return number(count > 0 ? splice(ends[0], NULL, slots[slot], &into, count, 0) : count);
@@ -371,14 +376,14 @@ static const char *call_readdir_twice(const char *path, int first)
 	long place = telldir(directory);
 	int rest = entries(directory, names + begin, 5000);
 	seekdir(directory, place);
-	int count = entries(directory, again, 5000), same = count == rest;
+	int count = entries(directory, again, 5000), equal = count == rest;
 	closedir(directory);
-	for (int index = 0; same && index < count; index++)
-		same = !strcmp(names[begin + index], again[index]);
+	for (int index = 0; equal && index < count; index++)
+		equal = !strcmp(names[begin + index], again[index]);
 	/* This line stands behind the names, so it must not be sorted. */
 	char *all = calloc(1, 1), *more;
 	qsort(names, begin + rest, sizeof *names, compare);
-	if (asprintf(&names[begin + rest], same ? "as before" : "%d of %d again", count, rest) < 0)
+	if (asprintf(&names[begin + rest], equal ? "as before" : "%d of %d again", count, rest) < 0)
 		exit(2);
 	for (int index = 0; index <= begin + rest; index++, all = more)
 		if (asprintf(&more, "%s%s/", all, names[index]) < 0)

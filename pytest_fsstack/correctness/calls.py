@@ -155,14 +155,18 @@ class Side:
             done += count
         return done
 
-    def sendfile(self, source: int, offset: int, slot: int, length: int) -> int:
-        """Send bytes to another file. In one file, the kernel may read what it has just written."""
+    def other(self, slot: int, source: int) -> None:
+        """Refuse two slots of one file: the kernel may read what it has just written."""
         if os.path.samestat(os.fstat(self.fd(slot)), os.fstat(self.fd(source))):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    def sendfile(self, source: int, offset: int, slot: int, length: int) -> int:
+        self.other(slot, source)
         return os.sendfile(self.fd(slot), self.fd(source), offset, length)
 
     def splice(self, source: int, offset: int, slot: int, to: int, length: int) -> int:
-        """Move at most 64 KiB to a file by way of a pipe."""
+        """Move at most 64 KiB to another file by way of a pipe."""
+        self.other(slot, source)
         reading, writing = os.pipe()
         try:
             count = os.splice(self.fd(source), writing, min(length, PART), offset_src=offset)

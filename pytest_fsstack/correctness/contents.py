@@ -149,6 +149,8 @@ class Comparison:
         others: Others | None = None,
     ) -> None:
         self.calls: list[Call] = []
+        #: Those of them that the stack has not refused.
+        self._made: list[Call] = []
         #: The model's answer to each call, as text.
         self.answers: list[str] = []
         #: Whether times are compared as well.
@@ -229,6 +231,7 @@ class Comparison:
             # There was space for a part of it.
             arguments = (*arguments[:-2], actual, arguments[-1])
         expected = self._answer(self._model, call, arguments)
+        self._made.append(call)
         self.answers.append(shown(expected))
         if not _agree(actual, expected):
             raise DifferentError(f"{call}: {_differing(actual, expected)}")
@@ -245,7 +248,6 @@ class Comparison:
 
     def _make_at_once(self, calls: Sequence[Call]) -> None:
         """Have two processes make calls at once. Some order must lead the model to the same answers and states."""
-        before = list(self.calls)
         self.calls += calls
         histories = [[call for call in calls if call.process == process] for process in (1, 2)]
         others = [self._others.enter(self._roots[0], False, process) for process in (1, 2)]
@@ -258,7 +260,7 @@ class Comparison:
         actual, reasons = states(self._stack), []
         for order in orders([[(begin, end) for _, begin, end in answers] for answers in done]):
             found = [done[process][index][0] for process, index in order]
-            answers, expected = self._modelled(before, [histories[process][index] for process, index in order], found)
+            answers, expected = self._modelled([histories[process][index] for process, index in order], found)
             unlike = next(self._unlike(actual, expected), None)
             if all(map(_agree, found, answers)):
                 if not unlike:
@@ -267,10 +269,10 @@ class Comparison:
         found = [found for answers in done for found, *_ in answers]
         said = ", ".join(f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], found))
         reasons.append(f"no order of the calls of two processes explains the answers {said}")
-        raise DifferentError(reasons[0], possible=self._possible(before, histories))
+        raise DifferentError(reasons[0], possible=self._possible(histories))
 
     def _modelled(
-        self, before: Sequence[Call], calls: Sequence[Call], found: Sequence[Any] = ()
+        self, calls: Sequence[Call], found: Sequence[Any] = ()
     ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
         """Make calls of several processes on a new model. What was refused with a right to do so is not made."""
         root = self._roots[1].with_name(f"{self._roots[1].name}-order")
@@ -278,7 +280,7 @@ class Comparison:
         root.chmod(0o777)
         sides, answers = [Model(str(root)) for _ in range(3)], []
         try:
-            for call in before:
+            for call in self._made:
                 answer(sides[call.process], call.name, call.arguments)
             for index, call in enumerate(calls):
                 actual = found[index] if found else None
@@ -292,11 +294,11 @@ class Comparison:
                 side.let_go()
             _remove(Side(str(root)), "")
 
-    def _possible(self, before: Sequence[Call], histories: Sequence[Sequence[Call]]) -> list[list[str]]:
+    def _possible(self, histories: Sequence[Sequence[Call]]) -> list[list[str]]:
         """Return the answers, in the order of the processes, and the states that any order of calls may lead to."""
         possible = []
         for order in orders([[(0, 1)] * len(history) for history in histories]):
-            answers, expected = self._modelled(before, [histories[process][index] for process, index in order])
+            answers, expected = self._modelled([histories[process][index] for process, index in order])
             by_place = dict(zip(order, map(shown, answers)))
             possible.append([*(by_place[place] for place in sorted(by_place)), summary(expected)])
         return possible

@@ -206,7 +206,7 @@ class Search:
         while pending and (not turn or time.monotonic() < until):
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
-            if not self.patient.over:
+            if not self.patient.over and all(difference.theme for difference in differences):
                 races = (self._race(theme, f"{seed}/{turn}") for theme in due if theme.at_once)
                 differences += [race for race in races if race]
             for difference in differences:

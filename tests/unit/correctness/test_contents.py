@@ -74,7 +74,7 @@ def test_the_model_agrees_with_a_filesystem_that_is_right_and_rare_conditions_ar
 
 
 def test_each_call_is_drawn_and_each_argument_has_values() -> None:
-    helpers = {"at", "fd", "let_go", "entries", "opendir", "sectors", "make_names", "ctime"}
+    helpers = {"at", "fd", "let_go", "entries", "opendir", "sectors", "make_names", "ctime", "other"}
     assert {name for name in vars(Side) if not name.startswith("_")} - helpers == {*PARAMETERS}
     for theme in (*THEMES, *FULL):
         for number in range(20):

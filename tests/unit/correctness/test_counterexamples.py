@@ -64,7 +64,7 @@ def test_a_script_of_two_processes_knows_all_possible_answers(tmp_path: Path, th
         comparison.answers,
         [[call for call in calls if call.process == number and call.at_once] for number in (1, 2)],
     )
-    possible = comparison._possible(comparison.calls, histories)
+    possible = comparison._possible(histories)
     comparison.dispose()
     assert run(python(calls, answers, "", {}, "", possible), tmp_path).returncode == 0
     done = run(python(calls, answers, "", {}, "", [["other"]]), tmp_path)
