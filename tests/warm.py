@@ -6,6 +6,7 @@ of one is seen in another.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -15,7 +16,9 @@ import pkgutil
 import runpy
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,23 +32,39 @@ class Warm:
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[str] | None = None
+        self._mounts = ""
 
     def run(self, pytester: pytest.Pytester, *arguments: str | os.PathLike[str]) -> pytest.RunResult:
         """As `pytester.runpytest_subprocess` does it."""
-        number = len(list(pytester.path.glob("runpytest-*")))
-        base = pytester.path / f"runpytest-{number}"
+        base = pytester.path / f"runpytest-{len(list(pytester.path.glob('runpytest-*')))}"
         base.mkdir()
-        out, err = base.with_suffix(".out"), base.with_suffix(".err")
-        words = [f"--basetemp={base}", *(os.fspath(argument) for argument in arguments)]
         started = time.perf_counter()
-        code = self._ask(words=words, cwd=os.getcwd(), environment=dict(os.environ), out=str(out), err=str(err))
+        done = self.session(f"--basetemp={base}", *arguments)
         seconds = time.perf_counter() - started
-        texts = [file.read_text(encoding="utf-8") for file in (out, err)]
-        for text, shown in zip(texts, (sys.stdout, sys.stderr)):
-            print(text, file=shown)
-        return pytest.RunResult(code, texts[0].splitlines(), texts[1].splitlines(), seconds)
+        print(done.stdout)
+        print(done.stderr, file=sys.stderr)
+        return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), seconds)
+
+    def session(self, *words: str | os.PathLike[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run ``python -m pytest`` with these words to its end, with this process's environment."""
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+        ):
+            code = self._ask(
+                words=[os.fspath(word) for word in words],
+                cwd=os.fspath(cwd or os.getcwd()),
+                environment=dict(os.environ),
+                out=f"/proc/{os.getpid()}/fd/{out.fileno()}",
+                err=f"/proc/{os.getpid()}/fd/{err.fileno()}",
+            )
+            return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
     def _ask(self, **request: object) -> int:
+        if self._mounts != (mounts := os.readlink("/proc/self/ns/mnt")):
+            # A test has given this worker mounts of its own, and its sessions must see them.
+            self.close()
+            self._mounts = mounts
         if self._server is None:
             # Nothing of the test that happens to be the first: no conftest, no plugin that it alone asks for.
             environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
@@ -73,6 +92,12 @@ class Warm:
         if self._server is not None:
             self._server.communicate()
             self._server = None
+
+
+#: Of this worker. Its process ends with it.
+WARM = Warm()
+atexit.register(WARM.close)
+session = WARM.session
 
 
 def _serve() -> None:

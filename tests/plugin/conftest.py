@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.warm import Warm
+from tests.warm import WARM
 
 LAYERS = '''
 import contextlib
@@ -102,15 +101,9 @@ class Project:
         return (self.pytester.path / "log").read_text().splitlines()
 
 
-@pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
-    with contextlib.closing(Warm()) as found:
-        yield found
-
-
 @pytest.fixture
-def pytester(pytester: pytest.Pytester, warm: Warm, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    monkeypatch.setattr(pytester, "runpytest_subprocess", functools.partial(warm.run, pytester))
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setattr(pytester, "runpytest_subprocess", functools.partial(WARM.run, pytester))
     return pytester
 
 

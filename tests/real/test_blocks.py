@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from tests.pages import ONLY_COLLECTED, ROOTLESS, blocks, write
 from tests.real.test_scenarios import unmeasured
 from tests.sessions import FEW_PLUGINS
 from tests.toolkit import chains_of
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -27,12 +26,7 @@ def test_python_for_loop_devices_runs_on_every_stack_that_the_kernel_has(
     small = ["--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={found}"]
     words = [*alone, *small, *(word for name in plugins for word in ("-p", name))]
     words += ["-k", " and ".join(f"not {name}" for name in ONLY_COLLECTED)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, *map(str, tmp_path.glob("test_*.py"))],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run_pytest(*words, *tmp_path.glob("test_*.py"), cwd=tmp_path)
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
     chains = chains_of(found)
     assert len(chains) > 5

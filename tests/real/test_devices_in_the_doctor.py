@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.real.conftest import Loop, LoopDevice, run
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -24,8 +23,7 @@ def test_it(fsstack):
 
 def asked(directory: Path, *arguments: str) -> tuple[int, str]:
     (directory / "test_it.py").write_text(TEST)
-    command = [sys.executable, "-m", "pytest", f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", *arguments]
-    result = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
+    result = run_pytest(f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", *arguments, cwd=directory)
     return result.returncode, result.stdout + result.stderr
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,8 @@ from pytest_fsstack.machine import needs
 from tests import layout
 from tests.install import OF_TESTS
 from tests.real.test_scenarios import unmeasured
-from tests.sessions import FEW_PLUGINS
 from tests.toolkit import chains_of
+from tests.warm import session as run_pytest
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("test_*.py"))
@@ -26,17 +24,10 @@ pytestmark = pytest.mark.root
 def test_an_example_runs_on_every_stack_that_the_kernel_has(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable, value in FEW_PLUGINS.items():
-        monkeypatch.setenv(variable, value)
     found = tmp_path / "found.json"
     alone = ("-p", "no:cacheprovider", "--noconftest", "-c", "/dev/null", f"--rootdir={tmp_path}")
     words = ("--fsstack-rounds=1", "--fsstack-scale=smoke", "--fsstack-size=512M", f"--fsstack-json={found}")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *alone, *words, str(EXAMPLES / f"{name}.py")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run_pytest(*alone, *words, EXAMPLES / f"{name}.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     chains = chains_of(found)
     for stack, why in unmeasured(chains).items():
@@ -46,13 +37,11 @@ def test_an_example_runs_on_every_stack_that_the_kernel_has(
 
 def test_an_example_brings_a_layer_beside_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs.require(FUSE, needs.Tool("mergerfs", OF_TESTS["mergerfs"]))
-    for variable, value in FEW_PLUGINS.items():
-        monkeypatch.setenv(variable, value)
     found = tmp_path / "found.json"
     words = ("-p", "no:cacheprovider", "--fsstack-rounds=1", "--fsstack-size=128M", f"--fsstack-json={found}")
     # Named is the directory above, so that the conftest comes when the tests are collected.
     chosen = ("-c", "/dev/null", f"--rootdir={EXAMPLES}", str(EXAMPLES), "-k", "mergerfs")
-    done = subprocess.run([sys.executable, "-m", "pytest", *words, *chosen], capture_output=True, text=True)
+    done = run_pytest(*words, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     (chain,) = chains_of(found)
     assert unmeasured([chain]) == {}

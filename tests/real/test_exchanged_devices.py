@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from pytest_fsstack import devices, guard
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import Loop, LoopDevice, run
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -55,8 +55,7 @@ def session(directory: Path, exchange: str, *arguments: str) -> subprocess.Compl
     (directory / "test_it.py").write_text(TEST.format(exchange=exchange))
     (directory / "pytest.ini").write_text("[pytest]\n")
     base = [f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", "--fsstack-seed=1"]
-    command = [sys.executable, "-m", "pytest", *base, *arguments]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
+    return run_pytest(*base, *arguments, cwd=directory)
 
 
 def stacks(directory: Path) -> list[str]:

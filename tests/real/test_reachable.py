@@ -14,6 +14,7 @@ from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import LoopDevice
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -34,12 +35,7 @@ def test_others(fsstack):
 def test_another_user_reaches_what_is_on_a_stack_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(AS_NOBODY)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fsstack-size=300M"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run_pytest("-p", "no:cacheprovider", "--fsstack-size=300M", cwd=tmp_path)
     assert "2 passed" in done.stdout, done.stdout
 
 

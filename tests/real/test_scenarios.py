@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_fsstack.judging.results import ChainResults
 from tests.toolkit import chains_of
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -40,8 +39,7 @@ def smoke(scenario: str, directory: Path, *options: str) -> tuple[list[ChainResu
         "--fsstack-size=512M",
     )
     reports = (f"--fsstack-json={found}", f"--fsstack-report=html={directory / 'page.html'}")
-    words = [sys.executable, "-m", "pytest", *alone, *reports, *options, str(ROOT / "scenarios" / f"{scenario}.py")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    done = run_pytest(*alone, *reports, *options, ROOT / "scenarios" / f"{scenario}.py", cwd=ROOT)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
     return chains_of(found), done.stdout
 
@@ -71,8 +69,8 @@ def test_a_scenario_runs_on_everything_that_the_kernel_has(scenario: str, tmp_pa
 
 
 def test_a_size_that_cannot_fit_the_device_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fsstack-scale=paper", "--fsstack-size=1G"]
-    done = subprocess.run([*words, "scenarios"], cwd=ROOT, capture_output=True, text=True)
+    words = ("-p", "no:cacheprovider", "--fsstack-scale=paper", "--fsstack-size=1G", "scenarios")
+    done = run_pytest(*words, cwd=ROOT)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     errors = done.stderr.splitlines()
     assert any("test_ssd_encryption" in line and "it needs a device of 150.0 GiB" in line for line in errors), errors

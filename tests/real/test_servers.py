@@ -14,6 +14,7 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, mounts, needs
 from pytest_fsstack.stack.model import Stack
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -47,13 +48,7 @@ def session(directory: Path, stack: str, signal: str, ends: str, *arguments: str
         pytest.skip("; ".join(reasons))
     (directory / "test_it.py").write_text(TEST.format(stack=stack, signal=signal))
     (directory / "pytest.ini").write_text("[pytest]\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fsstack-size=64M", "--basetemp=tmp", *arguments],
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    done = run_pytest("-p", "no:cacheprovider", "--fsstack-size=64M", "--basetemp=tmp", *arguments, cwd=directory)
     assert f" {ends} in " in done.stdout, done.stdout
     assert list((directory / "tmp").rglob("fsstack-*")) == []
     mine = os.fsencode(directory)

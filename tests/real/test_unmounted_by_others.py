@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, mounts, needs
 from pytest_fsstack.stack.model import Stack
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -55,13 +54,7 @@ def test_it_is_an_error_and_leaves_nothing(stack: str, words: list[str], timed: 
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     options = ["-p", "no:cacheprovider", "--fsstack-size=64M", "--fsstack-rounds=2", "--basetemp=tmp"]
     chosen = [] if timed else ["-k", "not timed"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *chosen],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    done = run_pytest(*options, *chosen, cwd=tmp_path)
     assert done.returncode == 1, done.stdout
     assert "it is not mounted any more): what ran since did not run on it" in done.stdout
     assert "1 error" in done.stdout or "1 failed" in done.stdout, done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -59,8 +58,6 @@ def test_a_session_runs_below_it(tmp_path: Path) -> None:
         "def test_it(fsstack):\n    (fsstack.path / 'file').write_text('content')\n"
     )
     options = ["-p", "no:cacheprovider", "--fsstack-size=64M", f"--fsstack-dir={tmp_path / ODD}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False
-    )
+    done = run_pytest(*options, cwd=tmp_path)
     assert "1 passed" in done.stdout, done.stdout
     assert list((tmp_path / ODD).iterdir()) == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -64,7 +63,7 @@ def test_a_session_compares_two_versions(tmp_path: Path) -> None:
         "    with timed(cold=False):\n        (fsstack.path / 'file').write_bytes(bytes(1 << 20))\n"
     )
     asked = ["-q", "-p", "no:cacheprovider", "--fsstack-size=256M", "--benchmark-disable", "--fsstack-json=run.json"]
-    done = subprocess.run([sys.executable, "-m", "pytest", *asked], cwd=tmp_path, capture_output=True, text=True)
+    done = run_pytest(*asked, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     (chain,) = json.loads((tmp_path / "run.json").read_text())["chains"]
     assert {name: stack["tools"] for name, stack in chain["stacks"].items()} == {

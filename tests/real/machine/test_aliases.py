@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pytest_fsstack.guard import users
 from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.test_guard import needs, refused_idle
+from tests.warm import session as run_pytest
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
@@ -52,9 +52,9 @@ def test_a_session_refuses_it_with_the_flag_and_exit_code_4(
     (mount(two.path) / "photo").write_text("not to be lost")
     os.sync()
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack): pass\n")
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tmp'}"]
+    argv = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tmp'}"]
     flags = [f"--fsstack-device={one.path}", f"--fsstack-overwrite={one.path}", "--fsstack-rounds=1"]
-    result = subprocess.run([*argv, *flags], cwd=tmp_path, capture_output=True, text=True)
+    result = run_pytest(*argv, *flags, cwd=tmp_path)
     assert result.returncode == 4, result.stdout + result.stderr
     assert str(two.path) in result.stdout + result.stderr
     assert b"ext4" in subprocess.run(["blkid", "-p", two.path], capture_output=True).stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.volumes.md import Md
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.headers import headers
+from tests.warm import session as run_pytest
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
 
@@ -176,14 +175,9 @@ def _refused_in_a_group(*loops: Loop) -> None:
 @pytest.mark.parametrize("foreign", ["ext4", "luks2", "gpt", "one percent of random in the middle"], indirect=True)
 def test_a_session_ends_before_it_begins(foreign: Loop, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.fsstack('ext4')\ndef test_it(fsstack): pass\n")
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tmp'}"]
+    words = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tmp'}", "--fsstack-rounds=1"]
     with foreign.untouched():
-        done = subprocess.run(
-            [*argv, f"--fsstack-device={foreign.path}", "--fsstack-rounds=1"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+        done = run_pytest(*words, f"--fsstack-device={foreign.path}", cwd=tmp_path)
     said = done.stdout + done.stderr
     assert done.returncode == 4, said
     assert f"{foreign.path} will not be overwritten" in said

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import BuildContext, Stack
 from tests.real.conftest import Loop, LoopDevice, built, run
+from tests.warm import session as run_pytest
 
 pytestmark = pytest.mark.root
 
@@ -45,8 +45,7 @@ def session(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str
     (directory / "test_it.py").write_text(TEST)
     (directory / "pytest.ini").write_text("[pytest]\n")
     base = [f"--basetemp={directory / 'tmp'}", "-p", "no:cacheprovider", "--fsstack-rounds=1", "-v"]
-    command = [sys.executable, "-m", "pytest", *base, *arguments]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
+    return run_pytest(*base, *arguments, cwd=directory)
 
 
 @pytest.fixture
