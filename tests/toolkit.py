@@ -5,6 +5,7 @@ They are not named `timed` and `fsstack`: the plugin runs every test that takes 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -163,3 +164,14 @@ def flip(path: Path, offset: int) -> None:
         byte = file.read(1)
         file.seek(offset)
         file.write(bytes([byte[0] ^ 1]))
+
+
+def imported(source: str) -> list[tuple[str, str]]:
+    """Return the modules of the package that a file imports, and the names taken from them."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_fsstack"):
+            names += [(node.module or "", alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names += [(alias.name, "*") for alias in node.names if alias.name.startswith("pytest_fsstack")]
+    return names

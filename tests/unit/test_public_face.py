@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 
 import pytest_fsstack
 from pytest_fsstack import workloads
+from tests.toolkit import imported
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = {
@@ -60,20 +60,9 @@ def test_pytest_does_not_warn_of_the_package_that_the_command_has_imported() -> 
         AssertionRewritingHook(pytest.Config.fromdictargs({}, [])).mark_rewrite("pytest_fsstack")
 
 
-def imported(tree: ast.AST) -> list[tuple[str, str]]:
-    """Modules of the package and the names taken from them."""
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_fsstack"):
-            found += [(node.module or "", alias.name) for alias in node.names]
-        elif isinstance(node, ast.Import):
-            found += [(alias.name, "*") for alias in node.names if alias.name.startswith("pytest_fsstack")]
-    return found
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "scenarios").glob("*.py")), ids=lambda path: path.name)
 def test_scenarios_import_public_names_only(path: Path) -> None:
-    taken = imported(ast.parse(path.read_text()))
+    taken = imported(path.read_text())
     assert bool(taken) == path.name.startswith("test_")
     for module, name in taken:
         assert name in PUBLIC.get(module, set()), f"{module} {name}"
@@ -87,5 +76,5 @@ def test_examples_in_the_docs_import_public_names_only() -> None:
     ]
     assert len(lines) > 2
     for line in lines:
-        for module, name in imported(ast.parse(line)):
+        for module, name in imported(line):
             assert name in PUBLIC.get(module, set()), line

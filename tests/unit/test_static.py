@@ -32,6 +32,13 @@ def test_types_of_all_that_is_python_are_checked() -> None:
     assert {name for name in top if not name.startswith(".")} == set(settings["mypy"]["files"].split(", "))
 
 
+def test_imports_point_one_way_and_in_no_circle() -> None:
+    pytest.importorskip("importlinter", reason="needs import-linter: pip install pytest-fsstack[test]")
+    code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True, no_logo=True))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_all_rooms_are_installed() -> None:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
