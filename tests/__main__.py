@@ -8,6 +8,7 @@ first. Tests on real devices wait for the kernel as much as they work.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -19,8 +20,11 @@ LONG = "tests/kernel/test_truth_in_guest.py"
 SLOW = {LONGEST, LONG}
 GUESTS = dict.fromkeys([LONGEST, LONG, *sorted(map(str, Path(LONGEST).parent.glob("test_*.py")))])
 
-# Tests that wait for devices leave the processors to those that do not, so all go together.
-TEST = {"all but most guests": [ONE_GUEST, "tests/real", "tests/plugin", "tests/unit", "-n4", "--dist=worksteal"]}
+# Tests that wait for devices leave the processors to those that do not, so all go together, three for each processor.
+WORKERS = min(16, 3 * (os.cpu_count() or 1))
+# The two that take longest come first.
+PLACES = [ONE_GUEST, "tests/real/test_torture.py", "tests/real", "tests/plugin", "tests/unit"]
+TEST = {"all but most guests": [*PLACES, f"-n{WORKERS}", "--dist=worksteal"]}
 IN_TURNS = ["-n2", "--dist=loadscope", "--no-loadscope-reorder"]
 FAMILIES = [guest for guest in GUESTS if guest.endswith("_in_guest.py") and guest not in SLOW]
 GUESTS_OF = {
