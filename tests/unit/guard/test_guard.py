@@ -6,8 +6,10 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,24 +26,22 @@ class Machine:
         self.numbers: dict[str, str] = {}
         for directory in self.proc, self.sys / "dev/block", self.sys / "block", self.sys / "fs/btrfs", self.dev:
             directory.mkdir(parents=True)
-        monkeypatch.setattr(users, "PROC", self.proc)
-        monkeypatch.setattr(blockdev, "SYS", self.sys)
-        monkeypatch.setattr(holding, "LOCKS", root / "lock")
-        monkeypatch.setattr(users, "PATIENCE", 0.05)
-        monkeypatch.setattr(blockdev, "number", self._number)
-        opened = blockdev.opened
-        monkeypatch.setattr(
-            blockdev,
-            "opened",
-            lambda path, *words: (
-                opened(self.dev / path.relative_to("/dev"), *words)
-                if path.is_relative_to("/dev")
-                else opened(path, *words)
-            ),
-        )
+        self._opened = blockdev.opened
+        for module, name, value in (
+            (users, "PROC", self.proc),
+            (users, "PATIENCE", 0.05),
+            (blockdev, "SYS", self.sys),
+            (blockdev, "number", self._number),
+            (blockdev, "opened", self._open),
+            (holding, "LOCKS", root / "lock"),
+        ):
+            monkeypatch.setattr(module, name, value)
         (self.proc / "swaps").write_text("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")
         self.process(1, "init")
         (self.proc / "self").symlink_to("1")
+
+    def _open(self, path: Path, *words: Any) -> AbstractContextManager[int]:
+        return self._opened(self.dev / path.relative_to("/dev") if path.is_relative_to("/dev") else path, *words)
 
     def _number(self, path: str | Path | int) -> str | None:
         if isinstance(path, int):
@@ -454,22 +454,28 @@ def test_a_missing_source_of_knowledge_is_a_reason(machine: Machine, sdb: Path, 
     assert "it cannot be checked: " in refusal(sdb)
 
 
-def test_an_ordinary_user_is_told_to_be_root(machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_user_is_told_to_be_root(
+    machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch, become: Callable[[int], None]
+) -> None:
     hide_files_of(1, machine, monkeypatch)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    become(1000)
     assert "that needs root" in refusal(sdb)
 
 
-def test_init_may_hide_its_files_from_root(machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_may_hide_its_files_from_root(
+    machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch, become: Callable[[int], None]
+) -> None:
     hide_files_of(1, machine, monkeypatch)
+    become(0)
     guard.check_idle(sdb)
 
 
 def test_others_may_not_hide_their_files_from_root(
-    machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, sdb: Path, monkeypatch: pytest.MonkeyPatch, become: Callable[[int], None]
 ) -> None:
     machine.process(7, "secret")
     hide_files_of(7, machine, monkeypatch)
+    become(0)
     assert "it cannot be checked: " in refusal(sdb)
 
 
@@ -482,7 +488,6 @@ def hide_files_of(pid: int, machine: Machine, monkeypatch: pytest.MonkeyPatch) -
         return None
 
     monkeypatch.setattr(users, "_number_behind", denied)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
 def test_a_container_that_hides_the_processes_of_the_host(machine: Machine, sdb: Path) -> None:

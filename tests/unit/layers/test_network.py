@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,8 +55,10 @@ def test_only_a_delay_that_is_asked_for_is_made(text: str, delays: list[str], tm
     assert re.findall(r"tc qdisc add dev lo root netem .*delay (\w+)", script) == delays
 
 
-def test_a_delay_needs_a_kernel_that_delays_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+def test_a_delay_needs_a_kernel_that_delays_packets(
+    monkeypatch: pytest.MonkeyPatch, become: Callable[[int], None]
+) -> None:
+    become(0)
     monkeypatch.setattr(commands, "which", lambda tool: f"/usr/bin/{tool}")
 
     def lacking(text: str, *, netem: bool) -> list[MissingRequirement]:

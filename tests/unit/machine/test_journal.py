@@ -229,10 +229,10 @@ def test_a_symbolic_link_is_not_used_as_the_directory(journals: Path, tmp_path: 
         leftovers(journals)
 
 
-def test_where_journals_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+def test_where_journals_are(monkeypatch: pytest.MonkeyPatch, become: Callable[[int], None]) -> None:
+    become(0)
     assert journal.default_directory() == Path("/run/pytest-fsstack")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    become(1000)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
     assert journal.default_directory() == Path("/run/user/1000/pytest-fsstack")
     monkeypatch.delenv("XDG_RUNTIME_DIR")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,8 +69,8 @@ def test_a_kernel_feature_is_no_package() -> None:
     assert "nosuchfs (Linux 9 removed it)" in str(KernelFilesystem("nosuchfs", gone="Linux 9 removed it").missing())
 
 
-def test_root_is_a_permission(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+def test_root_is_a_permission(become: Callable[[int], None]) -> None:
+    become(1000)
     assert Root("mounting").missing() == MissingRequirement(
         Missing.PERMISSION, "mounting needs root", "run pytest with sudo"
     )

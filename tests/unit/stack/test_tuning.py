@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -175,11 +175,11 @@ def test_what_is_not_offered_is_refused_with_what_is(sys_: Path, machine: Sysfs)
 
 
 def test_a_machine_without_governors_is_told(
-    sys_: Path, governors: list[Path], monkeypatch: pytest.MonkeyPatch, machine: Sysfs
+    sys_: Path, governors: list[Path], become: Callable[[int], None], machine: Sysfs
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    become(0)
     assert Governor("performance", machine).missing() is None
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    become(1000)
     assert "needs root" in str(Governor("performance", machine).missing())
     for path in governors:
         path.unlink()
@@ -312,16 +312,16 @@ def test_one_setting_that_changes_another_is_told(journals: Path, sys_: Path, sy
 
 
 def test_a_setting_that_is_not_there_is_missing(
-    sys_: Path, sysctls: Path, machine: Sysfs, monkeypatch: pytest.MonkeyPatch, journals: Path
+    sys_: Path, sysctls: Path, machine: Sysfs, become: Callable[[int], None], journals: Path
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    become(0)
     for key in "vm.dirty_bytes", "fuse/enable_uring", "cpu/scaling_governor", "queue/scheduler":
         assert tuning.SettingNeed(key, machine).missing() is None
     for key in "vm.swappiness", "zfs/zfs_arc_max", "cpu/scaling_max_freq":
         assert key.rpartition("/")[2] in str(tuning.SettingNeed(key, machine).missing())
         with pytest.raises(OSError, match=key), chosen(journals, machine, f"{key}=1"):
             pytest.fail("it was set")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    become(1000)
     assert "needs root" in str(tuning.SettingNeed("queue/scheduler", machine).missing())
 
 
