@@ -216,13 +216,16 @@ class Run:
 
     def look(self) -> list[str]:
         """Ask Slurm for the states of all tasks, and return what has changed. Raises `SlurmError`."""
+        # What is submitted while Slurm answers is not in its answer.
+        submitted = {host.name for host in self.state.hosts if host.job}
         states, changes = slurm.jobs(self.state.name), []
         for host in self.state.hosts:
             # It was submitted just before the process that did it was killed.
             host.job = host.job or next((job for (job, _), (_, where) in states.items() if where == host.name), "")
             for index, task in enumerate(host.tasks if host.job and not host.fetched else []):
                 # Slurm forgets a job some minutes after its end.
-                state, _ = states.get((host.job, index), (slurm.FORGOTTEN, ""))
+                missing = slurm.FORGOTTEN if host.name in submitted else task.state
+                state, _ = states.get((host.job, index), (missing, ""))
                 if state != task.state and task.state not in slurm.ENDED:
                     task.state = state
                     changes.append(f"{self.name_of(host, task)}: {state.lower().replace('_', ' ')}")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.laboratory.run import unpack
+from pytest_fsstack.laboratory import slurm
+from pytest_fsstack.laboratory.run import Host, Run, State, Task, unpack
+from pytest_fsstack.laboratory.settings import Settings
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -41,3 +43,21 @@ def test_nothing_of_a_host_leads_out(tmp_path: Path, name: str, kind: bytes) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     assert all(path.is_dir() or path.is_file() for path in inside.rglob("*"))
     assert not any(path.is_symlink() for path in inside.rglob("*"))
+
+
+def test_a_job_that_is_submitted_while_slurm_answers_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host("node1", "loop", "/", {}, [Task()])
+    run = Run(tmp_path, State("run", Settings([]), [], [host]))
+
+    def submitted_meanwhile(name: str) -> dict[tuple[str, int], tuple[str, str]]:
+        host.job = "7"
+        return {}
+
+    monkeypatch.setattr(slurm, "jobs", submitted_meanwhile)
+    assert run.look() == []
+    assert not host.ended()
+    # The next answer would have it.
+    assert run.look() == ["node1: forgotten"]
+    assert host.ended()
