@@ -17,6 +17,7 @@ from tests.laboratory.cluster import TOOLS, Cluster
 from tests.laboratory.machines import ENVIRONMENT
 from tests.sessions import FEW_PLUGINS
 
+ROOT = Path(__file__).parents[2]
 NODES = ("node1", "node2", "node3", "node4")
 TEST = """
 import time

@@ -82,9 +82,13 @@ class Machines:
         """Return what is left of sessions: mounts of the disks, loop devices over their files, and processes."""
         lines = [line for path in Path("/proc").glob("[0-9]*/mounts") for line in _lines(path)]
         mounts = {line for line in lines if line.split()[0] in map(str, self.disks.values())}
+        return "\n".join([*sorted(mounts), *self.loops(), *self.sessions()])
+
+    def loops(self) -> list[str]:
+        """Return the loop devices over files on the disks, with the number of the disk before each."""
         numbers = {f"{os.major(disk.stat().st_rdev)}:{os.minor(disk.stat().st_rdev)}" for disk in self.disks.values()}
         loops = self.run("losetup", "--list", "--noheadings", "--output=BACK-MAJ:MIN,NAME,BACK-FILE").splitlines()
-        return "\n".join([*sorted(mounts), *(loop for loop in loops if loop.split()[0] in numbers), *self.sessions()])
+        return [loop for loop in loops if loop.split()[0] in numbers]
 
     def end(self) -> None:
         """Kill all processes of the machines, and detach their disks."""

@@ -5,6 +5,7 @@ The fixture `laboratory` asserts after each test that sessions have left no moun
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_fsstack.machine import commands
-from tests.laboratory.conftest import Laboratory
+from tests.laboratory.conftest import ROOT, Laboratory
 
 pytestmark = pytest.mark.root
 
@@ -65,6 +66,7 @@ def test_a_killed_session_has_its_rounds_and_leaves_nothing(laboratory: Laborato
     laboratory.write("node1", "node2", seconds=0.3)
     with laboratory.start(*WORDS) as run:
         log = laboratory.wait_for_rounds("node1")
+        assert commands.wait_until(lambda: bool(laboratory.cluster.loops()), 60), "no loop device that may be left"
         os.kill(session_of(laboratory, "node1"), signal.SIGKILL)
         rounds = len(log.read_bytes().splitlines())
         output = finish(run, 1)
@@ -182,11 +184,10 @@ def test_a_clock_that_is_wrong_by_hours_changes_no_figure(laboratory: Laboratory
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
         pytest.skip("needs libfaketime: tox -e laboratory installs it")
-    fake = laboratory.directory / "fake"
-    (fake / "bin").mkdir(parents=True)
-    (fake / "bin/python").write_text(f'#!/bin/sh\nFAKETIME=+7h LD_PRELOAD={library} exec {sys.executable} "$@"\n')
-    (fake / "bin/python").chmod(0o755)
-    laboratory.write("node1", python={"environment": str(fake)})
+    fake = script(
+        laboratory.directory / "fake/bin/python", f'FAKETIME=+7h LD_PRELOAD={library} exec {sys.executable} "$@"'
+    )
+    laboratory.write("node1", python={"environment": str(fake.parents[1])})
     with laboratory.start(*WORDS) as run:
         finish(run, 0)
     content = json.loads((laboratory.directory / "run/results/node1/0/run.json").read_text())
@@ -208,25 +209,54 @@ def test_a_host_without_a_tool_is_named(laboratory: Laboratory) -> None:
     assert problems_of(pooled(laboratory), "node2")
 
 
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def another_python() -> str:
+    """Return an interpreter of another minor version; empty if there is none."""
+    names = [f"python3.{minor}" for minor in range(10, 16) if minor != sys.version_info[1]]
+    # Versions that one tool has installed lie beside each other.
+    beside = [path for name in names for path in Path(sys.base_prefix).parent.glob(f"*/bin/{name}")]
+    for program in [*names, *map(str, beside)]:
+        words = [program, "-c", "import sys, venv, ensurepip; print(sys.executable)"]
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    return ""
+
+
+def run_with_another_interpreter(laboratory: Laboratory, here: Path, there: Path) -> str:
+    """Run on two hosts, of which node2 has another script in the place of an interpreter. Return why it is missing."""
+    laboratory.inside("node2", "mount", "--bind", str(there), str(here))
+    try:
+        with laboratory.start(*WORDS) as run:
+            output = finish(run, 1)
+    finally:
+        laboratory.inside("node2", "umount", str(here))
+    assert "node2: not begun" in output
+    assert rounds_of(pooled(laboratory), "node1") == 5
+    assert not problems_of(pooled(laboratory), "node1")
+    return problems_of(pooled(laboratory), "node2")
+
+
 def test_a_host_with_another_python_is_named(laboratory: Laboratory, tmp_path: Path) -> None:
-    (tmp_path / "wheels").mkdir()
-    (tmp_path / "wheels/pytest_fsstack-0.1.0-cp39-cp39-linux_s390x.whl").touch()
-    laboratory.write("node1", python={"wheels": "wheels", "executable": sys.executable})
-    with laboratory.start(*WORDS) as run:
-        output = finish(run, 4)
-    assert "node1: not begun" in output
-    assert "cp39" in output
+    other = another_python()
+    if not other:
+        pytest.skip("needs another Python than the one that runs the tests, as python3.N")
+    here = script(tmp_path / "bin/python", f'exec {sys.executable} "$@"')
+    there = script(tmp_path / "other/python", f'exec {other} "$@"')
+    laboratory.write("node1", "node2", python={"requirements": [str(ROOT)], "executable": str(here)})
+    assert "is not a supported wheel on this platform" in run_with_another_interpreter(laboratory, here, there)
 
 
 def test_a_host_with_another_version_is_named(laboratory: Laboratory, tmp_path: Path) -> None:
-    (tmp_path / "old/bin").mkdir(parents=True)
-    (tmp_path / "old/bin/python").write_text("#!/bin/sh\necho 0.0.7\n")
-    (tmp_path / "old/bin/python").chmod(0o755)
-    laboratory.write("node1", python={"environment": str(tmp_path / "old")})
-    with laboratory.start(*WORDS) as run:
-        output = finish(run, 4)
-    assert "node1: not begun" in output
-    assert "0.0.7" in output
+    here = script(tmp_path / "env/bin/python", f'exec {sys.executable} "$@"')
+    laboratory.write("node1", "node2", python={"environment": str(tmp_path / "env")})
+    old = script(tmp_path / "old/python", "echo 0.0.7")
+    assert "has pytest-fsstack 0.0.7" in run_with_another_interpreter(laboratory, here, old)
 
 
 def test_a_half_written_line_costs_its_round(laboratory: Laboratory) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.machine import commands
-from tests.laboratory.conftest import Laboratory
+from tests.laboratory.conftest import ROOT, Laboratory
 
 pytestmark = pytest.mark.root
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_two_hosts_run_a_scenario_and_are_pooled(laboratory: Laboratory) -> None:
