@@ -174,7 +174,8 @@ def _of_last_round(chain: ChainResults) -> ChainResults:
 
 def log_lines(content: bytes) -> list[bytes]:
     """Return the whole lines of a log; empty if the content is none."""
-    if not _is_log_line(content.split(b"\n", 1)[0]):
+    end = content.find(b"\n")
+    if not _is_log_line(content if end < 0 else content[:end]):
         return []
     lines = content.split(b"\n")
     # No beginning of a line is JSON by itself.

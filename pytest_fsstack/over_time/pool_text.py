@@ -62,7 +62,7 @@ def answer(pool: Pool) -> list[str]:
 
 
 def _overview(series: Iterable[Pooled]) -> Grid:
-    headers = ["series", "over hosts", "next host", "I2", "hosts", "pass/FAIL/?", "verdict"]
+    headers = ["series", "verdict", "over hosts", "next host", "I2", "hosts", "pass/FAIL/?"]
     return Grid("hosts together", headers, [_row(entry) for entry in series])
 
 
@@ -71,12 +71,12 @@ def _row(entry: Pooled) -> list[Cell]:
     spread = entry.heterogeneity
     return [
         Cell(entry.place),
+        Cell(verdict_text(entry), outcome=entry.outcome),
         Cell(" ".join(filter(None, [_overhead(entry), ends(entry.interval)]))),
         Cell(ends(entry.prediction) or "-"),
         Cell(f"{spread.i_squared:.0%}" if spread else "-"),
         Cell(str(len(entry.hosts)) + (f" of {len(entry.hosts) + len(entry.missing)}" if entry.missing else "")),
         Cell("/".join(map(str, own)) if any(own) else "-"),
-        Cell(verdict_text(entry), outcome=entry.outcome),
     ]
 
 
