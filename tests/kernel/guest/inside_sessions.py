@@ -1,6 +1,6 @@
 """What runs inside the guest: whole sessions on its /dev/vda, of which some are killed.
 
-`tests/kernel/test_sessions_in_guest.py` starts it. No test of this file has a stack itself, because a session holds its
+`tests/kernel/test_layers_in_guest.py` starts it. No test of this file has a stack itself, because a session holds its
 disk for as long as it runs.
 """
 
