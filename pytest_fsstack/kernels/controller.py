@@ -57,7 +57,7 @@ class Controller:
 
     def __init__(self, config: pytest.Config, plan: Plan, session: Session) -> None:
         self.config, self.plan, self.results = config, plan, session.results
-        self.seed, self.strict = session.settings.seed, session.settings.strict
+        self.seed = session.settings.seed
         from pytest_fsstack.machine import directories
 
         self._undo = contextlib.ExitStack()
