@@ -1,4 +1,4 @@
-"""The budgets of the tests that were collected: which hold for what, and whether each has something to judge."""
+"""Budgets of the collected tests: which apply to which stack, and whether each can be judged."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Budgets:
-    """The budgets of marks, the command line and the ini. `check` counts them."""
+    """Budgets from marks, the command line and the ini. `check` counts them."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
         self._doubted: set[str] = set()
-        #: How many the selected tests have that are to be judged; those of workers are told by `add`.
+        #: Budgets of selected tests that must be judged. `add` adds those of workers.
         self.count = 0
         self._told: int | None = None
         self._overheads = 0
 
     def of(self, item: pytest.Item, stack: str, is_baseline: bool) -> list[Budget]:
-        """The budgets of a test on a stack; the baseline has absolute limits only."""
+        """Return the budgets of a test on a stack. The baseline has only absolute limits."""
         from pytest_fsstack.options.budgets import applying
 
-        # pytest gives the closest one first, and here the last one wins.
+        # pytest yields the closest mark first. Here the last one must win.
         marks = reversed(list(item.iter_markers("fsstack_budget")))
         marked = [rule for mark in marks for rule in _rules_of(mark)]
         budgets = applying(marked, self._settings.budgets, stack)
@@ -54,9 +54,9 @@ class Budgets:
                     item.warn(pytest.PytestWarning(f"fsstack_budget: {doubt}"))
 
     def check(self, chains: Mapping[pytest.Item, Chain], mistakes: Mistakes) -> None:
-        """Refuse budgets for stacks that there are not; a gate would be open without anybody noticing.
+        """Refuse budgets for unknown stacks: nothing would judge them, and nobody would notice.
 
-        Raises `pytest.UsageError` for what the command line says.
+        Raises `pytest.UsageError` for a budget on the command line.
         """
         from pytest_fsstack.options.budgets import BudgetError, parse, unmatched
         from pytest_fsstack.rounds.chains import parameter_of, step_of
@@ -69,7 +69,7 @@ class Budgets:
                         if problem := unmatched(_rules_of(mark), _judged(chain)):
                             mistakes.add(f"fsstack_budget: {problem}", item)
         except (BudgetError, TypeError):
-            return  # said already, by `check_marks`
+            return  # reported by `check_marks`
         stacks = dict.fromkeys(stack for chain in different for stack in _judged(chain))
         typed = [parse(text) for text in self._config.getoption("fsstack_budget") or []]
         if chains and (problem := unmatched(typed, stacks)):
@@ -85,10 +85,10 @@ class Budgets:
                     mistakes.add(f"it has a budget over the baseline {chain.baseline}, which was not collected", item)
 
     def check_ini(self, stacks: Iterable[str]) -> None:
-        """Refuse a budget of the ini for a stack that no test of the project has. Raises `pytest.UsageError`.
+        """Refuse a budget in the ini for a stack that no test of the project uses. Raises `pytest.UsageError`.
 
-        An ini holds for other sessions too. So all `stacks` count that were collected, and every layer; and a session
-        that collects only a part of the project, or has other stacks, cannot tell.
+        The ini also applies to other sessions. So all collected `stacks` and every layer count. Sessions that collect
+        only a part of the project, or use other stacks, check nothing.
         """
         from pytest_fsstack.options.budgets import parse, unmatched
 
@@ -110,7 +110,7 @@ class Budgets:
 
     @property
     def confirmed(self) -> int:
-        """The number of budgets that are judged together. 0 if each has its own error rate."""
+        """Return the number of budgets that share an error rate, or 0 if each has its own."""
         return self._overheads if self._settings.confirms else 0
 
 
@@ -121,12 +121,12 @@ def _rules_of(mark: pytest.Mark) -> list[Rule]:
 
 
 def _judged(chain: Chain) -> list[str]:
-    """The stacks that may have budgets."""
+    """Return the stacks that may have budgets."""
     return [stack for stack in chain.stacks if stack != chain.control]
 
 
 def _collected_all(config: pytest.Config) -> bool:
-    """Whether all tests of the project were collected, before any were deselected."""
+    """Whether all tests of the project were collected, not counting deselection."""
     sources = pytest.Config.ArgsSource
     if any(config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob", "fsstack_scenario")):
         return False

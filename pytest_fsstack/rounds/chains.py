@@ -1,4 +1,4 @@
-"""Chains of tests: the items of each stack, and the groups of items that belong together."""
+"""Chains of tests: groups of items that run in order on the same stack."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StackParameter:
-    """The parameter of the `fsstack` fixture: a stack on a device, and the id of the stack that it is compared with."""
+    """The parameter of the `fsstack` fixture: a stack on a device, and the id of the reference stack."""
 
     stack: Stack
     device: Device
     baseline: str
-    #: As it stands in the names of tests: the stack's id, and the device's where there are several.
+    #: The id in the names of tests: the stack's, and the device's if there are several devices.
     test_id: str
-    #: Whether it is the baseline a second time, which must not differ from it.
+    #: Whether this is the control: a second copy of the baseline, which must not differ from it.
     control: bool = False
 
     def __hash__(self) -> int:
-        # pytest puts it into dictionaries, several times for each test; all of its fields would be hashed each time.
+        # pytest hashes parameters several times for each test. Hashing all fields would be slow.
         return hash(self.test_id)
 
     @cached_property
@@ -38,18 +38,18 @@ class StackParameter:
 
     @cached_property
     def value(self) -> Any:
-        """The value for `parametrize`, shared by all tests. There may be thousands."""
+        """Return the value for `parametrize`. All tests share it, because there may be thousands."""
         return pytest.param(self, id=self.test_id)
 
 
 @dataclass
 class ItemOutcome:
-    """The outcome of an item over all rounds: its last run, or the one in which it ended."""
+    """The outcome of an item over all rounds: its last run, or the run that ended it."""
 
     run: Run | None = None
-    #: What its calls took in all rounds.
+    #: The total duration of its calls.
     seconds: float = 0.0
-    #: What tearing down the fixtures of the chain raised.
+    #: Errors of the chain's fixtures during teardown.
     torn_down: list[pytest.CallInfo[None]] = field(default_factory=list)
 
     @property
@@ -58,7 +58,7 @@ class ItemOutcome:
 
     @property
     def ended(self) -> bool:
-        """Whether it raised, so that there is nothing to judge."""
+        """Whether the item raised an exception, so there is nothing to judge."""
         return self.run is not None and self.run.raised
 
     def add(self, run: Run) -> None:
@@ -77,9 +77,9 @@ class ItemOutcome:
 
 @dataclass(eq=False)
 class Chain:
-    """The items of one chain on one device, by step and stack id: the selected ones and those that they stand on.
+    """The items of one chain on one device, by step and stack id: selected items and the items that they depend on.
 
-    `parent` is the collector around the chain: what a stack's fixtures are torn down to.
+    `parent` is the collector around the chain. Fixtures of a stack are torn down up to it.
     """
 
     id: str
@@ -87,11 +87,11 @@ class Chain:
     baseline: str
     parent: pytest.Item | pytest.Collector
     stacks: dict[str, StackParameter] = field(default_factory=dict)
-    #: The stack that is the baseline a second time; empty if there is none.
+    #: The control, a second copy of the baseline. Empty if there is none.
     control: str = ""
     items: dict[str, dict[str, pytest.Item]] = field(default_factory=dict)
     selected: set[pytest.Item] = field(default_factory=set)
-    #: Whether a test among them measures; other chains run as pytest runs them.
+    #: Whether any of the tests measures. Other chains run without rounds.
     timed: bool = False
     done: bool = False
     outcomes: dict[pytest.Item, ItemOutcome] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Chain:
     def add(self, step: str, parameter: StackParameter, item: pytest.Item, selected: bool) -> None:
         if step not in self.items:
             self.items[step] = {}
-            # On other stacks the test has the same marks.
+            # The same test on other stacks has the same marks.
             self.timed = self.timed or measures(item)
         self.stacks.setdefault(parameter.id, parameter)
         if parameter.control:
@@ -113,24 +113,24 @@ class Chain:
         return list(self.items)
 
     def examples(self) -> Iterable[pytest.Item]:
-        """One selected item of each step, for its marks."""
+        """Yield one selected item of each step, to read its marks."""
         return [items[-1] for step in self.items if (items := self._selected(step))]
 
     def of_step(self, example: pytest.Item) -> list[pytest.Item]:
-        """The selected items of the step that an item stands for, on all stacks."""
+        """Return the selected items of an item's step, on all stacks."""
         return self._selected(self.step(example))
 
     def _selected(self, step: str) -> list[pytest.Item]:
         return [item for item in self.items[step].values() if item in self.selected]
 
     def members(self) -> Iterator[tuple[str, str, pytest.Item]]:
-        """Step, stack id and item."""
+        """Yield step, stack id and item."""
         for step, items in self.items.items():
             for stack, item in items.items():
                 yield step, stack, item
 
     def needed(self, stack: str) -> list[tuple[str, pytest.Item]]:
-        """The steps that must run on a stack: all up to the last one of which somebody wants to know."""
+        """Return the steps that must run on a stack: all up to the last selected one."""
         wanted = list(self.stacks) if stack in (self.baseline, self.control) else [stack]
         last = max(
             (
@@ -144,23 +144,23 @@ class Chain:
         return [(step, items[stack]) for step, items in steps if stack in items]
 
     def wishes(self) -> dict[str, Wish]:
-        """Return the wished numbers of runs in each round, only of steps with a wish."""
+        """Return how often steps should run in a round, for steps with such a mark."""
         wishes = {self.step(item): wish_of(item) for item in self.examples()}
         return {step: wish for step, wish in wishes.items() if wish != 1}
 
     def step(self, item: pytest.Item) -> str:
-        """The step that an item is."""
+        """Return the step of an item."""
         return next(step for step, _, other in self.members() if other is item)
 
 
 def measures(item: pytest.Item) -> bool:
-    """Whether a test measures, or says that it does: by a fixture that does, a budget or the mark of a benchmark."""
+    """Whether a test measures: it has a measuring fixture, a budget, or the mark of a benchmark."""
     marks = (item.get_closest_marker(name) for name in ("benchmark", "fsstack_budget"))
     return any(marks) or not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def wish_of(item: pytest.Item) -> Wish:
-    """Return the wished number of runs of a test in each round. A mark on a class applies to its tests with `timed`."""
+    """Return how often a test should run in each round. A mark on a class applies to its tests with `timed`."""
     mark = item.get_closest_marker("fsstack_repeat")
     if mark is None or "timed" not in getattr(item, "fixturenames", ()):
         return 1
@@ -169,24 +169,24 @@ def wish_of(item: pytest.Item) -> Wish:
 
 
 def parameter_of(item: pytest.Item) -> StackParameter | None:
-    """The stack that an item is parametrized with, if it is."""
+    """Return the stack parameter of an item, or None."""
     callspec = getattr(item, "callspec", None)
     parameter = callspec.params.get("fsstack") if callspec else None
     return parameter if isinstance(parameter, StackParameter) else None
 
 
 def plain_name(item: pytest.Function) -> str:
-    """The name of the item's function without ``test_``."""
+    """Return the name of an item's function without ``test_``."""
     return item.originalname.removeprefix("test_")
 
 
 def step_of(item: pytest.Function, parameter: StackParameter) -> str:
-    """The item's name without ``test_``, the stack and the class's parameters: ``untar``, ``write[4k]``."""
+    """Return an item's name without ``test_``, its stack and its class's parameters: ``untar``, ``write[4k]``."""
     name = plain_name(item)
     if item.callspec.id == parameter.test_id:
         return name
     words = f"-{item.callspec.id}-"
-    # There is a chain for each value of the class's parameters, so that its steps need not name it.
+    # Each value of a class's parameters has its own chain, so steps do not repeat it.
     for part in filter(None, (parameter.test_id, _words_of_class(item))):
         words = words.replace(f"-{part}-", "-", 1)
     return f"{name}[{inner}]" if (inner := words.strip("-")) else name
@@ -195,16 +195,16 @@ def step_of(item: pytest.Function, parameter: StackParameter) -> str:
 def chains_of(
     known: Iterable[pytest.Item], selected: Iterable[pytest.Item], complete: bool
 ) -> dict[pytest.Item, Chain]:
-    """The group of every selected item. `known` are the collected items, deselected ones included.
+    """Return the chain of every selected item. `known` are all collected items, including deselected ones.
 
-    Where the session did not collect everything (`complete` is false: node ids, --last-failed), the parents are asked
-    for the items that the selected ones stand on.
+    If only a part was collected (`complete` is false: node ids, --last-failed), collect the siblings that selected
+    items depend on.
     """
-    # By identity, because pytest computes the hash of an item in Python, and there may be thousands.
+    # By identity: pytest computes the hash of an item in Python, and there may be thousands.
     selected_by_id = {id(item): item for item in selected}
     ordered = {id(item): item for item in known} | selected_by_id
     if not complete:
-        # The siblings come first, because their order is that of the file, and so that of the steps.
+        # Siblings first: they are in the order of the file, which is the order of the steps.
         names = {item.nodeid: item for item in ordered.values()}
         standing = [item for item in selected_by_id.values() if parameter_of(item)]
         siblings = [names.get(item.nodeid, item) for item in _siblings(standing)]
@@ -224,14 +224,14 @@ def chains_of(
 
 
 class Membership(NamedTuple):
-    """The step that an item is, and of which chain."""
+    """The chain and the step of an item."""
 
     step: str
     chain: str
 
 
 class _Places:
-    """The memberships of items, found once for all items that differ only in the stack. There may be thousands."""
+    """A cache of memberships, shared by items that differ only in the stack."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], Membership] = {}
@@ -263,7 +263,7 @@ def _new_chain(name: str, item: pytest.Item, parameter: StackParameter) -> Chain
 
 
 def _words_of_class(item: pytest.Function) -> str:
-    """The values of the parameters that a class has for all of its tests, as pytest writes them; empty if none."""
+    """Return the values of a class's own parameters, as pytest writes them. Empty if there are none."""
     words = []
     for mark in item.parent.iter_markers("parametrize") if isinstance(item.parent, pytest.Class) else ():
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
@@ -275,7 +275,7 @@ def _words_of_class(item: pytest.Function) -> str:
 
 def _siblings(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     for parent in dict.fromkeys(item.parent for item in items):
-        # Past the collector's own `collect`, which would register its setup functions a second time.
+        # Skip the collector's own `collect`, which would register its setup functions twice.
         if isinstance(parent, pytest.Class):
             nodes = super(pytest.Class, parent).collect()
         elif isinstance(parent, pytest.Module):

@@ -1,4 +1,4 @@
-"""The view of a chain that runs, in place on a terminal. Only this imports rich, and only a terminal imports this."""
+"""The live view of a running chain on a terminal. Only this module imports rich."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS: dict[State, str] = {"fail": "FAIL"}
 
 
 class View:
-    """Draws on the reporter's terminal when it is told to, and never by itself."""
+    """A live display on the reporter's terminal. It is redrawn only on request, between measurements."""
 
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
         self._terminal = _Terminal(reporter)
@@ -34,7 +34,7 @@ class View:
             file=cast(IO[str], self._terminal),
             force_terminal=True,
             force_interactive=True,
-            # pytest has decided that from --color, NO_COLOR and others.
+            # pytest has evaluated --color, NO_COLOR and the like.
             color_system="auto" if reporter.hasmarkup else None,
             highlight=False,
             emoji=False,
@@ -43,30 +43,30 @@ class View:
             console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
-        # It does not move, so that the cursor need not be hidden: nothing can end the session without it.
+        # The cursor stays visible, so no ending of the session can leave it hidden.
         console.show_cursor(True)
 
     def show(self, moment: ProgressState) -> None:
         self._live.update(rendered(moment, self._live.console), refresh=True)
 
     def erase(self) -> None:
-        """Leave the cursor where the view began."""
-        # It is drawn once more at its end, then all of it.
+        """Erase the view, and put the cursor where it began."""
+        # Stopping draws the view once more, without cutting it.
         self._live.update(Text())
         self._live.stop()
 
     def leave(self) -> None:
-        """Draw no more, and leave on the terminal what is there."""
+        """Stop drawing, and leave the last view on the terminal."""
         self._terminal.gone = True
         self._live.stop()
 
 
 def rendered(moment: ProgressState, console: Console) -> RenderableType:
-    """A moment in the width of a console: lines are cut, and columns left out, the last ones first."""
+    """Render the progress for the width of a console. Long lines are cut, and the last columns are dropped first."""
     now = " ".join(filter(None, [moment.running, moment.step])) or "round done"
     elapsed = f"{timedelta(seconds=int(moment.elapsed))} elapsed"
     remaining = (time_left(moment.left) or "less than a minute left") if moment.left else ""
-    # Of a long path of a device the end is cut, so that it comes last.
+    # If a device's path is long, its end is cut, so it comes last.
     lines = [
         f"{rounds(moment)}: {place(moment)}",
         "; ".join(filter(None, [now, elapsed, remaining])),
@@ -76,7 +76,7 @@ def rendered(moment: ProgressState, console: Console) -> RenderableType:
     return Group(*texts, *([_table(moment, console)] if moment.stacks else []))
 
 
-#: The columns of the table, the most important ones first.
+#: Columns of the table, the most important first.
 _Cell = Callable[[StackStatus, OverheadUnit], str]
 _COLUMNS: tuple[tuple[str, _Cell], ...] = (
     ("stack", lambda status, unit: status.stack),
@@ -107,10 +107,10 @@ def _table(moment: ProgressState, console: Console) -> Table:
 
 def _with_columns(moment: ProgressState, count: int, width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    # One unit for all, so that they can be compared.
+    # All rows share a unit so that they can be compared.
     unit = OverheadUnit.fitting(status.estimate.overhead for status in moment.stacks if status.estimate)
     for title, _ in _COLUMNS[:count]:
-        # Long names of stacks are cut before figures are left out.
+        # Shorten long names of stacks before dropping figures.
         longest = max(12, width * 2 // 5) if title == "stack" else None
         right = title in ("overhead", "budget")
         table.add_column(
@@ -123,13 +123,13 @@ def _with_columns(moment: ProgressState, count: int, width: int) -> Table:
 
 
 class _Terminal(io.TextIOBase):
-    """The reporter as a file. pytest keeps its own hold of the terminal, whatever it captures of the tests."""
+    """A file that writes to the reporter. pytest keeps its own copy of the terminal while tests are captured."""
 
     encoding = "utf-8"
 
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
         self._reporter = reporter
-        #: Whether the terminal is somebody else's now.
+        #: Whether another program has taken over the terminal.
         self.gone = False
 
     def isatty(self) -> bool:

@@ -1,4 +1,4 @@
-"""The round loop: chains run here, cell by cell as their course says, and each item is reported once."""
+"""The round loop of an ordinary session: run chains cell by cell as their courses ask, then report each item once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """The pytest plugin that runs chains in this process; registered once there are any."""
+    """A pytest plugin that runs chains in this process. It is registered once there are chains."""
 
     def __init__(self, runner: Runner, policy: Policy, budgets: Budgets, progress: Progress) -> None:
         self.config, self.runner, self.budgets, self.progress = runner.config, runner, budgets, progress
@@ -33,7 +33,7 @@ class Loop:
         runner.start(self._before)
 
     def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Run the whole chain of an item, before the first of its items is reported."""
+        """Run the whole chain of an item before its first item is reported."""
         chain = self.runner.chains.get(item)
         if chain is None or not chain.timed or chain.done:
             return
@@ -63,17 +63,17 @@ class Loop:
         course.conclude(self._comparisons)
 
     def _show(self, course: Course, pace: Pace, running: str = "", step: str = "") -> None:
-        """Say where the loop is. This is before a step and after a round, so that nothing that is measured waits."""
+        """Show the progress. Called only before a step and after a round, so it delays no measurement."""
         self.progress(pace.timed(course)._replace(running=running, step=step))
 
     @property
     def _comparisons(self) -> int:
-        """Count the timed steps that are compared with a baseline in this session."""
+        """Count the timed steps of the session that have a baseline."""
         compared = ((parameter_of(item), chain) for item, chain in self.runner.chains.items() if chain.timed)
         return sum(parameter is not None and parameter.id != chain.baseline for parameter, chain in compared)
 
     def _ends_the_session(self, course: Course) -> bool:
-        """Whether there are as many failures as end a session (-x)."""
+        """Whether enough tests have failed to end the session (-x)."""
         limit = self.config.getoption("maxfail", 0)
         return bool(limit) and course.failures >= limit
 
@@ -92,7 +92,7 @@ class Loop:
         return True
 
     def _again(self, item: pytest.Item) -> Callable[[], str]:
-        """Return what gives the command that runs one test alone."""
+        """Return a function that makes the command to run one test alone."""
 
         def again() -> str:
             config, typed = self.config, self.config.invocation_params

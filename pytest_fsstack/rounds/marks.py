@@ -1,4 +1,4 @@
-"""Checks of marks: wrong arguments are reported once for all tests."""
+"""Validation of marks. Each mistake is reported once for all tests that have it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Mistakes:
-    """The mistakes in marks, with the tests that have them."""
+    """Mistakes in marks, with the affected tests."""
 
     def __init__(self) -> None:
         self._tests: dict[str, dict[str, None]] = {}
@@ -17,17 +17,17 @@ class Mistakes:
         self._tests.setdefault(text, {})[item.nodeid.partition("[")[0]] = None
 
     def refuse(self) -> None:
-        """Raise `pytest.UsageError` if there is any."""
+        """Raise `pytest.UsageError` if there are any mistakes."""
         if self._tests:
             raise pytest.UsageError("\n".join(_mistake_in(text, list(tests)) for text, tests in self._tests.items()))
 
 
-#: What the marker `fsstack` takes beside stacks.
+#: Keyword arguments of the marker `fsstack`.
 WORDS = ("baseline", "below", "on", "keep")
 
 
 def check_words(mark: pytest.Mark | None) -> None:
-    """Raise `ValueError` for arguments of the marker `fsstack` that are not text, or that it does not have."""
+    """Raise `ValueError` for unknown arguments of the marker `fsstack`, or arguments that are not text."""
     if mark is None:
         return
     if unknown := sorted(set(mark.kwargs) - set(WORDS)):
@@ -48,7 +48,7 @@ def check_words(mark: pytest.Mark | None) -> None:
 
 
 def check(item: pytest.Item, shapes: Callable[[], Collection[str]], mistakes: Mistakes) -> None:
-    """The markers that stand beside `fsstack` and budgets; `shapes` gives the tables there are."""
+    """Check the markers of an item, except `fsstack` and budgets. `tables` returns the names of the known tables."""
     for mark in item.iter_markers("fsstack_remark"):
         if len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str):
             mistakes.add("fsstack_remark: it takes one text", item)
@@ -63,7 +63,7 @@ def check(item: pytest.Item, shapes: Callable[[], Collection[str]], mistakes: Mi
             mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(shapes()))}", item)
 
 
-#: What is said of a test that measures and has ``@given``.
+#: The mistake of a test that measures and has ``@given``.
 DRAWS = (
     "@given calls a test with many inputs, but a round measures one: draw the input from the fixture fsstack_seed "
     "instead, or leave out the fixture timed"
@@ -71,13 +71,13 @@ DRAWS = (
 
 
 def repeats_by_hypothesis(item: pytest.Item) -> bool:
-    """Whether hypothesis calls a test several times that measures with a fixture."""
+    """Whether hypothesis would call a measuring test several times."""
     is_hypothesis = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     return is_hypothesis and not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:
-    """Return the mistake in a mark `fsstack_repeat`, empty if there is none."""
+    """Return the mistake in a mark `fsstack_repeat`, or an empty text."""
     wish = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
     if wish != "auto" and (not isinstance(wish, int) or isinstance(wish, bool) or not 1 <= wish <= 100):
         arguments = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])

@@ -1,4 +1,4 @@
-"""Lines of a log about a chain while its rounds run."""
+"""Log lines about a running chain."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pytest_fsstack.units import percent
 
 
 def place(moment: ProgressState) -> str:
-    """The chain and its device: ``TestA on loop``."""
+    """Return the chain and its device: ``TestA on loop``."""
     return f"{moment.chain.partition('::')[2] or moment.chain} on {moment.device}"
 
 
 def rounds(moment: ProgressState) -> str:
-    """The round: ``round 8 of at most 80``."""
+    """Return the round: ``round 8 of at most 80``."""
     fresh, why = ("fresh ", " (to confirm)") if moment.phase == "confirming" else ("", "")
     return f"{fresh}round {moment.round} of at most {moment.most}{why}"
 
 
 def time_left(remaining: TimeLeft | None) -> str:
-    """Return the time left, if it may be more than a minute: ``about 3 min left, at most 2.5 h``."""
+    """Return the remaining time if it may exceed a minute: ``about 3 min left, at most 2.5 h``."""
     if remaining is None or remaining.most < 60:
         return ""
     longest = in_words(remaining.most)
@@ -29,7 +29,7 @@ def time_left(remaining: TimeLeft | None) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """Return a length of time in the unit that fits: ``20 s``, ``3 min``, ``2.5 h``."""
+    """Format a duration in a fitting unit: ``20 s``, ``3 min``, ``2.5 h``."""
     if seconds < 55:
         return f"{max(10, round(seconds, -1)):.0f} s"
     if seconds < 90 * 60:
@@ -46,7 +46,7 @@ def known(moment: ProgressState) -> list[str]:
 
 
 def line(moment: ProgressState) -> str:
-    """A moment as a line of a log."""
+    """Return the progress as a log line."""
     now = f": {moment.running}" if moment.running else " done"
     return "; ".join(
         [f"{place(moment)}: {rounds(moment)}{now}", *known(moment), *filter(None, [time_left(moment.left)])]

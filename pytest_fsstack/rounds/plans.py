@@ -1,4 +1,4 @@
-"""The plan of a chain as data: what its items and their marks ask for, and what the machine lacks for it."""
+"""The plan of a chain as data: tests, budgets and marks, and the requirements that the machine does not meet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_fsstack.rounds.chains import Chain
 
 
 def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
-    """Return the plan of a chain, after a look at what the machine lacks."""
+    """Return the plan of a chain, after checking the requirements of its stacks."""
     runs = {stack: chain.needed(stack) for stack in chain.stacks}
     steps_by_stack = {stack: [step for step, _ in items] for stack, items in runs.items() if items}
     steps = [step for step in chain.steps if any(step in of_stack for of_stack in steps_by_stack.values())]

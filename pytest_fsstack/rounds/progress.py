@@ -1,4 +1,4 @@
-"""The progress of rounds: a view in place on a terminal, a line for each round in a log."""
+"""Progress of rounds: a live view on a terminal, or a line for each round in a log."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.course import Course
     from pytest_fsstack.rounds.live import View
 
-#: The reporter's mark of a line that is not ended, as nobody else sets it.
+#: The value with which this module marks an open line of the reporter. pytest itself never uses it.
 _OURS = -2
-#: Seconds before the end of a chain from which on its last table comes soon enough.
+#: No intermediate table is written if the chain ends within this many seconds.
 _SOON = 20.0
 
 
 class Pace:
-    """The pace of a chain: the durations of its stacks' runs, and the time of the remaining ones."""
+    """Timing of a chain: the durations of its runs, and an estimate of the remaining time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._start, self._runs = clock, clock(), 0
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the chain began."""
+        """Return the seconds since the chain began."""
         return self._clock() - self._start
 
     def add(self, runs: int) -> None:
-        """Note that so many stacks have run once."""
+        """Record one run of each of so many stacks."""
         self._runs += runs
 
     def timed(self, course: Course) -> ProgressState:
-        """Return the progress of a course, with the time that it took and that is left."""
+        """Return the progress of a course, with its elapsed and remaining time."""
         return course.progress._replace(elapsed=self.elapsed, left=self.left(course.left))
 
     def left(self, runs: Iterable[Left]) -> TimeLeft | None:
-        """The time left; None as long as nothing has run."""
+        """Return the remaining time, or None before the first run."""
         if not self._runs:
             return None
         counts, seconds = list(runs), self.elapsed / self._runs
@@ -55,17 +55,16 @@ class Pace:
 
 
 def _is_due(moment: ProgressState) -> bool:
-    """Whether a table is due: after rounds 1, 2, 4, 8 and so on, unless the last one comes soon."""
+    """Whether a table is due: after rounds 1, 2, 4, 8 and so on, unless the chain ends soon."""
     over = moment.results is not None and not moment.running and moment.phase == "planned"
     return over and moment.round.bit_count() == 1 and moment.left is not None and moment.left.most >= _SOON
 
 
 class Progress:
-    """Called with each moment of a chain; `end` says that the chain is over, however it ended.
+    """The progress display of chains: call it with each new state, and call `end` after a chain.
 
-    It is silent under ``-q``, unless it is to be `brief`, and without a reporter, as in xdist's workers. The view is
-    drawn only when this is called, which is between steps: a thread that kept a clock going would take time from what
-    is measured.
+    It writes nothing under ``-q`` (unless `brief`) or without a reporter, as in xdist's workers. It draws only when
+    called, which is between steps. A thread with a running clock would disturb the measurements.
     """
 
     def __init__(
@@ -77,10 +76,10 @@ class Progress:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Progress:
-        """Choose the view in place for a terminal that can move its cursor and that only pytest writes to.
+        """Choose the live view if the terminal can move its cursor and only pytest writes to it.
 
-        With ``-s`` and live logs, tests write among the lines of the view, which would then erase some of theirs.
-        So do their commands with any other way of capturing than by descriptors.
+        With ``-s`` or live logs, tests write between the lines of the view, which would erase their output. The same
+        goes for commands of tests unless descriptors are captured.
         """
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         logs = config.pluginmanager.hasplugin("logging")
@@ -104,14 +103,14 @@ class Progress:
                 reporter.flush()
             return
         if self._view is not None and reporter.currentfspath != _OURS:
-            # Somebody has written a line below it.
+            # Another writer has added a line below.
             self.leave()
         if self._view is None:
             from pytest_fsstack.rounds.live import View
 
             reporter.ensure_newline()
-            # As the reporter itself marks a line that it did not end: whatever comes next starts on a new one, also
-            # when the loop is interrupted.
+            # Mark an open line, as the reporter itself does. The next output then starts on a new line, even after an
+            # interrupt.
             reporter.currentfspath = _OURS
             self._view = View(reporter)
         self._view.show(moment)
@@ -120,7 +119,7 @@ class Progress:
             self._show_table(reporter, moment)
 
     def _show_table(self, reporter: pytest.TerminalReporter, moment: ProgressState) -> None:
-        """Write the figures so far, which stay on the terminal, if they are due."""
+        """Write the figures so far, if a table is due. It stays on the terminal."""
         if moment.results is None or not _is_due(moment):
             return
         from pytest_fsstack.report.terminal import lines_so_far
@@ -131,7 +130,7 @@ class Progress:
             reporter.write_line(text)
 
     def end(self) -> None:
-        """Take the view away."""
+        """Remove the view."""
         if self._reporter is not None and self._view is not None:
             if self._reporter.currentfspath == _OURS:
                 self._view.erase()
@@ -141,7 +140,7 @@ class Progress:
             self._view = None
 
     def leave(self) -> None:
-        """Leave the view as it is to who takes over the terminal, as the debugger does; the next one stands below."""
+        """Leave the last view in place when a debugger takes over the terminal. The next view starts below it."""
         if self._view is not None:
             self._view.leave()
             self._view = None

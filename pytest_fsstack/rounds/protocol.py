@@ -1,8 +1,8 @@
-"""The protocol of an item of a chain: pytest runs it in each round, and a last time, without its work, to report it.
+"""How pytest runs an item of a chain: once in each round, and a last time without its work to report it.
 
-Other plugins keep what they know of an item in wrappers of the hook ``pytest_runtest_protocol`` and of the hooks of its
-phases. So each run in a round is a call of that hook, and so is the report: there the phases are gone through once
-more, with what became of them in the place of pytest's own work.
+Other plugins keep state about an item in wrappers of the hook ``pytest_runtest_protocol`` and of the hooks of its
+phases. So each run calls that hook, and so does the report. The report repeats the phases, but replays their recorded
+results instead of pytest's own work.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _PROPERTIES = pytest.StashKey[Iterable[tuple[str, object]]]()
 
 @dataclass
 class Run:
-    """One run of an item: what became of its phases."""
+    """One run of an item, with the results of its phases."""
 
     item: pytest.Item
-    #: What runs after it: an item, or the collector that its fixtures are torn down to.
+    #: The next item, or the collector up to which fixtures are torn down.
     following: Any
     calls: dict[When, pytest.CallInfo[Any]] = field(default_factory=dict)
     reports: Reports = field(default_factory=list)
-    #: Whether its fixtures were asked for: a skip mark, or a hook of another plugin, comes before.
+    #: Whether its fixtures were requested. Skip marks and hooks of other plugins come before that.
     reached: bool = False
 
     @property
     def raised(self) -> bool:
-        """Whether a phase raised anything, a skip and an expected failure included."""
+        """Whether any phase raised an exception. Skips and expected failures count."""
         return any(call.excinfo for call in self.calls.values())
 
     @property
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def broke_in_setup(self) -> bool:
-        """Whether it failed before the test itself began."""
+        """Whether it failed during setup."""
         return any(report.failed and report.when == "setup" for report in self.reports)
 
     @property
@@ -52,13 +52,13 @@ class Run:
 
     @property
     def left_out(self) -> bool:
-        """Whether a mark or a hook skipped the test before any fixture of it was made."""
+        """Whether a mark or a hook skipped the test before its fixtures were set up."""
         setup = self.calls.get("setup")
         return not self.reached and setup is not None and _is_skip(setup)
 
 
 class Phase(NamedTuple):
-    """A phase of a report: what it raises, if anything, and how many seconds its work took."""
+    """A phase to report: a function that raises its exception (if any), and its duration in seconds."""
 
     when: When
     act: Callable[[], object]
@@ -66,16 +66,16 @@ class Phase(NamedTuple):
 
 
 def nothing() -> None:
-    """A phase in which nothing went wrong."""
+    """Do nothing: the phase succeeded."""
 
 
 def phases_of(run: Run) -> list[Phase]:
-    """The phases of a run as they were."""
+    """Return the recorded phases of a run."""
     return [Phase(when, again(call), call.duration) for when, call in run.calls.items()]
 
 
 def again(call: pytest.CallInfo[Any]) -> Callable[[], object]:
-    """Raises what a phase raised."""
+    """Return a function that raises the exception of a phase again."""
 
     def act() -> None:
         if call.excinfo:
@@ -85,20 +85,20 @@ def again(call: pytest.CallInfo[Any]) -> Callable[[], object]:
 
 
 def _is_skip(call: pytest.CallInfo[Any]) -> bool:
-    # The other one is that of a mark xfail(run=False).
+    # `xfail` is raised by the mark xfail(run=False).
     return bool(call.excinfo and call.excinfo.errisinstance((pytest.skip.Exception, pytest.xfail.Exception)))
 
 
 class Protocol:
-    """The pytest plugin that runs and reports items of chains.
+    """A pytest plugin that runs and reports items of chains.
 
-    Register it after all others, so that its wrapper is the outermost: `before` runs a whole chain, which must not
-    happen inside the protocol of one of its items.
+    Register it last, so that its wrapper is the outermost: `before` runs a whole chain, which must not happen inside
+    the protocol of one of its items.
     """
 
     def __init__(self, config: pytest.Config, before: Callable[[pytest.Item, pytest.Item | None], None]) -> None:
         self.config, self._before = config, before
-        # The module of pytest's own runner, by its plugin's name rather than by a private import.
+        # Look up pytest's own runner by its plugin name, to avoid a private import.
         self._runner: Any = config.pluginmanager.get_plugin("runner")
         self._run: Run | None = None
         self._act: Callable[[], object] | None = None
@@ -106,8 +106,8 @@ class Protocol:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self, item: pytest.Item, following: Any) -> Run:
-        """Run an item once, with its fixtures, and report it to nobody."""
-        # What the last run printed and recorded is not said again.
+        """Run an item once with its fixtures, without reporting it."""
+        # Do not repeat output and properties of the previous run.
         getattr(item, "_report_sections", []).clear()
         item.user_properties[:] = item.stash.setdefault(_PROPERTIES, list(item.user_properties))
         outer, self._run = self._run, Run(item, following)
@@ -145,14 +145,14 @@ class Protocol:
     # -- reporting -----------------------------------------------------------------------------------------------------
 
     def report(self, item: pytest.Item, phases: Iterable[Phase]) -> Reports:
-        """Go through the phases of an item, of which only what they raise is left, and report each to nobody yet."""
+        """Replay the recorded phases of an item, and return their reports without logging them."""
         phases = list(phases)
         reports = [self._report(item, phase) for phase in phases]
         self._time_in_allure(sum(phase.seconds for phase in phases))
         return reports
 
     def _time_in_allure(self, seconds: float) -> None:
-        """Set the duration that Allure shows: it takes the time by its own clock, and the rounds ran before."""
+        """Set the duration for Allure. It uses its own clock, and the rounds are already over."""
         listener: Any = self.config.pluginmanager.get_plugin("allure_listener")
         if listener and (test := listener.allure_logger.get_test(None)):
             test.start = test.stop - round(seconds * 1000)
@@ -170,21 +170,21 @@ class Protocol:
         report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
         report.duration = phase.seconds
         if report.skipped and isinstance(report.longrepr, tuple):
-            # Where the test stands, as for a skip mark: nobody looks for the reason in this file.
+            # Point to the test, as for a skip mark, instead of this file.
             path, line = item.reportinfo()[:2]
             report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
         return report
 
     def _without_runner(self, item: pytest.Item, name: str) -> Any:
-        """The hook as this item calls it (some conftests are none of its), but for what pytest itself does in it."""
+        """Return a hook for this item (not all conftests apply to it), without pytest's own runner."""
         plugins = self.config.pluginmanager
         called = {id(implementation.plugin) for implementation in getattr(item.ihook, name).get_hookimpls()}
         further = [plugin for plugin in plugins.get_plugins() if id(plugin) not in called]
-        # Hypothesis sets up fixtures to look at them, and has nothing to say where its test does not run.
+        # Hypothesis would set up fixtures, and its test does not run here.
         return plugins.subset_hook_caller(name, [self._runner, plugins.get_plugin("hypothesispytest"), *further])
 
     def pytest_runtest_setup(self) -> None:
-        # Neither first nor last: after the marks that skip a test, before pytest sets it up.
+        # In the middle: after the marks that skip a test, before pytest sets it up.
         if self._run is not None:
             self._run.reached = True
         self._stand_in()
@@ -206,7 +206,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 
 def report_verdict(config: pytest.Config, nodeid: str, outcome: Outcome, text: str) -> None:
-    """Report a verdict that belongs to no test as a test of its own, which JUnit and exit codes know how to treat."""
+    """Report a verdict that belongs to no test as a separate test, for JUnit files and exit codes."""
     path, _, name = nodeid.partition("::")
     location = (path, None, name or path)
     longrepr: str | tuple[str, int, str] | None = (path, 1, text) if outcome == "skipped" else text or None
@@ -218,7 +218,7 @@ def report_verdict(config: pytest.Config, nodeid: str, outcome: Outcome, text: s
         ("teardown", "passed", None),
     )
     for when, became, said in phases:
-        # As if it had the mark: so it can be told from tests without stacks.
+        # With the marker's keyword, like tests with stacks.
         report = pytest.TestReport(nodeid, location, {"fsstack": 1}, became, said, when)
         hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)

@@ -1,4 +1,4 @@
-"""Runs stacks of a chain through pytest's own protocol, and reports their tests. It judges nothing."""
+"""Run the stacks of a chain through pytest's own protocol, and report their tests. Nothing is judged here."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import ChainResults, Results
     from pytest_fsstack.stack.model import Stack
 
-#: Where the `timed` fixture leaves what it measured.
+#: The `timed` fixture stores its sample here.
 SAMPLE = pytest.StashKey[Sample]()
-#: The name of a step that is about to be repeated, for the `timed` fixture to see that it does not write.
+#: The name of a step that will be repeated. The `timed` fixture then checks that it writes nothing.
 REPEATED = pytest.StashKey[str]()
-#: The number of the round that a test runs in, from 0 on, for the fixture `fsstack_seed`.
+#: The current round from 0, for the fixture `fsstack_seed`.
 ROUND = pytest.StashKey[int]()
 
-#: Called before the protocol of an item, with the item and the next one.
+#: Called with an item and the next one, before the item's protocol.
 Before = Callable[[pytest.Item, pytest.Item | None], None]
 
 
 class Runner:
-    """Runs the items of chains. `mounts` and `commands` are those of the stack that was built last.
+    """A runner for items of chains. `mounts` and `commands` belong to the stack that was built last.
 
-    `log_round` takes what returns the results of a chain, after each of its rounds.
+    `log_round` is called after each round with a function that returns the chain's results.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Runner:
         self._protocol: Protocol
 
     def start(self, before: Before) -> None:
-        """Take part in the protocol of all items."""
+        """Register with pytest."""
         self._protocol = Protocol(self.config, before)
         self.config.pluginmanager.register(self._protocol, "fsstack-protocol")
 
@@ -78,14 +78,14 @@ class Runner:
         )
 
     def _run_step(self, chain: Chain, step: str, item: pytest.Item, following: Any, this: Round) -> StepRun:
-        """Run a step of a stack, as often as the round wants it."""
+        """Run a step on a stack, with the repetitions of the round."""
         count, started = this.repetitions.get(step, 1), time.monotonic()
         outcome, samples = chain.outcomes.setdefault(item, ItemOutcome()), list[Sample]()
         item.stash[ROUND] = this.number
         for number in range(1, count + 1):
-            # Whether a step writes shows at once. To look again in each round takes longer than many a step.
+            # Checking once is enough, and checking in each round would take longer than most steps.
             item.stash[REPEATED] = step if step in this.repetitions and this.number == 0 and number == 1 else ""
-            # In between, the stack must stand on.
+            # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
             outcome.add(run)
             if sample := _take(item, SAMPLE) or _benchmark_sample(self.config, item):
@@ -104,12 +104,12 @@ class Runner:
         )
 
     def _tools(self, stack: Stack) -> dict[str, str]:
-        """Return the executables that the stack names, with their versions, which were asked before the first one."""
+        """Return the executables that a stack names, with their versions (cached since before the first stack)."""
         versions = self.results.environment.get("versions", {})
         return {need.command: versions.get(need.command, "") for need in stack.needs() if isinstance(need, Program)}
 
     def tear_down_to(self, item: pytest.Item, chain: Chain, nextitem: pytest.Item | None) -> None:
-        """Tear down what the next item that really runs does not share; its fixtures may be those of a module."""
+        """Tear down fixtures that the next running item does not share, up to those of a module."""
         following: Any = nextitem
         if nextitem is not None and self.chains.get(nextitem) is chain:
             items = item.session.items
@@ -125,7 +125,7 @@ class Runner:
     # -- reporting -----------------------------------------------------------------------------------------------------
 
     def ran(self, item: pytest.Item) -> tuple[Chain, str, str] | None:
-        """Return the chain, the step and the stack of an item whose chain has run; None for any other item."""
+        """Return the chain, step and stack of an item whose chain has run, or None."""
         chain, parameter = self.chains.get(item), parameter_of(item)
         if chain is None or not chain.done or parameter is None:
             return None
@@ -133,8 +133,8 @@ class Runner:
         return chain, step_of(item, parameter), parameter.id
 
     def report(self, item: pytest.Item, chain: Chain, outcome: Outcome, figures: Figures | None) -> None:
-        """Report a test with the outcome that was decided."""
-        # Only now, so that the lines of the progress do not tear the item's own line apart.
+        """Report a test with its decided outcome."""
+        # Not earlier: lines of progress would split the item's own line.
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._reports(item, chain, outcome, figures):
             item.ihook.pytest_runtest_logreport(report=report)
@@ -156,7 +156,7 @@ class Runner:
         if outcome.as_run:
             return self._protocol.report(item, ran.phases())
         if outcome.expected:
-            # pytest decides what the verdict means then, with its ini option for the strict ones.
+            # pytest interprets the verdict, with its ini option for strict expected failures.
             item.add_marker(pytest.mark.xfail(reason=outcome.expected))
         record = self._describe(item, figures) if figures else {}
         phases = [Phase("call", end, ran.seconds) if phase.when == "call" else phase for phase in ran.phases()]
@@ -167,7 +167,7 @@ class Runner:
         return reports
 
     def _describe(self, item: pytest.Item, figures: Figures) -> dict[str, Any]:
-        """Add the figures to JUnit's properties and to pytest-benchmark's records; return the record."""
+        """Add the figures to JUnit's properties and pytest-benchmark's records. Return the record."""
         if option_value(self.config, "junit") != "none":
             item.user_properties += [(f"fsstack_{name}", value) for name, value in figures.properties if value != ""]
         parameter = parameter_of(item)
@@ -204,9 +204,9 @@ def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
 
 
 def _benchmark_sample(config: pytest.Config, item: pytest.Item) -> Sample | None:
-    """Return what pytest-benchmark's own fixture measured in this round: the median of its calls, in seconds.
+    """Return the median of the calls that pytest-benchmark's fixture measured in this round, in seconds.
 
-    Its record of the round is taken out: the item gets one for all its rounds.
+    Its record of the round is removed, because the item gets one record for all rounds.
     """
     session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
     records = [record for record in getattr(session, "benchmarks", []) if record.fullname == item.nodeid and record]
@@ -217,5 +217,5 @@ def _benchmark_sample(config: pytest.Config, item: pytest.Item) -> Sample | None
 
 
 def seed_of_round(seed: int, number: int) -> int:
-    """Return what a test draws from in a round, given the session's seed; rounds are numbered from 0."""
+    """Return a test's seed in a round, from the session's seed. Rounds count from 0."""
     return random.Random(f"{seed} round {number}").getrandbits(64)
