@@ -1,4 +1,4 @@
-"""A budget of a test: what its verdicts are about."""
+"""The budget of a test."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import msgspec
 class Budget(msgspec.Struct, frozen=True):
     """The allowed overhead of one metric over the baseline (0.3 is 30 %), or an absolute limit in its unit.
 
-    `limit` is the most where less is better, the least where more is better. Exactly one of the two is given.
+    `limit` is a maximum if less is better, and a minimum if more is better. Exactly one of overhead and limit is set.
     """
 
     metric: str = "seconds"
     overhead: float | None = None
     limit: float | None = None
-    #: Why it is expected to be broken, if it is.
+    #: Why the budget is expected to be broken, or None.
     xfail: str | None = None
-    #: Whether it finds what is broken on any machine, as those of scenarios. It is no requirement of the user.
+    #: Whether the budget is a sanity limit of a scenario, which any healthy machine keeps, and no requirement of the
+    #: user.
     sanity: bool = False
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """Carry-over: does a run take longer because of the run before it?
 
-Each round draws the order of its runs, so the run before a run is drawn too. If it does not matter, another draw of
-all orders leaves every time where it is, except for the factor of the stack that ran there. So drawing the orders again
-gives the distribution of any statistic of times and runs before: a randomisation test.
+Each round draws the order of its runs at random, so each run's predecessor is random too. Without carry-over, another
+order would only exchange the typical times of the stacks. So drawing the orders again gives the null distribution of
+any statistic of times and predecessors: a randomisation test.
 
 - A time becomes its logarithm less the median of its stack, and less the median of its neighbours in time, which is the
   speed of the machine. It counts twice: as its rank, which sees an effect however large it is, and with less weight
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.sample import Metric, Sample
     from pytest_fsstack.judging.verdict import Verdict
 
-#: At most this share of chains without carry-over is doubted.
+#: The share of chains without carry-over that are falsely doubted, at most.
 LEVEL = 0.01
-#: Draws of all orders; with the order that was run itself they are a round number.
+#: Number of random orders; with the observed order, they are 1,000.
 _DRAWS = 999
-#: Neighbours on either side of a run, whose median is the machine's speed at that time.
+#: Runs on either side of a run. Their median estimates the speed of the machine at that time.
 _NEAR = 15
-#: At so many times the ninth decile of all distances from 0, a time has no weight: at 6 standard deviations.
+#: The distance at which a time has no weight, in ninth deciles of all distances from 0: 6 standard deviations.
 _FAR = 3.65
-#: Differences of sums that are closer than this are the same.
+#: Sums that differ by less than this are equal.
 _ROUNDING = 1e-9
 
-#: A step, a metric, and the stack whose figures are meant; "" for all steps together, and for all stacks.
+#: A step, a metric and a stack; "" means all steps, or all stacks.
 Place = tuple[str, str, str]
 
 
 class CarryOver(msgspec.Struct, frozen=True):
     """The excess of a step's figures (0.05 is 5 %) after a certain run, with the p value for the whole chain.
 
-    It is about all steps if `step` is empty, and about one stack, or all stacks on one kernel, unless these are empty.
+    `step` is empty for all steps. `stack` and `kernel` are empty for all stacks and all kernels.
     """
 
     step: str
@@ -63,12 +63,12 @@ class CarryOver(msgspec.Struct, frozen=True):
     kernel: str = ""
 
     def concerns(self, step: str, metric: str, stack: str, kernel: str) -> bool:
-        """Return whether figures of a step are concerned, on a stack and a kernel."""
+        """Return whether this concerns a step's figures on a stack and a kernel."""
         pairs = ((self.step, step), (self.stack, stack), (self.kernel, kernel))
         return self.metric == metric and all(side in ("", other) for side, other in pairs)
 
     def could_change(self, verdict: Verdict) -> bool:
-        """Return whether a verdict could be another one without it, if its whole effect were in the overhead."""
+        """Return whether the verdict could change if the whole effect were part of the overhead."""
         size, limit = abs(log1p(self.overhead)), log1p(verdict.budget)
         low, high = verdict.estimate.low, verdict.estimate.high
         return (low <= -1 or log1p(low) - size <= limit) and log1p(high) + size >= limit
@@ -79,22 +79,22 @@ class CarryOver(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Round:
-    """The runs of a round, in order, and their figures by place. A discarded round has no figures."""
+    """The runs of a round, in order, and their figures by series. A discarded round has no figures."""
 
     order: Sequence[str]
     figures: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
 
 
 def cost(sample: Sample, metric: Metric) -> float:
-    """Return a figure of which more is worse; 0 if there is none."""
+    """Return a figure so that more is worse, or 0 if there is none."""
     value = sample.values.get(metric.name, 0.0)
     return 1 / value if value > 0 and metric.better == "higher" else value
 
 
 def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
-    """Return what the run before adds to the figures, the surest first; nothing if chance explains it.
+    """Return the effects of the previous run on the figures, the most significant first. Empty if chance explains them.
 
-    `rounds` are in the order in which they ran, those included that do not count. `seed` makes the result repeatable.
+    `rounds` are in chronological order, and include discarded ones. `seed` makes the result repeatable.
     """
     runs = _Runs(rounds)
     observed = runs.observed()
@@ -118,12 +118,12 @@ def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
 
 
 def _strongest(differences: Mapping[tuple[Place, str], float]) -> dict[Place, tuple[str, float]]:
-    """Return the run before with the largest difference, by place.
+    """Return the predecessor with the largest difference, by series.
 
-    Of two stacks, the times after one are longer if those after the other are shorter: the longer ones are taken.
+    Between two stacks, longer times after one mean shorter times after the other. The longer ones are returned.
     """
     strongest: dict[Place, tuple[str, float]] = {}
-    # To nine decimals, as the order of additions makes a difference.
+    # Rounded, because the order of additions changes the last digits.
     for (place, after), difference in sorted(
         differences.items(), key=lambda item: (round(abs(item[1]), 9), item[1]), reverse=True
     ):
@@ -132,7 +132,7 @@ def _strongest(differences: Mapping[tuple[Place, str], float]) -> dict[Place, tu
 
 
 class _Runs:
-    """All runs of a chain in a row: what ran in each, and how its times differ from the usual ones."""
+    """All runs of a chain in a row: the stack of each, and the residuals of its times."""
 
     def __init__(self, rounds: Sequence[Round]) -> None:
         self.names = list(dict.fromkeys(name for one in rounds for name in one.order))
@@ -150,14 +150,14 @@ class _Runs:
         self.present = {place: [value is not None for value in kinds[0]] for place, kinds in self.scores.items()}
 
     def _steps_of(self, place: Place) -> list[Place]:
-        """Return the place, or those of all steps if it is of no single one."""
+        """Return the series, or the series of every step if it stands for all steps."""
         return [place] if place[0] else [step for step in self.residuals if step[1:] == place[1:]]
 
     def _residuals(self, rounds: Sequence[Round], place: Place) -> list[float | None]:
-        """Return the logarithm of each figure less the median of its stack; None where there is none."""
+        """Return the logarithm of each figure less the median of its stack; None where there is no figure."""
         figures = [one.figures.get(place, {}).get(name, 0.0) for one in rounds for name in one.order]
         logs = [log(value) if value > 0 else None for value in figures]
-        # The first run of all has none before it.
+        # The very first run has no predecessor.
         logs[:1] = [None]
         series: dict[int, list[float]] = {}
         for stack, value in zip(self.order, logs):
@@ -171,16 +171,18 @@ class _Runs:
         return [stack for stacks in self.rounds for _, stack in sorted((rng.random(), stack) for stack in stacks)]
 
     def observed(self) -> dict[tuple[Place, str], float]:
-        """Return the differences in the order that was run.
+        """Return the differences in the observed order.
 
-        The times have the medians of its stacks taken out, and not those of the stacks of another order. So they are
-        larger than those of draws by this much, without any carry-over.
+        The residuals are centred on the medians of the observed order, not on those of a drawn one. So these
+        differences are larger than those of draws even without carry-over.
         """
         larger = sqrt(len(self.order) / (len(self.order) - len(self.names) + 1)) if self.order else 1.0
         return {key: difference / larger for key, difference in self.differences(self.order).items()}
 
     def differences(self, order: Sequence[int]) -> dict[tuple[Place, str], float]:
-        """Return how far the times after each run are from the others of the same stacks, in standard deviations."""
+        """Return how far the times after each predecessor are from the others of the same stacks, in standard
+        deviations.
+        """
         count = len(self.names)
         pairs = [stack * count + before for before, stack in zip((0, *order), order)]
         differences = {}
@@ -192,7 +194,7 @@ class _Runs:
         return differences
 
     def overhead(self, place: Place, after: str) -> float:
-        """Return the typical excess of a time after that run over one after another run, of the same stack."""
+        """Return the typical excess of a time after that predecessor over times of the same stack after others."""
         before = self.names.index(after)
         sides: dict[tuple[Place, int], tuple[list[float], list[float]]] = {}
         for step in self._steps_of(place):
@@ -205,13 +207,13 @@ class _Runs:
 
 
 def _together(steps: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Return the scores of all steps together, from those of each: the sum of those that there are."""
+    """Add the scores of all steps of each run, skipping missing ones."""
     present = [[score for score in scores if score is not None] for scores in zip(*steps)]
     return _standardised([sum(scores) if scores else None for scores in present])
 
 
 def _sums(pairs: Sequence[int], scores: Sequence[float | None], count: int) -> list[float]:
-    """Return the sums of scores by stack and run before."""
+    """Return the sums of scores by stack and predecessor."""
     sums = [0.0] * count**2
     for pair, score in zip(pairs, scores):
         sums[pair] += score or 0.0
@@ -219,7 +221,7 @@ def _sums(pairs: Sequence[int], scores: Sequence[float | None], count: int) -> l
 
 
 def _difference(sums: Sequence[float], numbers: Mapping[int, int], before: int, count: int) -> float:
-    """Return the difference after one run, from sums and numbers of scores by stack and run before."""
+    """Return the difference for one predecessor, from sums and counts by stack and predecessor."""
     difference = variance = 0.0
     for start in range(0, count**2, count):
         number = numbers[start + before]
@@ -231,7 +233,7 @@ def _difference(sums: Sequence[float], numbers: Mapping[int, int], before: int, 
 
 
 def _levelled(residuals: Sequence[float | None]) -> list[float | None]:
-    """Return the residuals less the median of their neighbours in time, which takes a drift of the machine out."""
+    """Return the residuals less the median of their neighbours in time, which removes a drift of the machine."""
     levelled: list[float | None] = []
     for index, value in enumerate(residuals):
         near = [*residuals[max(0, index - _NEAR) : index], *residuals[index + 1 : index + _NEAR + 1]]
@@ -242,7 +244,9 @@ def _levelled(residuals: Sequence[float | None]) -> list[float | None]:
 
 
 def _scores(values: Sequence[float | None]) -> list[list[float | None]]:
-    """Return the ranks of the values, and the values with less weight the farther they are from 0."""
+    """Return two series of scores: the ranks of the values, and the values with less weight the farther they are from
+    0.
+    """
     ordered = sorted(value for value in values if value is not None)
     ranks = [None if value is None else bisect_left(ordered, value) + bisect_right(ordered, value) for value in values]
     distances = sorted(map(abs, ordered))
@@ -252,7 +256,7 @@ def _scores(values: Sequence[float | None]) -> list[list[float | None]]:
 
 
 def _standardised(values: Sequence[float | None]) -> list[float | None]:
-    """Return the values with the mean 0 and the variance 1."""
+    """Scale the values to mean 0 and variance 1."""
     present = [value for value in values if value is not None]
     size = statistics.pstdev(present) if present else 0.0
     mean = statistics.fmean(present) if present else 0.0
@@ -264,7 +268,7 @@ def _weighted(value: float, far: float) -> float:
 
 
 def remark(carry: Sequence[CarryOver]) -> str:
-    """Return what people must know of the verdicts on such figures, in a line; empty if there is nothing."""
+    """Return a warning about verdicts on such figures in one line, or an empty text."""
     if not carry:
         return ""
     few = "; ".join(f"{_what(one)}: {one}" for one in carry[:3])

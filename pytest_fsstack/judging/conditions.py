@@ -1,7 +1,7 @@
-"""Conditions of the machine around a round, and rules, fixed beforehand, that discard rounds by them.
+"""Conditions of the machine around a round, and rules that discard rounds. Rules are fixed before the session.
 
-A round is discarded whole, for all stacks alike. What is looked at must not depend on which stack ran when, or the
-verdicts would be those of chosen rounds: so of load and pressure only what was there before the round counts.
+A round is discarded for all stacks. A condition must not depend on the order of the stacks, or rules would select
+rounds that favour some stacks. So load and pressure count only as they were before the round.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.units import counted
 
-#: What the conditions of a round are called, in docs/results.md too.
+#: The names of conditions, as in docs/results.md, with their values.
 Conditions = Mapping[str, float]
 
-#: What a rule may be about; a share is written in percent.
+#: Conditions for rules. Shares are written in percent.
 _SHARES = ("steal", "psi_cpu", "psi_io", "psi_memory")
 NAMES = ("load", *_SHARES, "throttled")
 
@@ -29,7 +29,7 @@ _HOW = "write 'load>2', 'steal>5%', 'psi_io>20%' (or psi_cpu, psi_memory) or 'th
 
 @dataclass(frozen=True)
 class Rule:
-    """A round is discarded if the condition of this name is above `most`: a share, a load or a number of events."""
+    """A rule that discards a round if the named condition exceeds `most`: a share, a load or a number of events."""
 
     name: str
     most: float = 0.0
@@ -40,12 +40,14 @@ class Rule:
         return f"{self.name}>{f'{self.most * 100:.6g}%' if self.name in _SHARES else f'{self.most:g}'}"
 
     def broken(self, conditions: Conditions) -> bool:
-        """Whether the rule discards a round under these conditions."""
+        """Whether these conditions break the rule."""
         return conditions.get(self.name, 0.0) > self.most
 
 
 class Discarded(msgspec.Struct, frozen=True):
-    """A round that a rule discarded: it is kept, and never judged. `place` is the round that took its place, from 0."""
+    """A round that a rule discarded: recorded, but never judged. `place` is the number (from 0) of the round that
+    replaced it.
+    """
 
     place: int
     rule: str
@@ -56,7 +58,7 @@ class Discarded(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[Rule, ...]:
-    """Read ``load>2, steal>5%, psi_io>20%, throttled``. Raises `ValueError`."""
+    """Parse rules such as ``load>2, steal>5%, psi_io>20%, throttled``. Raise `ValueError`."""
     return tuple(_rule(word.strip()) for word in text.split(","))
 
 
@@ -71,7 +73,7 @@ def _rule(text: str) -> Rule:
 
 
 def first_broken(rules: Iterable[Rule], conditions: Conditions) -> Rule | None:
-    """The first of the rules that discards a round; None if it is kept."""
+    """Return the first rule that discards a round, or None to keep the round."""
     return next((rule for rule in rules if rule.broken(conditions)), None)
 
 
@@ -83,12 +85,12 @@ def summary(discarded: Sequence[Discarded]) -> str:
 
 
 def given_up(discarded: Sequence[Discarded]) -> str:
-    """Return the message when as many rounds were discarded as were planned."""
+    """Return the message for a session that discarded as many rounds as were planned."""
     return f"{summary(discarded)}; no more were run in their place, because these are as many as were planned"
 
 
 def unrest(rounds: Sequence[Conditions]) -> str:
-    """Return the conspicuous conditions of rounds in a few words, empty if there are none."""
+    """Summarize unusual conditions in a few words. Empty if there are none."""
     stolen = [conditions["steal"] for conditions in rounds if conditions.get("steal", 0) > 0.02]
     throttled = sum(conditions.get("throttled", 0) > 0 for conditions in rounds)
     loads = [conditions["load"] for conditions in rounds if conditions.get("load", 0) > conditions.get("cpus", 1) + 1]

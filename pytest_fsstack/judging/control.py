@@ -1,4 +1,4 @@
-"""The control: the baseline a second time under another name, which must not differ from it (A/A)."""
+"""The control: a second copy of the baseline, which must not differ from it (an A/A test)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_fsstack.units import OverheadUnit
 
 
 def doubts(chain: ChainResults) -> list[str]:
-    """Return warnings about a chain whose controls differ from their baselines, empty if they do not."""
+    """Return warnings about controls that differ from their baselines."""
     return [text for control in chain.controls if (text := _doubt(chain, control))]
 
 
@@ -35,7 +35,7 @@ def _doubt(chain: ChainResults, control: str) -> str:
 
 
 def _compared(chain: ChainResults, control: str) -> dict[tuple[str, str], Estimate]:
-    """The control's overhead by step and metric: what budgets over the baseline are about, or else the time."""
+    """Return the control's overhead by step and metric, for the metrics of budgets, or else for the time."""
     estimates = {}
     for step in chain.steps:
         for metric in chain.compared_metrics(step):

@@ -1,7 +1,7 @@
-"""The course of one chain on one machine: what runs next, what is judged, and how each test ends.
+"""The course of one chain on one machine. It plans the rounds, judges the budgets and decides the outcome of each test.
 
-A *cell* is a stack on a kernel in one of its boots. A session without --fsstack-kernel has one kernel and one boot,
-which have no names. Who measures builds and runs the cells of a round one after the other, in the given order:
+A *cell* is a stack on a kernel in one of its boots. Without --fsstack-kernel there is one kernel without a name, in one
+boot. A client builds and runs the cells of a round in their order:
 
     while round := course.next_round():
         for cell in round.order:
@@ -10,9 +10,9 @@ which have no names. Who measures builds and runs the cells of a round one after
         course.end_round(conditions)
     course.conclude()
 
-A budget names its reference cell. That of a test's own budget is the baseline on the same kernel and boot. That of
---fsstack-max-regression is the same stack on the first kernel. Both are questions to one planner, with the same looks,
-discards, confirmation and controls.
+Each budget compares a cell with a reference cell. For a test's own budget, that is the baseline on the same kernel and
+boot. For --fsstack-max-regression, it is the same stack on the first kernel. One planner handles both, with the same
+looks, discards, confirmation and controls.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
-#: What rounds of one boot of each kernel say, by `python -m benchmarks verdict 1200`.
+#: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
 _OF_THESE_BOOTS = (
     "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
     "2 / 5 / 10 %"
@@ -58,7 +58,7 @@ _Value = TypeVar("_Value")
 
 
 class Place(NamedTuple):
-    """A kernel by its name, in one of its boots from 0 on."""
+    """A boot of a kernel: the kernel's name, and the boot's number from 0."""
 
     kernel: str = ""
     boot: int = 0
@@ -77,7 +77,7 @@ class Cell(NamedTuple):
 
 
 class PlannedStack(msgspec.Struct, frozen=True):
-    """A stack of a chain: its text, the steps that must run on it, and what its machine lacks for it."""
+    """A stack of a chain: its text, the steps to run on it, and the requirements that its machine does not meet."""
 
     spec: str
     steps: tuple[str, ...]
@@ -93,12 +93,12 @@ class PlannedTest(msgspec.Struct, frozen=True):
     stack: str
     budgets: tuple[Budget, ...] = ()
     promise: str = ""
-    #: Whether the promise is that of its class, which others of its tests may keep.
+    #: Whether the class promised to measure, so another test of it may keep the promise.
     of_class: bool = False
 
 
 class ChainPlan(msgspec.Struct, frozen=True):
-    """A chain as it was collected in one place: what there is to run and to judge."""
+    """A chain as collected in one process: the stacks, the steps and the budgets."""
 
     id: str
     device: str
@@ -106,9 +106,9 @@ class ChainPlan(msgspec.Struct, frozen=True):
     steps: tuple[str, ...]
     stacks: Mapping[str, PlannedStack]
     tests: tuple[PlannedTest, ...] = ()
-    #: The baseline a second time; empty if there is none.
+    #: The control, a second copy of the baseline. Empty if there is none.
     control: str = ""
-    #: How often steps are to run in each round, where that is not once.
+    #: How often steps should run in each round, if not once.
     wishes: Mapping[str, Wish] = {}
     groups: Mapping[str, str] = {}
     remarks: tuple[str, ...] = ()
@@ -119,9 +119,9 @@ class ChainPlan(msgspec.Struct, frozen=True):
 class Policy:
     """The policy of a session for all of its courses, from the options.
 
-    `discard` are the rules for rounds that count for nothing. `sharing` is how many budgets share the error rate, so
-    that fresh rounds must confirm a failure; up to 1 each has its own. `limit` is what a stack may cost on a kernel
-    more than on the first one (0.05 is 5 %; None: nothing is judged).
+    `discard` are the rules that discard rounds. `sharing` is the number of budgets that share the error rate. Above 1,
+    fresh rounds must confirm a failure. `limit` is the allowed overhead of a kernel over the first one (0.05 is 5 %;
+    None: not judged).
     """
 
     looks: Looks = field(default_factory=Looks)
@@ -131,44 +131,44 @@ class Policy:
     #: Whether an expected failure counts as a failure (--runxfail).
     runxfail: bool = False
     discard: tuple[Rule, ...] = ()
-    #: Whether each stack runs once, to see whether it runs at all, and nothing is judged.
+    #: Whether each stack runs only once, as a trial, without judging.
     once: bool = False
     sharing: int = 0
     limit: float | None = None
 
     @property
     def plan(self) -> Looks:
-        """The looks of a chain."""
+        """Return the looks of a chain."""
         return Looks.fixed(1, self.looks.alpha) if self.once else self.looks
 
 
 class Round(NamedTuple):
-    """A round that is to run: its number from 0, its cells in their order, and how often it repeats steps."""
+    """A round to run: its number from 0, its cells in order, and the repetitions of its steps."""
 
     number: int
     order: tuple[Cell, ...]
     repetitions: Mapping[str, int]
 
 
-#: What a run of a step came to. One that is left out was skipped before any of its fixtures was made.
+#: The result of a step in one run. "left out" means skipped before any fixture was set up.
 Ending = Literal["", "failed", "skipped", "left out"]
 
 
 class StepRun(msgspec.Struct, frozen=True):
-    """A step in a run of a cell: a sample of each repetition that measured, and how long all of them took."""
+    """A step in one run of a cell: a sample of each repetition, and their total duration."""
 
     step: str
     samples: tuple[Sample, ...] = ()
     seconds: float = 0.0
     ending: Ending = ""
-    #: What went wrong, as pytest shows it.
+    #: The error, as pytest shows it.
     cause: str = ""
-    #: Whether it failed before the test itself began.
+    #: Whether the step failed during setup.
     in_setup: bool = False
 
 
 class CellRun(msgspec.Struct, frozen=True):
-    """A run of a cell: its steps up to the one that ended it, how long it took, and how the stack was built."""
+    """One run of a cell: its steps up to the one that ended it, the duration, and the details of the stack."""
 
     steps: tuple[StepRun, ...]
     seconds: float = 0.0
@@ -179,9 +179,9 @@ class CellRun(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class NotRun:
-    """Why a test has not run at all, or not to the end; `lacking` if the machine lacks what its stack needs.
+    """Why a test did not run to its end. `lacking`: the machine does not meet a requirement of its stack.
 
-    `of_baseline` says that it is the baseline which cannot run, so that there is nothing to compare with.
+    `of_baseline`: the baseline cannot run, so there is nothing to compare with.
     """
 
     text: str
@@ -190,9 +190,10 @@ class NotRun:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a test and its reason. `as_run`: it ended in one of its runs, and is reported as it was there.
+    """The outcome of a test and its reason. `as_run`: the test ended in one of its runs, so that run is reported.
 
-    A test ends in its call, or `in_setup` if it did not come so far. `expected` is why pytest shall expect a failure.
+    The outcome belongs to the call phase, or with `in_setup` to setup. `expected` is the reason for an expected
+    failure.
     """
 
     outcome: Literal["passed", "failed", "skipped"]
@@ -203,7 +204,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """The figures of a test for other programs: its facts, its times in seconds, its group, and names with values."""
+    """The figures of a test for other programs: facts, times in seconds, a group, and named values."""
 
     facts: Mapping[str, Any]
     seconds: tuple[float, ...]
@@ -212,10 +213,11 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Course:
-    """A chain while it runs. `plans` has what was collected in each place, `key` draws the order of its rounds.
+    """The course of a running chain. `plans` are the chains as collected, by kernel and boot. `key` seeds the order of
+    rounds.
 
-    `kernels` are the names of all kernels, the first one before those that are compared with it, and `boots` is how
-    often each was booted.
+    `kernels` are the names of all kernels; the others are compared with the first. `boots` is the number of boots of
+    each.
     """
 
     def __init__(
@@ -225,7 +227,7 @@ class Course:
         self._plans = {place: plans[place] for kernel in kernels for place in plans if place.kernel == kernel}
         self._rng = random.Random(f"{policy.seed} {key}")
         stacks = dict.fromkeys(stack for plan in plans.values() for stack in plan.stacks)
-        #: All cells, by the names that they have in results.
+        #: All cells by their names in results.
         self.cells = {
             self.name(cell): cell
             for stack in stacks
@@ -233,21 +235,21 @@ class Course:
             if stack in plan.stacks
             for cell in [Cell(stack, *place)]
         }
-        #: Each cell beside the baseline on its kernel and boot: what was measured, and the tests' own budgets.
+        #: Samples, and judgements of the tests' own budgets: each cell against the baseline on its kernel and boot.
         self.own = self._new_results()
         self._tests = {
             (test.step, self.name(Cell(test.stack, *place))): test
             for place, plan in self._plans.items()
             for test in plan.tests
         }
-        #: The verdicts on the limit between kernels, by step, then by name of the stack on its kernel.
+        #: Judgements of the limit between kernels, by step, then by stack on its kernel.
         self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
         wishes = {} if policy.once else next(iter(plans.values())).wishes
         self._repeated = {step: Repeated(wish, policy.plan) for step, wish in wishes.items()}
         self._not_run: dict[tuple[str, str], NotRun] = {}
-        #: How each step ended in its last run on a cell.
+        #: The result of each step in its last run, by step and cell.
         self._endings: dict[tuple[str, str], Ending] = {}
-        #: By cell: the place of a step that failed and has no report of its own, and what went wrong.
+        #: By cell: a failed step that has no report of its own (its index and its error).
         self._causes: dict[str, tuple[int, str]] = {}
         self._concluded = False
         self.planner = Planner(policy.plan, self._questions(), self.own.controls)
@@ -255,7 +257,7 @@ class Course:
             self._find_missing(name)
 
     def name(self, cell: Cell) -> str:
-        """Return what a cell is called in results: ``ext4:6.1``."""
+        """Return the name of a cell in results: ``ext4:6.1``."""
         boot = f" (boot {cell.boot + 1})" if self.boots > 1 else ""
         return stack_on(cell.stack, cell.kernel) + boot
 
@@ -287,7 +289,7 @@ class Course:
         return results
 
     def _questions(self) -> list[Question]:
-        """Return each cell beside its baseline, then each beside the first kernel, if rounds judge that."""
+        """Return the comparisons with the baseline, then those with the first kernel if rounds decide these."""
         questions = [Question(name, self.own.reference(name)) for name in self.cells]
         if self.policy.limit is None or self.boots > 1 or self.policy.once:
             return questions
@@ -300,7 +302,7 @@ class Course:
     # -- the plan ------------------------------------------------------------------------------------------------------
 
     def next_round(self) -> Round | None:
-        """Return the next round, with its cells in an order that is drawn; None if there is none."""
+        """Return the next round with its cells in random order, or None at the end."""
         cells = self._planned() or self._confirming()
         if not cells:
             return None
@@ -310,7 +312,7 @@ class Course:
 
     @property
     def _run(self) -> int:
-        """Rounds of the plan so far, or of the fresh ones."""
+        """Return the number of rounds so far, of the plan or of the confirmation."""
         return self.own.rounds - (self.own.confirmation.start if self.own.confirmation else 0)
 
     @property
@@ -326,7 +328,7 @@ class Course:
         return self.policy.sharing > 1 and self.own.confirmation is None and not self.policy.once
 
     def _confirming(self) -> list[str]:
-        """Begin fresh rounds of the cells that seem to break a budget, if these must be confirmed."""
+        """Start fresh rounds for cells that seem to break a budget, if failures need confirmation. Return them."""
         if self.gave_up or not self._may_confirm:
             return []
         self._judge()
@@ -346,13 +348,13 @@ class Course:
                 yield question
 
     def stands(self, cell: Cell) -> bool:
-        """Whether a cell of the round that runs can still run."""
+        """Whether a cell can still run in the current round."""
         return self.name(cell) not in self.planner.ended
 
     # -- what was measured ---------------------------------------------------------------------------------------------
 
     def add(self, cell: Cell, run: CellRun) -> None:
-        """Take in a run of a cell of this round."""
+        """Record a run of a cell in the current round."""
         name = self.name(cell)
         self.own.orders[-1].append(name)
         lasts = [step for step in run.steps if step.ending != "left out"]
@@ -375,17 +377,17 @@ class Course:
         if repeated := self._repeated.get(step):
             repeated.add(name, results.rounds, run.samples, run.seconds)
         if run.ending == "left out":
-            # What skips this step says nothing about the others.
+            # This skip says nothing about the other steps.
             results.notes.setdefault(step, {})[name] = "skipped"
             return
-        # Of only some of the repetitions, a sample would not be like those of other stacks.
+        # A median of fewer repetitions would not be comparable with that of other stacks.
         if len(run.samples) == (repeated.count if repeated else 1):
             results.add(step, name, combined(run.samples))
         if run.ending:
             self._end_steps(name, run)
 
     def _end_steps(self, name: str, run: StepRun) -> None:
-        """Note why a step came to nothing, and those after it."""
+        """Record why a step and the ones after it have no samples."""
         results, steps = self.own, self._plan_of(name).stacks[self.cells[name].stack].steps
         what = "was skipped" if run.ending == "skipped" else run.ending
         note = f"{what} in round {results.rounds}"
@@ -395,7 +397,7 @@ class Course:
             reason = NotRun(f"not run: {run.step} {what} on {self._label(name)}")
             self._not_run.setdefault((later, name), reason)
         if run.ending == "failed" and (run.step, name) not in self._tests:
-            # It has no report of its own: those that it is a part of say what went wrong.
+            # The step was not selected, so it has no report. Steps that depend on it report its error.
             text = f"{run.step} failed on {self._label(name)}:\n{run.cause}"
             self._causes[name] = (results.steps.index(run.step), text)
 
@@ -406,7 +408,7 @@ class Course:
         return f"{self.cells[name].stack} on {self._plan_of(name).device}"
 
     def _find_missing(self, name: str) -> None:
-        """Take out a cell whose machine lacks what it needs, or what its baseline needs."""
+        """Drop a cell if the machine does not meet its requirements, or those of its baseline."""
         plan, cell = self._plan_of(name), self.cells[name]
         lacks = plan.stacks[cell.stack].lacks
         text, of_baseline = "; ".join(lacks), not lacks
@@ -417,7 +419,7 @@ class Course:
             self.drop(cell, NotRun(f"{self._label(name)}: {text}", lacking=True, of_baseline=of_baseline), text)
 
     def _end_place(self, cell: Cell) -> None:
-        """End what the baseline cannot be built for, so that measuring further would be for nothing."""
+        """Drop all cells of a kernel whose baseline cannot be built: nothing could be compared with it."""
         baseline = self._label(self.name(cell))
         text = f"the chain was ended in round 1, because the baseline {baseline} cannot be built"
         for other in self.cells.values():
@@ -425,7 +427,7 @@ class Course:
                 self.drop(other, NotRun(text, of_baseline=True), note=text)
 
     def drop(self, cell: Cell, reason: NotRun, note: str) -> None:
-        """Take out a cell that cannot run any more, with a note for the tables."""
+        """Drop a cell that cannot run any more, with a note for the tables."""
         name = self.name(cell)
         self.planner.end(name)
         for step in self._plan_of(name).stacks[cell.stack].steps:
@@ -433,7 +435,7 @@ class Course:
             self._not_run.setdefault((step, name), reason)
 
     def lose(self, place: Place) -> None:
-        """Take out all cells of a kernel that went down, unless the course is over."""
+        """Drop all cells of a kernel that went down, unless the course is over."""
         text = f"the kernel {place.kernel} went down"
         for cell in self.cells.values():
             if cell.place == place and not self._concluded:
@@ -441,13 +443,13 @@ class Course:
 
     @property
     def failures(self) -> int:
-        """The number of failed tests, without the control."""
+        """Return the number of failed tests, without those of the control."""
         return sum(ending == "failed" for (_, name), ending in self._endings.items() if name not in self.own.controls)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def end_round(self, conditions: Conditions) -> None:
-        """End the round that runs. Depending on what the machine did around it, it counts or it is discarded."""
+        """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
         for attribute in ("_known", "left"):
             self.__dict__.pop(attribute, None)
         if rule := first_broken(self.policy.discard, conditions):
@@ -463,12 +465,12 @@ class Course:
                 }
 
     def _reference(self, name: str) -> str:
-        """Return the cell that a cell is compared with: on its own kernel, or else on the first one."""
+        """Return the reference of a cell: the baseline on its kernel, or the same stack on the first kernel."""
         reference = self.own.reference(name)
         return stack_on(self.cells[name].stack, self.kernels[0]) if reference == name else reference
 
     def _judge(self) -> None:
-        """Judge all budgets by what there is so far."""
+        """Judge all budgets with the samples so far."""
         if self.policy.once:
             return
         for (step, name), test in self._tests.items():
@@ -489,13 +491,13 @@ class Course:
                     self._judged_between.setdefault(step, {})[stack] = [judgement]
 
     def _judgements(self) -> Iterable[tuple[Question, list[Judgement]]]:
-        """Yield all judgements so far, by what they are about."""
+        """Yield all judgements so far with their questions."""
         for view in (self.own, self.between()) if self.boots == 1 and self._judged_between else (self.own,):
             for _, name, judgements in view.all_judgements():
                 yield Question(name, view.reference(name)), judgements
 
     def _verdicts(self) -> dict[Question, list[Verdict | None]]:
-        """Return the verdicts on all budgets of each question so far; of fresh rounds only those that these give."""
+        """Return the verdicts so far on the budgets of each question. During confirmation, use fresh rounds only."""
         verdicts: dict[Question, list[Verdict | None]] = {}
         for question, judgements in self._judgements():
             if self.own.confirmation is None:
@@ -507,7 +509,7 @@ class Course:
         return verdicts
 
     def conclude(self, comparisons: int = 0) -> None:
-        """Judge what there is, and note what its readers must know. `comparisons` are those of the whole session."""
+        """Judge the final samples, and add remarks for readers. `comparisons` counts those of the whole session."""
         self._judge()
         self._concluded = True
         results = self.own
@@ -515,14 +517,14 @@ class Course:
         results.remarks = self._remarks(results, [*doubts(results), *notices(results, comparisons)])
 
     def _remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
-        """Return what the scenario says, why there are no more rounds, and the first of what was noticed."""
+        """Return the remarks of the scenario, the reason for an early end, and the most important notices."""
         remarks = [*next(iter(self._plans.values())).remarks, *([given_up(self.own.discarded)] if self.gave_up else [])]
         return [*remarks, *noticed[:3], *filter(None, [carry_over.remark(chain.carry_over)])]
 
     # -- views of one result -------------------------------------------------------------------------------------------
 
     def between(self) -> ChainResults:
-        """Return each stack on each kernel beside itself on the first kernel, with the verdicts on the limit so far."""
+        """Return each stack on each kernel, compared with itself on the first kernel."""
         against = {
             stack_on(cell.stack, cell.kernel): stack_on(cell.stack, self.kernels[0]) for cell in self.cells.values()
         }
@@ -531,12 +533,12 @@ class Course:
         chain.baseline = stack_on(next(iter(self._plans.values())).baseline, self.kernels[0])
         if self.boots > 1:
             chain.paired = False
-            # Boots cannot be run again to confirm a failure, so each verdict has its share of the error rate.
+            # A failure cannot be confirmed by other boots, so the error rate is divided among the verdicts.
             chain.looks = Looks.fixed(self.boots, self.policy.looks.alpha / max(1, self.policy.sharing))
         return chain
 
     def _within(self) -> ChainResults:
-        """Return each stack on each kernel beside the baseline there; of several boots this has figures only."""
+        """Return each stack on each kernel, compared with the baseline there. Several boots have no verdicts."""
         if self.boots == 1:
             return self.own
         chain = self._by_boot()
@@ -547,7 +549,7 @@ class Course:
         return chain
 
     def _by_boot(self) -> ChainResults:
-        """Return the boots of each kernel in a row, with the rounds of each from a number of its own on."""
+        """Return the boots of each kernel in a row. Each boot's rounds start at a number of its own."""
         results, names = self.own, {name: stack_on(cell.stack, cell.kernel) for name, cell in self.cells.items()}
         chain = structs.replace(
             results,
@@ -579,7 +581,7 @@ class Course:
         return chain
 
     def results(self) -> list[ChainResults]:
-        """Return what reports show of a course that is concluded: between kernels, and within each of them."""
+        """Return the final results for reports: between kernels, and within each kernel."""
         views = self.views()
         if len(self.kernels) > 1:
             between = views[0]
@@ -588,7 +590,7 @@ class Course:
         return views
 
     def views(self) -> list[ChainResults]:
-        """Return the results so far, as `results` has them, without the remarks of a course that is concluded."""
+        """Return the results so far in the form of `results`, without final remarks."""
         within = self._within()
         if len(self.kernels) == 1:
             return [within]
@@ -598,20 +600,20 @@ class Course:
 
     @property
     def judged(self) -> int:
-        """The number of judged budgets, decided or not."""
+        """Return the number of judged budgets, decided or not."""
         return self.own.judged + (self.between().judged if self._judged_between else 0)
 
     @property
     def budgets(self) -> int:
-        """The number of budgets that had to be judged."""
+        """Return the number of budgets that had to be judged."""
         of_tests = sum(len(test.budgets) for test in self._tests.values())
-        # A limit that nothing was compared for is one that nothing was found out about.
+        # A limit without any comparison still counts as one budget that was not judged.
         between = max(1, sum(map(len, self._judged_between.values())))
         return of_tests - self.waived + (between if len(self.kernels) > 1 and self.policy.limit is not None else 0)
 
     @property
     def waived(self) -> int:
-        """The number of budgets of tests that only prepare, without a timed block."""
+        """Return the number of budgets of preparing tests, which have no timed block."""
         return sum(len(test.budgets) for place, test in self._tests.items() if self._only_prepares(*place))
 
     def _only_prepares(self, step: str, name: str) -> bool:
@@ -622,7 +624,7 @@ class Course:
 
     @property
     def progress(self) -> ProgressState:
-        """The progress of the chain, with its cells after the last round."""
+        """Return the progress of the chain after the last round."""
         confirming = self.own.confirmation is not None
         return self._known._replace(round=max(1, self._run), phase="confirming" if confirming else "planned")
 
@@ -646,14 +648,14 @@ class Course:
 
     @cached_property
     def left(self) -> list[Left]:
-        """The remaining rounds of each cell, after the last round."""
+        """Return the remaining rounds of each cell."""
         remaining = self.planner.left(self._run, confirms=self._may_confirm) if self._has_ended_rounds else {}
         return list(remaining.values())
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
     def outcome(self, step: str, cell: Cell, again: Callable[[], str] = str) -> Outcome:
-        """Decide how a test ends. `again` gives the command that runs it alone."""
+        """Decide the outcome of a test. `again` returns the command that runs it alone."""
         name = self.name(cell)
         ending, place = self._endings.get((step, name)), (step, name)
         if cause := self._cause(step, name):
@@ -666,7 +668,7 @@ class Course:
         return structs.replace(outcome, expected=self.own.expected(step, name, strict=self.policy.strict))
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
-        """Return what other programs read about a test; None if nothing was measured."""
+        """Return a test's figures for other programs, or None if nothing was measured."""
         results, name = self.own, self.name(cell)
         if not (facts := saved.facts(results, step, name)):
             return None
@@ -677,14 +679,14 @@ class Course:
         return Figures(facts, tuple(results.series(step, name, "seconds")), results.groups.get(step, step), properties)
 
     def outcomes_between(self) -> Iterable[tuple[str, Outcome]]:
-        """Yield the outcome of each verdict between kernels, with its node id."""
+        """Yield each verdict between kernels as a node id with an outcome."""
         between = self.between()
         for step, stack, _ in between.all_judgements():
             nodeid = f"{between.id}::{step} on {stack} against {between.reference(stack)}"
             yield nodeid, self._of_budgets(between, step, stack, str)
 
     def _cause(self, step: str, name: str) -> str:
-        """Return what failed that a test stands on, or is compared with. Empty if nothing did."""
+        """Return the error of a step that the test depends on or is compared with, or an empty text."""
         for of in (name, self.own.reference(name)):
             index, text = self._causes.get(of, (len(self.own.steps), ""))
             if step in self.own.steps[index:]:
@@ -702,23 +704,23 @@ class Course:
         return Outcome("skipped", reason.text, in_setup=True)
 
     def _compares(self, step: str, name: str) -> bool:
-        """Whether a test has a budget over the baseline that is to be judged."""
+        """Whether a test has an overhead budget that must be judged."""
         budgets = () if self.policy.once else self._tests[step, name].budgets
         return any(budget.overhead is not None for budget in budgets)
 
     def _promise(self, step: str, name: str) -> str:
-        """Return why a test should have measured something. Empty if it need not.
+        """Return why a test should have measured something, or an empty text.
 
-        The budget of a class is that of its steps which measure, as long as there is one.
+        The budget of a class applies to its measuring steps. It is enough if one step measures.
         """
         test = self._tests[step, name]
         return "" if test.of_class and self.own.samples else test.promise
 
     def _of_rounds(self, step: str, name: str) -> Outcome | None:
-        """Return the outcome of a test whose rounds give nothing to judge; None if they do."""
+        """Return the outcome of a test that has no rounds to judge, or None."""
         results, promise = self.own, self._promise(step, name)
         if results.discarded and not results.rounds:
-            # Nothing else is wrong with it, but nothing was judged.
+            # The test itself succeeded, but could not be judged.
             text = f"inconclusive: no round counts: {summary(results.discarded)}"
             if self.policy.strict and promise:
                 return Outcome("failed", f"{step} on {name}: {text} (--fsstack-strict)")
@@ -733,19 +735,19 @@ class Course:
             text = f"{step} on {name} did not do the work, so it is compared with nothing: {reason}"
             return Outcome("failed", text)
         for judgement in results.judgements_of(step, name):
-            # Skipped, a gate would be open without anybody noticing.
+            # A skip would leave the gate open unnoticed.
             if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
                 return Outcome("failed", f"{name}: {judgement.text}")
         return None
 
     def _of_budgets(self, chain: ChainResults, step: str, name: str, again: Callable[[], str]) -> Outcome:
-        """Return the outcome of a test, or of a verdict between kernels, from what its budgets came to."""
+        """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
         strict, worst = self.policy.strict, chain.worst(step, name)
         if worst == "fail":
             return Outcome("failed", "\n".join([describe_failure(chain, step, name, again()), *doubts(self.own)]))
         if worst == "inconclusive":
             text = describe_undecided(chain, step, name)
-            # One that is expected to be broken counts as expected.
+            # A budget that is expected to be broken has its own reason.
             if strict or (chain.expected(step, name) and not self.policy.runxfail):
                 return Outcome("failed", f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}")
             return Outcome("skipped", text)
@@ -759,5 +761,5 @@ def _renamed(by_name: Mapping[str, _Value], names: Mapping[str, str]) -> dict[st
 
 
 def stack_on(stack: str, kernel: str) -> str:
-    """Return what a stack on a kernel is called, in tables and test ids."""
+    """Return the name of a stack on a kernel, in tables and test ids."""
     return f"{stack}:{kernel}" if kernel else stack

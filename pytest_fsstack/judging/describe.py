@@ -1,4 +1,4 @@
-"""Failures and undecided budgets as text for people, made from records."""
+"""Texts about failures and undecided budgets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
 def describe_failure(chain: ChainResults, step: str, stack: str, again: str = "") -> str:
     """Describe a failure: the broken budget with its figures in the first line, then the advice, then the samples.
 
-    `again` is the command that runs this test alone, if there is one.
+    `again` is the command that runs this test alone, or empty.
     """
     judgements = chain.judgements_of(step, stack)
     order = sorted(judgements, key=lambda judgement: judgement.outcome != worst(other.outcome for other in judgements))
@@ -32,14 +32,14 @@ def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
     return f"A budget that is kept fails by chance {rate}"
 
 
-#: Columns that are shown of the first line of a failure at least, 80 with what pytest writes before it.
+#: The minimum width for the first line of a failure: 80 columns less the prefix that pytest adds.
 COLUMNS = 80 - len("Failed: ")
-#: Characters that are left of a name at least.
+#: The minimum width of a shortened name.
 _SHORT = 8
 
 
 def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement) -> str:
-    """One budget with its figures in 80 columns, if its metric's name allows: the middle of long names is left out."""
+    """Describe a budget with its figures in 80 columns. The middle of long names is left out."""
     reference = chain.reference(stack)
 
     def line(width: int) -> str:
@@ -51,7 +51,7 @@ def _first_line(chain: ChainResults, step: str, stack: str, judgement: Judgement
 
 
 def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:
-    """Describe, in a line, the worst verdict on the budgets of a step on a stack, with the figures of that budget."""
+    """Describe the worst verdict of a step on a stack in one line, with its figures."""
     outcome = chain.worst(step, stack)
     for judgement in chain.judgements_of(step, stack):
         if judgement.outcome == outcome:
@@ -60,7 +60,7 @@ def describe_shortly(chain: ChainResults, step: str, stack: str) -> str:
 
 
 def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, reference: str) -> str:
-    """One budget with its figures, for what shows only the first line of a failure."""
+    """Describe a budget with its figures, for displays that show only the first line of a failure."""
     budget, metric = judgement.budget, chain.metric(step, stack, judgement.budget.metric)
     if judgement.verdict is None or metric is None:
         return judgement.text
@@ -78,7 +78,7 @@ def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, 
 
 
 def describe_undecided(chain: ChainResults, step: str, stack: str) -> str:
-    """One line: the numbers of the budgets that are not decided, and what would settle them."""
+    """Describe the undecided budgets in one line, with what would settle them."""
     parts = []
     for judgement in chain.judgements_of(step, stack):
         if judgement.outcome == "inconclusive":

@@ -1,6 +1,6 @@
-"""Records of the environment of figures: the machine or guest that measured them.
+"""Records of the environment: the machine or guest that measured the figures.
 
-What cannot be read is left out, and more may be in it. So it stays a dictionary, and these types check what is known.
+Unreadable facts are missing, and unknown ones are kept. So it stays a dictionary, and these types check the known keys.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 
 class Kernel(TypedDict, total=False):
-    """A kernel as it tells of itself. What is private is left out of its command line."""
+    """Facts about the running kernel. Private parts of its command line are left out."""
 
     release: str
     version: str
@@ -18,7 +18,7 @@ class Kernel(TypedDict, total=False):
 
 
 class Cpu(TypedDict, total=False):
-    """The processors that the session may use. `mitigations` are by the name of the vulnerability."""
+    """The processors available to the session. `mitigations` are by the name of the vulnerability."""
 
     model: str
     count: int
@@ -29,14 +29,14 @@ class Cpu(TypedDict, total=False):
 
 
 class Driver(TypedDict, total=False):
-    """The driver that the kernel takes for an algorithm."""
+    """The kernel driver in use for a crypto algorithm."""
 
     driver: str
     priority: int
 
 
 class Device(TypedDict, total=False):
-    """A device that stacks were built on. `size` and `read_ahead` are in bytes, `spec` is as on the command line."""
+    """A device that held stacks. `size` and `read_ahead` are in bytes, `spec` is the text on the command line."""
 
     spec: str
     size: int
@@ -60,7 +60,7 @@ class Corpus(TypedDict):
 
 
 class Environment(TypedDict, total=False):
-    """The environment of figures. Unreadable facts are left out."""
+    """The environment of figures. Unreadable facts are missing."""
 
     #: When it was recorded, ISO 8601 in UTC.
     date: str
@@ -77,8 +77,8 @@ class Environment(TypedDict, total=False):
     devices: list[Device]
     #: Of Python, its packages, and the tools of layers and workloads.
     versions: dict[str, str]
-    #: What the session has set: discard, scheduler, read_ahead, governor, settle.
+    #: Settings that the session changed: discard, scheduler, read_ahead, governor, settle.
     settings: dict[str, Any]
     corpus: Corpus
-    #: If kernels are compared: by name, what each of them told of itself.
+    #: The environment of each compared kernel, by name.
     kernels: dict[str, Environment]

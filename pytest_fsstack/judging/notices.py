@@ -1,4 +1,4 @@
-"""Notices about the noise of a chain, in at most three lines."""
+"""Notices about the noise of a chain, at most three lines."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pytest_fsstack.units import first_names, percent
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import ChainResults
 
-#: Fewest rounds from which anything is said.
+#: Fewer rounds give no notices.
 _LEAST = 8
-#: In at most this share of sessions, something is called changed that is not: a trend, or a correlation.
+#: The share of sessions with a false notice about a trend or a correlation, at most.
 _ALARMS = 0.01
-#: Of z: the last look's boundary of the default plan (2.17), and what leaves one miss in ten.
+#: In standard errors: the boundary of the default plan's last look (2.17), plus the 90 % quantile (1.28).
 _FINDS = 2.17 + 1.28
-#: Of these many robust standard deviations (1.4826 times the median deviation) an outlier is away from the median.
+#: The distance of an outlier from the median, in robust standard deviations (1.4826 times the median deviation).
 _FAR = 5.0
 
 
 def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
-    """Return notices about the machine and the stacks during a chain, the worst first, from wall times only.
+    """Return notices about the machine and the stacks of a chain, the most important first. They use only wall times.
 
-    `comparisons` is how many stacks and steps the session compares, if these are more than those of the chain.
+    `comparisons` is the number of compared stacks and steps in the session, if larger than in the chain.
     """
     texts = []
     ratios = {
@@ -65,13 +65,13 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
 
 
 def of_the_machine(chain: ChainResults) -> list[str]:
-    """Return a line about other work of the machine during a chain, or none."""
+    """Return a line about other load on the machine during a chain, or none."""
     busy = unrest(chain.conditions)
     return [f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"] if busy else []
 
 
 def changes(d: Sequence[float], comparisons: int = 1) -> bool:
-    """Whether log-ratios, in the order of their rounds, show a trend or follow each other, in ranks.
+    """Whether log-ratios, in the order of their rounds, show a trend or a serial correlation, by ranks.
 
     Each of the two is called so with a p of 1 %, divided by the number of `comparisons` that are made.
 
@@ -106,7 +106,7 @@ def outliers(series: Sequence[float]) -> int:
 
 
 def bimodal(series: Sequence[float]) -> bool:
-    """Whether the figures fall into two groups of at least a quarter each, with a gap as wide as both are together."""
+    """Whether the figures form two groups of at least a quarter each, with a gap as wide as both groups together."""
     logs = sorted(_logs(series))
     if len(logs) < 2 * _LEAST:
         return False
@@ -118,7 +118,9 @@ def bimodal(series: Sequence[float]) -> bool:
 
 
 def spread(series: Sequence[float]) -> float:
-    """The coefficient of variation of a typical round, from the quartiles of the logarithms; 0 for too few rounds."""
+    """Return the coefficient of variation of a typical round, from the quartiles of the logarithms. 0 for too few
+    rounds.
+    """
     logs = _logs(series)
     if len(logs) < _LEAST:
         return 0.0
@@ -128,9 +130,9 @@ def spread(series: Sequence[float]) -> float:
 
 
 def visible(noise: float, rounds: int) -> float:
-    """The excess over a budget that is found nine times of ten in that many rounds of both stacks, at that noise.
+    """Return the excess over a budget that so many rounds detect in nine of ten cases, at that noise.
 
-    A round's log-ratio has the noise of two runs; the Wilcoxon test is 0.955 as efficient as that of the mean.
+    A round's log-ratio has the noise of two runs. The Wilcoxon test is 0.955 times as efficient as that of the mean.
     """
     return expm1(_FINDS * sqrt(2) * log(1 + noise) / sqrt(0.955 * rounds))
 

@@ -1,4 +1,4 @@
-"""The plan of a chain: which cells run in the next round. It depends on verdicts alone."""
+"""The plan of a chain: which cells run in the next round. It depends on nothing but verdicts."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from typing import Literal, NamedTuple
 
 from pytest_fsstack.judging.verdict import Looks, Verdict, expected_rounds
 
-#: The largest level at which fresh rounds confirm a failure: two budgets at 1 / 2 would be a coin.
+#: The largest level for confirming a failure by fresh rounds. Two budgets would otherwise get 1 / 2, a coin toss.
 _LARGEST_LEVEL = 0.25
 
 
 def confirmation_level(budgets: int) -> float:
     """Return the level at which fresh rounds must confirm a failure.
 
-    With it, any of so many budgets fails falsely in at most alpha of sessions. Each fails falsely in at most alpha of
-    sessions, and is confirmed falsely in at most the level of those, by rounds that are independent of the first:
-    budgets * alpha * level, which is at most alpha at a level of 1 / budgets.
+    It limits the probability that any of so many budgets fails falsely to alpha. Each budget fails falsely with at most
+    alpha. Independent fresh rounds confirm that falsely with at most the level. The sum, budgets * alpha * level, is at
+    most alpha if the level is 1 / budgets.
     """
     return min(_LARGEST_LEVEL, 1 / budgets)
 
 
-#: `measured`: it has no budget and ran as long as such a stack runs; `ended`: it failed or was skipped.
+#: `measured`: a cell without budgets that has run its rounds. `ended`: failed or skipped.
 State = Literal["running", "pass", "fail", "given up", "measured", "ended"]
 
 
 class Left(NamedTuple):
-    """Rounds that a cell has yet to run: at most, and if each trend holds (None while nothing shows one)."""
+    """The remaining rounds of a cell: at most, and if each trend holds (None if no trend shows yet)."""
 
     expected: int | None
     most: int
 
 
 def longer(one: Left, other: Left) -> Left:
-    """Return what a cell has to run that is wanted for two reasons."""
+    """Return the larger of two remaining times."""
     both_expected = one.expected is not None and other.expected is not None
     return Left(max(one.expected or 0, other.expected or 0) if both_expected else None, max(one.most, other.most))
 
 
 def together(states: Iterable[State]) -> State:
-    """Return the state of a cell that runs for several reasons."""
+    """Return the combined state of a cell that runs for several reasons."""
     order: tuple[State, ...] = ("ended", "running", "fail", "given up", "pass", "measured")
     present = set(states)
     return next(state for state in order if state in present)
 
 
 def in_words(states: Iterable[State]) -> str:
-    """Return what is decided so far in a few words: ``2 pass, 1 fail, 1 given up``; empty if nothing is."""
+    """Summarize the decided states: ``2 pass, 1 fail, 1 given up``. Empty if none is decided."""
     words = list(states)
     order: tuple[State, ...] = ("pass", "fail", "given up")
     return ", ".join(f"{words.count(state)} {state}" for state in order if state in words)
 
 
 class Question(NamedTuple):
-    """A cell, and the one that it is compared with, which may be the cell itself."""
+    """A comparison to decide: a cell and its reference, which may be the cell itself."""
 
     cell: str
     reference: str
@@ -62,20 +62,20 @@ class Question(NamedTuple):
 
 @dataclass
 class Planner:
-    """The questions about a chain, and how far each is decided.
+    """The questions of a chain, and the state of each.
 
-    Cells are called by their names. A cell runs until all budgets of its questions are decided or given up. One without
-    budgets runs for the first block. Its references run along. A control runs for as long as any cell that is compared
-    with the same reference, and keeps none running.
+    Cells are given by name. A cell runs until all budgets of its questions are decided or given up, or for the first
+    block if it has none. References run as long as their cells. A control runs while any cell with the same reference
+    runs, and keeps none running.
     """
 
     looks: Looks
     questions: Sequence[Question]
     controls: Collection[str] = ()
     states: dict[Question, State] = field(default_factory=dict)
-    #: The look at which a running question will be decided if its trends hold, as a number of rounds.
+    #: The look (as a number of rounds) that will decide a running question if its trends hold.
     expected: dict[Question, int] = field(default_factory=dict)
-    #: Cells that run no more, because they failed or were skipped.
+    #: Cells that failed or were skipped.
     ended: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Planner:
             self.states.setdefault(question, "measured" if question.cell in self.controls else "running")
 
     def next_round(self) -> list[str]:
-        """Return the cells of the next round, in the order of the questions; empty if there is none."""
+        """Return the cells of the next round in the order of the questions. Empty at the end."""
         required = {cell for question in self._open() for cell in (*question, *self._controls_of(question))}
         cells = dict.fromkeys(question.cell for question in self.questions)
         return [cell for cell in cells if cell in required and cell not in self.ended]
@@ -99,7 +99,7 @@ class Planner:
         return [cell for cell, reference in self.questions if cell in self.controls and reference == question.reference]
 
     def due(self, rounds: int) -> bool:
-        """Whether there is a look after that many rounds."""
+        """Whether a look is due after so many rounds."""
         return rounds in self.looks.rounds
 
     def end(self, cell: str) -> None:
@@ -107,7 +107,9 @@ class Planner:
         self.ended.add(cell)
 
     def look(self, rounds: int, verdicts: Mapping[Question, Sequence[Verdict | None]]) -> None:
-        """Take note of all verdicts of each question after that many rounds. None is one that nothing can decide."""
+        """Update the states with the verdicts of each question after so many rounds. None is a verdict that no round
+        can give.
+        """
         for question in self._open():
             answers = verdicts.get(question, ())
             self.states[question] = self._state(question, answers, rounds)
@@ -128,14 +130,14 @@ class Planner:
         return "given up"
 
     def of_cells(self) -> dict[str, State]:
-        """Return the state of each cell, over all of its questions."""
+        """Return the state of each cell over all of its questions."""
         states: dict[str, list[State]] = {}
         for question, state in self.states.items():
             states.setdefault(question.cell, []).append("ended" if question.cell in self.ended else state)
         return {cell: together(parts) for cell, parts in states.items()}
 
     def left(self, rounds: int, *, confirms: bool = False) -> dict[str, Left]:
-        """Return what each cell has yet to run after that many rounds; with `confirms`, those of failures too."""
+        """Return the remaining rounds of each cell after so many rounds. `confirms` adds those for confirmation."""
         looks, remaining = self.looks, dict[str, Left]()
         fresh = looks.most if confirms else 0
         fixed = looks.most if len(looks.rounds) == 1 else 0
@@ -156,5 +158,5 @@ class Planner:
         return remaining
 
     def summary(self) -> str:
-        """Return what is decided so far, as `in_words`."""
+        """Summarize the decided questions, as `in_words`."""
         return in_words(self.states.values())

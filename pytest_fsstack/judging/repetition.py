@@ -1,11 +1,10 @@
-"""Steps that only read may be repeated in a round: how often, and what is the sample then.
+"""Repetitions of reading steps within a round: their number, and the sample that they give.
 
-A repetition costs less than a round, in which the stack is built anew, and removes only what differs from repetition
-to repetition. With c the costs and v the variances of the two, the precision that a second buys is best at
-sqrt(c_build / c_repetition * v_within / v_build) repetitions (Kalibera & Jones, Rigorous benchmarking in reasonable
-time, ISMM 2013). All stacks of a step are repeated equally often, so that exchanging the two runs of a pair still
-changes nothing but a sign; and a number that was chosen from the rounds of one block holds only for later ones, whose
-signs do not depend on it (docs/statistics.md).
+A repetition costs less than a round, which builds the stack anew, but it only reduces the variance within a round. With
+costs c and variances v, the best precision per second is at sqrt(c_build / c_repetition * v_within / v_build)
+repetitions (Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013). All stacks of a step are repeated
+equally often, so exchanging the two runs of a pair still changes only a sign. A number that was chosen from one block
+applies only to later blocks, whose signs do not depend on it (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from pytest_fsstack.judging.verdict import Looks
 
 Wish = int | Literal["auto"]
 
-#: Of "auto" before anything is known, and where nothing can be chosen.
+#: For "auto", before anything is measured, and if nothing can be chosen.
 FIRST = 3
-#: Of "auto". More hardly help: what differs from build to build remains, and rounds are judged by eights.
+#: For "auto". More would hardly help: the variance between builds remains.
 MOST = 5
 
 
 class Repetition(msgspec.Struct, frozen=True):
     """The number of runs of a step in each round, and the reason.
 
-    `variance` is the share of the variance of its time that is between repetitions of one round, `cost` the share that
-    one repetition has in the time of a round with one; both are None if too little was seen.
+    `variance` is the share of the time's variance that is between repetitions of a round. `cost` is one repetition's
+    share of the duration of a round. Both are None if too little was measured.
     """
 
     count: int
@@ -42,7 +41,7 @@ class Repetition(msgspec.Struct, frozen=True):
     cost: float | None = None
 
     def describe(self, step: str) -> str:
-        """One line, for people."""
+        """Describe the number and its reason in one line."""
         auto = (
             f" (auto; {FIRST} times at first)" if self.auto and self.count != FIRST else " (auto)" if self.auto else ""
         )
@@ -56,10 +55,9 @@ class Repetition(msgspec.Struct, frozen=True):
 
 
 def combined(samples: Sequence[Sample]) -> Sample:
-    """The sample of a round from those of its repetitions: the median of each metric.
+    """Return the sample of a round from its repetitions: the median of each metric.
 
-    What was kept is that of the repetition whose time is nearest to the median, the first of several. If one of them
-    did not do the work, the round did not.
+    Recorded extras are those of the repetition with the median time. If one repetition was incomplete, the round is.
     """
     if len(samples) == 1:
         return samples[0]
@@ -72,10 +70,10 @@ def combined(samples: Sequence[Sample]) -> Sample:
 
 
 def best(build: float, repetition: float, between: float, within: float) -> int:
-    """The best number of repetitions, an odd one from 1 to `MOST`: one that takes far longer has no part in its median.
+    """Return the best number of repetitions: odd, from 1 to `MOST`. Odd numbers keep an outlier out of the median.
 
-    `build` and `repetition` are what a round costs without repetitions of this step, and one of them, in seconds;
-    `between` and `within` the variance from round to round, and from repetition to repetition of a round.
+    `build` and `repetition` are the costs in seconds of a round without repetitions, and of one repetition. `between`
+    and `within` are the variances between rounds, and between repetitions of a round.
     """
     if not within:
         return 1
@@ -88,11 +86,11 @@ def best(build: float, repetition: float, between: float, within: float) -> int:
 def variances(
     logs: Mapping[str, Mapping[int, Sequence[float]]], reference: Callable[[str], str]
 ) -> tuple[float, float] | None:
-    """The variances of log seconds from round to round and within rounds; None if no stack can be compared.
+    """Return the variances of log seconds between and within rounds, or None if no stack can be compared.
 
-    `logs` are those of the repetitions, by stack and round. From round to round it is that of a stack relative to its
-    `reference` in the same round, as verdicts see it, so that a drift of the machine is not in it. Both are those of
-    typical rounds: of a repetition that takes far longer, nothing is in the median.
+    `logs` are those of the repetitions, by stack and round. The variance between rounds is that of a stack relative to
+    its `reference` in the same round, as in verdicts, so a drift of the machine cancels. Both are robust, because the
+    median of repetitions ignores outliers.
     """
     near = [abs(one - other) for of in logs.values() for runs in of.values() for one, other in combinations(runs, 2)]
     if not near:
@@ -110,21 +108,21 @@ def variances(
 
 
 def _variance(differences: Sequence[float]) -> float:
-    """The variance of figures from the sizes of their differences, half of which are within 0.954 deviations."""
+    """Return the variance of figures from the sizes of their differences. Half of these are within 0.954 deviations."""
     return (statistics.median(differences) / 0.954) ** 2
 
 
 def _of_median(count: int) -> float:
-    """The variance of the median of so many normal figures, in that of one; within 3 % for odd numbers."""
+    """Return the variance of the median of so many normal figures, relative to one figure. Exact to 3 % if odd."""
     return math.pi / (2 * count + math.pi - 2)
 
 
 class Repeated:
-    """A step of a chain that is repeated in each round, while the chain runs."""
+    """The repetitions of a step while its chain runs."""
 
     def __init__(self, wish: Wish, looks: Looks) -> None:
         self.wish = wish
-        # In a plan of one block all rounds are judged together, and none may depend on another's figures.
+        # A plan of one block judges all rounds together, so no number may depend on figures.
         self._open = wish == "auto" and len(looks.rounds) > 1
         judged = looks.most >= looks.minimum_rounds
         self.count = wish if isinstance(wish, int) else FIRST if judged else 1
@@ -134,7 +132,7 @@ class Repeated:
         self._running = 0.0
 
     def add(self, stack: str, number: int, samples: Sequence[Sample], took: float) -> None:
-        """Take in the repetitions of a step on a stack in a round, which took so many seconds with all their setup."""
+        """Add the repetitions of a step on a stack in a round, with their total duration in seconds."""
         seconds = [sample["seconds"] for sample in samples]
         if len(seconds) == self.count and min(seconds) > 0:
             self._logs.setdefault(stack, {})[number] = [math.log(duration) for duration in seconds]
@@ -142,13 +140,13 @@ class Repeated:
             self._running = took
 
     def end(self, took: float) -> None:
-        """Take in how many seconds a stack took in a round, with the repetitions that were added last."""
+        """Add the duration of a stack's whole run in a round, which includes the repetitions added last."""
         if self._running:
             self._rounds.append(max(0.0, took - self._running))
             self._running = 0.0
 
     def settle(self, reference: Callable[[str], str]) -> Repetition:
-        """Choose the number for the rounds to come, if it is "auto" and the first block is over."""
+        """Choose the number for the next rounds, if it is "auto" and the first block is over."""
         estimated = variances(self._logs, reference)
         if estimated is None or not self._rounds:
             self._open = False

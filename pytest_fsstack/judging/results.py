@@ -1,4 +1,4 @@
-"""Samples of a chain by step, stack and round; what is made of them."""
+"""Results of a session: samples by step, stack and round, with judgements and figures derived from them."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ from pytest_fsstack.judging.sample import METRICS, Better, Metric, RoundNumber, 
 from pytest_fsstack.judging.verdict import Estimate, Looks, Outcome, Verdict
 from pytest_fsstack.units import format_quantity, percent
 
-#: Rounds are numbered from a multiple of this on in each boot of a kernel.
+#: The rounds of each boot of a kernel start at a multiple of this number.
 ROUNDS_OF_A_BOOT = 10_000
-#: The difference of log-ratios from which the resolution of the figures is worth a mark.
+#: The difference of log-ratios above which figures are marked as coarse.
 _COARSE = 0.01
-#: The least and the largest log-ratio that each round can have, by its number.
+#: The smallest and largest possible log-ratio of each round, by its number.
 Bounds = dict[int, tuple[float, float]]
-#: What the id of a chain ends with whose stacks are compared with the baseline on their own kernel, and not with
-#: themselves on the first one.
+#: The suffix of a chain's id if its stacks are compared with the baseline on their own kernel.
 IN_EACH_KERNEL = " (in each kernel)"
 
 
 class StackInfo(msgspec.Struct, frozen=True):
-    """One stack of a chain: its id, its text, and the mounts as the kernel reported them in its last round.
+    """A stack of a chain: its id, its text, and the mounts that the kernel reported in its last round.
 
-    `tools` are the executables that the text names, with what each says of its version; empty if it does not say it.
-    `commands` are those that built it in that round; what a layer asks the kernel for by itself needs none. `settings`
-    are those of the machine that the text asks for, as it has them.
+    `tools` are the executables that the text names, with their versions (empty if unknown). `commands` are those that
+    built it in its last round; system calls of layers are not in it. `settings` are the requested settings of the
+    machine, as read back.
     """
 
     id: str
     spec: str
     mounts: list[str] = []
-    #: The kernel that its id ends with, where kernels are compared.
+    #: The kernel in its id, if kernels are compared.
     kernel: str = ""
     tools: dict[str, str] = {}
     commands: list[str] = []
@@ -51,18 +50,18 @@ class StackInfo(msgspec.Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """The text, and the versions of the executables that it names."""
+        """Return the text, and the versions of its executables."""
         versions = [f"{path}: {version or 'it does not tell its version'}" for path, version in self.tools.items()]
         return "; ".join([self.spec, *versions])
 
     @property
     def name(self) -> str:
-        """The id without the kernel."""
+        """Return the id without the kernel."""
         return self.id.removesuffix(f":{self.kernel}") if self.kernel else self.id
 
     @property
     def renamed(self) -> bool:
-        """Whether the name is not the one that its layers give it, so that only the text says what it is."""
+        """Whether the name was given by the user, so only the text shows the layers."""
         settings = ", ".join(f"{key}={value}" for key, value in self.settings.items())
         pipe = self.spec.removesuffix(f" @ {settings}")
         layers = [layer.partition("(")[0] for layer in pipe.split(" | ")]
@@ -81,15 +80,15 @@ class Unjudged(Enum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """A budget and the verdict on it; `verdict` is None if nothing could be compared, and `unjudged` says why."""
+    """A budget and its verdict. If nothing could be compared, `verdict` is None and `unjudged` gives the reason."""
 
     budget: Budget
     verdict: Verdict | None
     text: str
     unjudged: Unjudged | None = None
-    #: What fresh rounds say of a failure, where it has to be confirmed.
+    #: The verdict of the fresh rounds, if the failure needs confirmation.
     confirmed: Verdict | None = None
-    #: What counts in the end.
+    #: The final outcome.
     outcome: Outcome = "inconclusive"
 
     def __post_init__(self) -> None:
@@ -97,7 +96,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> Verdict | None:
-        """The verdict of the fresh rounds, if there are any."""
+        """Return the verdict of the fresh rounds, or else the first one."""
         return self.confirmed or self.verdict
 
     @property
@@ -111,7 +110,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """Fresh rounds of the stacks that seem to break a budget: from which round on (from 0), and at which level."""
+    """Fresh rounds of the stacks that seem to break a budget: the first one (from 0), and the level."""
 
     start: int
     level: float
@@ -120,7 +119,7 @@ class Confirmation(msgspec.Struct, frozen=True):
 class Overhead(msgspec.Struct, frozen=True):
     """The overhead of a stack over its reference (0.3 is 30 %), with its interval. An open end is null."""
 
-    #: The name of the series that it is an entry of.
+    #: The name of its series.
     series: str
     reference: str
     estimate: float
@@ -128,27 +127,27 @@ class Overhead(msgspec.Struct, frozen=True):
     high: float | None
     confidence: float
     rounds: int
-    #: The standard error of the logarithm of the ratio; null if there are no pairs of rounds, or fewer than two.
+    #: The standard error of the log-ratio; null without at least two pairs of rounds.
     error: float | None = None
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """The figure of a step on a stack for one metric: the median of its rounds, and the overhead over a reference."""
+    """A step's figure on a stack for one metric: the median of its rounds, and the overhead over a reference."""
 
-    #: The name of the series that the samples are entries of.
+    #: The name of its series.
     series: str
     unit: str
     better: Better
-    #: Below this, figures are equal.
+    #: Figures that differ by less are equal.
     resolution: float
     median: float
     overhead: Overhead | None = None
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """The derived facts of a step on a stack. They follow from the samples and the judgements."""
+    """Facts about a step on a stack, derived from samples and judgements."""
 
-    #: The worst of its judgements; null without a budget.
+    #: The worst outcome; null without a budget.
     verdict: Outcome | None = None
     #: Why the verdict is doubtful, in a few words.
     doubt: str = ""
@@ -159,104 +158,105 @@ class Derived(msgspec.Struct, frozen=True):
 
 
 class ChainResults(msgspec.Struct):
-    """The results of one chain on one device. What belongs to a step on a stack is kept by step, then by stack id."""
+    """The results of one chain on one device. Facts about a step on a stack are nested by step, then by stack id."""
 
     #: The node id of the class, or of a test outside of one.
     id: str
     #: As in ``--fsstack-device``.
     device: str
-    #: The id of the stack that the others are compared with.
+    #: The id of the baseline.
     baseline: str
-    #: After how many rounds the budgets were judged, and the error rate.
+    #: The looks at the samples, and the error rate.
     looks: Looks
     seed: int
-    #: The tests of the chain, in their order.
+    #: The tests of the chain, in order.
     steps: list[str] = []
     #: By id, the baseline included.
     stacks: dict[str, StackInfo] = {}
-    #: By the number of the round, from 0.
+    #: By step, stack and number of the round (from 0).
     samples: dict[str, dict[str, dict[RoundNumber, Sample]]] = {}
     #: One for each budget.
     judgements: dict[str, dict[str, list[Judgement]]] = {}
-    #: Why a step has no samples on a stack, or not all: one line.
+    #: Why a step has no samples on a stack, or too few: one line.
     notes: dict[str, dict[str, str]] = {}
     #: The order of the stacks in each round.
     orders: list[list[str]] = []
-    #: What the machine did around each round, as far as it was watched.
+    #: Conditions of the machine around each round, as far as they were watched.
     conditions: list[Conditions] = []
-    #: Rounds that count for nothing, in whose place others were run.
+    #: Discarded rounds. Each was run again.
     discarded: list[Discarded] = []
     #: By step, its group in the tables of pytest-benchmark.
     groups: dict[str, str] = {}
-    #: By step, what it was asked to do, as far as its timed block and its workloads tell.
+    #: By step, the parameters of its timed block and its workloads.
     work: dict[str, Mapping[str, Any]] = {}
-    #: By step, what it does in a sentence, if its test or its workload says so.
+    #: By step, a one-sentence summary from its test or workload.
     summaries: dict[str, str] = {}
-    #: By step, the metrics that its workloads record, beside those of every timed block.
+    #: By step, metrics that its workloads record in addition to `METRICS`.
     own_metrics: dict[str, dict[str, Metric]] = {}
-    #: The tables that its scenario is published as: the name of each, and its options.
+    #: The tables of its scenario: name and options.
     tables: list[tuple[str, dict[str, Any]]] = []
-    #: What a reader should know, from the scenario itself.
+    #: Remarks for readers, from the scenario.
     remarks: list[str] = []
     #: The steps that ran several times in a round.
     repeated: dict[str, Repetition] = {}
-    #: The stacks that are the baseline a second time: one, or one on each kernel.
+    #: The controls (second copies of the baseline): one, or one on each kernel.
     controls: list[str] = []
-    #: What the run before a run adds to its figures, as far as chance does not explain it.
+    #: Effects of the previous run on figures that chance does not explain.
     carry_over: list[CarryOver] = []
-    #: Where kernels are compared: the stack that each stack is compared with, instead of the baseline.
+    #: If kernels are compared: the reference of each stack, instead of the baseline.
     against: dict[str, str] = {}
-    #: How often each kernel was booted. Rounds of one boot are not independent: with several, each boot counts once.
+    #: The number of boots of each kernel. Rounds of one boot are not independent, so with several boots each counts
+    #: once.
     boots: int = 1
-    #: Whether a stack and what it is compared with ran in the same boot; else boots of both sides are no pairs.
+    #: Whether a stack and its reference ran in the same boot. Otherwise, boots of both sides are not paired.
     paired: bool = True
-    #: How many budgets of the session share the error rate, because failures are confirmed; 0 if each has its own.
+    #: The number of budgets that share the error rate, because failures are confirmed; 0 if each has its own.
     budgets_sharing: int = 0
-    #: Where failures have to be confirmed, and there were any.
+    #: The confirmation of failures, if there was one.
     confirmation: Confirmation | None = None
-    #: The environment that it was measured in, if it stands beside chains of other machines.
+    #: The environment, if it differs between the chains (results of several machines).
     environment: Mapping[str, Any] | None = None
-    #: What other programs read, once the session is over.
+    #: Facts for other programs, added at the end of the session.
     derived: dict[str, dict[str, Derived]] = {}
 
     def reference(self, stack: str) -> str:
-        """The stack that a stack is compared with."""
+        """Return the reference of a stack."""
         return self.against.get(stack, self.baseline)
 
     @property
     def rounds(self) -> int:
-        """The number of rounds without discarded ones."""
+        """Return the number of rounds that count."""
         return len(self.orders)
 
     @property
     def judged(self) -> int:
-        """The number of judged budgets, decided or not."""
+        """Return the number of judged budgets, decided or not."""
         return sum(
             judgement.verdict is not None for _, _, judgements in self.all_judgements() for judgement in judgements
         )
 
     def all_judgements(self) -> Iterator[tuple[str, str, list[Judgement]]]:
-        """Yield each step on each stack that has budgets, with the judgements on these."""
+        """Yield each step and stack that has budgets, with the judgements."""
         for step, by_stack in self.judgements.items():
             for stack, judgements in by_stack.items():
                 yield step, stack, judgements
 
     def judgements_of(self, step: str, stack: str) -> list[Judgement]:
-        """Return the judgements on the budgets of a step on a stack; empty if it has none."""
+        """Return the judgements of a step on a stack. Empty without budgets."""
         return self.judgements.get(step, {}).get(stack, [])
 
     def note(self, step: str, stack: str) -> str:
-        """Return why a step has no samples on a stack, or not all; empty if it has all."""
+        """Return why a step lacks samples on a stack. Empty if it has all."""
         return self.notes.get(step, {}).get(stack, "")
 
     @property
     def measured(self) -> set[str]:
-        """The steps that measured something, on any stack, in any round."""
+        """Return the steps with samples on any stack in any round."""
         return {step for samples in (self.samples, *(item.samples for item in self.discarded)) for step in samples}
 
     @property
     def _run(self) -> int | None:
-        """Rounds so far without those that confirm, in terms of the plan. Of several boots each is one."""
+        """Return the number of rounds so far without confirmation. Each of several boots counts as one."""
         planned = self.confirmation.start if self.confirmation else self.rounds
         return planned if self.boots == 1 else None
 
@@ -267,16 +267,16 @@ class ChainResults(msgspec.Struct):
 
     @property
     def confirming(self) -> Looks:
-        """The plan of fresh rounds, which confirm a failure at a level of their own and refute it as any pass."""
+        """Return the plan of the fresh rounds. They confirm a failure at their own level, and refute it as usual."""
         level = self.confirmation.level if self.confirmation else self.looks.alpha
         return Looks(self.looks.rounds, min(self.looks.alpha, level), level)
 
     def _confirm(self, ratios: dict[int, float], bounds: Bounds, overhead: float) -> Verdict | None:
-        """Return the verdict of the fresh rounds. None if there are none."""
+        """Return the verdict of the fresh rounds, or None."""
         if self.confirmation is None:
             return None
         start, looks = self.confirmation.start, self.confirming
-        # Rounds that others needed after these are none of the plan.
+        # Later rounds that ran for other stacks are not part of the plan.
         fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.most}
         if not fresh:
             return None
@@ -284,11 +284,11 @@ class ChainResults(msgspec.Struct):
         return verdict.judge(fresh, overhead, looks, min(self.rounds - start, looks.most), bounds)
 
     def of(self, step: str, stack: str) -> dict[int, Sample]:
-        """The samples of a step on a stack by round; empty where there are none."""
+        """Return the samples of a step on a stack by round."""
         return self.samples.get(step, {}).get(stack, {})
 
     def add(self, step: str, stack: str, sample: Sample, number: int | None = None) -> None:
-        """Keep a sample of a round, by default of the one that is running."""
+        """Add a sample of a round, by default of the current one."""
         if sample.work:
             self.work.setdefault(step, sample.work)
         if sample.metrics:
@@ -300,7 +300,7 @@ class ChainResults(msgspec.Struct):
         samples[self.rounds - 1 if number is None else number] = replace(sample, metrics={}, work={})
 
     def discard(self, rule: str, conditions: Conditions) -> None:
-        """Take the last round out, for all stacks alike; the next one takes its place."""
+        """Discard the last round for all stacks. The next one replaces it."""
         place, discarded = self.rounds - 1, dict[str, dict[str, Sample]]()
         for step, stack, samples in self.all_samples():
             if place in samples:
@@ -313,30 +313,30 @@ class ChainResults(msgspec.Struct):
         self.discarded.append(Discarded(place, rule, self.orders.pop(), conditions, discarded))
 
     def all_samples(self) -> Iterator[tuple[str, str, dict[int, Sample]]]:
-        """Yield each step on each stack that was measured, with its samples by round."""
+        """Yield each measured step and stack, with its samples by round."""
         for step, by_stack in self.samples.items():
             for stack, samples in by_stack.items():
                 yield step, stack, samples
 
     def incomplete(self, step: str, stack: str) -> str:
-        """Why the stack did not do the work in some round of a step; empty where it did."""
-        # Work that was not done is no matter of noise: a round that was discarded for that shows it as well.
+        """Return why a stack did not do its work in some round of a step, or an empty text."""
+        # Incomplete work is no noise, so discarded rounds count here.
         discarded = [item.samples[step][stack] for item in self.discarded if stack in item.samples.get(step, {})]
         samples = [*self.of(step, stack).values(), *discarded]
         return next((sample.incomplete for sample in samples if sample.incomplete), "")
 
     def series(self, step: str, stack: str, metric: str) -> list[float]:
-        """The metric's figures in the order of the rounds."""
+        """Return the metric's figures in the order of the rounds."""
         return [sample.values[metric] for _, sample in sorted(self.of(step, stack).items()) if metric in sample.values]
 
     def metric(self, step: str, stack: str, name: str) -> Metric | None:
-        """Return what a metric is; None if it was not measured in a step on a stack."""
+        """Return a metric by name, or None if it was not measured."""
         is_recorded = any(name in sample.values for sample in self.of(step, stack).values())
         return self._defined(step)[name] if is_recorded else None
 
     def metrics(self, step: str) -> dict[str, Metric]:
-        """Return the metrics of a step, on any stack."""
-        # By stack and round, so that results that were saved and read list them in the same order.
+        """Return the metrics of a step on any stack."""
+        # Sorted, so that saved results list the metrics in the same order when they are read.
         samples = (sample for stack in self.stacks for _, sample in sorted(self.of(step, stack).items()))
         defined = self._defined(step)
         return {name: defined[name] for sample in samples for name in sample.values}
@@ -349,41 +349,41 @@ class ChainResults(msgspec.Struct):
         return statistics.median(series) if series else None
 
     def log_ratios(self, step: str, stack: str, name: str) -> dict[int, float]:
-        """log(stack) - log(baseline) of every round in which both were measured, oriented so that more is worse.
+        """Return log(stack) - log(baseline) by round, for rounds with both, oriented so that more is worse.
 
-        With several boots it is the median of each boot's rounds, and the boots are numbered.
+        With several boots, return the median of each boot's rounds by the boot's number.
         """
         rounds, pairs, of_metric = self._pairs(step, stack, name)
         return self._by_boot(rounds, verdict.log_ratios(*zip(*pairs), **of_metric)) if pairs else {}
 
     def _bounds(self, step: str, stack: str, name: str) -> Bounds:
-        """The least and the largest log-ratio that each round can have; empty if the figures are exact enough."""
+        """Return the smallest and largest possible log-ratio by round. Empty if the figures are exact enough."""
         rounds, pairs, of_metric = self._pairs(step, stack, name)
         bounds = verdict.bounds(*zip(*pairs), **of_metric) if pairs else []
         lows, highs = (self._by_boot(rounds, [pair[side] for pair in bounds]) for side in (0, 1))
         return {number: (low, highs[number]) for number, low in lows.items()}
 
     def coarse(self, step: str, stack: str, name: str) -> bool:
-        """Whether the overhead is known only to the resolution of the figures."""
+        """Whether the resolution of the figures limits the overhead's precision."""
         return stack != self.reference(stack) and any(
             high - low > _COARSE for low, high in self._bounds(step, stack, name).values()
         )
 
     def _pairs(self, step: str, stack: str, name: str) -> tuple[list[int], list[tuple[float, float]], dict[str, Any]]:
-        """The rounds in which both sides were measured, their figures, and what these are; empty if none compares."""
+        """Return rounds with figures of both sides, the figures, and their arguments. Empty if none compares."""
         metric = self.metric(step, stack, name)
         runs, base = self.of(step, stack), self.of(step, self.reference(stack))
         rounds = [
             index for index in sorted(runs) if name in _comparable(runs[index]) and name in _comparable(base.get(index))
         ]
         pairs = [(runs[index].values[name], base[index].values[name]) for index in rounds]
-        # A ratio needs two figures above zero, or a resolution that stands for zero.
+        # A ratio needs two positive figures, or a resolution that replaces zero.
         if metric is None or not pairs or (not metric.resolution and min(map(min, pairs)) <= 0):
             return [], [], {}
         return rounds, pairs, {"better": metric.better, "resolution": metric.resolution}
 
     def _by_boot(self, rounds: list[int], ratios: list[float]) -> dict[int, float]:
-        """The log-ratios by round, or the median of each boot."""
+        """Return the log-ratios by round, or their median by boot."""
         if self.boots == 1:
             return dict(zip(rounds, ratios))
         boots: dict[int, list[float]] = {}
@@ -392,10 +392,10 @@ class ChainResults(msgspec.Struct):
         return dict(enumerate(statistics.median(ratios) for ratios in boots.values()))
 
     def _boots(self, step: str, stack: str, name: str) -> tuple[list[float], list[float]] | None:
-        """Return a figure of each boot of a stack, and of what it is compared with; None if nothing compares.
+        """Return a figure for each boot of a stack and of its reference, or None if nothing is comparable.
 
-        A round's log-ratio is to the median of all of these boots in the same round, which takes a drift of the machine
-        out. The figure is the pseudo-median of the rounds that all boots have (Hodges & Lehmann).
+        A round's log-ratio is relative to the median of all these boots in that round, which removes a drift of the
+        machine. A boot's figure is the pseudo-median of the rounds that all boots have (Hodges & Lehmann).
         """
         metric, sides = self.metric(step, stack, name), (stack, self.reference(stack))
         boots: tuple[dict[int, dict[int, float]], ...] = ({}, {})
@@ -421,7 +421,7 @@ class ChainResults(msgspec.Struct):
         return new, old
 
     def estimate(self, step: str, stack: str, metric: str = "seconds") -> Estimate | None:
-        """The overhead over the baseline with its interval; None for the baseline itself and where nothing compares."""
+        """Return the overhead with its interval, or None for the baseline and if nothing is comparable."""
         if stack == self.reference(stack):
             return None
         if not self.paired:
@@ -443,9 +443,9 @@ class ChainResults(msgspec.Struct):
         return verdict.estimate(planned, self._looks_of(stack), bounds=bounds) if planned else None
 
     def _looks_of(self, stack: str) -> Looks:
-        """The plan of a stack: one without a budget runs a single block, whatever the figures are.
+        """Return the plan of a stack. Without a budget it runs a single block, whatever the figures are.
 
-        A control runs for as long as any other stack does.
+        A control runs as long as any other stack.
         """
         has_budgets = any(
             judgements for _, judged, judgements in self.all_judgements() if judged == stack or stack in self.controls
@@ -455,11 +455,11 @@ class ChainResults(msgspec.Struct):
         return Looks.fixed(self.looks.rounds[0], self.looks.alpha)
 
     def judge_all(self, step: str, stack: str, *budgets: Budget) -> None:
-        """Judge the budgets of a step on a stack by what there is so far."""
+        """Judge the budgets of a step on a stack with the samples so far."""
         self.judgements.setdefault(step, {})[stack] = [self.judge(step, stack, budget) for budget in budgets]
 
     def judge(self, step: str, stack: str, budget: Budget) -> Judgement:
-        """The verdict on one budget so far."""
+        """Return the verdict on one budget with the samples so far."""
         if not self.of(step, stack):
             return Judgement(budget, None, f"{budget.metric}: nothing was measured", Unjudged.NOT_MEASURED)
         if reason := self.incomplete(step, stack):
@@ -477,10 +477,10 @@ class ChainResults(msgspec.Struct):
         return judge(step, stack, metric, budget, budget.overhead)
 
     def _judge_limit(self, step: str, stack: str, metric: Metric, budget: Budget, limit: float) -> Judgement:
-        """Judge an absolute limit by the rounds of the stack alone."""
+        """Judge an absolute limit by the stack's rounds alone."""
         series = self.series(step, stack, metric.name)
         rounds = [index for index, sample in sorted(self.of(step, stack).items()) if metric.name in sample.values]
-        # A figure of zero is far below any limit, but has no logarithm.
+        # Zero is far below any limit, but has no logarithm.
         resolution = metric.resolution or limit * 1e-9
         ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
         planned = self._planned(dict(zip(rounds, ratios)))
@@ -496,7 +496,7 @@ class ChainResults(msgspec.Struct):
         return Judgement(budget, judged, text)
 
     def _judge_rounds(self, step: str, stack: str, metric: Metric, budget: Budget, overhead: float) -> Judgement:
-        """Judge an overhead by rounds of one boot: each is a pair of the stack and its reference."""
+        """Judge an overhead by rounds of one boot. Each round is a pair of the stack and its reference."""
         ratios = self.log_ratios(step, stack, metric.name)
         if not (planned := self._planned(ratios)):
             return self._without_pairs(step, stack, metric, budget)
@@ -523,7 +523,7 @@ class ChainResults(msgspec.Struct):
         return Judgement(budget, None, text, Unjudged.NO_BASELINE)
 
     def _judge_boots(self, step: str, stack: str, metric: Metric, budget: Budget, overhead: float) -> Judgement:
-        """Judge an overhead over a stack in other boots: each boot is one figure, and there are no pairs."""
+        """Judge an overhead between boots. Each boot is one figure, and there are no pairs."""
         sides = self._boots(step, stack, metric.name)
         if sides is None:
             text = f"{metric.name}: nothing to compare with: no round was measured in all boots of both kernels"
@@ -539,7 +539,7 @@ class ChainResults(msgspec.Struct):
         return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
 
     def compared_metrics(self, step: str) -> list[str]:
-        """Return the metrics of a step that are judged over a reference on some stack, or else the time."""
+        """Return the metrics of a step with an overhead budget on any stack, or else the time."""
         judged = [
             judgement.budget.metric
             for judgements in self.judgements.get(step, {}).values()
@@ -549,7 +549,7 @@ class ChainResults(msgspec.Struct):
         return list(dict.fromkeys(judged or ["seconds"]))
 
     def doubts(self, step: str, stack: str, judgement: Judgement) -> list[CarryOver]:
-        """Return the carry-over that could change a verdict; none for a limit, which is about these rounds only."""
+        """Return the carry-over that could change a verdict. Absolute limits are never affected."""
         verdict = judgement.final
         if verdict is None or verdict.outcome == "inconclusive" or judgement.budget.overhead is None:
             return []
@@ -558,28 +558,28 @@ class ChainResults(msgspec.Struct):
         return [carry for carry in self.carry_over if carry.concerns(*place) and carry.could_change(verdict)]
 
     def doubt(self, step: str, stack: str) -> str:
-        """Return why the verdicts on a step are doubtful, in a few words; empty if they are not."""
+        """Return in a few words why the verdicts on a step are doubtful, or an empty text."""
         judgements = self.judgements_of(step, stack)
         reasons = [str(carry) for judgement in judgements for carry in self.doubts(step, stack, judgement)]
         return f"the run before matters: {', '.join(dict.fromkeys(reasons))}" if reasons else ""
 
     def expected(self, step: str, stack: str, *, strict: bool = False) -> str:
-        """Why a step was expected not to keep its budgets; empty if it was not, or if more is broken.
+        """Return why a step was expected to break its budgets. Empty if it was not, or if more budgets are broken.
 
-        Where it is `strict`, what is not decided and was expected to be is no excuse for what is broken.
+        With `strict`, an expected but undecided budget does not excuse a broken one.
         """
         outcome, judgements = self.worst(step, stack), self.judgements_of(step, stack)
         failing = ("fail", "inconclusive") if strict else (outcome,)
         worst_ones = [judgement for judgement in judgements if judgement.outcome in (outcome, *failing)]
         reasons = [judgement.budget.xfail or "" for judgement in worst_ones]
-        # One that is not broken, although it should be, is worth a word; one that is, and should not be, is a failure.
+        # An unexpected pass is reported. An unexpected failure is a failure.
         is_expected = any(reasons) if outcome == "pass" else all(reasons)
         return (
             "; ".join(dict.fromkeys(filter(None, reasons))) if is_expected and not self.incomplete(step, stack) else ""
         )
 
     def find_carry_over(self) -> list[CarryOver]:
-        """Return what the run before adds to the judged figures, or else to the times, the surest first."""
+        """Return effects of the previous run on judged figures, or else on times, the most significant first."""
         rounds, metrics = [], {step: self.compared_metrics(step) for step in self.steps}
         for number in range(self.rounds + 1):
             rounds += [Round(discarded.order) for discarded in self.discarded if discarded.place == number]
@@ -599,33 +599,33 @@ class ChainResults(msgspec.Struct):
         return figures
 
     def limits(self, step: str, stack: str, metric: str) -> list[float]:
-        """Return the overheads that the budgets on a metric allow; figures are not rounded to these."""
+        """Return the allowed overheads of a metric. Figures are not rounded to these."""
         budgets = [judgement.budget for judgement in self.judgements_of(step, stack)]
         return [budget.overhead for budget in budgets if budget.metric == metric and budget.overhead is not None]
 
     def worst(self, step: str, stack: str) -> Outcome | None:
-        """The outcome of a step on a stack over all its budgets; None where it has no budget."""
+        """Return the worst outcome of a step on a stack over its budgets, or None."""
         return worst(judgement.outcome for judgement in self.judgements_of(step, stack))
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The worst of some outcomes; None if there are none."""
+    """Return the worst outcome, or None."""
     present = set(outcomes)
     order: tuple[Outcome, ...] = ("fail", "inconclusive", "pass")
     return next((outcome for outcome in order if outcome in present), None)
 
 
-#: How a test can end, the worst first.
+#: Outcomes of a test, the worst first.
 OUTCOMES = ("failed", "skipped", "xfailed", "passed")
 
 
 class TestOutcome(msgspec.Struct, frozen=True):
     """The outcome of a test on a stack, with the first line of its error, and its place in the results.
 
-    `path` and `line` (from 1; 0: not known) are those of the test's source. `chain` is empty if it measured nothing.
+    `path` and `line` (from 1; 0 if unknown) are those of the test's source. `chain` is empty if nothing was measured.
     """
 
-    #: pytest shall not collect this class.
+    #: pytest must not collect this class.
     __test__: ClassVar = False
 
     id: str
@@ -640,50 +640,50 @@ class TestOutcome(msgspec.Struct, frozen=True):
 
 
 def _comparable(sample: Sample | None) -> Mapping[str, float]:
-    """A sample's figures, unless the stack did not do the work."""
+    """Return a sample's figures, or none if the stack did not do its work."""
     return sample.values if sample and not sample.incomplete else {}
 
 
-#: The version of the form in files, raised whenever a reader of the old form would misread the new one.
+#: The version of the file format. It is raised whenever an older reader would misread the new format.
 FORMAT = 4
-#: How tables are made, by name.
+#: Functions that make tables, by name.
 Tables = Mapping[str, Callable[..., Any]]
 _NO_TABLES: Tables = {}
 _NO_COMPARISON: Any = None
 
 
 class Results(msgspec.Struct, dict=True, tag_field="format", tag=FORMAT):
-    """All chains of a session, and the environment that they were measured in."""
+    """All chains of a session, and their environment."""
 
     environment: dict[str, Any] = {}
     chains: list[ChainResults] = []
-    #: Why the session ended before all of its tests; empty if it did not.
+    #: Why the session ended early. Empty if it ran to its end.
     interrupted: str = ""
-    #: When the session began and when it was over, in UTC by ISO 8601; empty if that is not known.
+    #: Start and end of the session in UTC, ISO 8601. Empty if unknown.
     start: str = ""
     stop: str = ""
-    #: The size of steps that was chosen; empty if that is not known.
+    #: The chosen scale. Empty if unknown.
     scale: str = ""
-    #: The share of timed blocks in the time from start to stop, if that is known.
+    #: The share of timed blocks in the duration of the session.
     timed_share: float | None = None
-    #: What the run is told apart by: commit, branch, kernel and others.
+    #: Labels of the run: commit, branch, kernel and others.
     labels: dict[str, str] = {}
-    #: How each test on a stack ended, by its id.
+    #: The outcome of each test on a stack, by its id.
     tests: dict[str, TestOutcome] = {}
 
     # What has no type is not a field, and is not saved.
-    #: What a comparison with earlier runs found, as reports show it (`over_time.text.Section`).
+    #: The comparison with earlier runs, for reports (`over_time.text.Section`).
     comparison = _NO_COMPARISON
-    #: How the tables are made that chains name.
+    #: Functions that make the tables of chains, by name.
     shapes = _NO_TABLES
 
     @property
     def judged(self) -> int:
-        """The number of judged budgets, decided or not."""
+        """Return the number of judged budgets, decided or not."""
         return sum(chain.judged for chain in self.chains)
 
     def test(self, chain: ChainResults, step: str, stack: str) -> TestOutcome | None:
-        """Return the worst outcome of the tests of a step on a stack; None if none is known."""
+        """Return the worst outcome of the tests of a step on a stack, or None."""
         tests = [
             test
             for test in self.tests.values()
@@ -694,7 +694,7 @@ class Results(msgspec.Struct, dict=True, tag_field="format", tag=FORMAT):
 
     @property
     def undecided(self) -> int:
-        """The number of budgets that were judged and not decided."""
+        """Return the number of judged but undecided budgets."""
         judgements = [
             judgement for chain in self.chains for _, _, judged in chain.all_judgements() for judgement in judged
         ]

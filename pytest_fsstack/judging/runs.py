@@ -1,8 +1,8 @@
-"""Runs against runs: a boot of a kernel, or a session, is one figure, and those of two sides are no pairs.
+"""Runs against runs. Each run (a boot of a kernel, or a session) is one figure, and the two sides are not paired.
 
-Rounds of one run have in common what differs from run to run, so that more rounds would make a test on rounds worse.
-The unit is the run: numbers in are one logarithm each, of a time or of a ratio to a baseline. All differences between a
-run of one side and one of the other are formed.
+Rounds of one run share the effects of that run, so with more rounds a test on rounds would become worse. The unit is
+therefore the run. Each input is the logarithm of a time, or of a ratio to a baseline. All differences between runs of
+the two sides are formed.
 
 - The estimate is their median (the Hodges-Lehmann shift).
 - *fail* is reached if at most c of them are at or below the limit log(1 + budget), *pass* if at most c are above it.
@@ -24,7 +24,8 @@ from math import comb, inf, isfinite, log1p
 
 from pytest_fsstack.judging.verdict import GRID, Estimate, Looks, Outcome, Verdict, overhead_beside
 
-#: Fewest runs a side for a verdict, whatever the error rate: with two, one of them is as likely the odd one out.
+#: The smallest number of runs per side for a verdict, at any error rate. With two, no one could tell which is the
+#: outlier.
 FEWEST = 3
 
 
@@ -32,7 +33,8 @@ FEWEST = 3
 def arrangements(new: int, old: int) -> tuple[int, ...]:
     """Count the orders of the runs of both sides in which 0, 1, 2, ... of the pairs have the new run above the old one.
 
-    They are the coefficients of the Gaussian binomial: the product of (1 - q^(theirs + i)) / (1 - q^i) for i to `ours`.
+    They are the coefficients of the Gaussian binomial: the product of (1 - q^(old + i)) / (1 - q^i) for i from 1 to
+    `new`.
     """
     counts = [1] + [0] * (new * old)
     for i in range(1, new + 1):
@@ -45,13 +47,15 @@ def arrangements(new: int, old: int) -> tuple[int, ...]:
 
 @cache
 def boundary(new: int, old: int, alpha: float) -> int:
-    """The most pairs that may be on the wrong side of the limit for a verdict at `alpha`; -1 if none suffices."""
+    """Return how many pairs may be on the wrong side of the limit for a verdict at `alpha`, or -1 if there is no such
+    number.
+    """
     allowed = int(Fraction(alpha) * comb(new + old, new))
     return bisect_right(list(accumulate(arrangements(new, old))), allowed) - 1
 
 
 def fewest(alpha: float) -> int:
-    """Return the fewest runs a side for a verdict at `alpha`."""
+    """Return the smallest number of runs per side for a verdict at `alpha`."""
     runs = FEWEST
     while boundary(runs, runs, alpha) < 0:
         runs += 1
@@ -59,15 +63,15 @@ def fewest(alpha: float) -> int:
 
 
 def pseudo_median(values: Sequence[float]) -> float:
-    """Return the median of the means of all pairs of values, each value with itself included (Hodges & Lehmann)."""
+    """Return the median of the means of all pairs of values, each value paired with itself too (Hodges & Lehmann)."""
     return statistics.median((one + other) / 2 for index, one in enumerate(values) for other in values[index:])
 
 
 def estimate(new: Sequence[float], old: Sequence[float], alpha: float, *, around: float = 0.0) -> Estimate:
-    """Estimate how much more our runs cost, from one logarithm a run, with the interval of confidence 1 - 2 alpha.
+    """Estimate the overhead of the new runs from one logarithm per run, with its 1 - 2 alpha confidence interval.
 
-    `around` is the overhead to which equality is exact, which is the budget if there is one. `rounds` of the result is
-    the smaller number of runs. Raises ValueError if a side has no run, or a logarithm is not finite.
+    `around` is the overhead at which equality must be exact: the budget, if there is one. The result's `rounds` is the
+    smaller number of runs. Raises ValueError if a side is empty, or a logarithm is not finite.
     """
     excesses = _excesses(new, old, around)
     cut = boundary(len(new), len(old), alpha) + 1
@@ -83,7 +87,7 @@ def estimate(new: Sequence[float], old: Sequence[float], alpha: float, *, around
 
 
 def judge(new: Sequence[float], old: Sequence[float], budget: float, alpha: float) -> Verdict | None:
-    """Judge one logarithm a run of both sides against `budget` (0.3 is 30 %); None if there are too few runs.
+    """Judge the overhead of the new runs against `budget` (0.3 is 30 %). Return None if there are too few runs.
 
     A false *fail*, and a false *pass*, have at most the probability `alpha` if runs of both sides are exchangeable at
     the budget. Raises ValueError as `estimate`.
@@ -103,7 +107,7 @@ def judge(new: Sequence[float], old: Sequence[float], budget: float, alpha: floa
 
 
 def _excesses(new: Sequence[float], old: Sequence[float], around: float) -> list[int]:
-    """The differences between runs of both sides: their excess over a limit in whole steps of the grid, ascending."""
+    """Return the excesses of all differences over a limit, in whole steps of the grid, ascending."""
     if not new or not old or not all(map(isfinite, [*new, *old])):
         raise ValueError(f"both sides need one run or more, each a finite logarithm (got {new} and {old})")
     limit = log1p(around)

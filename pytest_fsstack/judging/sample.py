@@ -9,21 +9,23 @@ import msgspec
 
 Better = Literal["lower", "higher"]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-#: From 0. Small enough to be the place of a point in a picture.
+#: From 0. The upper bound keeps charts drawable.
 RoundNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
-#: No figure is larger, nor smaller than its reciprocal unless it is 0: their squares and sums are still numbers.
+#: Figures are at most this large, and at least its reciprocal unless 0, so that squares and sums stay finite.
 LARGEST = 1e100
 
 
 def saturated(figure: float) -> float:
-    """Return the figure, or the nearest one that can be reckoned with."""
+    """Clamp a figure to the range in which calculations stay finite."""
     return float(figure if figure <= 0 else min(max(figure, 1 / LARGEST), LARGEST))
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """The properties of a figure: its unit, the better direction, and the size below which it is noise of the clock."""
+    """A kind of figure: its unit, the better direction, and its resolution, below which differences are noise of the
+    clock.
+    """
 
     name: str
     unit: str = ""
@@ -34,8 +36,7 @@ class Metric(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "resolution", saturated(self.resolution))
 
 
-#: What every timed block measures; throughput, amplification and file_rate only if `bytes=` and `files=` say of how
-#: much.
+#: Metrics of every timed block. Throughput, amplification and file_rate need `bytes=` or `files=`.
 METRICS = {
     metric.name: metric
     for metric in (
@@ -49,7 +50,7 @@ METRICS = {
         Metric("used_bytes", "B", resolution=4096),
         Metric("throughput", "B/s", "higher"),
         Metric("file_rate", "1/s", "higher"),
-        # Bytes at the device for each byte of payload.
+        # Bytes written to the device per byte of payload.
         Metric("write_amplification", "x", resolution=1e-3),
         Metric("read_amplification", "x", resolution=1e-3),
     )
@@ -57,19 +58,19 @@ METRICS = {
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The figures of one timed block in one round, one for each metric."""
+    """The figures of one timed block in one round, by metric."""
 
-    #: A figure by the name of its metric, in the unit of the metric.
+    #: In the unit of the metric.
     values: Mapping[str, NotNegative]
-    #: The metrics that are not in `METRICS`. A chain keeps them once for each step.
+    #: Metrics that are not in `METRICS`. A chain stores them once per step.
     metrics: Mapping[str, Metric] = {}
-    #: What the workload keeps beside its figures, by name, as JSON takes it: a tool's output, a curve.
+    #: Additional JSON data from the workload, by name: a tool's output, a curve.
     kept: Mapping[str, Any] = {}
-    #: Why the stack did not do the work, if it did not: its figures are shown, and compared with nothing.
+    #: Why the stack did not do its work, or empty. Such figures are shown, but not compared.
     incomplete: str = ""
-    #: Of how many repetitions in the round its figures are the medians.
+    #: The number of repetitions in the round. Figures are their medians.
     repetitions: int = 1
-    #: What the block was asked to do. A chain keeps it once for each step.
+    #: Parameters of the work. A chain stores them once per step.
     work: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The results of a session as JSON: one form for reports, the history, comparisons and later sessions.
+"""The results of a session as JSON, for reports, the history, comparisons and later sessions.
 
-The records themselves are the form. `dumps` and `loads` are inverses, except for what `dumps` derives for
-other programs. The fields are described in docs/results.md, and exactly by `schema`.
+The record types define the format. `loads` reverses `dumps`, except for facts that `dumps` derives for other programs.
+docs/results.md describes the fields, and `schema` defines them exactly.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pytest_fsstack.judging.sample import METRICS, Sample
 
 
 class FormatError(ValueError):
-    """A text is not the results of a session, or of an unknown version."""
+    """Invalid results, or results of an unknown version."""
 
 
 class LogLine(Results):
-    """The additions of one round to the results; without samples, the end of the session."""
+    """A line of a log: the additions of one round, or without samples the end of the session."""
 
-    #: Its number, from 1.
+    #: The number of the line, from 1.
     line: int = 0
 
 
@@ -52,7 +52,7 @@ def schema() -> dict[str, Any]:
     _, definitions = msgspec.json.schema_components([Results])
     for name, definition in definitions.items():
         if "properties" in definition and name != Sample.__name__:
-            # What has a default is written nevertheless.
+            # Fields with defaults are always written.
             definition["required"] = list(definition["properties"])
     top = definitions.pop(Results.__name__)
     (environment,), parts = msgspec.json.schema_components([Environment])
@@ -61,19 +61,19 @@ def schema() -> dict[str, Any]:
 
 
 def dumps(results: Results) -> str:
-    """Return results as JSON for people and programs, with what follows for each step on a stack."""
+    """Return results as indented JSON, with derived facts about each step on a stack."""
     return msgspec.json.format(_encode(results), indent=2).decode() + "\n"
 
 
 def line(results: Results) -> str:
-    """Return the same as one line without its end, which `loads` reads too."""
+    """Return results as one line of JSON without a newline. `loads` reads it too."""
     return _encode(results).decode()
 
 
 def loads(text: str | bytes) -> Results:
-    """Return the results that `dumps`, `line` or lines of a log wrote. Raises `FormatError`.
+    """Read the output of `dumps` or `line`, or a log. Raises `FormatError`.
 
-    A log is read up to its last whole line.
+    A log is read up to its last complete line.
     """
     content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     lines = log_lines(content)
@@ -89,7 +89,7 @@ def loads(text: str | bytes) -> Results:
 
 
 def check_format(content: bytes) -> None:
-    """Raise `FormatError` for what no version of this package wrote, or another one."""
+    """Raise `FormatError` unless the content is in the current version of the format."""
     try:
         header = msgspec.json.decode(content, type=_Header)
     except msgspec.ValidationError as error:
@@ -104,7 +104,7 @@ def check_format(content: bytes) -> None:
 
 
 def _check(chain: ChainResults) -> None:
-    """Raise ValueError if a chain speaks of what it does not have."""
+    """Raise ValueError if a chain refers to a step, stack or round that it does not have."""
     for table in (chain.samples, chain.judgements, chain.notes):
         for step, by_stack in table.items():
             if step not in chain.steps:
@@ -129,7 +129,7 @@ def _as_json(results: Results) -> bytes:
 
 
 def _printable(value: Any) -> Any:
-    """Return what JSON can hold: bytes of a name that are no UTF-8 become escapes."""
+    """Make a value fit for JSON: bytes that are not UTF-8 become escapes."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -141,9 +141,9 @@ def _printable(value: Any) -> Any:
 
 
 def log_line(results: Results, number: int, chains: Iterable[ChainResults] = ()) -> bytes:
-    """Return a line of a log, with its end: what the last round of some views of a chain added.
+    """Return a line of a log, with a newline: the additions of the last round to some views of a chain.
 
-    Without them, it is the end of the session: what is known of all its chains beside their samples.
+    Without chains, return the last line of a session: everything but the samples.
     """
     added = [_of_last_round(chain) for chain in chains]
     stop = "" if added else results.stop
@@ -178,7 +178,7 @@ def log_lines(content: bytes) -> list[bytes]:
     if not _is_log_line(content if end < 0 else content[:end]):
         return []
     lines = content.split(b"\n")
-    # No beginning of a line is JSON by itself.
+    # An incomplete line is never valid JSON.
     return lines if _is_log_line(lines[-1]) else lines[:-1]
 
 
@@ -190,7 +190,7 @@ def _is_log_line(text: bytes) -> bool:
 
 
 def _merged(lines: Iterable[bytes]) -> Results:
-    """Return the results of a session from its log. Raises ValueError if a line is missing."""
+    """Merge the lines of a log into results. Raises ValueError if a line is missing."""
     results, chains = Results(), dict[tuple[str, str], ChainResults]()
     rounds = 0
     for number, text in enumerate(lines, start=1):
@@ -209,7 +209,7 @@ def _merged(lines: Iterable[bytes]) -> Results:
 
 
 def _add_rounds(chain: ChainResults, before: ChainResults | None) -> None:
-    """Put the rounds of a chain up to here before those of its line."""
+    """Prepend the rounds that earlier lines have to a chain of a line."""
     if before is None:
         return
     chain.orders = before.orders + chain.orders
@@ -228,7 +228,7 @@ def _derived(chain: ChainResults) -> dict[str, dict[str, Derived]]:
 
 
 def derive(chain: ChainResults, step: str, stack: str, only: Collection[str] | None = None) -> Derived:
-    """Return what a step on a stack came to, in all metrics or in these only."""
+    """Derive the facts about a step on a stack, for all metrics or only these."""
     metrics = dict.fromkeys(name for _, sample in sorted(chain.of(step, stack).items()) for name in sample.values)
     return Derived(
         chain.worst(step, stack),
@@ -272,7 +272,7 @@ def _overhead(chain: ChainResults, step: str, stack: str, name: str) -> Overhead
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """A step on a stack, for the records of other programs."""
+    """Facts about a step on a stack, for the records of other programs."""
 
     stack: str
     device: str
@@ -286,7 +286,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
-    """Return what is known of a step on a stack, for records of other programs; empty if nothing was measured."""
+    """Return the facts about a step on a stack, for records of other programs. Empty if nothing was measured."""
     samples = chain.of(step, stack)
     if not samples:
         return {}
@@ -308,9 +308,9 @@ def facts(chain: ChainResults, step: str, stack: str) -> dict[str, Any]:
 
 
 def properties(chain: ChainResults, step: str, stack: str, *, full: bool = True) -> list[tuple[str, object]]:
-    """Return the name and value pairs of JUnit's properties; empty if nothing was measured.
+    """Return the properties for JUnit. Empty if nothing was measured.
 
-    If not `full`, they are the verdict, the rounds, the seconds, and the overheads that have a budget.
+    If not `full`: the verdict, the rounds, the seconds, and the overheads that have a budget.
     """
     if not chain.of(step, stack):
         return []

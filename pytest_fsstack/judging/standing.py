@@ -1,4 +1,4 @@
-"""The status of a chain while its rounds run: what is decided of each stack, and the overhead that matters."""
+"""The status of a chain while its rounds run: the decisions on each stack, and its most important overhead."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Phase = Literal["planned", "confirming"]
 
 
 class StackStatus(NamedTuple):
-    """A stack with one of its overheads: that of a step over the reference, by a metric.
+    """A stack with its most important overhead: of a step over the reference, by a metric.
 
-    `estimate` is None as long as nothing compares; `budget` (0.3 is 30 %) if it has none, or one that is no overhead.
+    `estimate` is None if nothing is comparable yet. `budget` (0.3 is 30 %) is None without an overhead budget.
     """
 
     stack: str
@@ -27,7 +27,7 @@ class StackStatus(NamedTuple):
 
 
 class TimeLeft(NamedTuple):
-    """Seconds that a chain has yet to run: at most, and if all trends hold (None while some show none)."""
+    """The remaining seconds of a chain: at most, and if all trends hold (None if some show none yet)."""
 
     expected: float | None
     most: float
@@ -36,9 +36,9 @@ class TimeLeft(NamedTuple):
 class ProgressState(NamedTuple):
     """The progress of a chain.
 
-    `round` counts from 1 those of its phase, of which there are at most `most`. `running` is the stack that runs now;
-    it is empty once the round is over. `decided` is as of `plan.in_words`. `elapsed` is in seconds. `results` has what
-    was measured, once a round is over.
+    `round` counts from 1 within its phase, which has at most `most` rounds. `running` is the running stack, and empty
+    between rounds. `decided` is a text as from `plan.in_words`. `elapsed` is in seconds. `results` is set between
+    rounds.
     """
 
     chain: str
@@ -57,16 +57,16 @@ class ProgressState(NamedTuple):
 
 
 def standings(chain: ChainResults, states: Mapping[str, State]) -> list[StackStatus]:
-    """Each of the stacks, in the order of the chain. A stack is what `_shown` says of it.
+    """Return the status of each stack, in the order of the chain.
 
-    Of a stack that runs on it is the budget that will take longest, because that is what everybody waits for. Once all
-    are decided it is the one that came worst off against its budget. Without budgets it is the costliest step.
+    For a running stack, it shows the budget that will take longest to decide. Once all are decided, it shows the one
+    with the least margin, or the largest excess. Without budgets, it shows the costliest step.
     """
     return [_standing(chain, stack, states[stack]) for stack in chain.stacks if stack in states]
 
 
 def costliest(chain: ChainResults) -> StackStatus | None:
-    """The step on a stack that costs the most time over its reference, once there are two rounds of it."""
+    """Return the step and stack with the largest overhead in time, once there are two rounds."""
     costs = [
         StackStatus(stack, "running", step, "seconds", estimate)
         for step in chain.steps
@@ -95,13 +95,13 @@ def _standing(chain: ChainResults, stack: str, state: State) -> StackStatus:
 
 
 def _urgency(judgement: Judgement, verdict: Verdict) -> tuple[int, float]:
-    """More for what takes more rounds to decide, then for what exceeds its budget by more."""
+    """Return a sort key: first the budgets that need more rounds to decide, then those with the larger excess."""
     open_until = 0 if verdict.settled else expected_rounds(verdict)
     return open_until, (1 + verdict.estimate.overhead) / (1 + verdict.budget)
 
 
 def _of_rounds(chain: ChainResults, step: str, stack: str) -> Estimate | None:
-    """A single round says nothing."""
+    """Return the estimate of a step on a stack, or None after a single round, which proves nothing."""
     estimate = chain.estimate(step, stack)
     return estimate if estimate and estimate.rounds > 1 else None
 

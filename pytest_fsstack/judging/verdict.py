@@ -1,9 +1,9 @@
 """The verdict of paired samples: the size of the overhead, and whether it keeps its budget.
 
-Numbers in, verdict out. The unit of evidence is the round: in each one every stack ran once, in random order, so
-the log-ratio of a sample to the baseline of the same round is free of whatever drifted between rounds. Exchanging the
-two runs of a pair flips the sign of its excess over the budget and nothing else: at the budget, the signs are fair and
-independent coins, if no run leaves anything behind for the next one (Fisher's randomisation test; docs/statistics.md).
+Numbers in, verdict out. The unit of evidence is the round. Each round runs every stack once, in random order. So drifts
+between rounds cancel in the log-ratio of a sample to the baseline of the same round. Exchanging the two runs of a pair
+only flips the sign of its excess over the budget. At the budget, the signs are fair and independent coins, if no run
+affects the next one (Fisher's randomisation test; docs/statistics.md).
 
 Rounds are judged in blocks. The Walsh averages (d_i + d_j) / 2, i <= j, of the log-ratios d are formed only between
 rounds of the same block, and of all blocks together
@@ -50,27 +50,27 @@ if TYPE_CHECKING:
 else:
     End = float | None  # JSON has no infinity, so an open end is null there
 
-# log(105) - log(100) and log1p(0.05) differ in their last bits. Without a tolerance, an integer-valued metric that is
-# exactly at its budget in every round would fall on one side of it in every round, and be judged by a rounding error.
-# So the excess over the limit is counted in whole steps of this.
+# log(105) - log(100) and log1p(0.05) differ in their last bits. Without a tolerance, such rounding would decide on an
+# integer metric that is exactly at its budget in every round. So excesses over the limit are counted in whole steps of
+# this size.
 GRID = 1e-9
 
-#: Of a plan with several looks; a plan with one look has one block, as far as this many rounds can be.
+#: The block size of a plan with several looks. A plan with one look has a single block.
 BLOCK = 8
 LARGEST_BLOCK = 64
 
-#: The share of a figure below which its resolution is of no account.
+#: A resolution below this share of the figure is ignored.
 _EXACT = 1e-4
-#: An overhead is shown as at most this one, and its reciprocal as at least that of this one.
+#: The largest overhead that is shown; ratios are at least its reciprocal.
 _LARGEST = 1e15
 
-# Ten times the default plan. Who would need more rounds than this is better served by another budget.
+# Ten times the default plan. If more rounds were needed, advise another budget.
 _REASONABLE_ROUNDS = 800
 
-#: How often advice settles a verdict if it is followed, and how often the smaller number beside it does.
+#: The chance with which the advised number of rounds settles a verdict.
 _PROBABLY = 0.8
 _CHANCES = ((_PROBABLY, "four of five"), (0.5, "one of two"))
-# Followed, the number of boots at which the interval would just reach the budget settles half of the cases.
+# With fewer boots, where the interval would just reach the budget, only half of the cases would be settled.
 _MARGIN = 1.5
 
 
@@ -83,8 +83,9 @@ def log_ratios(
 ) -> list[float]:
     """Return log(sample / baseline) of each round, oriented so that more is worse.
 
-    ``samples`` and ``baseline`` hold the same metric of the same rounds in the same order, in any unit. Where more is
-    ``better="higher"``, as for a throughput, the log-ratio is negated: the overhead of 80 MB/s on 100 MB/s is 25 %.
+    ``samples`` and ``baseline`` hold the same metric of the same rounds in the same order, in any unit. With
+    ``better="higher"``, as for a throughput, the log-ratio is negated: 80 MB/s instead of 100 MB/s is an overhead of 25
+    %.
 
     A value below ``resolution`` (same unit) counts as ``resolution``, which gives a logarithm to a count that can be
     zero, such as bytes written; two values below it are equal. Choose the smallest difference that the metric can show:
@@ -114,7 +115,7 @@ def log_ratios(
 def bounds(
     samples: Sequence[float], baseline: Sequence[float], *, better: Better = "lower", resolution: float = 0.0
 ) -> list[tuple[float, float]]:
-    """Return the least and the largest log-ratio that each round can have, if a figure may be a resolution too small.
+    """Return the smallest and largest possible log-ratio of each round, if figures may be too small by the resolution.
 
     The list is empty if the resolution makes no difference (`_EXACT`). The arguments are those of `log_ratios`.
     """
@@ -130,10 +131,10 @@ def bounds(
 class Looks(msgspec.Struct, frozen=True):
     """The plan of looks at the samples, and the error rate of all looks together.
 
-    ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block.
-    ``alpha`` bounds the probability, over all looks, of a *fail* if the overhead is not above its budget, and that of a
-    *pass* if it is. A plan with several looks spends alpha as they come (`spent`), and gives up on what it will hardly
-    decide; a plan with one look spends it there. ``alpha_of_fail`` bounds that of a *fail* instead, if it is given.
+    ``rounds`` are the numbers of rounds after which to look, ascending; the rounds between two looks are a block. Over
+    all looks, ``alpha`` bounds the probability of a false *fail*, and that of a false *pass*. A plan with several looks
+    spends alpha step by step (`spent`), and gives up on budgets that it will hardly decide. ``alpha_of_fail``, if
+    given, bounds a false *fail* instead.
 
     Raises ValueError if ``rounds`` is empty, not ascending or not positive, or if ``alpha`` is not between 0 and 0.5.
     """
@@ -150,22 +151,22 @@ class Looks(msgspec.Struct, frozen=True):
 
     @classmethod
     def fixed(cls, rounds: int, alpha: float = 0.05) -> Looks:
-        """Return a plan of one look after ``rounds`` rounds, which may spend the whole ``alpha``."""
+        """Return a plan of one look after ``rounds`` rounds, with the whole ``alpha``."""
         return cls((rounds,), alpha)
 
     @property
     def failing(self) -> float:
-        """The share of sessions in which a budget that is kept may fail."""
+        """Return the probability that a budget fails although it is kept."""
         return self.alpha if self.alpha_of_fail is None else self.alpha_of_fail
 
     @property
     def most(self) -> int:
-        """Rounds after which there is no further look."""
+        """Return the number of rounds at the last look."""
         return self.rounds[-1]
 
     @property
     def confidence(self) -> float:
-        """Guaranteed confidence of the two-sided interval that says the same as the two one-sided tests.
+        """Return the guaranteed confidence of the two-sided interval that agrees with the two one-sided tests.
 
         It holds whenever the rounds stop (Jennison & Turnbull's repeated confidence interval).
         """
@@ -173,10 +174,10 @@ class Looks(msgspec.Struct, frozen=True):
 
     @property
     def minimum_rounds(self) -> int:
-        """Fewest rounds that can decide anything.
+        """Return the fewest rounds that can decide anything.
 
-        The smallest tail of the exact test is 0.5 ** rounds: all log-ratios on one side. With one look that many rounds
-        must be run; with several, the first look at which the plan has spent enough decides.
+        The smallest tail of the exact test is 0.5 ** rounds: all log-ratios are on one side. With several looks, the
+        first look for which enough alpha is spent decides.
         """
         if len(self.rounds) == 1:
             rounds = 1
@@ -186,11 +187,11 @@ class Looks(msgspec.Struct, frozen=True):
         return next((n for n in self.rounds if 0.5**n <= self.spent(n)), self.most)
 
     def spent(self, rounds: int) -> float:
-        """Return how much of alpha looks up to that many rounds may spend."""
+        """Return the alpha that looks up to so many rounds may spend."""
         return self.alpha * self.share_spent(rounds)
 
     def share_spent(self, rounds: int) -> float:
-        """Return the largest share of an alpha that looks up to that many rounds may spend.
+        """Return the share of alpha that looks up to so many rounds may spend.
 
         ln(1 + (e - 1) t) at the share t of the planned rounds: the spending function of Pocock type of Lan & DeMets,
         Biometrika 70 (1983) 659.
@@ -200,7 +201,7 @@ class Looks(msgspec.Struct, frozen=True):
         return 1.0 if share == 1 else log1p((e - 1) * share)
 
     def block_of(self, number: int) -> int:
-        """Index of the block that a round belongs to, both from 0. What exceeds the plan counts to the last block."""
+        """Return the index of a round's block, both from 0. Rounds after the plan belong to the last block."""
         return min(bisect_right(self.rounds, number), len(self.rounds) - 1)
 
 
@@ -208,7 +209,7 @@ class Estimate(msgspec.Struct, frozen=True):
     """An overhead and its interval, all as ratio - 1.
 
     ``low`` and ``high`` are -1 and infinity if ``rounds`` are too few for an interval of this ``confidence``. The
-    confidence is a lower bound: the exact distribution has steps, and the interval never takes the step too far.
+    confidence is a lower bound, because the exact distribution is discrete.
     """
 
     overhead: float
@@ -225,12 +226,11 @@ class Estimate(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """The verdict of the samples of one step and metric on its budget.
 
-    ``look`` is the number of the look that decided or gave up, from 1, or that of the last one so far.
-    ``decided_after`` is the number of rounds that decided; the estimate has later rounds too. ``given_up`` says of an
-    inconclusive verdict that further rounds of the plan would hardly have decided it, ``coarse`` that the rounds do but
-    the resolution of the figures does not. ``z`` is how many standard deviations more averages are above the limit than
-    would be if the overhead were at it. ``runs`` are the numbers of boots of both sides, if these were compared and not
-    rounds (`judging.runs`).
+    ``look`` is the number (from 1) of the look that decided or gave up, or else of the last one. ``decided_after`` is
+    the number of rounds that decided; the estimate includes later rounds. ``given_up``: inconclusive, and further
+    rounds would hardly have decided it. ``coarse``: inconclusive only because of the resolution of the figures. ``z``
+    is the excess of averages above the limit over the number expected at the limit, in standard deviations. ``runs``
+    are the numbers of boots of both sides, if boots were compared (`judging.runs`).
     """
 
     outcome: Outcome
@@ -246,18 +246,18 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether further rounds of the plan are of no use to it."""
+        """Whether further rounds of the plan cannot change it."""
         return self.outcome != "inconclusive" or self.given_up or self.coarse
 
     @property
     def stopped_early(self) -> bool:
-        """Whether it was decided before the plan's last look. Such an estimate tends to exaggerate."""
+        """Whether it was decided before the last look of the plan. Such an estimate tends to exaggerate."""
         return self.decided_after is not None and self.look < len(self.looks.rounds)
 
 
 @cache
 def boundaries(blocks: tuple[tuple[int, ...], ...], spent: tuple[float, ...]) -> tuple[int, ...]:
-    """Return the exact boundary c at each look: the most Walsh averages that may lie on the wrong side; -1 for none.
+    """Return the exact boundary c of each look: how many Walsh averages may lie on the wrong side, or -1.
 
     ``blocks`` are the numbers of pairs in the blocks that each look adds, ``spent`` is how much of alpha may be spent
     by then. With n fair signs so far, the number of Walsh averages of a block of m pairs above the centre is the sum of
@@ -292,8 +292,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the overhead from one log-ratio a round, by the number of the round from 0, with its interval.
 
-    ``around`` is the overhead to which equality is exact, which is the budget if there is one. With ties the interval
-    is wider than it need be, never narrower. ``bounds`` are those of the log-ratios, if they are known only to these.
+    ``around`` is the overhead at which equality must be exact: the budget, if there is one. Ties only widen the
+    interval. ``bounds`` are the possible ranges of the log-ratios, if a resolution limits them.
 
     Raises ValueError if there is no log-ratio, or if one is not finite.
     """
@@ -309,18 +309,16 @@ def judge(
 ) -> Verdict:
     """Judge one log-ratio a round, by the number of the round from 0, against ``budget`` (0.3 is 30 %).
 
-    The looks are taken in their order, and the first one that decides stands: *fail* if the overhead is shown to be
-    above the budget, *pass* if it is shown not to be, else *inconclusive*. ``run`` is how many rounds have been run,
-    which is more than there are log-ratios if pairs were lost; if it is between two looks (an interrupted session), the
-    last block is the rounds since the last look. A plan with several looks gives up from its half on if twice its
-    statistic, were its trend to hold to the end, would still not reach the last boundary. What was given up is decided
-    nevertheless if there are further rounds that decide it. ``bounds`` are those of log-ratios that are known only to
-    these.
+    The first look that decides is final: *fail* if the overhead is proven to be above the budget, *pass* if it is
+    proven not to be, else *inconclusive*. ``run`` is the number of rounds so far, which exceeds the number of
+    log-ratios if pairs were lost. If it is between two looks (an interrupted session), the rounds since the last look
+    form a block. From the middle of the plan on, a plan with several looks gives up if twice its statistic,
+    extrapolated to the end, would not reach the last boundary. Further rounds can still decide a budget that was given
+    up. ``bounds`` are the possible ranges of the log-ratios, if a resolution limits them.
 
-    At the budget is not above it, so a metric that is equal to its budget in every round passes. Equality is to nine
-    decimals of the log-ratio. A Walsh average at the limit counts as not above it, which makes *fail* conservative; a
-    false *pass* is one against an overhead above the budget, under which the averages at the limit are some of those
-    below the centre, which makes *pass* conservative too.
+    A metric that equals its budget in every round passes. Equality is to nine decimals of the log-ratio. A Walsh
+    average at the limit does not count as above it, which makes *fail* conservative. *pass* is conservative too: a
+    false *pass* needs an overhead above the budget, and then averages at the limit lie below the centre.
 
     Raises ValueError if there is no log-ratio, if one is not finite, or if ``budget`` is not above -1 and finite.
     """
@@ -345,7 +343,7 @@ def judge(
 
 
 class _View(NamedTuple):
-    """The rounds up to one look. `number` is that of the look, from 1."""
+    """The rounds up to one look, and the look's number from 1."""
 
     number: int
     outcome: Outcome
@@ -356,7 +354,7 @@ class _View(NamedTuple):
 
     @classmethod
     def of(cls, number: int, evidence: _Evidence) -> _View:
-        """Look at the evidence so far."""
+        """Return the view of the evidence so far."""
         outcome, estimate = evidence.outcome(), evidence.estimate()
         return cls(number, outcome, estimate, evidence.middle.z, evidence.hopeless(), evidence.coarse())
 
@@ -364,7 +362,7 @@ class _View(NamedTuple):
 def _looked_at(
     ratios: Mapping[int, float], looks: Looks, around: float, bounds: Mapping[int, tuple[float, float]], run: int
 ) -> list[_View]:
-    """Look at the rounds in the order of the plan."""
+    """Return the views of all looks, in the order of the plan."""
     _check(ratios)
     last, views = looks.block_of(run - 1), []
     evidence = _Evidence(ratios, bounds, looks, around)
@@ -376,10 +374,10 @@ def _looked_at(
 
 
 def expected_rounds(verdict: Verdict) -> int:
-    """The look, as a number of rounds from the first, at which a verdict will be settled if its trend holds.
+    """Return the look, as a number of rounds, that will settle a verdict if its trend holds.
 
-    It is the look that settled it, if one did; else the first one whose boundary it would cross, or at which it would
-    be given up. Noise moves it either way: it is for people who wait.
+    That is the look that settled it. Otherwise, it is the first look at which the trend would cross the boundary, or be
+    given up. Noise moves it either way, so use it only as a forecast.
     """
     looks, rounds = verdict.looks, verdict.looks.rounds[verdict.look - 1]
     if verdict.settled or len(looks.rounds) == 1:
@@ -394,7 +392,7 @@ def expected_rounds(verdict: Verdict) -> int:
 
 @cache
 def _whole(looks: Looks) -> tuple[float, ...]:
-    """Return the boundary at each look, in standard deviations, if no pair is lost; infinity if none suffices."""
+    """Return the boundary of each look in standard deviations, without lost pairs. Infinity if it cannot decide."""
     sizes = tuple((end - start,) for start, end in pairwise((0, *looks.rounds)))
     deviations = []
     for count, bound in enumerate(boundaries(sizes, tuple(map(looks.spent, looks.rounds))), 1):
@@ -412,11 +410,11 @@ def _blocks(ratios: Mapping[int, float], looks: Looks, last: int) -> list[list[i
 
 
 class _Averages:
-    """Walsh averages of the rounds up to a look, as their excess over a limit in whole half steps of the grid."""
+    """Walsh averages of the rounds up to a look, as excesses over a limit in half steps of the grid."""
 
     def __init__(self, ratios: Mapping[int, float], limit: float) -> None:
         self._excesses = {number: round((ratio - log1p(limit)) / GRID) for number, ratio in ratios.items()}
-        #: Of each look, the sizes of its blocks: one, or several if it would be too large to count.
+        #: The block sizes of each look: one, or several if a single one would take too long to count.
         self.sizes: tuple[tuple[int, ...], ...] = ()
         self.ordered: list[int] = []
 
@@ -429,29 +427,29 @@ class _Averages:
 
     @property
     def above(self) -> int:
-        """The number of averages above the limit."""
+        """Return the number of averages above the limit."""
         return len(self.ordered) - self.below
 
     @property
     def below(self) -> int:
-        """The number of averages at the limit or below it."""
+        """Return the number of averages at or below the limit."""
         return bisect_right(self.ordered, 0)
 
     @property
     def z(self) -> float:
-        """The distance of those above the limit from half of all, in standard deviations. 0 if there are none."""
+        """Return how far the number above the limit is from half of all, in standard deviations, or 0."""
         total, variance = _moments(self.sizes)
         return (self.above - total / 2) / sqrt(variance) if total else 0.0
 
     @property
     def median(self) -> int:
-        """Twice their median, which is a whole number also in the middle of two."""
+        """Return twice the median, which is always a whole number."""
         middle, odd = divmod(len(self.ordered), 2)
         return 2 * self.ordered[middle] if odd else self.ordered[middle - 1] + self.ordered[middle]
 
 
 class _Evidence:
-    """The rounds up to a look, and the interval that all looks so far have in common."""
+    """The rounds up to a look, and the intersection of the intervals of all looks."""
 
     def __init__(
         self, ratios: Mapping[int, float], bounds: Mapping[int, tuple[float, float]], looks: Looks, around: float
@@ -488,7 +486,7 @@ class _Evidence:
         return boundaries(self.middle.sizes, tuple(alpha * share for share in self._shares))[-1]
 
     def outcome(self) -> Outcome:
-        """Return what this look says: nothing if its interval has nothing in common with those before."""
+        """Return the outcome of this look: inconclusive if its interval does not intersect the earlier ones."""
         if not self._agrees:
             return "inconclusive"
         if self.least.below <= self._boundary(self.looks.failing):
@@ -496,18 +494,18 @@ class _Evidence:
         return "pass" if self.largest.above <= self._boundary(self.looks.alpha) else "inconclusive"
 
     def coarse(self) -> bool:
-        """Return whether the figures decide, but would not if they were known exactly."""
+        """Return whether only the resolution prevents a decision."""
         half = len(self.middle.ordered) / 2
         fails = self.middle.below <= self._boundary(self.looks.failing) and self.least.below >= half
         return fails or (self.middle.above <= self._boundary(self.looks.alpha) and self.largest.above >= half)
 
     def hopeless(self) -> bool:
-        """Whether the rest of the plan would hardly decide it."""
+        """Whether the rest of the plan would hardly decide."""
         looks, number = self.looks, len(self.middle.sizes)
         share = looks.rounds[number - 1] / looks.most
         if share < 0.5 or share == 1 or not self.rounds:
             return False
-        # As the plan has it: the remaining blocks are whole.
+        # The remaining blocks are complete, as planned.
         later = tuple((after - before,) for before, after in zip(looks.rounds[number - 1 :], looks.rounds[number:]))
         sizes = (*self.middle.sizes, *later)
         shares = (*self._shares, *map(looks.share_spent, looks.rounds[number:]))
@@ -528,9 +526,9 @@ class _Evidence:
 
 
 def overhead_beside(limit: float, excess: float, parts: int) -> float:
-    """Return the overhead at an excess of that many parts of a step of the grid over a limit.
+    """Return the overhead at an excess over a limit, given in parts of a step of the grid.
 
-    It is on the same side of the limit as the excess, and not too large to be written.
+    It is on the same side of the limit as the excess, and finite.
     """
     if excess == 0:
         return limit
@@ -541,14 +539,16 @@ def overhead_beside(limit: float, excess: float, parts: int) -> float:
 
 
 def _split(block: list[int]) -> list[list[int]]:
-    """A block in as few equal parts as can be counted in no time; the rounds stay in their order."""
+    """Split a block into as few equal parts as can be counted fast. The order of the rounds stays."""
     parts = max(1, ceil(len(block) / LARGEST_BLOCK))
     edges = [len(block) * part // parts for part in range(parts + 1)]
     return [block[start:end] for start, end in pairwise(edges)]
 
 
 def _moments(sizes: Sequence[Sequence[int]]) -> tuple[int, float]:
-    """Number of Walsh averages, and the variance of how many are above the centre (Hollander, Wolfe & Chicken, 3.1)."""
+    """Return the number of Walsh averages, and the variance of the number above the centre (Hollander, Wolfe & Chicken,
+    3.1).
+    """
     flat = [size for parts in sizes for size in parts]
     return sum(m * (m + 1) // 2 for m in flat), sum(m * (m + 1) * (2 * m + 1) for m in flat) / 24
 
@@ -559,10 +559,9 @@ def _check(ratios: Mapping[int, float]) -> None:
 
 
 def advice(verdict: Verdict) -> str:
-    """Return what would settle an inconclusive verdict, as a sentence for people; "" for one that is settled.
+    """Return a sentence with advice for an inconclusive verdict. Empty if it is settled.
 
-    It is a number of rounds in one look, or a workload that is as many times as long: both shrink the noise by the
-    same.
+    It suggests a number of rounds in one look, or a longer workload, since both reduce the noise equally.
     """
     if verdict.outcome != "inconclusive":
         return ""
@@ -587,7 +586,7 @@ def advice(verdict: Verdict) -> str:
 
 
 def _advice_on_rounds(verdict: Verdict) -> str:
-    """Return the numbers of rounds that would settle a verdict, each with the share of cases."""
+    """Return the numbers of rounds that would settle a verdict, each with its chance."""
     advised = [(rounds, share) for chance, share in _CHANCES if (rounds := rounds_advised(verdict, chance))]
     (needed, share), *fewer = advised
     times = max(needed / verdict.estimate.rounds, 1.1)
@@ -598,7 +597,7 @@ def _advice_on_rounds(verdict: Verdict) -> str:
 
 
 def rounds_advised(verdict: Verdict, chance: float = _PROBABLY) -> int | None:
-    """Return how many rounds, or boots, would settle an inconclusive verdict with a chance; None if too many would."""
+    """Return how many rounds, or boots, settle an inconclusive verdict with a given chance. None if too many."""
     if verdict.runs:
         return _boots_advised(verdict)
     numbers = range(verdict.estimate.rounds + 1, _REASONABLE_ROUNDS)
@@ -607,10 +606,10 @@ def rounds_advised(verdict: Verdict, chance: float = _PROBABLY) -> int | None:
 
 
 def _chance_of_settling(verdict: Verdict, rounds: int) -> float:
-    """Return how likely one look after so many fresh rounds decides.
+    """Return the chance that one look after so many fresh rounds decides.
 
-    The true z of the rounds that were run is as likely as the observed one is far from it: normally distributed around
-    that. The z of the fresh rounds is larger by the root of their number, and has noise of its own.
+    The true z of the rounds so far is normally distributed around the observed one. The z of fresh rounds grows with
+    the square root of their number, and has noise of its own.
     """
     normal, growth = NormalDist(), rounds / verdict.estimate.rounds
     threshold, expected = normal.inv_cdf(1 - verdict.looks.alpha), abs(verdict.z) * sqrt(growth)
@@ -618,7 +617,7 @@ def _chance_of_settling(verdict: Verdict, rounds: int) -> float:
 
 
 def _boots_advised(verdict: Verdict) -> int | None:
-    """Return how many boots would probably settle a verdict: the interval shrinks with the root of their number."""
+    """Return how many boots would probably settle a verdict. The interval shrinks with their square root."""
     numbers, limit = verdict.estimate, log1p(verdict.budget)
     low, centre, high = (_log_ratio(overhead) for overhead in (numbers.low, numbers.overhead, numbers.high))
     half_width = max(GRID, centre - low if centre > limit else high - centre)
@@ -627,7 +626,7 @@ def _boots_advised(verdict: Verdict) -> int | None:
 
 
 def describe(verdict: Verdict) -> str:
-    """Return the verdict's numbers in one line.
+    """Describe a verdict in one line.
 
     >>> numbers = Estimate(overhead=0.412, low=0.36, high=0.459, confidence=0.9, rounds=16)
     >>> describe(Verdict("fail", numbers, 0.30, Looks(), 1, decided_after=8))
@@ -658,7 +657,7 @@ def _ending(verdict: Verdict) -> str:
 
 
 def _log_ratio(overhead: float) -> float:
-    # A log-ratio below -37 becomes an overhead of exactly -1.
+    # A log-ratio below -37 gives an overhead of exactly -1.
     return log1p(overhead) if overhead > -1 else -inf
 
 
