@@ -1,1 +1,1 @@
-"""A pytest session that builds stacks: what its tests ask for, what stands, what it says in the end."""
+"""A pytest session that builds stacks: parameters, selection, building, environment and ending."""

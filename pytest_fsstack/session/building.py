@@ -1,4 +1,4 @@
-"""Devices, stacks and settings of the machine during a session."""
+"""Build stacks during a session: hold devices, apply settings, clean up."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.model import Device
 
 
-#: Seconds between two looks at a device that another session holds.
+#: Seconds between attempts to get a device from another session.
 _POLL = 0.5
 
 
 class Builder:
-    """`notify` shows a line among the progress of the tests."""
+    """A builder of stacks for one session. `notify` prints a line between tests."""
 
     def __init__(self, config: pytest.Config, settings: Settings, tell: Callable[[str], None]) -> None:
         self._config, self._settings, self.notify = config, settings, tell
         self._undo, self._process = ExitStack(), os.getpid()
-        #: The devices that were looked at, and why they are refused.
+        #: Checked devices, with the reason for a refusal.
         self._held: dict[Device, Refused | None] = {}
-        #: Where the stack that stands is mounted, and the commands that built it.
+        #: Mounts of the current stack, and the commands that built it.
         self.mounts: list[str] = []
         self.commands: list[str] = []
         self._cleaned_up = False
@@ -68,7 +68,7 @@ class Builder:
             raise pytest.UsageError(f"--fsstack-governor: {error}") from None
 
     def hold_all(self, devices: Iterable[Device]) -> None:
-        """Before round 1, say which devices these are and refuse what must not be overwritten.
+        """Check all devices before round 1, and refuse those that must not be overwritten.
 
         Raises `pytest.UsageError`.
         """
@@ -78,20 +78,20 @@ class Builder:
 
         different = {member for device in devices for member in device.members}
         if disks_of(different):
-            # What a killed session left on a disk, or holding it, would be a reason to refuse it.
+            # Leftovers of a killed session would be a reason to refuse a disk.
             self._clean_up()
         for device in sorted(different, key=lambda device: device.spec):
             if missing(device.needs()):
-                continue  # its tests are skipped, and say so
+                continue  # its tests are skipped with the reason
             try:
                 self._hold_when_free(device)
             except Refused as refused:
                 raise pytest.UsageError(f"--fsstack-device: {refused}") from None
 
     def try_settings(self, parameters: Iterable[StackParameter]) -> None:
-        """Before round 1, set what stacks ask for and set it back. Raises `pytest.UsageError` for what is refused.
+        """Apply and undo the settings of all stacks before round 1. Raises `pytest.UsageError` if one is refused.
 
-        What is of a device that a layer makes is not tried: that device is not there yet.
+        Settings of devices that layers create cannot be tried yet.
         """
         from pytest_fsstack.machine import signals
         from pytest_fsstack.machine.needs import missing
@@ -100,7 +100,7 @@ class Builder:
         stacks = {(each.stack.settings, each.device): each.stack for each in parameters if each.stack.settings}
         for (settings, device), stack in stacks.items():
             if missing([*device.needs(), *stack.needs()]):
-                continue  # its tests are skipped, and say so
+                continue  # its tests are skipped with the reason
             self._clean_up()
             with signals.during(signals.State.BUILDING), ExitStack() as undo:
                 tuning = Tuning(settings, self._settings.queue, self.journal)
@@ -112,7 +112,7 @@ class Builder:
 
     @contextlib.contextmanager
     def _like(self, device: Device) -> Iterator[list[Path]]:
-        """Return block devices whose queues take what those of a device take; none for a directory."""
+        """Yield block devices whose queues accept the same settings as a device's; none for a directory."""
         import tempfile
 
         from pytest_fsstack.devices import DirectoryDevice, disks_of
@@ -126,7 +126,7 @@ class Builder:
                 yield [loop.path]
 
     def _hold_when_free(self, device: Device) -> None:
-        """Hold a device as soon as no other session does, within --fsstack-wait. Raises `guard.Refused`."""
+        """Hold a device once no other session holds it, within --fsstack-wait. Raises `guard.Refused`."""
         from pytest_fsstack.guard import InUse, Refused
 
         wait, start, holders = self._settings.wait, time.monotonic(), ""
@@ -145,7 +145,7 @@ class Builder:
             except Refused:
                 if not holders:
                     raise
-                # The session that had it may have been killed.
+                # The other session may have been killed, so clean up again.
                 holders, self._cleaned_up = "", False
                 self._clean_up()
             del self._held[device]
@@ -153,7 +153,7 @@ class Builder:
             self.notify(f"{device.spec} is free after {waited:.0f} s")
 
     def _hold(self, device: Device) -> None:
-        """Hold this very device until the end of the session. Raises `guard.Refused`."""
+        """Hold a device until the end of the session. Raises `guard.Refused`."""
         from pytest_fsstack.guard import Refused
 
         if device not in self._held:
@@ -167,7 +167,7 @@ class Builder:
             raise refusal
 
     def _clean_up(self) -> None:
-        """Once a session."""
+        """Clean up after killed sessions, once per session."""
         from pytest_fsstack.session import cleanup
 
         if not self._cleaned_up:
@@ -175,7 +175,7 @@ class Builder:
             self.notify(cleanup.at_the_start(self._config, self._settings.devices))
 
     def require(self, parameter: StackParameter) -> None:
-        """Skip or fail the test if something is missing that its stack needs."""
+        """Skip or fail the test if a requirement of its stack is not met."""
         from pytest_fsstack.machine.needs import load, missing
 
         governor = [self._settings.governor] if self._settings.governor else []
@@ -186,7 +186,7 @@ class Builder:
         load(needs)
 
     def prepare(self) -> None:
-        """Before the first stack: mounts of our own, nothing left of killed sessions, and a mark to find ours by."""
+        """Prepare for the first stack: a mount namespace, a cleanup, and a mark for processes of this session."""
         from pytest_fsstack.machine import mounts, orphans, processes, resident
 
         private = mounts.private_namespace()
@@ -196,13 +196,13 @@ class Builder:
         except OSError as error:
             pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
         self._undo.enter_context(processes.watched(orphans.VARIABLE))
-        # All stacks need them, and no layer names them. After a cold start each of them took 20 ms to load.
+        # All stacks need these, but no layer names them. After a cold start, loading each took 20 ms.
         for command in "mount", "umount":
             resident.keep(command)
 
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, parent: Path) -> Iterator[Built]:
-        """Build a stack for the time of a test or a class, in a directory in `parent`. Fails the test if it cannot."""
+        """Build a stack in a directory in `parent`, for the duration of a test or a class. Fail the test on errors."""
         from pytest_fsstack.guard import Refused
         from pytest_fsstack.machine import commands, directories, signals
         from pytest_fsstack.machine.descriptors import opened
@@ -244,22 +244,22 @@ class Builder:
                 fail(problem)
 
     def close(self) -> list[str]:
-        """Undo what is for the whole session. Returns what could not be undone in it."""
+        """Undo the changes of the session. Return what could not be undone."""
         if os.getpid() != self._process:
-            return []  # a forked child, which ends by itself
+            return []  # a forked child, which cleans up by itself
         self._undo.close()
         return self.journal.close() if "journal" in self.__dict__ else []
 
 
 def _leave(places: Iterable[Path], start: int) -> None:
-    """Go back where the test began, if its working directory is in the stack: that would keep it in use."""
+    """Return to the original working directory if the current one would keep the stack busy."""
     directory = Path(os.readlink("/proc/self/cwd"))
     if any(directory.is_relative_to(place.resolve()) for place in places):
         os.fchdir(start)
 
 
 def _close(undo: ExitStack) -> Exception | None:
-    """Undo, whatever comes; what went wrong."""
+    """Close the stack of contexts, and return the error if there is one."""
     from pytest_fsstack.machine import signals
 
     with signals.during(signals.State.UNDOING):
@@ -271,5 +271,5 @@ def _close(undo: ExitStack) -> Exception | None:
 
 
 def fail(error: Exception) -> NoReturn:
-    """Fail the test with what an error says, once: without the errors that led to it."""
+    """Fail the test with an error's message, without its chained errors."""
     raise pytest.fail.Exception(str(error), pytrace=False) from None

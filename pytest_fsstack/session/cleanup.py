@@ -1,4 +1,4 @@
-"""The clean-up of killed sessions, by `--fsstack-cleanup` and at the start of each session."""
+"""Cleanup after killed sessions: with `--fsstack-cleanup`, and at the start of each session."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pytest_fsstack.machine.journal import Kind
     from pytest_fsstack.stack.model import Device, Layer
 
-#: What is left by the session itself and by devices, whatever layers there are.
+#: Kinds that sessions and devices leave behind, independent of layers.
 _ALWAYS = (orphans.PROCESSES, mounts.MOUNT, directories.DIRECTORY, tuning.SETTING, devices.DISK)
 
 
 def kinds(layers: Iterable[type[Layer]]) -> Mapping[str, Kind]:
-    """The kinds of things that can be undone, by name. Raises ValueError if two have the same name."""
+    """Return the kinds of leftovers by name. Raise ValueError if two have the same name."""
     by_name: dict[str, Kind] = {}
     for kind in (*_ALWAYS, *(kind for layer in layers for kind in layer.leaves)):
         if by_name.setdefault(kind.name, kind) != kind:
@@ -38,7 +38,7 @@ def _known_kinds(config: pytest.Config) -> Mapping[str, Kind]:
 
 
 def cleanup(config: pytest.Config) -> int:
-    """Undo what sessions that were killed have left behind, and print it; returns the exit code."""
+    """Undo what killed sessions left behind, and print it. Return the exit code."""
     report = journal.cleanup(journal.default_directory(), RealMachine(), _known_kinds(config))
     for line in [*report.undone, *report.left] or ["nothing was left behind"]:
         print(line)
@@ -46,7 +46,7 @@ def cleanup(config: pytest.Config) -> int:
 
 
 def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
-    """Undo what can be undone without asking, which is what is proved to be a dead session's; in a line, or nothing."""
+    """Undo leftovers that certainly belong to a dead session. Return a line about it, or an empty text."""
     try:
         report = journal.cleanup(journal.default_directory(), RealMachine(), _known_kinds(config), asked=False)
     except (OSError, ValueError) as error:
@@ -57,7 +57,7 @@ def at_the_start(config: pytest.Config, places: Iterable[Device]) -> str:
         if isinstance(device, devices.DirectoryDevice)
         for line in directories.remove_stale(device.path)
     ]
-    # They are in this session's way.
+    # These block the current session.
     disks = tuple(f"left alone: {devices.DISK.name} {device.path.resolve()} of " for device in devices.disks_of(places))
     in_the_way = [line for line in report.left if line.startswith(disks)]
     elsewhere = len(report.left) - len(in_the_way)

@@ -1,4 +1,4 @@
-"""Tests without a file of Python: those of ``--fsstack-command``, with the ids ``command::NAME[STACK]``."""
+"""Tests without a Python file: those of ``--fsstack-command``, with the ids ``command::NAME[STACK]``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
-#: The first part of the ids of commands, which takes the place of a file.
+#: The first part of the ids of commands, in place of a file name.
 FILE = "command"
 
 
 class Step(NamedTuple):
-    """A command that is measured, and the commands before and after it."""
+    """A command to measure, with the commands before and after it."""
 
     name: str
     line: str
@@ -37,14 +37,14 @@ class Step(NamedTuple):
 
     @property
     def programs(self) -> list[str]:
-        """The programs that it runs, as far as they show before a stack stands."""
+        """Return the programs of its commands, as far as they are visible in advance."""
         lines = [*self.setup, self.line, *self.check]
         words = ["sh"] if self.shell else [split(line)[0] for line in lines]
         return [word for word in dict.fromkeys(words) if "{}" not in word and (os.sep not in word or word[0] == os.sep)]
 
 
 def steps(config: pytest.Config) -> list[Step]:
-    """Return the steps that the options ask for. Raises `pytest.UsageError`."""
+    """Return the steps that the options define. Raises `pytest.UsageError`."""
     commands: list[tuple[str, str]] = options.value(config, "command")
     setup, shell = options.value(config, "setup"), options.value(config, "shell")
     names = [name for name, _ in commands]
@@ -75,7 +75,7 @@ def _check_words(lines: Sequence[str], shell: bool) -> None:
 
 
 def _failing_shortly(act: Callable[[Timed, Built], None], timed: Timed, fsstack: Built) -> None:
-    """Call what a step does. No line of this file helps the user if it fails."""
+    """Run a step. Hide the lines of this file from the traceback."""
     try:
         act(timed, fsstack)
     except (AssertionError, commands.CommandError) as error:
@@ -83,13 +83,13 @@ def _failing_shortly(act: Callable[[Timed, Built], None], timed: Timed, fsstack:
 
 
 def _described(test: Any, name: str, summary: str, requirements: Iterable[Need]) -> None:
-    """Give a function what pytest, the doctor and reports look for."""
+    """Set the attributes of a function that pytest, the doctor and reports use."""
     test.__name__ = test.__qualname__ = name
     test.__doc__, test.__test__, test.needs = summary, True, tuple(requirements)
 
 
 class CommandFile(pytest.Module):
-    """A file that does not exist, whose only class has the steps of --fsstack-command as methods."""
+    """A virtual test file. The methods of its only class are the steps of --fsstack-command."""
 
     steps: list[Step]
 
@@ -121,7 +121,7 @@ def _needs(step: Step) -> list[Need]:
 
 
 class Commands:
-    """Collects the commands, and of these the chosen ones. Raises `pytest.UsageError`."""
+    """A plugin that collects the commands, or a selection of them. Raises `pytest.UsageError`."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.steps = steps(config)
@@ -137,7 +137,7 @@ class Commands:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> None:
-        """Take the ids of commands from the words that pytest looks up as files."""
+        """Remove the ids of commands from the arguments that pytest would look up as files."""
         config = session.config
         place = config.rootpath / FILE
         for word in list(config.args):
@@ -173,7 +173,7 @@ class Commands:
 
 
 class FioFile(pytest.Module):
-    """A file of fio jobs, with one test. A file that may not run is a mistake, found before anything starts."""
+    """A file of fio jobs, with one test. Refuse files that are not allowed before anything starts."""
 
     def _getobj(self) -> ModuleType:
         job = self.path
@@ -193,7 +193,7 @@ class FioFile(pytest.Module):
         return module
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        # No stack stands yet. Links in it are looked at when it does.
+        # No stack is mounted yet. Links in it are checked later.
         place = Path("/fsstack")
         try:
             jobfile.check(self.path, place, {**os.environ, "FSSTACK": str(place)})
@@ -203,7 +203,7 @@ class FioFile(pytest.Module):
 
 
 class FioFiles:
-    """Collects files of fio jobs: those on the command line, and those that --fsstack-fio names."""
+    """A plugin that collects files of fio jobs: arguments, and those of --fsstack-fio."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._patterns: list[str] = options.value(config, "fio")

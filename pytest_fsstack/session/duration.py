@@ -13,10 +13,10 @@ from pytest_fsstack.judging.sample import Sample
 def seconds_of_run(
     earlier: Sequence[Results], test: str, device: str, steps: Iterable[str], stack: str, *, scale: str
 ) -> float | None:
-    """Seconds that one run of a stack took in the last session that measured these steps of it; None if none did.
+    """Return the seconds of one run of a stack in the last session that measured these steps, or None.
 
-    They are what the session took in all but its timed blocks, shared equally among all runs of stacks in it, and the
-    medians of the timed blocks of this stack.
+    This is the sum of two parts: the session's time outside of timed blocks, divided equally among all runs, and the
+    medians of this stack's timed blocks.
     """
     names = set(steps)
     for results in reversed(earlier):
@@ -31,20 +31,20 @@ def seconds_of_run(
 
 
 def timed_share(results: Results) -> float | None:
-    """Return the share of the session's time that timed blocks took; None if it does not say when it was."""
+    """Return the share of timed blocks in the session's duration, or None if that is unknown."""
     wall = wall_seconds(results)
     return round(min(1.0, _timed(results) / wall), 3) if wall else None
 
 
 def wall_seconds(results: Results) -> float | None:
-    """Return how long a session took; None if it does not say when it was."""
+    """Return the duration of a session, or None if it is unknown."""
     if not (results.start and results.stop):
         return None
     return (datetime.fromisoformat(results.stop) - datetime.fromisoformat(results.start)).total_seconds()
 
 
 def _timed(results: Results) -> float:
-    """Return the seconds of all timed blocks; those of repetitions are near their median."""
+    """Return the seconds of all timed blocks. Repetitions are estimated by their median."""
     samples: list[Sample] = []
     for chain in results.chains:
         samples += [sample for _, _, rounds in chain.all_samples() for sample in rounds.values()]
@@ -53,7 +53,7 @@ def _timed(results: Results) -> float:
 
 
 def _untimed(results: Results) -> float | None:
-    """Return a session's seconds outside of timed blocks, for each run of a stack; None if it does not tell."""
+    """Return a session's seconds outside of timed blocks, per run of a stack. None if unknown."""
     wall, runs = wall_seconds(results), sum(map(_runs, results.chains))
     return max(0.0, wall - _timed(results)) / runs if runs and wall is not None else None
 

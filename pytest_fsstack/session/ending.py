@@ -1,4 +1,4 @@
-"""The end of a session: its tables and reports, and whether a gate has judged."""
+"""The end of a session: tables, reports, and the check that a gate has judged something."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
 
 
-#: Reports that are written of a session that broke before it had any result.
+#: Reports that are also written for a session that broke before its first result.
 _SAY_WHAT_BROKE = ("html", "markdown")
 
 
 class Ending:
-    """Tries out at once where the reports go. Raises `pytest.UsageError`."""
+    """The ending of a session. Its constructor checks that reports can be written. Raises `pytest.UsageError`."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._say = session, session.say
@@ -39,7 +39,7 @@ class Ending:
 
     @property
     def _measured_nothing(self) -> bool:
-        """A gate must not pass because nothing was compared, unless it was asked to judge nothing."""
+        """Whether nothing was compared although a gate was requested. Such a session must not pass."""
         settings = self._settings
         if runs_once(self._config):
             return False
@@ -50,7 +50,7 @@ class Ending:
 
     @property
     def _judged_nothing(self) -> bool:
-        """Whether there were budgets, and nothing was found out about any of them."""
+        """Whether there were budgets, but none was judged."""
         return bool(self._unjudged) and self._unjudged == self._budgets.count
 
     @property
@@ -59,10 +59,10 @@ class Ending:
         return 0 if runs_once(self._config) else self._budgets.unjudged(self._results)
 
     def finish(self, session: pytest.Session) -> None:
-        """Complete the results with what is known only now."""
+        """Complete the results at the end of the session."""
         self._pytest = session
         if self._session.is_worker or self._session.only_looks:
-            return  # the controller has what there is to write, if there is anything
+            return  # the controller writes everything
         self._session.complete_results()
         self._results.interrupted = self._session.internal_error or _why_ended(session)
         if self._measured_nothing:
@@ -70,7 +70,7 @@ class Ending:
         self._answer_in_junit()
 
     def _answer_in_junit(self) -> None:
-        """Add the answer to the properties of pytest's JUnit file, if there is one."""
+        """Add the answer to the properties of pytest's JUnit file."""
         from pytest_fsstack.report.answer import answer
 
         if options.value(self._config, "junit") == "none":
@@ -85,7 +85,7 @@ class Ending:
             self._pytest.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
-        """Show the tables, then write the reports that were asked for, each by itself."""
+        """Show the tables, then write each requested report."""
         self._summarized = True
         if self._session.only_looks:
             return
@@ -104,7 +104,7 @@ class Ending:
                     terminal.write(reporter, self._results, self._config.get_verbosity())
                 self._tell_timed_share()
             except Exception as error:
-                # A table of another plugin's, perhaps: the reports may do without it.
+                # The table may come from another plugin. Reports do not need it.
                 self._say(f"the tables cannot be shown: {_in_a_line(error)}", red=True)
                 self._fail()
         if self._has_results:
@@ -121,7 +121,7 @@ class Ending:
             self._say(counted + undecided, red=True)
 
     def _tell_timed_share(self) -> None:
-        """Say with -v how much of the session measured."""
+        """Show with -v which share of the session measured."""
         from pytest_fsstack.session.duration import wall_seconds
 
         share = self._results.timed_share
@@ -129,7 +129,7 @@ class Ending:
             self._say(f"timed blocks took {share:.0%} of {wall_seconds(self._results):.0f} s")
 
     def write_missing_reports(self) -> None:
-        """Do what waits for pytest's summary, if there was none: after a signal, --no-summary, an internal error."""
+        """Write the reports if pytest had no summary: after a signal, an internal error, or with --no-summary."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         by_signal = self._pytest is not None and int(self._pytest.exitstatus) >= 128
         if by_signal and reporter is not None and not self._summarized and not self._config.getoption("no_summary"):
@@ -137,7 +137,7 @@ class Ending:
         self.write_reports()
 
     def _print_for_machines(self, reporter: pytest.TerminalReporter) -> None:
-        """Lines for whoever reads the console, as they are."""
+        """Print lines for programs that read the console."""
         if name := options.value(self._config, "console"):
             reporter.ensure_newline()
             for line in self._session.reports[name](self._results).splitlines():
@@ -159,7 +159,7 @@ class Ending:
                 self._say(str(error), red=True)
                 self._fail()
             except Exception as error:
-                # Whatever another project's report raises: the other reports are written all the same.
+                # A report of another project failed. Write the others.
                 self._say(f"{file.report}={file.shown}: not written: {_in_a_line(error)}", red=True)
                 self._fail()
             else:
@@ -183,7 +183,7 @@ class Ending:
 
 
 def header(session: Session) -> list[str]:
-    """Return the lines about settings above the progress of the tests."""
+    """Return the header lines about settings."""
     settings = session.settings
     limit = "1 round" if settings.looks.most == 1 else f"{settings.looks.most} rounds"
     rounds = limit if settings.fixed_rounds else f"at most {limit}"
@@ -210,12 +210,12 @@ def header(session: Session) -> list[str]:
 
 
 def runs_once(config: pytest.Config) -> bool:
-    """Whether nothing is compared, as --benchmark-disable asks for."""
+    """Whether stacks run once without comparison, as with --benchmark-disable."""
     return bool(config.getoption("benchmark_disable", False))
 
 
 def _report_files(session: Session) -> list[ReportFile]:
-    """Return the files of the reports, after trying to open them. Raises `pytest.UsageError`."""
+    """Return the files of the reports after checking that they are writable. Raises `pytest.UsageError`."""
     if session.is_worker or session.only_looks:
         return []
     from pytest_fsstack.report import ReportError
@@ -237,7 +237,7 @@ def _in_a_line(error: Exception) -> str:
 
 
 def _why_ended(session: pytest.Session) -> str:
-    """Why the session ended before all of its tests; empty if it did not."""
+    """Return why the session ended early, or an empty text."""
     stopped = session.shouldfail or session.shouldstop
     if isinstance(stopped, str):
         return stopped

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 _PACKAGES = ("pytest-fsstack", "pytest", "pytest-benchmark", "pytest-xdist", "numpy", "scipy")
-#: Where a tool does not know --version.
+#: For tools without --version.
 _VERSION_OPTIONS = {
     **dict.fromkeys(("mkfs.ext2", "mkfs.ext3", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fusermount"), "-V"),
     **dict.fromkeys(("mkfs.f2fs", "mkfs.nilfs2", "mkfs.reiserfs"), "-V"),
     "gocryptfs": "-version",
 }
-#: What disk encryption and checksums of filesystems use.
+#: Algorithms of disk encryption and filesystem checksums.
 _CRYPTO = re.compile(r"aes|serpent|twofish|camellia|sm4|adiantum|chacha|blake2b-256|sha256|crc32c|xxhash64")
-#: Parameters of the kernel whose values may name the machine or open it.
+#: Kernel parameters that may identify the machine or give access to it.
 _PRIVATE = re.compile(
     r"\b([\w.-]*(?:host|pass|secret|token|key|cred|auth|uuid)[\w.-]*|ip|nfsroot)=(\"[^\"]*\"|\S+)", re.I
 )
-#: Even asked for its version, dmsetup makes /dev/mapper/control, whether or not the kernel has the driver. The others
-#: answer with numbers that are no version.
+#: Tools that are not asked for a version. dmsetup creates /dev/mapper/control even then. The others print misleading
+#: numbers.
 _NEVER_ASKED = ("dmsetup", "mkfs.vfat", "zfs-fuse")
-#: Seconds, since a busy machine takes some to start so many commands.
+#: Seconds. A busy machine needs some to start so many commands.
 _PATIENCE = 15.0
-#: What is known of the disk below a filesystem; its size is not that of the stacks.
+#: Facts about the disk below a filesystem. The size is left out, because it is not that of the stacks.
 _OF_THE_DISK = ("model", "serial_hash", "scheduler", "rotational", "read_ahead")
 
 
@@ -54,11 +54,11 @@ def record(
     directory: Path | None = None,
     tools: Iterable[str] = (),
 ) -> Facts:
-    """All that is known of this machine, as JSON takes it; sizes and memory are in bytes.
+    """Return all known facts about this machine as JSON data, with sizes in bytes.
 
-    `directory` is where the files of loop devices are, `tools` are the commands whose versions matter. The load is that
-    of now, so it says most before the first stack is built. Neither the machine's name nor any secret is in it; its id
-    and the serial numbers of disks are hashes.
+    `directory` is where the files of loop devices are. `tools` are the commands whose versions matter. The load is the
+    current one, so call this before the first stack is built. Host names and secrets are left out. The machine's id and
+    serial numbers are hashed.
     """
     facts = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -77,12 +77,12 @@ def record(
 
 
 def tools_of(needs: Iterable[Need]) -> list[str]:
-    """The commands among what layers and workloads need, for `record`."""
+    """Return the commands among the requirements of layers and workloads, for `record`."""
     return list(dict.fromkeys(need.command for need in needs if isinstance(need, Tool)))
 
 
 def corpus_facts(corpus: Corpus) -> Facts:
-    """Return the facts of the corpus for reports. `record` exists before a test uses a corpus."""
+    """Return the facts about the corpus for reports. `record` runs before a test uses a corpus."""
     return {"name": corpus.name, "files": corpus.files, "bytes": corpus.bytes}
 
 
@@ -106,7 +106,7 @@ def _command_line() -> str | None:
 
 
 def _taint() -> int | None:
-    """Bits that say, among others, whether the kernel has modules that are not its own; None for a clean one."""
+    """Return the kernel's taint bits, which show foreign modules among others. None if untainted."""
     text = _read("/proc/sys/kernel/tainted")
     return (int(text) or None) if text else None
 
@@ -127,7 +127,7 @@ def _cpu() -> Facts:
 
 
 def _fields(text: str, until: str | None = None) -> dict[str, str]:
-    """``name : value`` lines, up to a line that is `until`."""
+    """Parse ``name : value`` lines, up to the line `until`."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         if line.strip() == until:
@@ -151,7 +151,7 @@ def _load() -> list[float] | None:
 
 
 def _crypto(text: str) -> dict[str, Facts]:
-    """The driver that the kernel takes for each algorithm: the one with the highest priority."""
+    """Return the driver that the kernel uses for each algorithm: the one with the highest priority."""
     drivers: dict[str, Facts] = {}
     for block in text.split("\n\n"):
         fields = _fields(block)
@@ -183,7 +183,7 @@ def _device(device: Device, directory: Path | None) -> Facts:
 
 
 def _disk(number: int) -> Facts:
-    """Return the facts of a block device in sysfs. A partition has the queue and model of its disk."""
+    """Return the facts about a block device in sysfs. Partitions have the queue and model of their disk."""
     device = Path("/sys/dev/block", blockdev.major_minor(number))
     if not device.exists():
         return {}
@@ -209,7 +209,7 @@ def _serial_hash(disk: Path) -> str | None:
 
 
 def _holder(directory: Path) -> Facts:
-    """The filesystem that holds a directory, and the disk that is below it, but for the size."""
+    """Return the facts about a directory's filesystem and the disk below it, without the size."""
     mount = mounts.holding(directory)
     facts: Facts = {"filesystem": mount.kind, "mount_options": mount.options} if mount else {}
     with contextlib.suppress(OSError):
@@ -219,7 +219,7 @@ def _holder(directory: Path) -> Facts:
 
 
 def _takes_direct_io(directory: Path) -> bool | None:
-    """Whether files there can bypass the page cache, which a loop device asks for in the same way."""
+    """Whether files there support direct I/O, which loop devices use as well."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             try:
@@ -243,14 +243,14 @@ def _packages() -> dict[str, str]:
 
 
 def _tools(tools: Iterable[str]) -> dict[str, str]:
-    """Return the version of each installed tool. All are asked at once, and those without an answer are left out."""
+    """Return the version of each installed tool. All run at once. Tools that do not answer are left out."""
     processes = {tool: process for tool in dict.fromkeys(tools) if (process := _ask(tool))}
     until = time.monotonic() + _PATIENCE
     return _known_facts(**{tool: _answer(process, until - time.monotonic()) for tool, process in processes.items()})
 
 
 def _known_as(tool: str) -> str:
-    """The name by which a tool is known here: a stack may name /opt/e2fsprogs/mkfs.ext4-1.46."""
+    """Return the known name of a tool. A stack may use a path such as /opt/e2fsprogs/mkfs.ext4-1.46."""
     name = os.path.basename(tool)
     matches = (known_tool for known_tool in (*_VERSION_OPTIONS, *_NEVER_ASKED) if name.startswith(known_tool))
     return max(matches, key=len, default=name)
@@ -281,7 +281,7 @@ def _answer(process: subprocess.Popen[str], patience: float) -> str | None:
         text, _ = process.communicate(timeout=max(patience, 0.01))
     except subprocess.TimeoutExpired:
         process.kill()
-        # Not to the end of its output, which what it has started may hold open.
+        # Do not wait for the end of the output: child processes may hold it open.
         commands.reap(process)
         if process.stdout is not None:
             process.stdout.close()

@@ -1,4 +1,4 @@
-"""Files of reports: checked before the first round, and never half written."""
+"""Report files: checked before the first round, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_fsstack.report import ReportError
 
 
 class _Target(NamedTuple):
-    """A name in a directory that is held, so that no other user can lead it elsewhere."""
+    """A name in an open directory, so that no other user can redirect it."""
 
     directory: HeldDirectory
     name: str
@@ -28,11 +28,11 @@ class _Target(NamedTuple):
 
     @property
     def of_kernel(self) -> bool:
-        """Whether it is one of the names that the kernel and the machine have for streams, links among them."""
+        """Whether it is a stream name or link of the kernel, below /dev or /proc."""
         return self.path.is_relative_to("/dev") or self.path.is_relative_to("/proc")
 
     def is_stream(self) -> bool:
-        """Whether it is a pipe or a terminal, as /dev/stdout may be. Raises `OSError` if no report may replace it."""
+        """Whether it is a pipe or a terminal, like /dev/stdout. Raises `OSError` if it must not be replaced."""
         try:
             mode = os.stat(self.name, dir_fd=self.directory.fileno(), follow_symlinks=self.of_kernel).st_mode
         except FileNotFoundError:
@@ -43,8 +43,8 @@ class _Target(NamedTuple):
         return not stat.S_ISREG(mode) or self.of_kernel
 
     def append(self, content: bytes) -> None:
-        """Write to a stream."""
-        # Not truncated: behind /dev/stdout there may be a file with all that was printed so far.
+        """Append to a stream."""
+        # Without O_TRUNC: /dev/stdout may be a file that holds earlier output.
         flags = os.O_WRONLY | os.O_APPEND | (0 if self.of_kernel else os.O_NOFOLLOW)
         with opened(self.name, flags, dir_fd=self.directory.fileno()) as descriptor:
             mode = os.fstat(descriptor).st_mode
@@ -63,18 +63,18 @@ def _refuse(mode: int) -> None:
 
 @dataclass(frozen=True)
 class ReportFile:
-    """The file of one report: a temporary one beside it takes its place once it is whole."""
+    """The file of a report. It is written to a temporary file, which then replaces it."""
 
     report: str
     path: Path
 
     @property
     def shown(self) -> str:
-        """The path for people, relative to the current directory; bytes that are no UTF-8 are escaped."""
+        """Return the path for messages: relative to the current directory, with non-UTF-8 bytes escaped."""
         return os.fsencode(os.path.relpath(self.path)).decode(errors="backslashreplace")
 
     def check(self) -> None:
-        """Try whether the file can be written, without touching it. Raises `ReportError`."""
+        """Check that the file is writable, without touching it. Raises `ReportError`."""
         try:
             with self._target() as target:
                 if not target.is_stream():
@@ -85,10 +85,9 @@ class ReportFile:
             raise ReportError(f"{self.report}={self.shown}: {_reason(error)}") from None
 
     def write(self, text: str) -> None:
-        """Write the whole report, or leave what was there before. Raises `ReportError`.
+        """Write the whole report, or keep the old file. Raises `ReportError`.
 
-        What UTF-8 cannot hold (a lone surrogate, of a name that is no text) is written as ``\\udcff``, which in JSON is
-        how such a character is written anyway.
+        Lone surrogates (of file names that are not UTF-8) are written as ``\\udcff``, which is valid in JSON.
         """
         content = text.encode("utf-8", errors="backslashreplace")
         try:
@@ -101,25 +100,25 @@ class ReportFile:
             raise ReportError(f"{self.report}={self.shown}: not written: {_reason(error)}") from None
 
     def begin(self) -> int:
-        """Put an empty file in place of what was there; its descriptor. Raises OSError, also for a stream."""
+        """Replace the file by an empty one, and return its descriptor. Raises OSError, also for a stream."""
         with self._target() as target:
             if target.is_stream():
                 raise OSError(errno.EINVAL, "is no regular file")
             return target.directory.begin(target.name)
 
     def is_stream(self) -> bool:
-        """Whether it is a pipe or a terminal, as /dev/stdout may be. Raises `OSError` if no report may replace it."""
+        """Whether it is a pipe or a terminal, like /dev/stdout. Raises `OSError` if it must not be replaced."""
         with self._target() as target:
             return target.is_stream()
 
     @contextlib.contextmanager
     def _target(self) -> Iterator[_Target]:
-        """Hold what the path leads to, following only links that root or this user made. Raises `OSError`."""
+        """Open the target's directory, following only links of root or this user. Raises `OSError`."""
         path = self.path.absolute()
         for _ in range(MOST_LINKS):
             with HeldDirectory.open(path.parent) as directory:
                 target = _Target(directory, path.name)
-                # What a symbolic link leads to is replaced, not the link.
+                # Replace the target of a symbolic link, not the link.
                 link = None if target.of_kernel else directory.link(path.name)
                 if link is None:
                     yield target
@@ -129,7 +128,7 @@ class ReportFile:
 
 
 def check_all(files: Iterable[ReportFile]) -> None:
-    """Check the files of all reports, before anything is measured. Raises `ReportError`."""
+    """Check all report files before anything is measured. Raises `ReportError`."""
     reports: dict[str, str] = {}
     for file in files:
         file.check()

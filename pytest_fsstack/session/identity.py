@@ -1,4 +1,4 @@
-"""Hashes of the machine and of disks: comparable, without the facts behind them."""
+"""Hashes of machines and disks: comparable, but not reversible."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import hmac
 import re
 from pathlib import Path
 
-#: Made for this plugin alone, so that its hashes are those of nobody else (machine-id(5)).
+#: A random application id for this plugin (machine-id(5)).
 APPLICATION = bytes.fromhex("5be8c51a1d0f4b7c9a63f1d27c0e48b6")
 
 
 def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
-    """32 hexadecimal digits that are the same at each start of this machine; None if it has no id.
+    """Return an id of this machine as 32 hexadecimal digits, or None if the machine has no id.
 
-    machine-id(5) asks for a keyed hash in place of the id itself. This is sd_id128_get_machine_app_specific(3):
+    machine-id(5) requires a keyed hash instead of the id itself. This is sd_id128_get_machine_app_specific(3):
     HMAC-SHA256 of the application, with the machine's id as the key, cut to 128 bits and marked as a UUID of version 4.
     """
     try:
         text = path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
-    # "uninitialized" stands there in images, before their first start.
+    # Images contain "uninitialized" before their first boot.
     if not re.fullmatch(r"[0-9a-f]{32}", text):
         return None
     digest = bytearray(hmac.digest(bytes.fromhex(text), APPLICATION, hashlib.sha256)[:16])
@@ -31,8 +31,8 @@ def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
 
 
 def hashed(serial: str) -> str:
-    """32 hexadecimal digits for a serial number: equal ones tell that it is the same disk.
+    """Hash a serial number to 32 hexadecimal digits. Equal hashes mean the same disk.
 
-    They do not stand against somebody who tries all serial numbers of a maker.
+    The hash does not protect against trying all serial numbers of a manufacturer.
     """
     return hmac.digest(APPLICATION, serial.encode(errors="surrogateescape"), hashlib.sha256)[:16].hex()

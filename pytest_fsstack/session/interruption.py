@@ -1,4 +1,4 @@
-"""Signals that come while stacks stand: they wait for a safe point; see docs/safety.md."""
+"""Handling of signals while stacks are mounted: delay them to a safe point (docs/safety.md)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def are_caught(config: pytest.Config) -> bool:
 
 @contextlib.contextmanager
 def caught(config: pytest.Config) -> Iterator[None]:
-    """Let signals wait for a safe point from here on."""
+    """Delay signals to safe points from here on."""
     from pytest_fsstack.machine import signals
 
     with signals.caught(_ended_by), contextlib.ExitStack() as undo:
-        # While a test runs, pytest captures what is written to the usual one.
+        # pytest captures the original descriptor while a test runs.
         errors = os.dup(2)
         undo.callback(os.close, errors)
         config.pluginmanager.register(Interruption(errors), _NAME)
-        # Its own plugin: only a worker of pytest-xdist has a controller.
+        # Only workers of pytest-xdist have a controller.
         if controller := getattr(config, "workerinput", {}).get(hooks.CONTROLLER):
             config.pluginmanager.register(LostController(config, controller), f"{_NAME}-of-controller")
         yield
 
 
 class Interruption:
-    """The pytest plugin that says what runs, so that a signal finds its moment.
+    """A pytest plugin that marks what is running, so that a signal is handled at a safe point.
 
     `errors` is a descriptor of the session's standard error.
     """
@@ -47,7 +47,7 @@ class Interruption:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Take down what stands as soon as a signal ends a test: what goes wrong with that is then reported."""
+        """Take down the stack as soon as a signal ends a test, so that errors during that are reported."""
         from pytest_fsstack.machine import signals
 
         signals.safe_point()
@@ -60,19 +60,19 @@ class Interruption:
             with signals.during(signals.State.UNDOING):
                 call = pytest.CallInfo.from_call(lambda: runner.pytest_runtest_teardown(item, None), when="teardown")
                 if call.excinfo:
-                    # pytest has taken them away, and plugins look into them.
+                    # pytest has deleted them, but plugins read them.
                     item.funcargs = {}  # type: ignore[attr-defined]
                     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
                     item.ihook.pytest_runtest_logreport(report=report)
             raise
 
-    # The innermost ones, so that of pytest and of other plugins little is in them.
+    # Innermost wrappers, which contain little of pytest and of other plugins.
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
         from pytest_fsstack.machine import processes
 
-        # A fixture may have set limits for its test: what it has set stays.
+        # A fixture may have set resource limits for its test. They stay.
         with processes.keeping_limits(self._errors):
             return (yield from _as_a_test())
 
@@ -84,22 +84,23 @@ class Interruption:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_exception_interact(self) -> Generator[None, Any, Any]:
-        """The debugger of --pdb."""
+        """Handle the debugger of --pdb."""
         return (yield from _as_a_test())
 
 
 class LostController:
-    """The pytest plugin of a worker that ends it as by SIGTERM when its controller was killed.
+    """A plugin for workers that acts like SIGTERM after their controller was killed.
 
-    Once execnet's connection is lost, execnet ends the process within 15 seconds, in the middle of a teardown. It does
-    that in the thread that closes the channels first: that thread waits here until the session has ended.
+    When its connection is lost, execnet kills the process within 15 seconds, even in the middle of a teardown. The
+    thread that would do this closes the channels first. So the callback of a channel keeps it waiting until the session
+    has ended.
     """
 
     def __init__(self, config: pytest.Config, channel: Any) -> None:
         self._lost = False
         self._ends, self._over = threading.Event(), threading.Event()
         config.add_cleanup(self._over.set)
-        # pytest-xdist's own channel is older, so it is closed before: a worker without a test to run awakes by that.
+        # pytest-xdist's own channel is older and closes first, which wakes up an idle worker.
         channel.setcallback(lambda item: self._end(), endmarker=None)
 
     def _end(self) -> None:
@@ -108,12 +109,12 @@ class LostController:
         self._lost = True
         if not self._ends.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
-        # A test that ignores the signal is left to execnet.
+        # If a test ignores the signal, execnet kills the process.
         self._over.wait(commands.limit)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        """Let the session close though pytest-xdist cannot report its end."""
+        """Let the session close, although pytest-xdist cannot report its end."""
         self._ends.set()
         try:
             yield

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    """The pytest plugin that writes down how each test on a stack ended.
+    """A pytest plugin that records the outcome of each test on a stack.
 
-    A worker adds the test's place (chain, device, step, stack) to its reports. The controlling process reads it there.
+    Workers add the test's chain, device, step and stack to their reports. The controlling process reads them there.
     """
 
     def __init__(self, session: Session) -> None:
@@ -57,7 +57,7 @@ class Outcomes:
 
 
 def outcome_of(report: pytest.TestReport) -> TestOutcome:
-    """Return what one phase of a test says of it."""
+    """Return the outcome of one phase of a test."""
     from pytest_fsstack.judging.results import TestOutcome
 
     path, line, _ = report.location
@@ -68,7 +68,7 @@ def outcome_of(report: pytest.TestReport) -> TestOutcome:
 
 
 def worse(earlier: TestOutcome | None, later: TestOutcome) -> TestOutcome:
-    """Return the phase that decides about a test: the first that did not pass, or a failure after it."""
+    """Return the phase that decides a test's outcome: the first that did not pass, or a later failure."""
     if earlier is None or earlier.outcome == "passed" or (later.outcome == "failed" and earlier.outcome != "failed"):
         return later
     from msgspec.structs import replace
@@ -77,12 +77,12 @@ def worse(earlier: TestOutcome | None, later: TestOutcome) -> TestOutcome:
 
 
 def first_line(report: pytest.TestReport) -> str:
-    """Return the first line of the error of a failed or skipped phase, or why it was skipped."""
+    """Return the first line of a phase's error, or the reason for its skip."""
     if isinstance(report.longrepr, tuple):
         text = report.longrepr[2].removeprefix("Skipped: ")
     else:
         crash: Any = getattr(report.longrepr, "reprcrash", None)
-        # pytest.fail(pytrace=False) has no place in the code, and its text is the whole report.
+        # pytest.fail(pytrace=False) has no location, and its text is the whole report.
         text = getattr(crash, "message", None) or report.longreprtext
         text = text.removeprefix("Failed: ")
     return next((line.strip() for line in text.splitlines() if line.strip()), report.outcome)

@@ -1,4 +1,4 @@
-"""Stacks and devices of each test."""
+"""The stacks and devices that tests are parametrized with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.rounds.chains import StackParameter
     from pytest_fsstack.stack.model import Device, Stack
 
-#: What the baseline is called when it runs a second time.
+#: The id of the control (the second copy of the baseline).
 CONTROL = "control"
 
 NO_STACKS = (
@@ -32,21 +32,21 @@ NOT_AN_ARGUMENT = (
 
 
 class Parameters:
-    """Each marker is read once, however many tests have it."""
+    """The parameters of all tests. Each marker is parsed once, however many tests it applies to."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
         self._read_already: dict[object, list[StackParameter]] = {}
-        #: The tests for which nobody says on which stacks they are to run.
+        #: Tests without any choice of stacks.
         self._without_stacks: set[str] = set()
 
     def __iter__(self) -> Iterator[StackParameter]:
-        """Yield those of all collected tests."""
+        """Yield the parameters of all collected tests."""
         for parameters in self._read_already.values():
             yield from parameters
 
     def of(self, definition: pytest.Item, mistakes: Mistakes) -> list[StackParameter] | None:
-        """The stacks of a test, on each device; None if nobody says which: that is an error of this test alone."""
+        """Return the stacks of a test on each device, or None if none are chosen. Only this test then fails."""
         mark = definition.get_closest_marker("fsstack")
         if not self._settings.stacks and mark is None:
             self._without_stacks.add(definition.nodeid)
@@ -62,7 +62,7 @@ class Parameters:
         return self._read_already[key]
 
     def why_without_stack(self) -> str:
-        """Why the test that runs has no stack."""
+        """Return why the running test has no stack."""
         running = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
         return NO_STACKS if running.partition("[")[0] in self._without_stacks else NOT_AN_ARGUMENT
 
@@ -80,7 +80,7 @@ class Parameters:
             )
         devices = self._devices_for(stacks)
         on = {device: [self._fitted(stack, text, device, mark) for stack, text in texts] for device in devices}
-        # An id wins: several stacks of different names may have the same text.
+        # Ids take precedence, because several named stacks may have the same text.
         names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec)} | {name: name for name in ids}
         if baseline is not None and baseline not in names:
             raise ValueError(f"the baseline {baseline!r} is none of the stacks: {', '.join(ids)}")
@@ -100,7 +100,7 @@ class Parameters:
         return parameters
 
     def _devices_for(self, stacks: list[Stack]) -> tuple[Device, ...]:
-        """Return the devices of the stacks, as one group if each stack needs just that many."""
+        """Return the devices for the stacks, as one group if every stack needs exactly that many."""
         from pytest_fsstack.devices import DeviceGroup, disks_of
 
         devices = self._settings.devices
@@ -110,7 +110,7 @@ class Parameters:
         return devices
 
     def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
-        """The stack as it stands on a device, with what the marker has `below` and `on`, under its own id."""
+        """Apply the marker's `below` and `on` to a stack on a device. Its id stays."""
         from pytest_fsstack.stack.model import Stack
 
         words, layers = mark.kwargs if mark is not None else {}, self._settings.known
@@ -125,7 +125,7 @@ class Parameters:
         return stack
 
     def _stacks_of(self, mark: pytest.Mark | None) -> tuple[list[tuple[Stack, str]], str | None]:
-        """The stacks with their texts, and the baseline's name: from the command line, the marker or the ini."""
+        """Return the stacks with their texts, and the baseline's name: from the command line, the marker or the ini."""
         from pytest_fsstack.stack.model import Stack
 
         settings = self._settings
@@ -139,7 +139,7 @@ class Parameters:
         return stacks, settings.baseline or mark.kwargs.get("baseline")
 
     def _kept(self, mark: pytest.Mark | None) -> list[tuple[Stack, str]]:
-        """Return the marker's stacks that stay beside those of the command line, unless these have such an id."""
+        """Return the marker's stacks that `keep` adds to those of the command line, without duplicate ids."""
         from pytest_fsstack.stack.model import Stack
 
         names = mark.kwargs.get("keep", ()) if mark is not None else ()

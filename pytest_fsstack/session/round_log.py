@@ -1,4 +1,4 @@
-"""The file of ``--fsstack-log``: a line for each round, which is on the disk before the next round begins."""
+"""The file of ``--fsstack-log``. Each round adds a line, which is on disk before the next round begins."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class RoundLog:
-    """The log of one session. What was in the file before is replaced when the first round ends.
+    """The log of one session. The end of the first round replaces an existing file.
 
-    After a line that could not be written there are no others.
+    Once a line could not be written, no more lines follow.
     """
 
     def __init__(self, file: ReportFile) -> None:
         self.file = file
         self._descriptor: int | None = None
         self._lines = 0
-        #: The outcomes of tests in the lines so far.
+        #: The outcomes of tests in earlier lines.
         self._tests: dict[str, TestOutcome] = {}
         self._problem = ""
 
     def check(self) -> None:
-        """Raise `ReportError` for a pipe or a terminal, of which nothing can be taken back."""
+        """Raise `ReportError` for a pipe or a terminal, because a partial line there cannot be removed."""
         self.file.check()
         if self.file.is_stream():
             raise ReportError(f"log={self.file.shown}: is no regular file")
 
     def add(self, results: Results, chains: Iterable[ChainResults] = ()) -> None:
-        """Write the line of the round that has just ended in those views of a chain; without any, the last line.
+        """Write a line for the last round of these views of a chain, or the last line if there are none.
 
         Raises `ReportError`.
         """
@@ -60,7 +60,7 @@ class RoundLog:
         self._lines += 1
 
     def _write(self, descriptor: int, line: bytes) -> None:
-        """Append the whole line, or none of it. Raises OSError."""
+        """Append the whole line or nothing. Raises OSError."""
         start = os.fstat(descriptor).st_size
         try:
             write_all(descriptor, line)
@@ -71,7 +71,7 @@ class RoundLog:
             raise
 
     def close(self, results: Results) -> None:
-        """Write the last line, if there is any other. Raises `ReportError`."""
+        """Write the last line if there are others. Raises `ReportError`."""
         try:
             if self._lines:
                 self.add(results)

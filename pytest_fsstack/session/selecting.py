@@ -1,4 +1,4 @@
-"""The selection of tests on stacks, by other plugins' options, workers and sizes."""
+"""Selection of tests on stacks: other plugins' options, xdist workers, and sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_A_WORKER = (
 
 
 def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Controls run with the chains of the others, and are no tests: they are reported below the tables only."""
+    """Remove controls from the tests. They run with their chains, and are reported only below the tables."""
     from pytest_fsstack.rounds.chains import parameter_of
 
     controls = [item for item in items if (parameter := parameter_of(item)) and parameter.control]
@@ -35,7 +35,7 @@ def set_controls_aside(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let --benchmark-only and --benchmark-skip treat tests with `timed` as the benchmarks that they are."""
+    """Let --benchmark-only and --benchmark-skip treat tests with `timed` as benchmarks."""
     from pytest_fsstack.rounds.chains import measures, parameter_of
 
     plugin: Any = config.pluginmanager.get_plugin("pytest-benchmark")
@@ -51,11 +51,11 @@ def apply_benchmark_filters(config: pytest.Config, items: list[pytest.Item]) -> 
 
 
 def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Chain]) -> None:
-    """Skip chains that measure in workers of pytest-xdist, with all of their steps, which stand on each other.
+    """Skip measuring chains in workers of pytest-xdist, with all of their steps.
 
-    They would disturb each other, and the results would stay there.
+    Parallel measurements would disturb each other, and the controller would not get the results.
     """
-    # Workers of kernels take turns, and tell the controller what they measured.
+    # Workers of kernels take turns, and send their results to the controller.
     if not hasattr(config, "workerinput") or options.worker_input(config):
         return
     for item, chain in chains.items():
@@ -64,7 +64,7 @@ def skip_in_xdist_workers(config: pytest.Config, chains: Mapping[pytest.Item, Ch
 
 
 def sizes_of(item: pytest.Item, scale: str) -> Sizes:
-    """The sizes of a test at the chosen scale. Raises `ValueError`."""
+    """Return the sizes of a test at the chosen scale. Raises `ValueError`."""
     from pytest_fsstack.data.scale import sizes_at
 
     mark = item.get_closest_marker("fsstack_sizes")
@@ -83,7 +83,7 @@ def sizes_or_failure(item: pytest.Item, scale: str) -> Sizes:
 
 
 def check_sizes(item: pytest.Item, chain: Chain, settings: Settings, mistakes: Mistakes) -> None:
-    """Before anything starts, refuse sizes that cannot fit the device; those that nobody chose are skipped."""
+    """Refuse sizes that do not fit the device before anything starts. Skip the test if the size is a default."""
     from pytest_fsstack.data.scale import why_too_large
 
     if item.get_closest_marker("fsstack_sizes") is None:
@@ -102,7 +102,7 @@ def check_sizes(item: pytest.Item, chain: Chain, settings: Settings, mistakes: M
 
 
 def check_weights(weights: Mapping[str, float], chains: Mapping[pytest.Item, Chain]) -> None:
-    """Refuse a weight of a step that is not there. Raises `pytest.UsageError`."""
+    """Refuse a weight for an unknown step. Raises `pytest.UsageError`."""
     from pytest_fsstack.report.overall import unknown_step
 
     if problem := unknown_step(weights, (step for chain in chains.values() for step in chain.steps)):
@@ -110,7 +110,7 @@ def check_weights(weights: Mapping[str, float], chains: Mapping[pytest.Item, Cha
 
 
 def refuse_gates_in_workers(config: pytest.Config, settings: Settings) -> None:
-    """A gate of which all benchmarks are skipped would pass. Raises `pytest.UsageError`."""
+    """Refuse gates in xdist workers, where all benchmarks would be skipped. Raises `pytest.UsageError`."""
     gate = "strict" if settings.strict else "if-unavailable=fail" if settings.missing_fails else ""
     if gate and getattr(config.option, "tx", None) and not options.value(config, "kernel"):
         raise pytest.UsageError(f"--fsstack-{gate}: nothing would be measured: {IN_A_WORKER}")

@@ -1,4 +1,4 @@
-"""The plugin's state in one pytest session: settings, stacks of tests, what is built, results."""
+"""The plugin's state in a pytest session: settings, chains, the builder and the results."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
     from pytest_fsstack.stack.model import Device, Layer
 
-    #: Makes the pytest plugin that runs chains.
+    #: A function that creates the plugin that runs chains.
     Starts = Callable[[Runner, Policy, Budgets, Progress], object]
 
 
 class Session:
-    """Made when the command line speaks of fsstack, or when the first test uses it."""
+    """The state of a session that uses stacks. Created on demand."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Session:
         self.builder = Builder(config, settings, self.interject)
         #: The chain of each selected test on stacks.
         self.chains: dict[pytest.Item, Chain] = {}
-        #: How many of the selected chains measure.
+        #: The number of selected chains that measure.
         self.timed_chains = 0
-        #: What ended the session, if that was an error of pytest or of a plugin.
+        #: The internal error (of pytest or a plugin) that ended the session.
         self.internal_error = ""
         self._signals = ExitStack()
         self._prepared = False
-        #: Whether a stack has stood already.
+        #: Whether any stack was built.
         self._has_built = False
         self._started = _now()
         self.log = self._new_log()
@@ -76,7 +76,7 @@ class Session:
             for name, report in plugin_reports.items()
         }
         settings = read_settings(config, known(config.hook.pytest_fsstack_layers()), frozenset(reports))
-        # The guard runs commands before the first test.
+        # The guard runs commands before the first test does.
         commands.limit = settings.timeout
         return cls(config, settings, reports)
 
@@ -89,7 +89,7 @@ class Session:
         return RoundLog(ReportFile("log", self.settings.log))
 
     def add_layers(self, layers: Iterable[type[Layer]]) -> None:
-        """Take in layers that were not there when the session began."""
+        """Add layers of conftests that were loaded during collection."""
         self.settings.known.update({layer.name: layer for layer in layers})
 
     @cached_property
@@ -102,12 +102,12 @@ class Session:
 
     @cached_property
     def shapes(self) -> dict[str, Callable[..., Any]]:
-        """Return the functions of the tables, by the names of the mark `fsstack_table`."""
+        """Return the functions that make tables, by the names for the mark `fsstack_table`."""
         return {name: shape for tables in self.config.hook.pytest_fsstack_tables() for name, shape in tables.items()}
 
     @property
     def only_looks(self) -> bool:
-        """Whether nothing is to be measured, so that what is for measuring need not be imported."""
+        """Whether nothing will be measured, so that measuring code is not imported."""
         return options.only_looks(self.config)
 
     @property
@@ -117,15 +117,15 @@ class Session:
     # -- before the tests ----------------------------------------------------------------------------------------------
 
     def set_up_machine(self) -> None:
-        """Set what is set for the whole session. Raises `pytest.UsageError`."""
+        """Apply settings for the whole session. Raises `pytest.UsageError`."""
         selecting.refuse_gates_in_workers(self.config, self.settings)
-        # Workers run on the machine of the session that started them.
+        # Workers use the machine of the session that started them.
         if self.settings.governor is not None and not self.is_worker:
             self.catch_signals()
             self.builder.set_governor()
 
     def plan(self, collected: list[pytest.Item], items: list[pytest.Item], plugin: Starts | None) -> None:
-        """Group the items into chains, and let `plugin` run them, if any is to.
+        """Group the items into chains, and let `plugin` run them if it is given.
 
         Raises `pytest.UsageError` for wrong markers.
         """
@@ -148,7 +148,7 @@ class Session:
         selecting.apply_benchmark_filters(self.config, items)
         selecting.skip_in_xdist_workers(self.config, chains)
         if not self.only_looks and not self.is_worker:
-            # A worker does it at its first stack: it cannot end the session with one line.
+            # A worker holds them at its first stack, because it cannot end the session with a usage error.
             self.builder.hold_all(chain.device for chain in chains.values())
         self.timed_chains = len({chain for chain in chains.values() if chain.timed})
         if chains and not self.only_looks:
@@ -169,7 +169,7 @@ class Session:
 
     @property
     def policy(self) -> Policy:
-        """The policy of running and judging chains, from the options."""
+        """Return the policy for running and judging chains."""
         from pytest_fsstack.judging.course import Policy
 
         config, settings = self.config, self.settings
@@ -180,13 +180,13 @@ class Session:
             strict=settings.strict,
             missing_fails=settings.missing_fails,
             runxfail=config.getoption("runxfail"),
-            # What only shows whether it runs need not have a machine at rest.
+            # A trial run does not need a quiet machine.
             discard=() if once else settings.discard_rounds,
             once=once,
         )
 
     def catch_signals(self) -> None:
-        """Let signals wait for a safe point from here on (docs/safety.md)."""
+        """Delay signals to safe points from here on (docs/safety.md)."""
         if not interruption.are_caught(self.config):
             self._signals.enter_context(interruption.caught(self.config))
 
@@ -194,7 +194,7 @@ class Session:
 
     @contextlib.contextmanager
     def built(self, parameter: StackParameter, base: Callable[[], Path]) -> Iterator[Built]:
-        """Build a stack for the time of a test or a class. Skips or fails the test where that cannot be."""
+        """Build a stack for the duration of a test or a class. Skip or fail the test if that is impossible."""
         try:
             self.builder.require(parameter)
             parent = self.settings.directory or base()
@@ -206,7 +206,7 @@ class Session:
             yield built
 
     def _rest(self, device: Device, directory: Path) -> None:
-        """Let the machine rest between two stacks."""
+        """Let the machine settle between two stacks."""
         from pytest_fsstack.devices import DirectoryDevice, DiskDevice
 
         if not self._has_built:
@@ -220,7 +220,7 @@ class Session:
                 self.builder.notify(f"--fsstack-settle={self.settings.settle}: {problem}")
 
     def _prepare(self, directory: Path) -> None:
-        """Before the first stack, note what the machine is."""
+        """Record the environment before the first stack."""
         if self._prepared:
             return
         from pytest_fsstack.session import environment
@@ -250,7 +250,7 @@ class Session:
 
     @cached_property
     def _cache(self) -> Path:
-        """The place of the cache; a line tells where it is if that is not the usual one. Raises `CorpusError`."""
+        """Return the cache directory, with a message if it is not the usual one. Raises `CorpusError`."""
         from pytest_fsstack.data.corpus import chosen_cache
 
         cache = chosen_cache()
@@ -276,7 +276,7 @@ class Session:
         return corpus
 
     def payload(self, size: int, seed: int = 1) -> Path:
-        """A file of that many bytes that cannot be compressed."""
+        """Return an incompressible file of that many bytes."""
         from pytest_fsstack.data import corpus
         from pytest_fsstack.data.archive import CorpusError
         from pytest_fsstack.machine import resident
@@ -291,7 +291,7 @@ class Session:
     # -- after the tests -----------------------------------------------------------------------------------------------
 
     def complete_results(self) -> None:
-        """Add what is known of the run beside its chains, if there are any."""
+        """Add the facts about the session to the results, if there are any chains."""
         if not self.results.chains:
             return
         from pytest_fsstack.session.duration import timed_share
@@ -302,9 +302,9 @@ class Session:
         self._summarize_steps()
 
     def log_round(self, views: Callable[[], list[ChainResults]]) -> None:
-        """Add the round that has just ended to the log, if there is one; `views` returns the results of its chain.
+        """Add the last round to the log if there is one. `views` returns the results of its chain.
 
-        A round that cannot be logged is the last one: if the disk is full, those after it would be lost as well.
+        If that fails (disk full), end the session, because later rounds would be lost as well.
         """
         if not self.log:
             return
@@ -317,21 +317,21 @@ class Session:
             pytest.exit(str(error))
 
     def _note_facts(self) -> None:
-        """Add what is known of the session and its machine from the beginning."""
+        """Add facts about the session and its machine."""
         from pytest_fsstack.session import environment
 
         self.results.start, self.results.scale = self._started, self.settings.scale
         self.note_labels()
         if self.settings.weights:
             self.results.environment.setdefault("settings", {})["weights"] = self.settings.weights
-        # Of kernels, there is what each of them told, and this machine is beside it.
+        # Kernels report their own environments. Add this machine's.
         if "date" not in self.results.environment:
             self.results.environment |= environment.record(self.settings.devices, directory=self.settings.directory)
         if "corpus" in self.__dict__:
             self.results.environment["corpus"] = environment.corpus_facts(self.corpus)
 
     def _summarize_steps(self) -> None:
-        """Note what each step does: the first sentence of its test, or else of its workloads."""
+        """Add a summary of each step: the first sentence of its test, or else of its workloads."""
         from pytest_fsstack.rounds.chains import parameter_of, step_of
 
         used = {
@@ -339,7 +339,7 @@ class Session:
             for chain in self.results.chains
             for step in chain.steps
         }
-        # Most tests use none, and there are many to import.
+        # Import workloads only if a test uses one.
         brought = self.config.hook.pytest_fsstack_workloads() if any(used.values()) else []
         documented = {name: function for workloads in brought for name, function in workloads.items()}
         tests = {
@@ -354,7 +354,7 @@ class Session:
                     chain.summaries.setdefault(step, summary)
 
     def note_labels(self) -> None:
-        """Note what the run is told apart by, once: a checkout may change while it is measured."""
+        """Record the labels of the run once, because the checkout may change during the run."""
         from pytest_fsstack.options import labels
 
         if not self.results.labels:
@@ -362,9 +362,9 @@ class Session:
             self.results.labels = labels.collect(self.settings.labels, self.config.rootpath, kernel=kernel)
 
     def lacking_kernel(self) -> list[str]:
-        """The stacks of the tables that only another kernel could build; none where a kernel was chosen.
+        """Return the stacks in the tables that need another kernel. Empty if kernels were chosen.
 
-        None as well where this one cannot be looked at.
+        Also empty if the running kernel cannot be examined.
         """
         if self.only_looks:
             return []
@@ -385,14 +385,14 @@ class Session:
         return [name for name, reasons in kinds.items() if Missing.KERNEL in reasons]
 
     def close(self) -> int:
-        """Undo what is for the whole session. Return the number of the signal that ended it; 0 if none did."""
+        """Undo the changes of the session. Return the number of the signal that ended it, or 0."""
         from pytest_fsstack.machine import signals
 
         if leftovers := self.builder.close():
             self.say(
                 f"left behind: {', '.join(leftovers)}; the next session, or --fsstack-cleanup, tries again", red=True
             )
-        # It may have come after the last safe point.
+        # A signal may have come after the last safe point.
         number = signals.received()
         self._signals.close()
         return number or 0
@@ -400,20 +400,20 @@ class Session:
     # -- on the terminal -----------------------------------------------------------------------------------------------
 
     def say(self, text: str, *, red: bool = False) -> None:
-        """Write a line of ours on the terminal, if there is one."""
+        """Write a line to the terminal, if there is one."""
         reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.ensure_newline()
             reporter.write_line(f"fsstack: {text}", red=red)
-            # It may be long until the next line, and who reads a pipe waits as well.
+            # The next line may come much later, and a reader of a pipe waits for this one.
             reporter.flush()
 
     def interject(self, line: str) -> None:
-        """A line among the progress of the tests."""
+        """Write a line between the progress of tests."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         capture = self.config.pluginmanager.get_plugin("capturemanager")
         if line and reporter is not None:
-            # Else it would be taken for output of the test.
+            # Otherwise the line would be captured as output of the test.
             with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
                 reporter.ensure_newline()
                 reporter.write_line(f"fsstack: {line}")
@@ -421,7 +421,7 @@ class Session:
 
 
 def first_sentence(function: object) -> str:
-    """Return the first sentence of what a function is documented to do; empty if it is not."""
+    """Return the first sentence of a function's docstring, or an empty text."""
     if function is None:
         return ""
     text = " ".join((getattr(function, "__doc__", None) or "").split("\n\n")[0].split())
