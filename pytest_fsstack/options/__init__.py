@@ -1,7 +1,7 @@
-"""The command line and the ini: one record an option, from which argparse, the ini, the checks and the docs follow.
+"""Options of the command line and the ini. Each is one record, from which argparse, the ini, checks and docs are made.
 
-A pytest run that mentions none of them does not import this. To add an option, add its record to `OPTIONS`, and read it
-with `value`.
+A pytest run that mentions none of them does not import this module. To add an option, add a record to `OPTIONS`, and
+read it with `value`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 # -- what a value may be -----------------------------------------------------------------------------------------------
 #
-# Each function reads a text, and raises `ValueError` with what it must be.
+# Each function parses a text, and raises `ValueError` with the requirement.
 
 
 def _text(text: str) -> str:
@@ -24,7 +24,7 @@ def _text(text: str) -> str:
 
 
 def _by(module: str, function: str) -> Callable[[str], Any]:
-    """Return what reads a text by a function of the package, whose module is imported when there is such a text."""
+    """Return a parser that imports a function of the package on first use."""
 
     def read(text: str) -> Any:
         import importlib
@@ -65,7 +65,7 @@ def _number(text: str) -> int:
 
 
 def _positive(text: str, below: float, requirement: str) -> float:
-    """Read a number above zero and below another. Raises `ValueError` with the text `requirement`."""
+    """Parse a number above zero and below another. Raises `ValueError` with the text `requirement`."""
     try:
         number = float(text)
     except ValueError:
@@ -79,7 +79,7 @@ def _seconds(text: str) -> float:
     return _positive(text, 1e9, "must be a number of seconds above 0")
 
 
-#: The scenarios in `scenarios/`, by the names that --fsstack-scenario takes.
+#: The scenarios in `scenarios/`, by their names for --fsstack-scenario.
 SCENARIOS = (
     *("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size", "filesystems"),
     *("hardlink_backup", "images", "databases", "degraded", "power_cut", "bit_rot", "contents", "posix", "xfstests"),
@@ -94,7 +94,7 @@ def _scenario(text: str) -> str:
 
 
 def _full_name(text: str) -> str:
-    """Return the scenario of that name, or the only one whose name begins with the text or else holds it."""
+    """Return the scenario with this name, or the only one that begins with the text or else contains it."""
     import difflib
 
     matches: list[str] = []
@@ -121,7 +121,7 @@ def _directory(text: str) -> Path:
 
 
 def _new_directory(text: str) -> Path:
-    """Read the name of a directory that is made where it is missing."""
+    """Parse the name of a directory, which is created if it does not exist."""
     path = Path(text).absolute()
     if os.path.lexists(path) and not os.path.isdir(path):
         raise ValueError(f"{text} is no directory")
@@ -147,8 +147,8 @@ def _target(text: str) -> Path:
 class Option(NamedTuple):
     """The record of one option.
 
-    `parse` reads and checks each of its texts. `default` is a text too, and shown in the help. An option without one
-    has None, an empty list or False.
+    `parse` converts and checks a text. `default` is a text too, and shown in the help. Without a default, the value is
+    None, an empty list or False.
     """
 
     name: str
@@ -157,33 +157,33 @@ class Option(NamedTuple):
     parse: Callable[[str], Any] = _text
     default: str | None = None
     choices: tuple[str, ...] = ()
-    #: May be repeated; its value is a list.
+    #: Whether the option can be repeated. Its value is then a list.
     many: bool = False
-    #: Takes no value; it is either there or not.
+    #: Whether the option takes no value.
     flag: bool = False
-    #: May stand without a value, and then means the first of its choices.
+    #: Whether the option can be used without a value, which selects its first choice.
     bare: bool = False
-    #: May be in an ini file.
+    #: Whether the option can be in an ini file.
     ini: bool = True
-    #: Whether the command that runs one test again repeats it. Outputs and comparisons belong to the whole session.
+    #: Whether the command to run one test again repeats it. False for outputs and comparisons of a whole session.
     again: bool = True
-    #: What docs/options.md says beyond the help.
+    #: Text in docs/options.md in addition to the help.
     doc: str = ""
 
     @property
     def flags(self) -> str:
-        """The option on the command line: ``--fsstack-size``."""
+        """Return the option on the command line: ``--fsstack-size``."""
         return f"--fsstack-{self.name}"
 
     @property
     def usage(self) -> str:
-        """The flag with its value: ``--fsstack-size=SIZE``."""
+        """Return the flag with its value: ``--fsstack-size=SIZE``."""
         value = "" if self.flag else f"={self.metavar or '|'.join(self.choices)}"
         return f"{self.flags}[{value}]" if self.bare else f"{self.flags}{value}"
 
     @property
     def description(self) -> str:
-        """The help and the default."""
+        """Return the help and the default."""
         return f"{self.help} (default: {self.default})" if self.default is not None else self.help
 
     @property
@@ -191,7 +191,7 @@ class Option(NamedTuple):
         return f"fsstack_{self.name.replace('-', '_')}"
 
     def read(self, text: str) -> Any:
-        """Return the value of a text. Raises `ValueError`."""
+        """Parse a text. Raises `ValueError`."""
         if self.choices and text not in self.choices:
             hint = f"; write --fsstack-{self.name}={self.choices[0]} before names of tests" if self.bare else ""
             raise ValueError(f"must be {', '.join(self.choices[:-1])} or {self.choices[-1]} (got {text!r}){hint}")
@@ -568,12 +568,12 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 
 
 def named(name: str) -> Option:
-    """Return the option of that name, without ``--fsstack-``."""
+    """Return an option by its name without ``--fsstack-``."""
     return _BY_NAME[name]
 
 
 def declare(config: pytest.Config, parser: pytest.Parser) -> None:
-    """Declare every option and its ini twin, and register the reader of command lines. A second call does nothing."""
+    """Declare every option and its ini twin, and register `CommandLine`. A second call does nothing."""
     if not config.pluginmanager.hasplugin(CommandLine.PLUGIN):
         from pytest_fsstack.options.built_in import BuiltIn
 
@@ -592,7 +592,7 @@ def _add_options(parser: pytest.Parser) -> None:
             keywords["action"] = "append"
         elif option.bare:
             keywords |= {"nargs": "?", "const": option.choices[0]}
-        # argparse reads %(default)s and the like in a help text.
+        # argparse expands %(default)s and the like in help texts.
         group.addoption(option.flags, dest=option.ini_name, help=option.description.replace("%", "%%"), **keywords)
         if option.ini:
             kind: Any = "bool" if option.flag else "linelist" if option.many else "string"
@@ -601,7 +601,7 @@ def _add_options(parser: pytest.Parser) -> None:
 
 # -- one test again ----------------------------------------------------------------------------------------------------
 
-#: Options of pytest that the figures of a test depend on: plugins, ini files and where loop files lie.
+#: Options of pytest that affect the figures of a test: plugins, ini files, and the place of loop files.
 _OF_PYTEST = {
     "-p": "plugins",
     "-o": "override_ini",
@@ -613,7 +613,7 @@ _OF_PYTEST = {
 
 
 class CommandLine:
-    """A reader of command lines that knows the options of all plugins."""
+    """A parser of command lines that knows the options of all plugins."""
 
     PLUGIN = "fsstack-command-line"
 
@@ -627,13 +627,13 @@ class CommandLine:
         return reader
 
     def read(self, words: Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
-        """Return what these words alone give for each option, whatever an ini or ``PYTEST_ADDOPTS`` says."""
+        """Return the value that these words alone give each option, without ini and ``PYTEST_ADDOPTS``."""
         return vars(self._parser.parse_known_args(list(words)))
 
     def again(self, test: str, words: Iterable[str | os.PathLike[str]], seed: int) -> str:
-        """Return the command that runs one test alone, in the same order of stacks, with the options it depends on.
+        """Return the command that runs one test alone, with the same order of stacks and the relevant options.
 
-        `test` is a node id or an option that names it. `words` are those of the session.
+        `test` is a node id, or an option that selects the test. `words` are those of the session.
         """
         import shlex
 
@@ -647,7 +647,7 @@ class CommandLine:
 
 
 def _as_words(flag: str, value: Any) -> list[str]:
-    """Return an option with its value, or with each of its values."""
+    """Format an option with its value, or once for each of its values."""
     if value is True:
         return [flag]
     texts = map(str, value if isinstance(value, list) else [value])
@@ -658,14 +658,14 @@ def _as_words(flag: str, value: Any) -> list[str]:
 
 
 class Given(NamedTuple):
-    """The texts of one source for an option, and the name of that source in messages."""
+    """The texts of an option from one source, and the name of the source for messages."""
 
     where: str
     texts: tuple[str, ...]
 
 
 def on_command_line(config: pytest.Config, name: str) -> Given | None:
-    """Return the texts of the command line for an option, without those of the ini."""
+    """Return an option's texts on the command line."""
     option = _BY_NAME[name]
     content = config.getoption(option.ini_name)
     if content is None or content is False:
@@ -674,7 +674,7 @@ def on_command_line(config: pytest.Config, name: str) -> Given | None:
 
 
 def in_ini(config: pytest.Config, name: str) -> Given | None:
-    """Return the texts of the ini for an option, without the command line. Raises `pytest.UsageError`."""
+    """Return an option's texts in the ini. Raises `pytest.UsageError`."""
     option = _BY_NAME[name]
     if not option.ini:
         return None
@@ -682,7 +682,7 @@ def in_ini(config: pytest.Config, name: str) -> Given | None:
     try:
         content = config.getini(option.ini_name)
     except (ValueError, TypeError, pytest.UsageError) as error:
-        # pytest's own message does not always say which option is meant.
+        # pytest's own message does not always name the option.
         hint = "; write true or false" if option.flag else ""
         raise pytest.UsageError(f"{where}: {error}{hint}") from None
     if content is None or content in ("", [], False):
@@ -691,20 +691,20 @@ def in_ini(config: pytest.Config, name: str) -> Given | None:
 
 
 def _place_of(config: pytest.Config, ini_name: str) -> str:
-    """Return the name of an ini option for messages: with the file, or with ``-o`` if it came from there."""
+    """Return the origin of an ini option for messages: the file, or ``-o``."""
     if any(word.partition("=")[0] == ini_name for word in config.getoption("override_ini") or []):
         return f"-o {ini_name}"
     return f"{ini_name} in {os.path.relpath(config.inipath)}" if config.inipath else ini_name
 
 
 def given_for(config: pytest.Config, name: str) -> Given | None:
-    """Return the texts of the command line for an option, else those of the ini. Raises `pytest.UsageError`."""
+    """Return an option's texts on the command line, or else in the ini. Raises `pytest.UsageError`."""
     return on_command_line(config, name) or in_ini(config, name)
 
 
 @contextlib.contextmanager
 def blaming(where: str | None) -> Iterator[None]:
-    """Turn a `ValueError` into a `pytest.UsageError` that begins with where the wrong value stands."""
+    """Turn a `ValueError` into a `pytest.UsageError` that begins with the origin of the wrong value."""
     try:
         yield
     except ValueError as error:
@@ -712,13 +712,13 @@ def blaming(where: str | None) -> Iterator[None]:
 
 
 def blaming_option(config: pytest.Config, name: str) -> contextlib.AbstractContextManager[None]:
-    """Return `blaming` with the place that gave an option, or the option itself."""
+    """Return `blaming` with the origin of an option's value, or the option's name."""
     source = given_for(config, name)
     return blaming(source.where if source else _BY_NAME[name].flags)
 
 
 def value(config: pytest.Config, name: str) -> Any:
-    """Return an option's value: of the command line, else the ini, else its default. Raises `pytest.UsageError`."""
+    """Return an option's value: from the command line, the ini, or its default. Raises `pytest.UsageError`."""
     option, source = _BY_NAME[name], given_for(config, name)
     if option.flag:
         return source is not None
@@ -732,13 +732,13 @@ def value(config: pytest.Config, name: str) -> Any:
 
 
 def boots(config: pytest.Config) -> int:
-    """Return how often each kernel is booted. Raises `pytest.UsageError`."""
+    """Return the number of boots of each kernel. Raises `pytest.UsageError`."""
     between = len(value(config, "kernel")) > 1 and value(config, "max-regression") is not None
     return int(value(config, "boots") or (3 if between else 1))
 
 
 def any_given(config: pytest.Config) -> bool:
-    """Whether the command line or the ini has an option of fsstack. Raises `pytest.UsageError`."""
+    """Whether the command line or the ini sets an option of fsstack. Raises `pytest.UsageError`."""
     unknown = _unknown_in_ini(config)
     if unknown is not None:
         raise pytest.UsageError(unknown)
@@ -746,25 +746,25 @@ def any_given(config: pytest.Config) -> bool:
 
 
 def only_looks(config: pytest.Config) -> bool:
-    """Whether the session only looks at what is selected: nothing is built, measured or written."""
+    """Whether the session only inspects the selected tests: nothing is built, measured or written."""
     return bool(config.getoption("collectonly") or value(config, "doctor") or value(config, "dry-run"))
 
 
-#: The plugin that makes the output of a session short.
+#: The name of the plugin that shortens the output of a session.
 BRIEF = "fsstack-brief"
 
 
 def is_brief(config: pytest.Config) -> bool:
-    """Whether the output is short, as that of ``fsstack bench``."""
+    """Whether the output is short, as in ``fsstack bench``."""
     return config.pluginmanager.hasplugin(BRIEF)
 
 
 def _unknown_in_ini(config: pytest.Config) -> str | None:
-    """Return a message about the first unknown name in the ini that begins with ``fsstack_``."""
+    """Return a message about the first unknown ini option that begins with ``fsstack_``."""
     import warnings
 
     with warnings.catch_warnings():
-        # pytest 9.2 deprecates it, and offers nothing else that has the names that no plugin knows.
+        # Deprecated in pytest 9.2, without a replacement that lists unknown names.
         warnings.simplefilter("ignore")
         names = list(getattr(config, "inicfg", ()))
     for name in names:
@@ -774,7 +774,7 @@ def _unknown_in_ini(config: pytest.Config) -> str | None:
             except ValueError:
                 return f"{_place_of(config, name)}: {_near(name)}"
             except pytest.UsageError:
-                continue  # a value that is wrong, which `given` says better
+                continue  # wrong values are reported by `given_for`
     return None
 
 
@@ -793,20 +793,20 @@ def _near(name: str) -> str:
 # -- in a worker -------------------------------------------------------------------------------------------------------
 
 
-#: In the environment of a worker that stands in for one that went down: why it did.
+#: Set in the environment of a replacement worker: why the worker before went down.
 GUEST_DOWN = "FSSTACK_GUEST_DOWN"
-#: In the environment of a guest that the doctor asks what can be built there: its kernel.
+#: Set in the environment of a guest for the doctor: its kernel.
 PROBED = "FSSTACK_PROBED"
 
 
-#: In the input of a worker of pytest-xdist: which devices the session that started it means by their names.
+#: In `workerinput` of pytest-xdist: the identities of the session's devices by name.
 DEVICES = "fsstack_devices"
 
 
 def worker_input(config: pytest.Config) -> dict[str, Any]:
-    """Return what the controller sends to a worker of a kernel: kernel, boot, in_vm and seed. Elsewhere it is empty.
+    """Return what the controller sent to this worker of a kernel: kernel, boot, in_vm and seed. Elsewhere empty.
 
-    In a guest of the doctor it is kernel and in_vm.
+    In a guest for the doctor: kernel and in_vm.
     """
     if kernel := os.environ.get(PROBED):
         return {"kernel": kernel, "in_vm": True}

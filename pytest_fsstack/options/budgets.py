@@ -1,4 +1,4 @@
-"""Budgets as marks, the ini and the command line write them, and the choice of those for a stack."""
+"""Parsers of budgets in marks, the ini and the command line, and the choice of budgets for a stack."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rule:
 
     pattern: str
     budget: Budget
-    #: A further pattern that must match; empty if there is none.
+    #: A second pattern that must match. Empty: none.
     within: str = ""
 
     def matches(self, stack: str) -> bool:
@@ -34,15 +34,15 @@ class Rule:
 
 
 class BudgetError(ValueError):
-    """A budget is written wrongly; the message says how it is written."""
+    """Invalid syntax of a budget. The message shows the valid syntax."""
 
 
 def rules(*positional: object, **keywords: object) -> list[Rule]:
-    """The rules of one ``fsstack_budget`` marker: one number for all stacks, or numbers by pattern, for one metric.
+    """Return the rules of an ``fsstack_budget`` marker: one number for all stacks, or numbers by pattern.
 
-    It is written ``fsstack_budget(overhead, metric="seconds", limit=None, xfail={}, sanity=False)``. `xfail` gives for
-    some patterns the reason why the budget is expected to be broken there. `sanity` marks a limit that any healthy
-    machine keeps. Raises `BudgetError`.
+    The syntax is ``fsstack_budget(overhead, metric="seconds", limit=None, xfail={}, sanity=False)``. `xfail` maps
+    patterns to the reason why the budget is expected to be broken. `sanity` marks a limit that any healthy machine
+    keeps. Raises `BudgetError`.
     """
     if len(positional) > 1:
         raise BudgetError("only overhead is given without its name; metric= and limit= are given by name")
@@ -82,7 +82,7 @@ def rules(*positional: object, **keywords: object) -> list[Rule]:
 
 
 def doubts(*positional: object, **keywords: object) -> list[str]:
-    """Return warnings about a mark that `rules` accepts: an overhead that may have been meant in percent."""
+    """Return warnings about a valid mark: an overhead that may have been meant in percent."""
     overheads = positional[0] if positional else keywords.get("overhead")
     values = overheads.values() if isinstance(overheads, Mapping) else [overheads]
     return [
@@ -93,7 +93,7 @@ def doubts(*positional: object, **keywords: object) -> list[str]:
 
 
 def percentage(text: str) -> float:
-    """Read ``30%`` as 0.3. Raises `BudgetError`."""
+    """Parse ``30%`` to 0.3. Raises `BudgetError`."""
     match = re.fullmatch(r"\s*([-+]?\d+(?:\.\d+)?)\s*%\s*", text)
     if not match:
         raise BudgetError(f"must be a percentage such as 5% (got {text!r})")
@@ -104,7 +104,7 @@ def percentage(text: str) -> float:
 
 
 def parse(text: str) -> Rule:
-    """Read ``30%``, ``luks*: 30%``, ``luks*: written_bytes 50%`` or ``ext4: seconds <= 2.5``. Raises `BudgetError`."""
+    """Parse ``30%``, ``luks*: 30%``, ``luks*: written_bytes 50%`` or ``ext4: seconds <= 2.5``. Raises `BudgetError`."""
     match = _WRITTEN.fullmatch(text.strip())
     if not match or bool(match["limit"]) == bool(match["percent"]):
         raise BudgetError(
@@ -121,9 +121,9 @@ def parse(text: str) -> Rule:
 
 
 def applying(marked: Iterable[Rule], commanded: Iterable[Rule], stack: str) -> list[Budget]:
-    """The budgets of a stack: for each metric and kind the last rule that matches its id.
+    """Return the budgets of a stack: for each metric and kind, the last rule that matches its id.
 
-    The rules of the command line and the ini come after those of the markers, so that one can add exceptions there.
+    Rules of the command line and the ini come after those of markers, so they can add exceptions.
     """
     budgets: dict[tuple[str, bool], Budget] = {}
     for rule in [*marked, *commanded]:
@@ -133,9 +133,9 @@ def applying(marked: Iterable[Rule], commanded: Iterable[Rule], stack: str) -> l
 
 
 def unmatched(rules: Iterable[Rule], stacks: Iterable[str], possible: Iterable[str] = ()) -> str:
-    """Return the error of the first rule that matches no stack, with the nearest name. Empty if all match.
+    """Return an error about the first rule that matches no stack, with the closest name. Empty if all match.
 
-    A rule whose pattern names one of the `possible` layers may hold for a stack that there is elsewhere.
+    A pattern with one of the `possible` layers may apply to stacks of other sessions.
     """
     names, layers = list(stacks), list(possible)
     for rule in rules:

@@ -1,4 +1,4 @@
-"""The workloads, reports and tables of the package, by the hooks that other plugins use."""
+"""The package's own workloads, reports and tables, through the hooks for plugins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class BuiltIn:
-    """The pytest plugin that brings them; those of other plugins come first."""
+    """A pytest plugin with the built-in parts. Those of other plugins come first."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_fsstack_workloads(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Command lines as values of options: ``--fsstack-command='pack=tar -cf all.tar doc'``."""
+"""Command lines as option values: ``--fsstack-command='pack=tar -cf all.tar doc'``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAME = re.compile(r"([\w.+-]+)=(?=\S)")
 
 
 def parse(text: str) -> tuple[str, str]:
-    """Return the name of a step and its command line. Raises `ValueError`."""
+    """Parse the name of a step and its command line. Raises `ValueError`."""
     match = _NAME.match(text)
     line = text[match.end() :] if match else text
     if not line.strip():
@@ -20,7 +20,7 @@ def parse(text: str) -> tuple[str, str]:
 
 
 def parse_check(text: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return which step a check follows, empty for each, and its command line. Raises `ValueError`."""
+    """Parse a check: the step that it follows (empty for each step) and its command line. Raises `ValueError`."""
     match = _NAME.match(text)
     if match is None:
         return "", text

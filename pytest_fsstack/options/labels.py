@@ -1,4 +1,4 @@
-"""Labels of a run in a history: its commit and branch, and its run of CI."""
+"""Labels of a run in the history: commit, branch and CI run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pytest_fsstack.machine import commands
 
-#: For each CI: the variable that tells that it is this one, and those that each label is in, the first that is set.
+#: For each CI system: a variable that identifies it, and for each label the variables to try in order.
 CI: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
-    # A pull request has its own branch in HEAD_REF, which is empty otherwise. Forgejo and Gitea set the same names.
+    # HEAD_REF is the branch of a pull request, and otherwise empty. Forgejo and Gitea set the same variables.
     "github": (
         "GITHUB_ACTIONS",
         {
@@ -36,14 +36,14 @@ CI: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 }
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: They would lead git away from the directory that it is asked about, as in a hook of git's.
+#: These would redirect git to another directory, for example inside a git hook.
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-#: Seconds, since a busy machine takes some to start a command.
+#: Seconds. A busy machine needs some to start a command.
 _PATIENCE = 15.0
 
 
 def parse(text: str) -> tuple[str, str]:
-    """Read ``KEY=VALUE``. Raises `ValueError`."""
+    """Parse ``KEY=VALUE``. Raises `ValueError`."""
     key, equals, value = text.partition("=")
     if not _KEY.fullmatch(key) or not equals or not value.strip():
         raise ValueError(f"must be KEY=VALUE, the key of letters, digits and _ (got {text!r})")
@@ -53,17 +53,17 @@ def parse(text: str) -> tuple[str, str]:
 def collect(
     pairs: Iterable[tuple[str, str]], directory: Path, *, kernel: str = "", environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """All labels of a run: those `given`, before what git says of the directory, before what CI says.
+    """Return all labels of a run. Given `pairs` take precedence over git, and git over CI.
 
-    What is checked out there wins over what CI was started for, as they differ while somebody bisects. `kernel` is the
-    release of the running one; empty if kernels are compared, each of which has its own.
+    During a bisection, the checkout differs from the commit that CI was started for. `kernel` is the running kernel's
+    release, or empty if kernels are compared.
     """
     derived = {**of_ci(environ), **of_git(directory, environ)}
     return {**derived, **({"kernel": kernel} if kernel else {}), **dict(pairs)}
 
 
 def of_ci(environ: Mapping[str, str]) -> dict[str, str]:
-    """``ci``, ``commit``, ``branch`` and ``ci_run``, as far as the environment is one of `CI`; else nothing."""
+    """Return ``ci``, ``commit``, ``branch`` and ``ci_run``, as far as `CI` knows the environment."""
     for name, (sign, variables) in CI.items():
         if environ.get(sign):
             values = {
@@ -75,10 +75,9 @@ def of_ci(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_git(directory: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """``commit`` and ``branch`` of the checkout that holds a directory.
+    """Return ``commit`` and ``branch`` of the checkout that contains a directory.
 
-    Nothing if there is none, or no git, or if git does not answer in 15 seconds; no branch if none is checked
-    out.
+    Empty without a checkout, without git, or if git does not answer in 15 seconds. No branch if HEAD is detached.
     """
     git = commands.which("git")
     if git is None:

@@ -1,4 +1,4 @@
-"""The scenarios that come with the plugin, run by name: ``--fsstack-scenario=filesystems``."""
+"""Built-in scenarios, run by name: ``--fsstack-scenario=filesystems``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-#: Beside the package in a checkout, in it where it is installed.
+#: In a checkout, the scenarios are beside the package. When installed, they are inside.
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -16,27 +16,27 @@ def directory() -> Path:
 
 
 def file_of(scenario: str) -> str:
-    """The file of a scenario's name, or of a node id in it."""
+    """Return the file of a scenario, given by name or by a node id in it."""
     return scenario.partition("::")[0] if "::" in scenario else f"test_{scenario}.py"
 
 
 def as_option(item: pytest.Item) -> str | None:
-    """Return the option that runs one test of a scenario; None if the test is not in one."""
+    """Return the option that runs one test of a scenario, or None for other tests."""
     if item.path.parent != directory():
         return None
     return f"--fsstack-scenario={own_id(item)}"
 
 
 def own_id(item: pytest.Item) -> str:
-    """Return the id of a test from the name of its file on."""
+    """Return the id of a test, starting with its file name."""
     return item.nodeid[item.nodeid.index(item.path.name) :]
 
 
 class Scenarios:
-    """Collects the chosen scenarios, and of these the chosen tests.
+    """A plugin that collects the chosen scenarios, or chosen tests of them.
 
-    pytest is given the directory and not the file: the ids of tests in a file that is outside of the root directory
-    would begin with ``::``.
+    It collects the directory instead of the file, because pytest's ids of tests in a file outside of the root directory
+    begin with ``::``.
     """
 
     def __init__(self, config: pytest.Config, chosen: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a session, read and checked from the options."""
+"""Settings of a session, parsed from the options."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """The options, read and checked."""
+    """The options of a session, parsed and checked."""
 
-    #: Conftests in directories of tests add to it when they are collected.
+    #: Layers by name. Conftests add theirs during collection.
     known: MutableMapping[str, type[Layer]]
     devices: tuple[Device, ...]
     queue: Queue
@@ -36,10 +36,10 @@ class Settings:
     governor: Governor | None
     directory: Path | None
     stacks: tuple[Stack, ...]
-    #: Whether `stacks` come from the command line, and so replace those of the tests.
+    #: Whether `stacks` come from the command line. They replace the stacks of tests.
     stacks_replace: bool
     baseline: str | None
-    #: Whether the baseline runs a second time.
+    #: Whether to run a control.
     control: bool
     looks: Looks
     fixed_rounds: bool
@@ -47,36 +47,36 @@ class Settings:
     seed: int
     budgets: tuple[Rule, ...]
     strict: bool
-    #: Whether the error rate is that of the session, not of each budget.
+    #: Whether the error rate applies to the session instead of each budget.
     confirms: bool
     missing_fails: bool
     corpus: Path | None
-    #: Seconds that a command, or a step of building a stack, may take.
+    #: The time limit in seconds for a command or a step of building.
     timeout: float
     scale: str
-    #: Whether the scale was asked for.
+    #: Whether the scale was set explicitly.
     scale_given: bool
     reports: tuple[tuple[str, Path], ...]
     log: Path | None
     #: Seconds to wait for a device that another session holds.
     wait: float
     labels: tuple[tuple[str, str], ...]
-    #: Of steps, for their cost over all of them.
+    #: Weights of steps in the overall cost.
     weights: dict[str, float]
 
     def identities(self) -> dict[str, tuple[object, ...]]:
-        """Return which block devices are meant, by their names, as plain data for another process."""
+        """Return the identities of the named block devices as plain data for another process."""
         from pytest_fsstack.devices import disks_of
 
         return {device.spec: identity for device in disks_of(self.devices) if (identity := device.identity())}
 
 
-#: What `--fsstack-overwrite` meant when the command line was read, by its words.
+#: Devices of `--fsstack-overwrite` by argument, resolved when the command line was parsed.
 GIVEN_UP = pytest.StashKey["dict[str, Disk | Refused]"]()
 
 
 def look_up(word: str) -> Disk | Refused:
-    """Return the block device that a word on the command line means now, or why that cannot be told."""
+    """Return the block device that a command-line argument means now, or why it is refused."""
     from pytest_fsstack import devices
 
     return devices.look_up(word)
@@ -85,7 +85,7 @@ def look_up(word: str) -> Disk | Refused:
 def read_settings(
     config: pytest.Config, known: MutableMapping[str, type[Layer]], report_names: frozenset[str]
 ) -> Settings:
-    """Read and check all options. Raises `pytest.UsageError`, with one message for a person."""
+    """Parse and check all options. Raises `pytest.UsageError` with one message."""
     from pytest_fsstack.data.scale import DEFAULT
     from pytest_fsstack.measuring.settling import Settle
     from pytest_fsstack.options.budgets import parse
@@ -141,7 +141,7 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
     size, discard = values["size"], values["discard"] or bool(settle and settle.discard)
     texts = list(dict.fromkeys(values["device"]))
     if options.worker_input(config).get("in_vm"):
-        # The guest's disks are its own, and blank; a file on the guest's root would be one in memory.
+        # A guest has blank disks of its own. A loop file on its root would be in memory.
         texts = ["+".join(guest_disks()) if text == "loop" else text for text in texts]
         return tuple(parse_device(text, size=size, overwrite=(), discard=discard) for text in texts)
     early = config.stash.get(GIVEN_UP, {})
@@ -167,7 +167,7 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
 
 def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
     if isinstance(disk, Exception) or isinstance(device.meant, Exception) or device.meant is None:
-        # Nothing is overwritten then, as for users without root: their tests are skipped, and say so.
+        # Nothing is overwritten. As for users without root, the tests are skipped with the reason.
         return os.path.realpath(text) == os.path.realpath(device.path)
     return disk.identity == device.meant.identity
 
@@ -185,7 +185,7 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
                 if values[name]:
                     with options.blaming_option(config, name):
                         raise ValueError(f"it is for block devices; {device.spec} is a directory: leave it out")
-        # What a kernel offers that is yet to be booted shows only there.
+        # Layers of a kernel that is not booted yet are checked there.
         if not values["kernel"] and not options.worker_input(config):
             disks = [disk.path for disk in disks_of([device])] or [*Path("/dev").glob("loop[0-9]*")][:1]
             for disk in disks:
@@ -198,7 +198,7 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
 def _governor(config: pytest.Config, name: str | None) -> Governor | None:
     from pytest_fsstack.stack.tuning import Governor
 
-    # The CPUs are the host's, where the session that started this worker has set it.
+    # The CPUs belong to the host, where the session that started this worker has set the governor.
     if options.worker_input(config).get("in_vm") or name is None:
         return None
     governor = Governor(name)
@@ -209,9 +209,9 @@ def _governor(config: pytest.Config, name: str | None) -> Governor | None:
 
 
 def _overwrite(config: pytest.Config) -> frozenset[str]:
-    """The devices given over, if they were named on the command line itself.
+    """Return the devices to overwrite. They must be named on the command line itself.
 
-    An ini, addopts or PYTEST_ADDOPTS is written once and then forgotten; data must not be lost by something forgotten.
+    An ini, addopts or PYTEST_ADDOPTS is easily forgotten, and must not destroy data.
     """
     import argparse
 
@@ -240,7 +240,7 @@ def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
 
 def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:
     rules: tuple[Discarding, ...] = values["drop-rounds"] or ()
-    # A guest cannot see what the machine does, and does not judge.
+    # A guest cannot observe the machine, and does not judge.
     if not rules or options.worker_input(config):
         return ()
     from pytest_fsstack.measuring import load
