@@ -1,4 +1,4 @@
-"""The load of the machine: load, pressure, stolen time, throttling and CPU frequency, from the kernel."""
+"""The load of the machine as the kernel reports it: load, pressure, stolen time, throttling and CPU frequency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: How long pressure is watched before a round, in seconds. The kernel counts it in microseconds.
+#: Seconds to watch the pressure before a round. The kernel counts it in microseconds.
 WINDOW = 1.0
 
 RESOURCES = ("cpu", "io", "memory")
@@ -18,27 +18,27 @@ RESOURCES = ("cpu", "io", "memory")
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters of one moment. Missing ones are None or left out."""
+    """Counters at one moment. Unavailable ones are None or missing."""
 
-    #: Of a clock that never goes back, in seconds.
+    #: A monotonic clock, in seconds.
     time: float
-    #: Average number of tasks that ran or waited, over the last minute.
+    #: Mean number of running or waiting tasks over the last minute.
     load: float | None = None
-    #: Time of all CPUs, and what of it a hypervisor gave to others, in clock ticks.
+    #: The time of all CPUs, and the part stolen by a hypervisor, in clock ticks.
     ticks: int = 0
     stolen: int | None = None
-    #: For how long some task waited for a resource, in microseconds.
+    #: How long any task waited for a resource, in microseconds.
     pressure: Mapping[str, int] = field(default_factory=dict)
-    #: How often CPUs were slowed down because they were too hot.
+    #: How often CPUs were throttled because of heat.
     throttled: int | None = None
-    #: Mean of all CPUs, in MHz.
+    #: The mean of all CPUs, in MHz.
     frequency: float | None = None
 
 
 def read(root: Path = Path("/"), clock: float | None = None) -> Reading:
-    """Read all that there is. Raises nothing: what cannot be read is left out."""
+    """Read all available counters. Unreadable ones are skipped without an error."""
     stat = re.search(r"^cpu +([\d ]+)$", _text(root / "proc/stat"), re.MULTILINE)
-    # Without the last two, which are guests' time, and counted as user time already.
+    # Guest time, the last two fields, is already part of user time.
     ticks = [int(word) for word in stat[1].split()[:8]] if stat else []
     load = re.match(r"[\d.]+", _text(root / "proc/loadavg"))
     pressure = {name: re.search(r"^some .*total=(\d+)", _text(root / "proc/pressure" / name)) for name in RESOURCES}
@@ -57,10 +57,11 @@ def read(root: Path = Path("/"), clock: float | None = None) -> Reading:
 
 
 def conditions(first: Reading, start: Reading, end: Reading) -> dict[str, float]:
-    """The conditions of a round, by name, as `judging.conditions` has them.
+    """Return the conditions of a round, by the names of `judging.conditions`.
 
-    It was watched from `first` to `start`, and ran from then to `end`. Pressure is that before the round, because
-    during it the stacks' own is in it, which has a name of its own; stolen time and throttling are those of both.
+    The machine was watched from `first` to `start`, and the round ran from `start` to `end`. Pressure is that before
+    the round, because during it the stacks cause pressure themselves, which has its own name. Stolen time and
+    throttling are totals of both periods.
     """
     figures: dict[str, float] = {"cpus": float(os.cpu_count() or 1)}
     if first.load is not None:
@@ -81,7 +82,7 @@ def conditions(first: Reading, start: Reading, end: Reading) -> dict[str, float]
 
 
 def watch(before: bool) -> tuple[Reading, Reading]:
-    """Read the counters before a round. With `before`, read them at both ends of a pause of the session."""
+    """Read the counters before a round. With `before`, pause the session, and read them at both ends."""
     first = read()
     if not before:
         return first, first
@@ -90,7 +91,7 @@ def watch(before: bool) -> tuple[Reading, Reading]:
 
 
 def lacking(names: Iterable[str], reading: Reading) -> str:
-    """Return the first of these names of `judging.conditions` that this machine does not have, or an empty text."""
+    """Return the first of these condition names that the machine does not provide, or an empty text."""
     available = {f"psi_{name}" for name in reading.pressure}
     available |= {name for name, value in (("load", reading.load), ("steal", reading.stolen)) if value is not None}
     available |= {"throttled"} if reading.throttled is not None else set()

@@ -1,4 +1,4 @@
-"""The rest between two stacks: what one leaves behind in a device is over before the next one is built."""
+"""Settling between two stacks: the device finishes its delayed work before the next stack is built."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from pytest_fsstack.machine import blockdev
 
 _SYS = Path("/sys")
-#: Some kernel threads dirty a few pages at any time; this much cannot be seen in a measurement.
+#: Kernel threads always dirty a few pages. This amount does not show in measurements.
 ABOUT_ZERO = 4 * 2**20
-#: For so many seconds nothing may be read, written or discarded.
+#: Seconds without any read, write or discard.
 WINDOW = 1.0
-#: How long to wait for that, in seconds.
+#: The time limit for waiting, in seconds.
 PATIENCE = 60.0
-#: In a device's `stat`: reads, writes, those in flight, discards and flushes; old kernels have only the first three.
+#: Fields in a device's `stat`: reads, writes, in flight, discards and flushes. Old kernels only have the first three.
 _COUNTS = (0, 4, 8, 11, 15)
 
 
 @dataclass(frozen=True)
 class Settle:
-    """The rest between two stacks: a pause in seconds, a discard, or a wait until the device is quiet."""
+    """The way to settle between stacks: a pause in seconds, a discard, or a wait for a quiet device."""
 
     seconds: float = 0.0
     discard: bool = False
@@ -31,7 +31,7 @@ class Settle:
 
     @classmethod
     def parse(cls, text: str) -> Settle:
-        """Read what `--fsstack-settle` takes. Raises `ValueError`."""
+        """Parse the value of `--fsstack-settle`. Raises `ValueError`."""
         if text in ("discard", "idle"):
             return cls(discard=text == "discard", idle=text == "idle")
         try:
@@ -46,22 +46,22 @@ class Settle:
         return f"{self.seconds:g} s" if self.seconds else "discard" if self.discard else "idle" if self.idle else ""
 
     def describe(self) -> str:
-        """Return what happens, for people; empty if nothing does."""
+        """Describe the way to settle. Empty if there is none."""
         if self.idle:
             return f"wait until the device is quiet for {WINDOW:g} s, at most {PATIENCE:g} s"
         return "discard all of the device" if self.discard else f"pause for {self}" if self.seconds else ""
 
     def rest(self, *places: Path) -> str:
-        """Pause, or wait for the disks of devices or directories. Returns why it was in vain; empty if it was not.
+        """Pause, or wait for the disks of devices or directories. Return why waiting failed, or an empty text.
 
-        A discard is a part of building the next stack.
+        The discard happens when the next stack is built.
         """
         time.sleep(self.seconds)
         return wait_until_quiet(*places) if self.idle else ""
 
 
 def wait_until_quiet(*places: Path, patience: float = PATIENCE, window: float = WINDOW) -> str:
-    """Wait until nothing is read, written or discarded. Returns what still is after that many seconds."""
+    """Wait until nothing is read, written or discarded. Return what is still busy at the time limit."""
     disks, deadline = [disk for place in places for disk in disks_of(place)], time.monotonic() + patience
     before = _activity(disks)
     while True:
@@ -74,7 +74,7 @@ def wait_until_quiet(*places: Path, patience: float = PATIENCE, window: float = 
 
 
 def disks_of(place: Path) -> list[Path]:
-    """Return where sysfs has the disks that a device or directory is on; none if the kernel does not tell them."""
+    """Return the sysfs directories of the disks below a device or directory, as far as the kernel knows them."""
     status = os.stat(place)
     number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
     block = _SYS / "dev/block" / blockdev.major_minor(number)
@@ -88,13 +88,13 @@ def _below(block: Path) -> list[Path]:
 
 
 def unwritten() -> int:
-    """Return the bytes that /proc/meminfo calls Dirty or Writeback."""
+    """Return the Dirty and Writeback bytes of /proc/meminfo."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Dirty:", "Writeback:")))
 
 
 def _activity(disks: list[Path]) -> dict[str, list[int]]:
-    """Return the counts of each disk by its name, and under an empty name what memory holds back."""
+    """Return the counters of each disk by name. The empty name has the unwritten bytes."""
     held_back = unwritten()
     activity = {"": [held_back if held_back > ABOUT_ZERO else 0]}
     for disk in disks:
@@ -104,7 +104,7 @@ def _activity(disks: list[Path]) -> dict[str, list[int]]:
 
 
 def _busy(before: dict[str, list[int]], now: dict[str, list[int]]) -> str:
-    """Return what was not quiet between two looks; empty if all was."""
+    """Return what was busy between two readings, or an empty text."""
     reasons = [f"{now[''][0] // 1024} KiB in memory are not written"] if now[""] != before[""] else []
     for name in now.keys() - {""}:
         if now[name] != before[name] or now[name][2]:

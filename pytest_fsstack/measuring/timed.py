@@ -1,4 +1,4 @@
-"""The timed block: what is measured while it runs, and how it starts cold."""
+"""The timed block: cold start, measurement and sample."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Completed:
 
 
 class MeasureError(Exception):
-    """The timed block was not used as it must be, or its start could not be made cold."""
+    """Wrong use of the timed block, or a failed cold start."""
 
 
 class Timed:
     """The `timed` fixture: ``with timed(bytes=...): timed.run("tar", ...)``.
 
-    `repeated` names a step that is to be repeated, whose block therefore must not change the stack.
+    `repeated` names a step that will be repeated, so its block must not change the stack.
     """
 
     def __init__(self, stack: Built, repeated: str = "") -> None:
@@ -61,7 +61,7 @@ class Timed:
 
     @property
     def sample(self) -> Sample | None:
-        """Return the sample of the ended block, with the records of the workload."""
+        """Return the sample of the finished block, with the records of the workload."""
         if self._sample is None:
             return None
         return Sample(
@@ -82,13 +82,13 @@ class Timed:
         cold: bool = True,
         preload: Sequence[str | os.PathLike[str]] = (),
     ) -> Iterator[Timed]:
-        """Measure what runs inside, and a final syncfs of the stack. One block a test.
+        """Measure the block and a final syncfs of the stack. Each test has at most one block.
 
-        `bytes` and `files` say how much is processed, for throughput and file rate, and `direction` which way it goes,
-        for the amplification: bytes at the device for each of these. A `cold` block starts with all data synced,
-        daemons restarted and the kernel's caches dropped; `preload` names files that are read into the page cache after
-        that, such as the archive to unpack. Commands of `run` that were found by their name stay in memory from the
-        session's first block on, those of ready-made workloads from before it. Raises `MeasureError`.
+        `bytes` and `files` are the amounts of work, for throughput and file rate. `direction` says whether the bytes
+        are read or written, for the amplification (device bytes per byte of work). A `cold` block starts with all data
+        synced, daemons restarted and the kernel's caches dropped. Then files in `preload`, such as the archive to
+        unpack, are read into the page cache. Commands of `run` without a path stay in memory from the session's first
+        block on, and those of ready-made workloads from the start. Raises `MeasureError`.
         """
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
@@ -127,15 +127,15 @@ class Timed:
             values["file_rate"] = files / seconds
         self._sample = Sample(values)
         for command in self._commands:
-            # Nothing that lies on the stack, which must be unmounted.
+            # Commands on the stack would keep it from being unmounted.
             if os.sep not in command:
                 resident.keep(command)
 
     def reread(self) -> None:
-        """Have what is read of the stack next come from its device, for a check of the work after the block.
+        """Make later reads of the stack come from its device, to check the work after the block.
 
-        After a cold block this is another cold start, which takes less time than a remount. Otherwise, and without
-        root, the stack is remounted.
+        After a cold block, this is another cold start, which is faster than a remount. Otherwise, and without root, the
+        stack is remounted.
         """
         if not (self._block.get("cold") and can_drop_caches()):
             self._stack.remount()
@@ -155,7 +155,7 @@ class Timed:
             raise MeasureError(f"{self._stack.spec}: {error}") from None
 
     def working(self, workload: str, options: Mapping[str, Any]) -> None:
-        """Note which workload the test runs, and with which options, as JSON takes them."""
+        """Record the test's workload and its options (JSON data)."""
         self._workloads.append({"name": workload, "options": dict(options)})
 
     def run(
@@ -166,14 +166,13 @@ class Timed:
         stdin: int | None = None,
         check: bool = True,
     ) -> Completed:
-        """Run a command to its end, with little overhead and its CPU time charged to the block.
+        """Run a command to its end with little overhead, and charge its CPU time to the block.
 
-        A signal that ends the session kills it with all that it has started; `processes.watched` does if the session
-        dies.
-        `env` adds to the environment, in which messages are in English. Raises `CommandError` where the command is
-        not installed, or fails and `check` is set.
+        If the session ends by a signal, the command and its children are killed. `processes.watched` does so if the
+        session dies. `env` extends the environment, which sets English messages. Raises `CommandError` if the command
+        is not installed, or if it fails and `check` is set.
         """
-        # Where a command fails, the line of the test that has run it says more than ours do.
+        # If a command fails, show the line of the test, not these.
         __tracebackhide__ = operator.methodcaller("errisinstance", commands.CommandError)
         words = [os.fspath(word) for word in argv]
         path = commands.which(words[0])
@@ -182,7 +181,7 @@ class Timed:
         self._commands.add(words[0])
         environment = {**os.environ, "LC_ALL": "C", orphans.COMMAND: os.urandom(16).hex(), **(env or {})}
         with open(os.memfd_create("stdout"), "w+b") as stdout, open(os.memfd_create("stderr"), "w+b") as stderr:
-            # Files in memory, so that neither a pipe nor a reading thread of ours slows the command down.
+            # Output goes to files in memory: pipes and reader threads could slow the command down.
             process = None
             try:
                 with signals.shielded():
@@ -198,14 +197,14 @@ class Timed:
                     )
                 process.wait()
             except FileNotFoundError:
-                # Or its directory, where it is to start, is not there.
+                # The command exists, so its working directory is missing.
                 if os.path.exists(path):
                     raise
                 raise commands.not_installed(words) from None
             except BaseException:
                 if process is not None and process.returncode is None:
                     with signals.shielded():
-                        # With what it has started itself. Its number is its own as long as nobody has waited for it.
+                        # Kill the process group. The id cannot be reused before somebody waits for the process.
                         os.killpg(process.pid, signal.SIGKILL)
                         commands.reap(process)
                         self._end_rest(words[0], f"{orphans.COMMAND}={environment[orphans.COMMAND]}")
@@ -219,7 +218,7 @@ class Timed:
         return Completed(tuple(words), process.returncode, *texts)
 
     def _end_rest(self, command: str, mark: str) -> None:
-        """End the processes of a killed command that have left its process group, as the jobs of fio do."""
+        """Kill processes of the command that have left its process group, as fio's jobs do."""
         try:
             ended = orphans.end_marked(mark, [signal.SIGKILL])
         except Unproved as error:
@@ -231,10 +230,10 @@ class Timed:
     def record(
         self, name: str, value: float, unit: str = "", better: Better = "lower", resolution: float = 0.0
     ) -> None:
-        """Add a figure of the workload's own to the sample, as a metric that budgets can name.
+        """Add a figure of the workload to the sample, as a metric for budgets.
 
-        `resolution` is the size below which figures count as equal; a metric that may be zero needs one to be compared.
-        Raises `MeasureError` unless `value` is a finite number, 0 or more: others have no ratio.
+        Figures closer than `resolution` are equal. A metric that may be zero needs a resolution to be compared. Raises
+        `MeasureError` unless `value` is finite and not negative, because other values have no ratio.
         """
         if name in METRICS:
             raise MeasureError(f"{name!r} is measured anyway; record your figure under another name")
@@ -250,13 +249,13 @@ class Timed:
         self._extra[name] = Metric(name, unit, better, float(resolution)), float(value)
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep something of this round in the JSON: a tool's output as text, a curve as a list of pairs of numbers.
+        """Store data of this round in the JSON: a tool's output as text, or a curve as a list of pairs of numbers.
 
-        A curve, ``[[x, y], ...]``, is plotted in the HTML report. `value` is what JSON takes: text, numbers, lists,
-        dictionaries. Raises `MeasureError` for anything else.
+        The HTML report plots curves, ``[[x, y], ...]``. `value` must be JSON data: text, numbers, lists, dictionaries.
+        Raises `MeasureError` for anything else.
         """
         try:
-            # As it will be read back, and safe from later changes to the caller's own lists.
+            # A copy in JSON types, so the caller can change its own lists.
             self._kept[name] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise MeasureError(
@@ -265,10 +264,10 @@ class Timed:
             ) from None
 
     def incomplete(self, reason: str) -> None:
-        """Mark that the stack did not do the work, such as "12 of 500 links failed".
+        """Mark that the stack did not do all of its work: "12 of 500 links failed".
 
-        Its figures are shown with the reason, but compared with nothing, and the test fails once all rounds are over.
-        The stack's later steps still run; raise an error instead where they could not.
+        Its figures are shown with the reason, but not compared, and the test fails after all rounds. Later steps on the
+        stack still run. If they cannot, raise an error instead.
         """
         self._incomplete = reason
 
@@ -279,10 +278,10 @@ def can_drop_caches() -> bool:
 
 
 def drop_caches(patience: float = 30.0) -> None:
-    """Write out everything on the machine, wait until it is written, then drop the kernel's clean caches.
+    """Write out all dirty data of the machine, then drop the kernel's clean caches.
 
-    Without root nothing is dropped; the session says so. Raises `MeasureError` where somebody else on the machine keeps
-    writing for `patience` seconds, and where the kernel cannot write everything out.
+    Without root nothing is dropped, and the session reports that. Raises `MeasureError` if other programs keep writing
+    for `patience` seconds, or if the kernel cannot write everything out.
     """
     _sync()
     if not commands.wait_until(_is_clean, patience):
@@ -302,23 +301,23 @@ def _is_clean() -> bool:
 
 
 def _sync(patience: float = 300.0) -> None:
-    """Have everything on the machine written out (sync(2)). Raises `MeasureError` after `patience` seconds.
+    """Run sync(2). Raises `MeasureError` after `patience` seconds.
 
-    In a process of its own: where some filesystem hangs, as one whose server is gone, nothing ends the call, not even
-    SIGKILL, and a thread that waits in it keeps its process from ending. Such a process is left behind.
+    A filesystem whose server is gone can block sync(2) forever, even against SIGKILL. A blocked thread would keep this
+    process from ending. So it runs in a child process, which is left behind in this case.
     """
     sync = commands.which("sync")
     if sync is None:
         raise MeasureError("needs the command sync, of coreutils or busybox")
     resident.keep("sync")
-    # Not subprocess, which looks for the end of a command every 50 ms, and warns of one that is left behind.
+    # subprocess would poll every 50 ms, and warn about a child that is left behind.
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as end:
         try:
             process = os.posix_spawn(sync, ["sync"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)])
         finally:
             os.close(write_end)
-        # A process that ends closes its side.
+        # The end of the child closes its side.
         ended = signals.wait(end.fileno(), patience)
     if not ended:
         os.kill(process, signal.SIGKILL)
@@ -372,10 +371,10 @@ class _Counters:
 
 
 def _machine_cpu() -> float:
-    """CPU seconds of the whole machine that were not idle (proc(5), /proc/stat).
+    """Return the busy CPU seconds of the whole machine (proc(5), /proc/stat).
 
-    Kernel threads are included, as those of dm-crypt, which no process is charged for. Time stolen by a hypervisor and
-    time of guests (already in user time) are not.
+    This includes kernel threads, such as those of dm-crypt, whose time is charged to no process. It excludes stolen
+    time, and guest time (already part of user time).
     """
     with open("/proc/stat") as file:
         user, nice, system, _idle, _iowait, irq, softirq = map(int, file.readline().split()[1:8])
@@ -383,7 +382,7 @@ def _machine_cpu() -> float:
 
 
 def _transferred(stack: Built) -> tuple[float | None, float | None]:
-    """Bytes read and written so far at the stack's bottom devices, or of the device that holds its directory.
+    """Return the bytes read and written so far by the stack's bottom devices, or by the device of its directory.
 
     A directory on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
     """

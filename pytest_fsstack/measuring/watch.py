@@ -1,8 +1,8 @@
-"""Whether a timed block changed its stack: a step that only reads does the same work each time that it runs.
+"""Detection of steps that change their stack. Only steps that read can be repeated.
 
-Bytes written at the device do not tell: a step that only read 5,300 files wrote 1.3 to 9.9 MB, for times of access and
-the journal. But on ext2, ext3, ext4, XFS, Btrfs, ntfs-3g, gocryptfs, EncFS, CryFS and securefs it left what is compared
-here as it was, apart from the sizes of directories on ntfs-3g.
+The bytes written to the device are no evidence: reading 5,300 files wrote 1.3 to 9.9 MB of access times and journal.
+The facts compared here stayed the same on ext2, ext3, ext4, XFS, Btrfs, ntfs-3g, gocryptfs, EncFS, CryFS and securefs,
+except for directory sizes on ntfs-3g.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pytest_fsstack.stack.build import Built
 
 
 class Watch:
-    """Compares a stack before and after a timed block: all files by size and times of change, or bytes written to it.
+    """A comparison of a stack before and after a timed block: sizes and change times of all files, or bytes written.
 
-    Make it before the block starts cold, because it fills caches; call `begin` after that. Nothing writes to a stack
-    that ends in a block device but the block itself, so the kernel's counter of that device tells.
+    Create it before the cold start, because it fills caches. Call `begin` after that. Only the block writes to a stack
+    that ends in a block device, so the kernel's counter is enough there.
     """
 
     def __init__(self, stack: Built) -> None:
@@ -30,11 +30,11 @@ class Watch:
         self._written = 0
 
     def begin(self) -> None:
-        """The block begins. Only now, because a device may have another name after a cold start."""
+        """Begin after the cold start, because the device may have got another name."""
         self._written = _written(self._stack.path)
 
     def change(self) -> str:
-        """Return the changes of the stack by the synced block in words, empty if there are none."""
+        """Describe the changes to the stack by the block, or return an empty text."""
         if size := _written(self._stack.path) - self._written:
             return f"{size:,} bytes were written"
         now = _files(self._stack.path)
@@ -49,7 +49,7 @@ class Watch:
 
 
 def _files(top: Path) -> dict[str, tuple[int, ...]]:
-    """Return the facts of all files below a directory, by relative path. Empty for a device."""
+    """Return the facts about all files in a directory, by relative path. Empty for a device."""
     facts: dict[str, tuple[int, ...]] = {}
     for directory, names, files in os.walk(top):
         for name in (*names, *files):
@@ -57,8 +57,8 @@ def _files(top: Path) -> dict[str, tuple[int, ...]]:
             try:
                 status = os.lstat(path)
             except FileNotFoundError:
-                continue  # whoever removed it meanwhile is no timed block
-            # The size of a directory is the driver's own affair: that of ntfs-3g changes when it is read again.
+                continue  # removed by another program
+            # Directory sizes depend on the driver: ntfs-3g changes them between reads.
             size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
             facts[os.path.relpath(path, top)] = (status.st_mode, size, status.st_mtime_ns, status.st_ctime_ns)
     return facts
