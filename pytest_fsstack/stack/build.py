@@ -34,17 +34,17 @@ from pytest_fsstack.stack.model import (
 from pytest_fsstack.stack.tuning import Tuning
 from pytest_fsstack.units import reason_of
 
-#: Bytes at the beginning of a device, where each layer on several devices has what it knows the device by.
+#: Bytes at the beginning of a device that hold the superblock or label of each multi-device layer.
 _HEAD = 1 << 20
 
 
 class BuildError(Exception):
-    """A stack could not be built, remounted or torn down; the message says which layer and why.
+    """An error while a stack is built, remounted or taken down. The message has the layer and the reason.
 
-    Where it could not be built or remounted, it ends with what the kernel said meanwhile.
+    After a failed build or remount, it ends with messages of the kernel.
     """
 
-    #: Where `Built.fsck` raises it: what was found, by the layer's name, until a layer refused to open.
+    #: Set by `Built.fsck`: the results by layer, up to the layer that failed to open.
     checked: dict[str, Checked]
 
     def __init__(self, message: str) -> None:
@@ -53,64 +53,64 @@ class BuildError(Exception):
 
 
 class Built:
-    """A stack that stands: what the `fsstack` fixture yields."""
+    """A mounted stack, as the `fsstack` fixture yields it."""
 
     def __init__(self, stack: Stack, device: Device, bottom: Place, context: BuildContext) -> None:
         self.stack, self.on, self._context = stack, device, context
         self._places: list[Place] = [bottom]
         self._open: list[ExitStack] = []
-        #: The number of the device that was taken away.
+        #: The number of the missing device.
         self._lost: int | None = None
 
     @cached_property
     def tuning(self) -> Tuning:
-        """The settings of the machine while the stack stands."""
+        """Return the settings of the machine while the stack is up."""
         return Tuning(self.stack.settings, self._context.queue, self._context.journal)
 
     @property
     def machine(self) -> Machine:
-        """The machine on which the stack stands."""
+        """Return the machine that holds the stack."""
         return self._context.machine
 
     def tell(self, line: str) -> None:
-        """Show a line among the progress of the tests."""
+        """Print a line between the progress of tests."""
         self._context.tell(line)
 
     def scratch(self) -> AbstractContextManager[Path]:
-        """Give a new directory outside of the stack for a block. It is removed also if the session is killed."""
+        """Create a directory outside of the stack for a block. It is removed even if the session is killed."""
         return temporary(Path(tempfile.gettempdir()), self._context.journal)
 
     @property
     def spec(self) -> str:
-        """The stack's text, with its name."""
+        """Return the stack's text with its name."""
         return str(self.stack)
 
     @property
     def bottom(self) -> Place:
-        """The place where the stack starts."""
+        """Return the lowest place of the stack."""
         return self._places[0]
 
     @property
     def disks(self) -> tuple[Block, ...]:
-        """The block devices that the stack starts on; none in a directory."""
+        """Return the block devices at the bottom of the stack; none in a directory."""
         return self.bottom.parts if isinstance(self.bottom, Block) else ()
 
     @property
     def path(self) -> Path:
-        """The mounted directory, or the block device where the stack ends in one."""
+        """Return the mounted directory, or the block device if the stack ends in one."""
         return self._places[-1].path
 
     @property
     def below(self) -> Path:
-        """The place below the topmost layer. Fill layers that only show another place through it."""
+        """Return the place below the topmost layer. If that layer is a view of another directory, write data here."""
         return self._places[-2].path
 
     @property
     def stored(self) -> Path:
-        """The directory of the filesystem that stores what is written to `path`.
+        """Return the directory of the filesystem that stores the data of `path`.
 
-        That is `path` itself, or, where the topmost layers store what they are given in the directory below them, the
-        lowest such directory: with stacked encryption, the one that holds the ciphertext.
+        That is `path` itself, or the lowest directory of layers that store their data in the directory below. With
+        stacked encryption, it has the ciphertext.
         """
         for layer, place in reversed(list(zip(self.stack.layers, self._places[1:]))):
             if layer.takes != (Directory,) or layer.gives is not Directory:
@@ -119,19 +119,19 @@ class Built:
 
     @property
     def device(self) -> Path | None:
-        """The topmost block device of the stack, on which its filesystem stands; None on a directory."""
+        """Return the topmost block device of the stack, which has its filesystem, or None on a directory."""
         return next((place.path for place in reversed(self._places) if isinstance(place, Block)), None)
 
     def check(self) -> None:
-        """Raise where `path` is a block device that may not be written to; called before writing to `path` itself.
+        """Raise an error if `path` is a block device that must not be overwritten. Call it before writing to `path`.
 
-        What is below it is in use by the stack, which is what the check of a disk refuses.
+        The stack uses the devices below, and the check of a disk would refuse those.
         """
         if isinstance(top := self._places[-1], Block):
             top.check()
 
     def usage(self) -> int:
-        """Bytes in use on the lowest filesystem of the stack (after what was written has been synced)."""
+        """Return the bytes in use on the lowest filesystem of the stack, after a sync."""
         if isinstance(self.bottom, Directory):
             return _allocated(self.bottom.path)
         for place in self._places:
@@ -141,7 +141,9 @@ class Built:
         return 0
 
     def sync(self) -> None:
-        """Write everything out, from the top down: a layer may hold back what the one above believes written."""
+        """Write everything out, from the top down, because a layer may still cache data that the layer above has
+        synced.
+        """
         for index in reversed(range(len(self._open))):
             self.stack.layers[index].sync(self._places[index + 1], self._context_of(index))
         if isinstance(self.bottom, Directory):
@@ -151,9 +153,10 @@ class Built:
                 os.fsync(fd)
 
     def trim(self) -> int:
-        """Discard what the stack's filesystems do not use, as fstrim does, from the top down; returns how many bytes.
+        """Discard the unused blocks of the stack's filesystems from the top down, like fstrim. Return the number of
+        bytes.
 
-        Not for timed sections. A filesystem that cannot is passed over. Raises `BuildError` where none can.
+        Do not use it in timed sections. Filesystems without discard are skipped. Raises `BuildError` if none has it.
         """
         self.sync()
         sizes: list[int] = []
@@ -175,25 +178,25 @@ class Built:
 
     @staticmethod
     def _holds_discards_back(layer: Layer) -> bool:
-        """Whether a layer blocks discards, as encryption and checksums by cryptsetup's tools do by default."""
+        """Whether a layer blocks discards, as cryptsetup's encryption and integrity do by default."""
         return layer.gives is Block and "--allow-discards" not in getattr(layer, "open", "--allow-discards")
 
     def remount(self) -> None:
-        """Unmount and mount again all that is mounted, so that what is read next comes from the device."""
+        """Unmount and mount everything again, so that the next reads come from the device."""
         self._reopen(lambda layer: layer.gives is Directory, "fsstack.remount()")
 
     def drop_daemon_caches(self) -> None:
-        """Restart the layers with daemons, whose caches the kernel cannot drop, or wait until they dropped them."""
+        """Restart daemons whose caches the kernel cannot drop, or wait until they have dropped them."""
         self._reopen(lambda layer: layer.caches, "timed()", ", or use timed(cold=False)")
         time.sleep(max(layer.forgets_after for layer in self.stack.layers))
 
     @contextlib.contextmanager
     def taken_down(self, layer: str | None = None) -> Iterator[Place]:
-        """Take down a layer and all above it, or else all of the stack; give what it stands on; then open all again.
+        """Take down a layer and all above it (by default the whole stack), yield the place below, then open them again.
 
-        What is written to that place meanwhile, by `Block.write` or into the directory, is what the layers find. One
-        that refuses it raises `BuildError`: the stack then ends below that layer, until another `taken_down` opens it.
-        An unknown layer, and one that keeps nothing, as a tmpfs, raise it before anything is taken down.
+        The block may change the place, by `Block.write` or in the directory. If a layer then fails to open,
+        `BuildError` is raised, and the stack ends below that layer until another `taken_down` opens it. Unknown layers
+        and volatile ones, such as tmpfs, raise it before anything is taken down.
         """
         names = [layer.name for layer in self.stack.layers]
         if layer is not None and layer not in names:
@@ -207,13 +210,13 @@ class Built:
         yield self._places[-1]
         with signals.during(State.BUILDING):
             self._open_all()
-        # A test that does this again and again is hardly ever in a state in which a signal is raised.
+        # A test that calls this in a loop is hardly ever in a state in which signals are raised.
         signals.safe_point()
 
     def fsck(self) -> dict[str, Checked]:
-        """Take all down, and let each layer that can check what it has written, before it is opened again.
+        """Take the stack down, and run each layer's checker before the layer is opened again.
 
-        By the layer's name. Raises `BuildError` if a layer's checker cannot do its work, or a layer refuses to open.
+        Return the results by layer. Raises `BuildError` if a checker fails to run, or a layer fails to open.
         """
         self._refuse_to_lose(0)
         checks: dict[str, Checked] = {}
@@ -229,13 +232,13 @@ class Built:
 
     @property
     def is_open(self) -> bool:
-        """Whether all of it is: not, where a layer refused to open after it was taken down."""
+        """Whether all layers are open. False after a layer failed to open."""
         return len(self._open) == len(self.stack.layers)
 
     def scrub(self) -> dict[str, Checked]:
-        """Let each layer that can, from the bottom up, read all that it keeps, and correct what it can.
+        """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.
 
-        By the layer's name. Raises `BuildError` if one cannot do its work.
+        Return the results by layer. Raises `BuildError` if a scrub fails to run.
         """
         checks: dict[str, Checked] = {}
         for index, layer in enumerate(self.stack.layers):
@@ -252,9 +255,9 @@ class Built:
         return checks
 
     def take_away(self, number: int = 1) -> None:
-        """Take the stack down, empty one of its devices, and open it without that device.
+        """Take the stack down, erase one of its devices, and open it without that device.
 
-        Devices count from 0. Raises `BuildError` if the stack cannot stand without one, before anything is taken down.
+        Devices count from 0. Raises `BuildError` before anything is taken down if the stack needs all devices.
         """
         self._refuse_to_lose(0)
         layer = self.stack.layers[self._spanning]
@@ -273,19 +276,19 @@ class Built:
         signals.safe_point()
 
     def give_back(self) -> None:
-        """Give the device back that was taken away. The stack begins to rebuild what it held. Raises `BuildError`."""
+        """Add the erased device again. The stack begins to rebuild its contents. Raises `BuildError`."""
         if (number := self._lost) is None:
             raise BuildError(f"`{self.spec}` has all of its devices")
         self._spanned(lambda layer, *places: layer.regain(*places, number))
         self._lost = None
 
     def wait_until_rebuilt(self) -> None:
-        """Wait until the device that was given back holds what it should. Raises `BuildError`."""
+        """Wait until the rebuild is complete. Raises `BuildError`."""
         self._spanned(lambda layer, *places: layer.regained(*places))
 
     @property
     def _spanning(self) -> int:
-        """The index of the layer that stands on several devices."""
+        """Return the index of the layer that uses several devices."""
         return next(index for index, layer in enumerate(self.stack.layers) if layer.gives is not Pool)
 
     def _spanned(self, act: Callable[..., None]) -> None:
@@ -309,7 +312,7 @@ class Built:
             self._add(layer, fresh=False)
 
     def _context_of(self, index: int) -> BuildContext:
-        """Return what the layer at this place of the stack may use."""
+        """Return the build context of the layer at an index."""
         return dataclasses.replace(self._context, depth=index + 1, wanted=self.stack.wanted(index), lost=self._lost)
 
     def _fsck(self, layer: Layer) -> Checked | None:
@@ -322,7 +325,7 @@ class Built:
             raise BuildError(f"could not check `{self.spec}` on {self.on.spec}: layer {layer.name}: {error}") from error
 
     def mounts(self) -> list[str]:
-        """``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
+        """Return ``type source options`` of each mount of the stack as the kernel reports it, bottom first."""
         mounts = (self.machine.mount_at(place.path) for place in self._places if isinstance(place, Directory))
         return [str(mount) for mount in mounts if mount]
 
@@ -332,7 +335,7 @@ class Built:
         first = next((index for index, layer in enumerate(layers) if index >= keep and chosen(layer)), len(layers))
         places = [place.path for place in self._places[first + 1 :] if isinstance(place, Directory)]
         files = [file for path in places for file in processes.own_files(path, HeldDirectory.descriptors)]
-        # A test is in it, but what would be torn apart is ours.
+        # This runs in a test, but an interrupted operation would leave the stack half open.
         with signals.during(State.BUILDING):
             try:
                 self._close(first)
@@ -370,7 +373,7 @@ class Built:
         self._places.append(place)
 
     def _close(self, down_to: int = 0) -> None:
-        """Undo layers from the top. Whatever a layer raises does not keep those below it from being undone."""
+        """Close layers from the top down to an index. An error of one layer does not stop the others."""
         problems: list[tuple[Layer, BaseException]] = []
         while len(self._open) > down_to:
             self._places.pop()
@@ -381,7 +384,7 @@ class Built:
             except BaseException as error:
                 problems.append((layer, error))
         if problems:
-            # What holds a layer holds those below it too, so the first one says most.
+            # A user of a layer also blocks the layers below, so the first error is the most useful one.
             layer, first = problems[0]
             stop = next((error for _, error in problems if not isinstance(error, Exception)), None)
             if stop is not None:
@@ -394,10 +397,10 @@ class Built:
 
 @contextlib.contextmanager
 def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built]:
-    """Build a stack on a fresh place of the device, and take it down afterwards.
+    """Build a stack on the device, and take it down afterwards.
 
-    Between two layers it may be ended by a signal (`signals.safe_point`). Raises `BuildError`, and `guard.Refused` if
-    the device may not be overwritten.
+    A signal can interrupt it between two layers (`signals.safe_point`). Raises `BuildError`, and `guard.Refused` if the
+    device may not be overwritten.
     """
     undo, closing = ExitStack(), ExitStack()
     errors: list[BaseException] = []
@@ -426,7 +429,7 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
                 opened.close()
             except BaseException as error:
                 errors.append(error)
-    # What holds a layer holds the device too, so what comes first is the cause.
+    # A user of a layer also blocks the device, so the first error is the cause.
     if len(errors) > 1:
         raise BuildError("; and then: ".join(map(str, errors))) from errors[0]
     if errors:
@@ -434,7 +437,7 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
 
 
 def _allocated(directory: Path) -> int:
-    """Bytes allocated below a directory, hard links counted once."""
+    """Return the bytes allocated below a directory. Hard links count once."""
     inodes: set[tuple[int, int]] = set()
     total = 0
     for parent, _, files in os.walk(directory):

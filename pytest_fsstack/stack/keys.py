@@ -1,7 +1,7 @@
-"""Keys of settings: what a stack, or the command line of a guest's kernel, may change. All else is refused.
+"""Allowed settings: what a stack, or the command line of a guest's kernel, may change. All others are refused.
 
-Left out is whatever runs programs, stops the machine, endangers data of others (`queue/write_cache`) or blinds the
-measurement (`queue/iostats`).
+Not allowed are settings that run programs, stop the machine, endanger other data (`queue/write_cache`) or disable
+measurements (`queue/iostats`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Of a request queue, ``queue/NAME`` and ``top/NAME`` (Documentation/ABI/stable/sysfs-block).
+#: In a request queue: ``queue/NAME`` and ``top/NAME`` (Documentation/ABI/stable/sysfs-block).
 QUEUE = _names(
     "add_random discard_max_bytes io_poll io_poll_delay max_sectors_kb nomerges nr_requests read_ahead_kb rotational "
     "rq_affinity scheduler wbt_lat_usec"
 )
-#: Of all CPUs, ``cpu/NAME`` (Documentation/admin-guide/pm/cpufreq.rst).
+#: For all CPUs: ``cpu/NAME`` (Documentation/admin-guide/pm/cpufreq.rst).
 CPU = _names("energy_performance_preference scaling_governor scaling_max_freq scaling_min_freq")
 #: ``vm.NAME`` and ``fs.NAME`` (Documentation/admin-guide/sysctl).
 SYSCTLS = _names(
@@ -57,7 +57,7 @@ BOOT = _names(
     "spectre_v2 srbds threadirqs transparent_hugepage tsx tsx_async_abort workqueue.default_affinity_scope "
     "workqueue.power_efficient"
 )
-#: Modules whose parameters a guest's kernel may be given, also those that are read once, at its start.
+#: Modules whose parameters are allowed on a guest's command line, including parameters that are read only at boot.
 BOOT_MODULES = frozenset(PARAMETERS) | _names(
     "bcache brd btrfs dm_integrity dm_thin_pool ext4 f2fs jbd2 loop md_mod null_blk nvme raid456 scsi_mod virtio_blk "
     "xfs"
@@ -67,7 +67,7 @@ FORMS = "queue/NAME, top/NAME, cpu/NAME, vm.NAME, fs.NAME, MODULE/PARAMETER"
 
 
 def why_refused(key: str) -> str | None:
-    """Why a stack may not have a setting of this key; None if it may."""
+    """Return why a stack must not have a setting, or None if it is allowed."""
     space, slash, _ = key.partition("/")
     if not slash:
         allowed: Iterable[str] = SYSCTLS if key.startswith(("vm.", "fs.")) else ()
@@ -88,7 +88,7 @@ def why_refused(key: str) -> str | None:
 
 
 def why_no_boot_word(word: str) -> str | None:
-    """Why a word may not stand on the command line of a guest's kernel; None if it may."""
+    """Return why a word must not be on the command line of a guest's kernel, or None if it is allowed."""
     key = word.partition("=")[0]
     module, dot, parameter = key.partition(".")
     if not re.fullmatch(r"[\w.-]+(=[\w.,:+*/-]+)?", word, re.ASCII):

@@ -1,4 +1,4 @@
-"""Messages of the kernel from /dev/kmsg: a failed mount often has its reason only there."""
+"""Kernel messages from /dev/kmsg. They often have the only reason for a failed mount."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 DEVICE = "/dev/kmsg"
-#: How many of its last lines are shown.
+#: The number of lines shown.
 LINES = 8
 
-#: The least important level that may be a reason. What is below, such as "loop0: detected capacity change", is news.
+#: The least important level that can explain an error. Lower ones, such as "loop0: detected capacity change", cannot.
 _NOTICE = 5
 _LARGEST_RECORD = 8192
 
 
 @dataclass(frozen=True)
 class Record:
-    """A message: its syslog facility (0 is the kernel's own), its level (0 is the worst, 7 debugging), its text."""
+    """A message: its syslog facility (0 is the kernel), its level (0 is the most severe, 7 is debug), and its text."""
 
     facility: int
     level: int
     text: str
-    #: Whether it is another piece of the message before it.
+    #: Whether it continues the message before it.
     goes_on: bool = False
 
 
 def parse(record: bytes) -> Record:
-    """Read a record (Documentation/ABI/testing/dev-kmsg): ``priority,sequence,time,flags[,...];text``.
+    """Parse a record (Documentation/ABI/testing/dev-kmsg): ``priority,sequence,time,flags[,...];text``.
 
-    The lines after the first, which start with a blank, say in pairs of name and value which device is meant. Raises
-    ValueError for what is no record.
+    Later lines start with a blank and are key-value pairs about the device. They are ignored. Raises ValueError if it
+    is no record.
     """
     prefix, separator, rest = record.decode(errors="replace").partition(";")
     fields = prefix.split(",")
@@ -44,7 +44,7 @@ def parse(record: bytes) -> Record:
 
 
 def reasons(records: Iterable[Record]) -> list[str]:
-    """The texts, put together from their pieces, of what the kernel itself calls at least a notice; the last ones."""
+    """Return the last messages of the kernel with at least the level notice, joined from their parts."""
     whole: list[Record] = []
     for record in records:
         if record.goes_on and whole:
@@ -57,13 +57,13 @@ def reasons(records: Iterable[Record]) -> list[str]:
 
 
 class Listener:
-    """The records from the moment on in which it was made; none where this process may not read them."""
+    """A reader of the records since its creation. Empty if this process may not read them."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
     def heard(self) -> str:
-        """Return the kernel's reasons for an error message, on lines of their own, or an empty text."""
+        """Return the kernel's messages as lines for an error message, or an empty text."""
         lines = reasons(self._records())
         return "\n".join(["\nthe kernel said:", *(f"  {line}" for line in lines)]) if lines else ""
 
@@ -72,17 +72,17 @@ class Listener:
             try:
                 yield parse(os.read(self._fd, _LARGEST_RECORD))
             except BrokenPipeError:
-                continue  # the oldest were overwritten meanwhile; the next read goes on with what is left
+                continue  # the oldest records were overwritten; continue with the next
             except (OSError, ValueError):
-                return  # no more, or not permitted; in containers it may be something else altogether
+                return  # no more records or no permission; in containers it may be another kind of file
 
 
 @contextlib.contextmanager
 def listening(device: str = DEVICE) -> Iterator[Listener]:
-    """Remember where the kernel's messages end now; that is all that it costs where nothing fails."""
+    """Remember the current end of the kernel's messages. Without an error, that is the only cost."""
     with contextlib.ExitStack() as undo:
         listener = Listener(None)
-        with contextlib.suppress(OSError):  # not permitted, or not there
+        with contextlib.suppress(OSError):  # no permission, or not there
             fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             undo.callback(os.close, fd)
             os.lseek(fd, 0, os.SEEK_END)

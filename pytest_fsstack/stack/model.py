@@ -1,4 +1,4 @@
-"""Places, layers, devices and stacks: what they are. `build` makes them stand."""
+"""The model: places, layers, devices and stacks. Module `build` builds stacks."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ from pytest_fsstack.units import parse_size
 class Block:
     """A block device.
 
-    `check` raises where it may not be written to any more; it is called before each mkfs, and `written` after it.
+    `check` runs before each mkfs, and raises if the device must not be overwritten. `written` runs after it.
     """
 
     path: Path
     check: Callable[[], None]
     machine: Machine = dataclasses.field(repr=False)
     written: Callable[[], object] = lambda: None
-    #: Whether nothing was written to it before it was opened, so that there is nothing to wipe.
+    #: Whether nothing was written to it yet, so it need not be wiped.
     blank: bool = False
-    #: Raises if `path` leads to another device by now, and drops what is cached of it; called before each mount, when
-    #: something may use the device.
+    #: Raises if `path` now leads to another device, and drops cached reads. Runs before each mount, unless a layer has
+    #: the device open.
     verify: Callable[[], object] = lambda: None
-    #: Called on the lowest place each time a layer of the stack was opened, and so may have been mounted.
+    #: Runs for the lowest place each time a layer was opened, because it may have been mounted.
     opened: Callable[[], object] = lambda: None
     kind: ClassVar[str] = "block device"
 
     @property
     def number(self) -> str:
-        """``major:minor``, as /sys/dev/block names it."""
+        """Return ``major:minor``, as in /sys/dev/block."""
         return self.machine.number(self.path)
 
     @property
     def parts(self) -> tuple[Block, ...]:
-        """The devices that the place is made of."""
+        """Return the devices of the place."""
         return (self,)
 
     @property
     def sectors(self) -> int:
-        """The size in units of 512 bytes, as the device-mapper counts."""
+        """Return the size in units of 512 bytes, as in the device-mapper."""
         return self.machine.sectors(self.path)
 
     @classmethod
     def on_loop(cls, loop: Loop, machine: Machine) -> Block:
-        """Return the place that a loop device is."""
+        """Return the place of a loop device."""
         return cls(loop.path, loop.check, machine, blank=loop.blank, verify=loop.verify)
 
     def wipe(self) -> None:
-        """Remove the signatures of whatever was here before. Raises what `check` raises, `commands.CommandError`."""
+        """Remove all signatures. Raises the errors of `check`, and `commands.CommandError`."""
         self.check()
         if not self.blank:
             self.machine.run("wipefs", "-aq", self.path)
@@ -81,11 +81,11 @@ class Block:
         env: Mapping[str, str] | None = None,
         beside: Sequence[Block] = (),
     ) -> None:
-        """Run a tool that formats this device, which is added as its last word: the one way to write to a device.
+        """Run a tool that formats this device, with the path as its last argument. All formatting goes through here.
 
-        Of a pool all devices are added. `beside` are others that the tool formats, and that are words of it already.
-        All are wiped first, so that the tool does not ask, and checked again at the last moment and afterwards. Raises
-        what `check`, `verify` and `written` raise, `commands.CommandError`.
+        A pool adds all of its devices. `beside` are other formatted devices, which are already arguments. All are wiped
+        first, so that the tool does not ask, and checked immediately before and after. Raises the errors of `check`,
+        `verify` and `written`, and `commands.CommandError`.
         """
         blocks = (self, *beside)
         for block in blocks:
@@ -98,9 +98,9 @@ class Block:
             block.written()
 
     def write(self, extents: Iterable[tuple[int, bytes]]) -> None:
-        """Write each text of bytes at its offset, past the caches, while nothing of the stack uses the device.
+        """Write bytes at offsets, bypassing caches. No layer may have the device open.
 
-        Raises what `check`, `verify` and `written` raise, OSError.
+        Raises the errors of `check`, `verify` and `written`, and OSError.
         """
         self.check()
         self.machine.write(self.path, extents)
@@ -117,7 +117,7 @@ class Pool(Block):
 
     @classmethod
     def of(cls, devices: Sequence[Block]) -> Pool:
-        """Join devices. What is asked of the pool is asked of each of them."""
+        """Join devices. Operations on the pool apply to each of them."""
 
         def each(name: str) -> Callable[[], None]:
             def ask() -> None:
@@ -148,16 +148,16 @@ class Pool(Block):
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory, usually where something is mounted."""
+    """A directory, usually a mount point."""
 
     path: Path
-    #: Another directory of the stack, if nothing can be written to `path`: a layer above keeps its own files there.
+    #: Another directory of the stack to write to, if a layer above stores its own files in `path`.
     writable: Path | None = None
     kind: ClassVar[str] = "directory"
 
 
 Place = Block | Directory
-#: What a layer stands on: a place of a kind that it `takes`, which a stack is checked for when its text is read.
+#: The place below a layer: one of the classes in `takes`. That is checked when a stack's text is parsed.
 Below = typing.Any
 PlaceType = type[Block] | type[Directory]
 
@@ -166,7 +166,7 @@ PlaceType = type[Block] | type[Directory]
 
 
 class Secret:
-    """The random passphrase of one built stack. It reaches tools through descriptors only."""
+    """The random passphrase of one stack. Tools get it only through descriptors."""
 
     def __init__(self) -> None:
         self._bytes = os.urandom(32)
@@ -175,15 +175,15 @@ class Secret:
         return "Secret(...)"
 
     def passphrase(self) -> AbstractContextManager[int]:
-        """A descriptor with 64 hexadecimal digits and no newline."""
+        """Return a descriptor with 64 hexadecimal digits and no newline."""
         return commands.secret_fd(self._bytes.hex().encode())
 
     def replacing(self, old: Secret) -> AbstractContextManager[int]:
-        """A descriptor with a line for the old passphrase and a line for this one."""
+        """Return a descriptor with the old passphrase and this one, on a line each."""
         return commands.secret_fd(b"".join(secret.hex().encode() + b"\n" for secret in (old._bytes, self._bytes)))
 
     def key(self, size: int) -> AbstractContextManager[int]:
-        """A descriptor with a raw key of `size` bytes, always the same for this stack."""
+        """Return a descriptor with a raw key of `size` bytes, always the same for this stack."""
         import hashlib
 
         return commands.secret_fd(hashlib.shake_256(self._bytes).digest(size))
@@ -191,42 +191,42 @@ class Secret:
 
 @dataclass
 class BuildContext:
-    """The context of a layer: the machine, an empty directory, a secret, the journal, names of its own."""
+    """The context of a layer: the machine, an empty directory, a secret, the journal, and unique names."""
 
     directory: Path
     journal: Journal
     secret: Secret = dataclasses.field(default_factory=Secret)
     queue: Queue = dataclasses.field(default_factory=Queue)
-    #: How many places there are below the layer.
+    #: The number of places below the layer.
     depth: int = 0
-    #: Where mount points are, if they are not in `directory`, which only this user can enter.
+    #: The directory of mount points, if not in `directory`, which only this user can enter.
     mountpoints: Path | None = None
-    #: What layers above want of the layer (`Layer.wants`).
+    #: The features that layers above need (`Layer.wants`).
     wanted: tuple[str, ...] = ()
-    #: The number of the device that was taken away from the pool below (`Built.take_away`).
+    #: The number of the device that was taken away from the pool (`Built.take_away`).
     lost: int | None = None
-    #: Shows a line among the progress of the tests: what helps to understand a test that fails, and is no error itself.
+    #: Prints a line between the progress of tests, with information that helps if a test fails.
     tell: Callable[[str], object] = dataclasses.field(default=str, repr=False)
 
     @property
     def machine(self) -> Machine:
-        """The machine on which the stack is built."""
+        """Return the machine that holds the stack."""
         return self.journal.machine
 
     def remaining(self, below: Block) -> list[Block]:
-        """Return the devices of the place below without the one that was taken away."""
+        """Return the devices of the pool without the one that was taken away."""
         return [part for number, part in enumerate(below.parts) if number != self.lost]
 
     def mountpoint(self, layer: str) -> Path:
-        """Make an empty directory to mount on."""
+        """Create an empty directory to mount on."""
         path = (self.mountpoints or self.directory) / f"{self.depth}-{layer}"
         self.machine.mkdir(path, exist_ok=True)
-        # What is mounted there has a mode of its own.
+        # The mounted directory has a mode of its own.
         path.chmod(0o711)
         return path
 
     def name(self, layer: str) -> str:
-        """Return a device-mapper name that nobody else has while this stack stands."""
+        """Return a unique device-mapper name for the lifetime of this stack."""
         return f"fsstack-{os.getpid()}-{self.depth}-{layer}"
 
     @contextmanager
@@ -240,9 +240,9 @@ class BuildContext:
         by: Sequence[str] = ("mount",),
         fds: Sequence[int] = (),
     ) -> Iterator[Directory]:
-        """Mount for a layer, and unmount afterwards. Relative paths in the options begin at `cwd`.
+        """Mount for a layer, and unmount afterwards. Relative paths in the options are relative to `cwd`.
 
-        `by` are the words that the command begins with, and `fds` descriptors that it reads. Raises `CommandError`.
+        `by` is the mount command, and `fds` are descriptors that it reads. Raises `CommandError`.
         """
         target = self.mountpoint(layer)
         with (
@@ -253,24 +253,24 @@ class BuildContext:
 
 
 class Checked(typing.NamedTuple):
-    """The result of a layer's own checker: whether it found no errors, and its output."""
+    """The result of a layer's checker: whether it is clean, and the output."""
 
     clean: bool
     said: str
 
     @classmethod
     def of(cls, code: int, stdout: str, stderr: str) -> Checked:
-        """Return what a checker found that ends with 0 if all is well."""
+        """Return the result of a checker that exits with 0 if it found no errors."""
         return cls(code == 0, (stdout + stderr).strip())
 
 
 def option(default: object, doc: str, *, choices: tuple[object, ...] = (), least: int | None = None) -> typing.Any:
-    """A layer's option: its default, what it does, the values it may have (any, where none are given), or the least."""
+    """Define an option of a layer: the default, its description, and allowed values or the minimum."""
     return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "least": least})
 
 
 class Limit(enum.Enum):
-    """Something that directories have and those of a layer need not have: tests do not ask it for that."""
+    """Features of directories that a layer may lack. Tests then skip these features."""
 
     HARD_LINKS = "hard links"
     HARD_LINKS_ACROSS = "hard links from one directory to another"
@@ -287,52 +287,50 @@ class Limit(enum.Enum):
 
 @dataclass(frozen=True)
 class Layer:
-    """One step up: takes the place below, gives the place above. Its fields are its options.
+    """A layer of a stack: it takes the place below and gives the place above. Its fields are its options.
 
-    `create` writes the layer onto a fresh place, once a round. `opened` makes it usable and undoes that afterwards;
-    it runs again for every remount, so it must find everything it needs in what `create` wrote, and in `context`.
+    `create` writes the layer to the place below, once per round. `opened` opens it and closes it afterwards. It runs
+    again for every remount, so it may depend only on `context` and on data that `create` has written.
     """
 
     name: ClassVar[str]
     takes: ClassVar[tuple[PlaceType, ...]]
     gives: ClassVar[PlaceType]
-    #: Whether a daemon of this layer caches data, which dropping the kernel's caches does not reach.
+    #: Whether the layer has a daemon with its own cache. Dropping the kernel's caches does not affect it.
     caches: ClassVar[bool] = False
-    #: Seconds after which a daemon of this layer has by itself written and dropped what it caches: a restart would take
-    #: longer than waiting.
+    #: Seconds after which a daemon has written and dropped its cache by itself. Waiting is faster than a restart.
     forgets_after: ClassVar[float] = 0.0
-    #: Whether unmounting it loses what is in it, so that it stays mounted as long as the stack stands.
+    #: Whether unmounting loses the data, so the layer stays mounted as long as the stack.
     volatile: ClassVar[bool] = False
-    #: What the filesystem below must be made with, such as "encryption"; that filesystem sees to it by itself.
+    #: Features that the filesystem below must be created with, such as "encryption". The filesystem sets them itself.
     wants: ClassVar[tuple[str, ...]] = ()
-    #: What it can be made with if a layer above `wants` that, and the features of mkfs's -O that do it.
+    #: Features that a layer above can request with `wants`, and the corresponding features of mkfs's -O.
     provides: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    #: The kinds of things that it makes outside of its mount point, by which the clean-up finds them after a kill.
+    #: Kinds of things that it creates outside of its mount point. The cleanup finds them after a kill.
     leaves: ClassVar[tuple[Kind, ...]] = ()
-    #: What it documents not to have, and where it says so. A call that needs it may be refused, and nothing else.
+    #: Features that it lacks by design, and where this is documented. Only calls that need them may be refused.
     limits: ClassVar[Mapping[Limit, str]] = {}
-    #: Its known faults, by the scenario that finds them, each with the version and the place where it was reported: the
-    #: scenario is expected to fail there.
+    #: Known faults by scenario, each with the version and the place of the report. Such a scenario is expected to fail.
     faults: ClassVar[Mapping[str, str]] = {}
-    #: The longest name of a file that it documents, in bytes.
+    #: The documented limit of a file name in bytes.
     name_max: ClassVar[int] = 255
-    #: Whether what it is given is encrypted below it. Reports compare encrypted stacks with each other.
+    #: Whether the layer encrypts its data. Reports compare encrypted stacks with each other.
     encrypts: ClassVar[bool] = False
-    #: The directory with files of its own in which it keeps what it is given, relative to the place below; empty if it
-    #: leaves the storing to what is below. `bit_rot` flips bytes of these files.
+    #: The directory with the layer's own files, relative to the place below. Empty if the place below stores the data.
+    #: `bit_rot` flips bytes in these files.
     stores: ClassVar[str] = ""
-    #: What the words of a text option may be, by the option's name; all words of other options are looked up. What is
-    #: one of `choices`, or the default, is not.
+    #: The grammar of text options, by name. Words of other options are checked for paths, except defaults and
+    #: `choices`.
     grammar: ClassVar[Mapping[str, words.Grammar]] = {}
-    #: A stack that shows what the layer is for; where it is empty, the shortest one that can be mounted.
+    #: A typical stack with this layer. If empty, the shortest one that can be mounted.
     example: ClassVar[str] = ""
 
-    #: The option that a number without a name is; empty if there is none.
+    #: The option that is set by a number without a name, as in pool(2). Empty if there is none.
     counts: ClassVar[str] = ""
 
     @property
     def members(self) -> int:
-        """The number of the session's devices that the layer takes as the lowest one."""
+        """Return the number of the session's devices that the layer uses as the lowest one."""
         return 1
 
     def needs(self) -> list[Need]:
@@ -340,75 +338,74 @@ class Layer:
         return []
 
     def create(self, below: Below, context: BuildContext) -> None:
-        """Format."""
+        """Format the place below."""
 
     def opened(self, below: Below, context: BuildContext) -> AbstractContextManager[Place]:
-        """Open or mount; close or unmount."""
+        """Open or mount the layer, and close or unmount it afterwards."""
         raise NotImplementedError
 
     def limited(self) -> Mapping[Limit, str]:
-        """Return `limits`, with what the options of this very layer add."""
+        """Return `limits`, plus those of this layer's options."""
         return self.limits
 
     def known_faults(self) -> Mapping[str, str]:
-        """Return `faults`, without those that this very layer does not have."""
+        """Return `faults`, without those that do not apply to this layer's options."""
         return self.faults
 
     def is_encrypting(self) -> bool:
-        """Return `encrypts`, or what the options of this very layer make of it."""
+        """Return `encrypts`, or the choice of this layer's options."""
         return self.encrypts
 
     def sync(self, place: Place, context: BuildContext) -> None:
-        """Write out what was written to the place that this layer gives."""
+        """Write out all data of the place that this layer gives."""
         if isinstance(place, Directory):
             context.machine.sync(place.path)
 
     def fsck(self, below: Below, context: BuildContext) -> Checked | None:
-        """Check what this layer has written on the place below, unmounted, and change nothing; None without a checker.
+        """Check the unmounted layer without changes. Return None if it has no checker.
 
-        Raises `commands.CommandError` if the checker itself cannot do its work.
+        Raises `commands.CommandError` if the checker fails to run.
         """
         return None
 
     def scrub(self, place: Place, below: Below, context: BuildContext) -> Checked | None:
-        """Read all that this layer keeps, while it is open, and compare it with its checksums or copies; None if it has
-        neither.
+        """Read all data of the open layer, and verify it by checksums or copies. Return None if the layer has neither.
 
-        What can be corrected is corrected. It is clean if nothing was wrong, also nothing that is corrected now.
-        Raises `commands.CommandError` or OSError if it cannot do its work.
+        Errors are corrected if possible. The result is clean only if there were no errors at all. Raises
+        `commands.CommandError` or OSError if the scrub fails to run.
         """
         return None
 
     def check_loss(self) -> None:
-        """Raise `OptionError` if it does not stand without one of its devices."""
+        """Raise `OptionError` if the layer needs all of its devices."""
         raise OptionError("", "it keeps no second copy")
 
     def regain(self, place: Place, below: Below, context: BuildContext, number: int) -> None:
-        """Begin to write what a lost device held onto a blank one, while the layer is open."""
+        """Begin to rebuild a lost device's contents on an erased one, while the layer is open."""
         raise NotImplementedError
 
     def regained(self, place: Place, below: Below, context: BuildContext) -> None:
-        """Wait until all devices hold what they should again."""
+        """Wait until the rebuild is complete."""
         raise NotImplementedError
 
     def check_options(self) -> None:
-        """Raise `OptionError` for a value, or a combination, that makes no sense."""
+        """Raise `OptionError` for an invalid value or combination."""
 
     def check_members(self, count: int) -> None:
-        """Raise `OptionError` if the layer cannot stand on so many devices."""
+        """Raise `OptionError` if the layer cannot use so many devices."""
 
     def check_words(self, own: Container[str] = ()) -> None:
-        """Raise `OptionError` for an option that leads out of the stack: tools would write to what it names.
+        """Raise `OptionError` for an option that refers to something outside of the stack, where tools might write.
 
-        It is asked when the stack is read, and again when the layer is made or opened: what a word leads to may be
-        there only then. `own` are the numbers of the stack's devices: after ``mkfs -L data``, data leads to one.
+        It is checked when the stack is parsed, and again when the layer is created or opened, because paths may appear
+        in between. `own` are the device numbers of the stack: after ``mkfs -L data``, the label data refers to one.
         """
         for name, value in self.given_options.items():
             for text in _texts(value):
                 self.check_text(name, text, own)
 
     def check_text(self, name: str, text: str, own: Container[str] = ()) -> None:
-        """Raise `OptionError` if one text of an option leads out of the stack."""
+        """Raise `OptionError` if a text of an option refers to something outside of the stack."""
         if self.options()[name].metadata.get("choices"):
             return
         try:
@@ -417,7 +414,7 @@ class Layer:
             raise OptionError(name, str(error)) from None
 
     def size_of(self, name: str) -> int | None:
-        """Return the bytes that a text option such as 4G means; None where it is empty. Raises `OptionError`."""
+        """Return the bytes in a text option such as 4G, or None if it is empty. Raises `OptionError`."""
         text = getattr(self, name)
         try:
             return parse_size(text) if text else None
@@ -425,16 +422,16 @@ class Layer:
             raise OptionError(name, str(error)) from None
 
     def check_wanted(self, feature: str) -> None:
-        """Raise `OptionError` if this layer cannot be made with what a layer above `wants`."""
+        """Raise `OptionError` if this layer cannot be created with a feature that a layer above `wants`."""
         if feature not in self.provides:
             raise OptionError("", f"{self.name} has none")
 
     @classmethod
     def example_stack(cls) -> str:
-        """The layer's example, or one that is made from what it takes and gives."""
+        """Return the layer's example, or one derived from the places that it takes and gives."""
         below = () if Block in cls.takes else ("ext4",)
         above = () if cls.gives is Directory else ("ext4",)
-        # Of this very class: a subclass is a layer of another name.
+        # Only of this class: a subclass is another layer.
         return vars(cls).get("example") or " | ".join([*below, cls.name, *above])
 
     @classmethod
@@ -443,10 +440,10 @@ class Layer:
 
     @classmethod
     def option_types(cls) -> dict[str, typing.Any]:
-        """The types of the options, by name."""
+        """Return the types of the options by name."""
         types: dict[str, typing.Any] = {}
         for base in reversed(cls.__mro__):
-            # Of the class as a whole Python 3.10 cannot tell them: it takes no ClassVar without a type.
+            # Python 3.10 cannot evaluate them for the whole class, because it rejects ClassVar without a type.
             kinds = {name: kind for name, kind in inspect.get_annotations(base).items() if name in cls.options()}
             part = type(base.__name__, (), {"__annotations__": kinds, "__module__": base.__module__})
             types |= typing.get_type_hints(part)
@@ -454,13 +451,13 @@ class Layer:
 
     @property
     def given_options(self) -> dict[str, object]:
-        """The options that differ from their defaults, in order."""
+        """Return the options that differ from their defaults, in order."""
         values = {name: getattr(self, name) for name in self.options()}
         return {name: value for name, value in values.items() if value != self.options()[name].default}
 
     @property
     def label(self) -> str:
-        """The layer in a test id: its name and its options' values, in characters that ``-k`` accepts."""
+        """Return the layer's part of a test id: its name and option values, in characters that ``-k`` accepts."""
         words = [self.name, *(self.label_word(name, value) for name, value in self.given_options.items())]
         return "-".join(map(for_id, words))
 
@@ -476,13 +473,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class DirectoryLayer(Layer):
-    """A layer on a directory that gives another one. `create` makes a directory of its own in the one below."""
+    """A layer from one directory to another. `create` makes its own subdirectory in the place below."""
 
     takes: ClassVar[tuple[PlaceType, ...]] = (Directory,)
     gives: ClassVar[PlaceType] = Directory
 
     def own(self, below: Directory) -> Path:
-        """Return its own directory, which is `stores` where it keeps files of its own."""
+        """Return its own directory, which is `stores` if it has files of its own."""
         return below.path / (self.stores or self.name)
 
     def create(self, below: Directory, context: BuildContext) -> None:
@@ -494,7 +491,7 @@ class BlockLayer(Layer):
     """A layer on a block device. `create` wipes the device, unless a layer does more."""
 
     takes: ClassVar[tuple[PlaceType, ...]] = (Block,)
-    #: Whether it stores contents with checksums, as few layers on a block device do.
+    #: Whether it protects contents with checksums, which few layers on block devices do.
     checksums: ClassVar[bool] = False
 
     def limited(self) -> Mapping[Limit, str]:
@@ -507,7 +504,7 @@ class BlockLayer(Layer):
 
 @dataclass(frozen=True)
 class PoolLayer(BlockLayer):
-    """A layer on one block device or on a pool of them, which it can also be told to take by itself."""
+    """A layer on one block device or on a pool. It can also have its own option for the number of devices."""
 
     takes: ClassVar[tuple[PlaceType, ...]] = (Block, Pool)
 
@@ -519,12 +516,12 @@ class PoolLayer(BlockLayer):
 
 
 def for_id(word: str) -> str:
-    """A word in characters that ``-k`` accepts."""
+    """Convert a word to characters that ``-k`` accepts."""
     return re.sub(r"[^A-Za-z0-9_.:-]+", ".", word).strip(".-")
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All text in an option's value."""
+    """Yield all texts in an option's value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -535,7 +532,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 class OptionError(ValueError):
-    """A layer's option has a value that makes no sense; raised by `Layer.check_options`."""
+    """An invalid value of a layer's option, raised by `Layer.check_options`."""
 
     def __init__(self, option: str, message: str) -> None:
         self.option = option
@@ -546,40 +543,40 @@ class OptionError(ValueError):
 
 
 class Device(Protocol):
-    """The start of stacks. `opened` yields a fresh place for one stack, and takes it back."""
+    """A device for stacks. `opened` yields a fresh place for one stack, and frees it afterwards."""
 
     @property
     def spec(self) -> str:
-        """The text on the command line: loop, ram, /dev/sdb1, dir:/path."""
+        """Return the text on the command line: loop, ram, /dev/sdb1, dir:/path."""
 
     @property
     def id(self) -> str:
-        """The text in test ids."""
+        """Return the text in test ids."""
 
     @property
     def gives(self) -> PlaceType: ...
 
     @property
     def members(self) -> tuple[Device, ...]:
-        """The devices of a group, or else the device itself."""
+        """Return the devices of a group, or the device itself."""
 
     @property
     def most(self) -> int:
-        """The number of block devices that a stack can get of it."""
+        """Return the maximum number of block devices for a stack."""
 
     def needs(self) -> list[Need]: ...
 
     def room(self, directory: Path) -> int:
-        """Bytes that a stack on it can take at most, where the session keeps its files in `directory`."""
+        """Return the maximum size of a stack in bytes. The session's files are in `directory`."""
 
     def advice(self, space: int) -> str:
-        """Return the way to get room for this many bytes, in a few words."""
+        """Advise in a few words how to get this much space."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Say once a session which device this is, check it, and hold it. Raises `guard.Refused`."""
+        """Identify, check and lock the device for the session. Raises `guard.Refused`."""
 
     def opened(self, context: BuildContext, count: int = 1) -> AbstractContextManager[Place]:
-        """Yield the place of a stack that needs so many devices: a pool of exactly that many, if more than one."""
+        """Yield the place of a stack that needs so many devices: a pool if there are several."""
 
 
 # -- stacks ------------------------------------------------------------------------------------------------------------
@@ -602,7 +599,7 @@ class Stack:
 
     @classmethod
     def parse(cls, text: str, known: Known) -> Stack:
-        """Read ``[name =] layer [| layer ...] [@ key=value, ...]`` with the known layers. Raises `SpecError`."""
+        """Parse ``[name =] layer [| layer ...] [@ key=value, ...]`` with the known layers. Raises `SpecError`."""
         pipe = spec.parse(text)
         layers = tuple(_layer(call, text, known) for call in pipe.calls)
         for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
@@ -624,7 +621,7 @@ class Stack:
 
     @property
     def members(self) -> int:
-        """The number of the session's devices that it needs."""
+        """Return the number of the session's devices that it needs."""
         return max((layer.members for layer in self.layers[:1]), default=1)
 
     def _check_members(self, text: str, pipe: spec.Pipe) -> None:
@@ -652,11 +649,11 @@ class Stack:
 
     @property
     def has_block_layer(self) -> bool:
-        """Whether the topmost block device is one that a layer makes."""
+        """Whether a layer creates the topmost block device."""
         return any(layer.gives is Block for layer in self.layers)
 
     def wanted(self, index: int) -> tuple[str, ...]:
-        """Return the features that layers above want. Only the filesystem on a block device is asked."""
+        """Return the features that layers above need. They apply to the filesystem on a block device."""
         return tuple(dict.fromkeys(feature for _, feature in self._wants(index)))
 
     def _wants(self, index: int) -> Iterator[tuple[Layer, str]]:
@@ -668,7 +665,7 @@ class Stack:
             yield from ((above, feature) for feature in above.wants)
 
     def check_device(self, device: Device, known: Known, text: str | None = None) -> None:
-        """Raise `SpecError` where the lowest layer cannot stand on this device, or a setting has no device."""
+        """Raise `SpecError` if the lowest layer cannot use this device, or a setting has no device."""
         text = str(self) if text is None else text
         for setting in spec.parse(text).settings:
             needs_disk = setting.key.startswith(("queue/", *(() if self.has_block_layer else ("top/",))))
@@ -695,7 +692,7 @@ class Stack:
 
     @property
     def spec(self) -> str:
-        """The layers and settings without the name."""
+        """Return the layers and settings without the name."""
         return spec.with_settings(" | ".join(map(str, self.layers)), self.settings)
 
     def needs(self) -> list[Need]:
@@ -704,16 +701,16 @@ class Stack:
 
     @property
     def limits(self) -> dict[Limit, str]:
-        """Return the limits of the stack's directory with their sources, from each layer that its files pass."""
+        """Return the limits of the stack's directory with their sources, from all layers that its files pass."""
         return {limit: source for layer in reversed(self._on_block()) for limit, source in layer.limited().items()}
 
     def lacks(self, limit: Limit) -> bool:
-        """Whether no layer that sees the stored data keeps a promise about it, such as to have checksums."""
+        """Whether no layer that sees the stored data has a feature about it, such as checksums."""
         stored = next((index for index, layer in enumerate(self.layers) if layer.stores), 0)
         return all(limit in layer.limited() for layer in self.layers[stored:])
 
     def faults(self, scenario: str) -> str:
-        """Return the known faults of its layers that a scenario finds; empty if there are none."""
+        """Return the known faults of its layers for a scenario. Empty if there are none."""
         return "; ".join(faults[scenario] for layer in self.layers if scenario in (faults := layer.known_faults()))
 
     @property
@@ -722,11 +719,11 @@ class Stack:
 
     @property
     def name_max(self) -> int:
-        """The longest name that each of these layers documents, in bytes."""
+        """Return the longest name that all of these layers support, in bytes."""
         return min((layer.name_max for layer in self._on_block()), default=255)
 
     def _on_block(self) -> tuple[Layer, ...]:
-        """The filesystem on the topmost block device, and the layers above it."""
+        """Return the filesystem on the topmost block device, and the layers above it."""
         start = max((index + 1 for index, layer in enumerate(self.layers) if layer.gives is Block), default=0)
         return self.layers[start:]
 

@@ -1,7 +1,7 @@
-"""Files and devices outside of the stack to which a word of an option leads.
+"""Detection of option words that refer to files or devices outside of the stack.
 
-Many a tool formats or writes to whatever a word names: `mkfs.xfs -l logdev=/dev/sdb`, `zpool create pool sdb`. What a
-layer declares of its words (`stack.words`) is not looked up; all other text comes here.
+Many tools format or write to any path that a word names: `mkfs.xfs -l logdev=/dev/sdb`, `zpool create pool sdb`. Words
+that a layer declares (`stack.words`) are not checked here; all other text is.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pathlib import Path
 from pytest_fsstack.machine import blockdev
 
 _DEV = Path("/dev")
-#: Where tools start, and where a daemon goes.
+#: The working directories of tools and daemons.
 _WORKING = (Path(), Path("/"))
-#: null, zero, full, random, urandom (Documentation/admin-guide/devices.txt): writing to them does nothing.
+#: null, zero, full, random, urandom (Documentation/admin-guide/devices.txt). Writing to them is harmless.
 _HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}
 
 _DELIMITERS = re.compile(r"[,=:;|\"'(){}\[\]<>@+~\\]+")
-#: Each name is looked up in a dozen places.
+#: A limit, because each name is looked up in a dozen places.
 _MOST = 5_000
-#: How mount and libblkid name a device by what is on it, and ext4 one by its number.
+#: Syntax of mount, libblkid and ext4 that finds a device by its contents or number.
 _INDIRECT = re.compile(r"(?<![A-Za-z])(?:(?:PART)?(?:UUID|LABEL)|ID)=|(?<!\w)journal_dev=")
-#: What the tool would find there is not what this process has there.
+#: Paths that differ between the tool and this process.
 _DESCRIPTOR = re.compile(r"/dev/(fd/|std(in|out|err)$)|/proc/[^/]+/(task/[^/]+/)?fd/")
 
 
 def find_escape(text: str, own: Container[str] = ()) -> str | None:
-    """Return the first thing outside of the stack that a part of the text names, in words; None if there is none.
+    """Describe the first thing outside of the stack that the text refers to, or return None.
 
-    `own` are the numbers (``major:minor``) of the stack's devices, which have the names that its options gave them.
+    `own` are the numbers (``major:minor``) of the stack's devices, which may have names from its options.
     """
     if tag := _INDIRECT.search(text):
         return f"the device that {tag[0]}... names"
@@ -43,7 +43,7 @@ def find_escape(text: str, own: Container[str] = ()) -> str | None:
     if len(names) > _MOST:
         return f"more names than can be looked up (over {_MOST})"
     places = [_DEV, _DEV / "mapper", _DEV / "zvol", *(_DEV / "disk").glob("by-*")]
-    # No tool looks for a bare word among the numbers there, and every `zstd:3` would be the third disk.
+    # No tool looks up a bare word among these numbers, and `zstd:3` would match the third disk.
     places = [place for place in places if place.name != "by-diskseq"]
     escapes = (_named_path(name, own) or _named_device(name, places, own) for name in dict.fromkeys(names))
     return next(filter(None, escapes), None)
@@ -55,7 +55,7 @@ def goes_up(path: str) -> bool:
 
 
 def can_be_passed(text: str) -> bool:
-    """Whether a command can be given the text: without a zero byte or half a character."""
+    """Whether a command can get the text as an argument: it has no NUL byte and no lone surrogate."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -63,7 +63,7 @@ def can_be_passed(text: str) -> bool:
 
 
 def _names(text: str) -> Iterator[str]:
-    """Yield whatever a tool may take for a name: each word, and what stands between any two delimiters in it."""
+    """Yield everything that a tool may take for a name: each word, and each part between two delimiters."""
     for word in _words(text):
         matches = list(_DELIMITERS.finditer(word))
         starts = [0, *(match.end() for match in matches)]
@@ -74,15 +74,15 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterable[str]:
-    """Return those of the text as it is, and as a shell would read it."""
+    """Return the words of the text as it is, and as a shell would split it."""
     words = [text, *text.split()]
-    with suppress(ValueError):  # no command line
+    with suppress(ValueError):  # not valid shell syntax
         words += shlex.split(text)
     return dict.fromkeys(words)
 
 
 def _endings(word: str) -> Iterator[str]:
-    """Yield a word, and what may be the value of a short option in it: of ``-qcdisk``, ``disk`` among others."""
+    """Yield a word, and possible values of a short option in it: ``disk`` for ``-qcdisk``."""
     yield word
     if re.match("-[^-]", word):
         yield from (word[start:] for start in range(1, len(word)))
@@ -91,7 +91,7 @@ def _endings(word: str) -> Iterator[str]:
 
 
 def _named_path(name: str, own: Container[str]) -> str | None:
-    """Return what a path leads to from each directory in which a tool may run."""
+    """Describe the target of a path, from each possible working directory of a tool."""
     if goes_up(name):
         return f"the path {name}, which goes up"
     if _DESCRIPTOR.match(name):
@@ -99,12 +99,12 @@ def _named_path(name: str, own: Container[str]) -> str | None:
     escapes = [_leads_to(directory / name, own) for directory in _WORKING]
     if any(escapes) or "" in escapes:
         return next(filter(None, escapes), None)
-    # A tool may create what is not there, but a word is a path for sure only if it begins like one.
+    # A tool may create a missing file, but only words that begin like a path are certain to be one.
     return f"the path {name}" if name.startswith(("/", "./")) else None
 
 
 def _named_device(name: str, places: Iterable[Path], own: Container[str]) -> str | None:
-    """Return the device that tools find by a bare name in a directory of devices, or by its number."""
+    """Describe the device that tools find by a bare name in a device directory, or by its number."""
     if re.fullmatch(r"\d+:\d+", name) and (blockdev.SYS / "dev/block" / name).exists():
         return f"the block device {name}"
     devices = (place / name for place in places if not os.path.isdir(place / name))
@@ -112,7 +112,7 @@ def _named_device(name: str, places: Iterable[Path], own: Container[str]) -> str
 
 
 def _leads_to(path: Path, own: Container[str]) -> str | None:
-    """Return what is there, in words: "" for what is harmless, None for nothing at all."""
+    """Describe the target. Return "" if it is harmless, None if it does not exist."""
     if not os.path.lexists(path):
         return None
     with suppress(OSError):

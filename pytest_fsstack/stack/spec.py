@@ -1,6 +1,6 @@
-"""The text of a stack, ``luks(key_size=256) | ext4(mount='noatime')``, as syntax: text to calls and back.
+"""The syntax of a stack's text, ``luks(key_size=256) | ext4(mount='noatime')``.
 
-Nothing here knows which layers exist; `pytest_fsstack.stack.model` gives the names a meaning.
+This module does not know which layers exist. `pytest_fsstack.stack.model` resolves the names.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-#: What pytest's ``-k`` accepts, so that every stack can be selected by its name.
+#: Characters that pytest's ``-k`` accepts, so that every stack can be selected by name.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.:-]*")
 _NAMED = re.compile(rf"\s*(?P<name>{NAME.pattern})\s*=(?!=)\s*(?P<stack>.*)", re.DOTALL)
 _SETTING = re.compile(r"(?P<key>[\w./-]+)\s*=\s*(?P<value>[\w.:+-]+)", re.ASCII)
 
 
 class SpecError(ValueError):
-    """A stack's text is wrong; the message shows where, with a caret under the place.
+    """An error in a stack's text. The message marks the place with a caret.
 
     `start` and `end` are offsets in characters into `text`.
     """
@@ -34,7 +34,7 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True)
 class Option:
-    """One keyword of a call and its literal value. Without a name it is the number of devices, as in pool(2)."""
+    """A keyword of a call and its literal value. Without a keyword, the number of devices, as in pool(2)."""
 
     name: str
     value: object
@@ -47,7 +47,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Call:
-    """One layer as it was written: its name and its options."""
+    """A layer in the text: its name and its options."""
 
     name: str
     options: tuple[Option, ...] = ()
@@ -62,7 +62,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of the machine while the stack stands, such as ``vm.dirty_bytes=64M``."""
+    """A setting of the machine for a stack, such as ``vm.dirty_bytes=64M``."""
 
     key: str
     value: str
@@ -75,7 +75,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Pipe:
-    """A whole text: an optional name, the calls from the bottom up, and settings of the machine."""
+    """A parsed text: an optional name, the calls from the bottom up, and settings of the machine."""
 
     calls: tuple[Call, ...]
     name: str | None = None
@@ -87,14 +87,14 @@ class Pipe:
 
 
 def with_settings(pipe: str, settings: tuple[Setting, ...]) -> str:
-    """Return the text of layers, with that of their settings."""
+    """Join the texts of layers and settings."""
     return f"{pipe} @ {', '.join(map(str, settings))}" if settings else pipe
 
 
 def parse(text: str) -> Pipe:
-    """Read ``[name =] layer [| layer ...] [@ key=value, ...]``; a layer is a name or a call with literal keywords.
+    """Parse ``[name =] layer [| layer ...] [@ key=value, ...]``. A layer is a name, or a call with literal keywords.
 
-    Raises `SpecError` where the text is not of that form.
+    Raises `SpecError` for any other text.
     """
     match = _NAMED.fullmatch(text)
     name, offset = (match["name"], match.start("stack")) if match else (None, 0)
@@ -122,7 +122,7 @@ def parse(text: str) -> Pipe:
 
 
 def _start_of_settings(body: str) -> int:
-    """Return where settings begin, which is after the first @ that no quotes or parentheses hold; 0 without one."""
+    """Return the offset after the first @ outside of quotes and parentheses, or 0."""
     for match in re.finditer("@", body):
         try:
             ast.parse(body[: match.start()].strip().replace("\n", " "), mode="eval")
@@ -133,7 +133,7 @@ def _start_of_settings(body: str) -> int:
 
 
 def _settings(text: str, start: int, end: int) -> Iterator[Setting]:
-    """Read ``key=value, ...`` between two offsets. Raises `SpecError`."""
+    """Parse ``key=value, ...`` between two offsets. Raises `SpecError`."""
     keys: set[str] = set()
     for part in text[start:end].split(","):
         first, word = start + len(part) - len(part.lstrip()), part.strip()
@@ -148,13 +148,13 @@ def _settings(text: str, start: int, end: int) -> Iterator[Setting]:
 
 
 def given_by_name(layer: str) -> str:
-    """Return the refusal of an option without a name."""
+    """Return the error message for an option without a name."""
     return f"options of {layer} are given by name, such as {layer}(option='value')"
 
 
 def _characters(line: str, column: int) -> int:
-    """`ast` counts columns in UTF-8 bytes; a caret needs characters."""
-    # A command line's bytes that are no text are here as surrogates, which have no encoding.
+    """Convert a column of `ast`, which counts UTF-8 bytes, to characters."""
+    # Bytes of the command line that are not UTF-8 are surrogates, which cannot be encoded.
     return len(line.encode(errors="replace")[:column].decode(errors="ignore"))
 
 
@@ -170,7 +170,7 @@ class _Reader:
         return start, end
 
     def calls(self, node: ast.expr) -> list[Call]:
-        # A pipe of n layers is a left-leaning tree of depth n: walk it, so that its length has no limit.
+        # A pipe of n layers is a left-leaning tree of depth n. A loop avoids the recursion limit.
         calls: list[Call] = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             if isinstance(node.right, ast.BinOp):

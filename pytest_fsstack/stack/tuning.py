@@ -1,8 +1,7 @@
-"""Settings of the machine during measurements, which are set back afterwards.
+"""Settings of the machine during measurements, which are restored afterwards.
 
-Those of a stack, after the @ in its text, and those of the session: the I/O scheduler and the read-ahead of block
-devices, and the CPUs' governor. Whoever changes one of them meanwhile wins: it is set back only where it is still what
-was written here.
+A stack has settings after the @ in its text. A session has settings for the I/O scheduler and read-ahead of block
+devices, and for the CPUs' governor. A setting is restored only if it still has the value that was written here.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from pytest_fsstack.stack import keys
 from pytest_fsstack.stack.spec import Setting
 from pytest_fsstack.units import parse_size
 
-#: The files in sysfs that settings are in, and the keys of these settings.
+#: The sysfs files of settings, by the form of the key.
 _FORMS = {
     r"block/[^/]+/queue/(\w+)": r"queue/\1",
     r"devices/system/cpu/cpu\d+/cpufreq/(\w+)": r"cpu/\1",
     r"module/(\w+)/parameters/(\w+)": r"\1/\2",
 }
-#: A limit in bytes and the same in percent: the one in use is not 0, and writing it makes the other 0.
+#: Pairs of a limit in bytes and in percent. Writing one sets the other to 0.
 _PAIRS = {"dirty_bytes": "dirty_ratio", "dirty_background_bytes": "dirty_background_ratio"}
 _PAIRS |= {ratio: size for size, ratio in _PAIRS.items()}
-#: How the kernel shows a parameter that is on or off (kstrtobool in lib/kstrtox.c).
+#: The kernel's representation of switches (kstrtobool in lib/kstrtox.c).
 _SWITCHES = {"1": "Y", "y": "Y", "on": "Y", "0": "N", "n": "N", "off": "N"}
 
 
 def is_setting(machine: Machine, path: Path) -> bool:
-    """Return whether a file is one that this module writes to."""
+    """Return whether this module may write to a file."""
     if path.is_relative_to(machine.sysctls):
         return keys.why_refused(".".join(path.relative_to(machine.sysctls).parts)) is None
     inside = str(path.relative_to(machine.sysfs)) if path.is_relative_to(machine.sysfs) else ""
@@ -45,7 +44,7 @@ def is_setting(machine: Machine, path: Path) -> bool:
 
 
 def current(machine: Machine, path: Path) -> str | None:
-    """Return the present value of a setting, or None if it does not exist."""
+    """Return the current value of a setting, or None if it does not exist."""
     text = machine.setting(path)
     if text is None:
         return None
@@ -54,7 +53,7 @@ def current(machine: Machine, path: Path) -> str | None:
 
 
 def offered(machine: Machine, path: Path) -> list[str]:
-    """Return the words that a setting accepts. The list is empty for one that takes numbers, or does not exist."""
+    """Return the allowed words of a setting. Empty for numbers, or if it does not exist."""
     listed = {
         "scaling_governor": "scaling_available_governors",
         "energy_performance_preference": "energy_performance_available_preferences",
@@ -69,7 +68,7 @@ def equal(value: str, now: str | None) -> bool:
 
 
 def _way_back(machine: Machine, path: Path, old: str | None) -> tuple[Path, str | None]:
-    """Return the file and the text that undo a change."""
+    """Return the file and the text that restore a setting."""
     if old == "0" and path.name in _PAIRS:
         pair = path.with_name(_PAIRS[path.name])
         if (other := current(machine, pair)) not in (None, "0"):
@@ -79,11 +78,11 @@ def _way_back(machine: Machine, path: Path, old: str | None) -> tuple[Path, str 
 
 @contextlib.contextmanager
 def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
-    """Set it, and set it back afterwards. Raises OSError, with what it may be set to."""
+    """Write a setting, and restore it afterwards. Raises OSError with the allowed values."""
     machine = journal.machine
     old = current(machine, path)
     back, text = _way_back(machine, path, old)
-    # Also where nothing changes: what a dead session set must not be set back under this one.
+    # Also without a change: otherwise the cleanup of a dead session could restore it during this one.
     with journal.entry(SETTING, path=str(path), old=old, value=value, back=str(back), text=text):
         try:
             machine.set(path, value)
@@ -123,7 +122,7 @@ SETTING = journals.Kind("setting", _still_set, _set_back)
 
 
 def queue(machine: Machine, device: Path) -> Path:
-    """Return the queue of a block device in sysfs. A partition has that of its disk."""
+    """Return the sysfs queue of a block device. Partitions have that of their disk."""
     directory = (machine.sysfs / "dev/block" / machine.number(device)).resolve()
     whole = directory.parent if (directory / "partition").exists() else directory
     return machine.sysfs / "block" / whole.name / "queue"
@@ -131,14 +130,14 @@ def queue(machine: Machine, device: Path) -> Path:
 
 @dataclass(frozen=True)
 class Queue:
-    """The session's settings for block devices, which a stack's own override. None leaves the kernel's choice."""
+    """The session's settings for block devices. Those of stacks take precedence. None keeps the kernel's choice."""
 
     scheduler: str | None = None
     #: In bytes.
     read_ahead: int | None = None
 
     def why_not_offered(self, machine: Machine, queue: Path) -> str | None:
-        """Why the scheduler cannot be had for the devices like the one with this queue; None where it can."""
+        """Return why devices with such a queue cannot have the scheduler, or None."""
         path = queue / "scheduler"
         if self.scheduler is None or not path.exists() or is_offered(machine, path, self.scheduler):
             return None
@@ -147,17 +146,17 @@ class Queue:
 
     @property
     def above(self) -> dict[str, str]:
-        """The settings of a device that a layer makes, which has no scheduler."""
+        """Return the settings for devices that layers create. These have no scheduler."""
         return {} if self.read_ahead is None else {"read_ahead_kb": str(self.read_ahead // 1024)}
 
     @property
     def bottom(self) -> dict[str, str]:
-        """The settings of the device that a stack starts on."""
+        """Return the settings for a stack's lowest device."""
         return self.above if self.scheduler is None else {"scheduler": self.scheduler, **self.above}
 
 
 def is_offered(machine: Machine, scheduler: Path, name: str) -> bool:
-    """Return whether a device can have a scheduler, once its module is loaded."""
+    """Return whether a device can have a scheduler, after loading its module."""
     if not (words := offered(machine, scheduler)) or name in words:
         return bool(words)
     load_module(f"{name}-iosched")
@@ -169,7 +168,7 @@ def is_offered(machine: Machine, scheduler: Path, name: str) -> bool:
 
 @dataclass(frozen=True)
 class SettingNeed:
-    """A setting that a stack asks for. That of a device shows only once there is the device."""
+    """A setting that a stack requires. Settings of devices can only be checked once the device exists."""
 
     key: str
     machine: Machine = field(default_factory=RealMachine, repr=False, compare=False)
@@ -189,7 +188,7 @@ class SettingNeed:
 
 
 def _files(machine: Machine, key: str) -> list[Path]:
-    """Return the files of a setting that is not of a device, those that exist."""
+    """Return the existing files of a setting that belongs to no device."""
     space, slash, name = key.partition("/")
     if space == "cpu":
         return _of_cpus(machine, name)
@@ -198,7 +197,7 @@ def _files(machine: Machine, key: str) -> list[Path]:
 
 
 def as_written(setting: Setting) -> str:
-    """Return the text for the kernel: a size such as 64M in bytes, or in KiB if the key says so."""
+    """Return the text for the kernel: a size such as 64M in bytes, or in KiB depending on the key."""
     if not re.fullmatch(r"\d+[KMGT]?", setting.value):
         return setting.value
     size = parse_size(setting.value)
@@ -207,7 +206,7 @@ def as_written(setting: Setting) -> str:
 
 @dataclass
 class Tuning:
-    """The settings of a stack that stands: its own, and the session's where it has none."""
+    """The settings while a stack is up: its own, otherwise the session's."""
 
     settings: tuple[Setting, ...]
     defaults: Queue
@@ -215,7 +214,7 @@ class Tuning:
     _values: dict[Path, str] = field(default_factory=dict)
 
     def bottom(self, *devices: Path, topmost: bool) -> contextlib.AbstractContextManager[None]:
-        """Set what is of the machine, and of the devices that the stack starts on, if any. Raises OSError."""
+        """Apply settings of the machine, and of the stack's lowest devices. Raises OSError."""
         machine = self.journal.machine
         values: dict[Path, str] = {}
         for device in devices:
@@ -229,7 +228,7 @@ class Tuning:
         return self._applied(values)
 
     def above(self, device: Path, *, topmost: bool) -> contextlib.AbstractContextManager[None]:
-        """Set what is of a device that a layer made. Raises OSError."""
+        """Apply settings of a device that a layer has created. Raises OSError."""
         own = self._own("top") if topmost else {}
         return self._applied(_of_queue(self.journal.machine, device, {**self.defaults.above, **own}))
 
@@ -241,7 +240,7 @@ class Tuning:
     def _applied(self, values: Mapping[Path, str]) -> Iterator[None]:
         machine = self.journal.machine
         with contextlib.ExitStack() as undo:
-            # The scheduler first: with it the kernel changes others.
+            # The scheduler first, because the kernel then changes other settings.
             for path in sorted(values, key=lambda path: path.name != "scheduler"):
                 if path.name == "scheduler":
                     is_offered(machine, path, values[path])
@@ -252,7 +251,7 @@ class Tuning:
             yield
 
     def check(self) -> None:
-        """Raise OSError if a setting is not any more what it was set to."""
+        """Raise OSError if a setting no longer has its value."""
         for path, value in self._values.items():
             if not equal(value, now := current(self.journal.machine, path)):
                 raise OSError(f"{path} is {now}, not {value} as it was set: something else on this machine changed it")
@@ -277,13 +276,13 @@ def _governors(machine: Machine) -> list[Path]:
 
 @dataclass(frozen=True)
 class Governor:
-    """The frequency governor of all CPUs, a requirement of a session."""
+    """The frequency governor of all CPUs, as a requirement of a session."""
 
     name: str
     machine: Machine = field(default_factory=RealMachine, repr=False, compare=False)
 
     def why_not_offered(self) -> str | None:
-        """Why no CPU can have it; None where they can, and where there are no governors at all."""
+        """Return why no CPU supports it. None if they do, or if there are no governors at all."""
         for path in _governors(self.machine):
             if self.name not in (words := offered(self.machine, path)):
                 return f"the kernel has no governor {self.name!r} for {path.parts[-3]}; it offers {', '.join(words)}"
@@ -300,7 +299,7 @@ class Governor:
 
     @contextlib.contextmanager
     def applied(self, journal: Journal) -> Iterator[None]:
-        """Set it for all CPUs, and back to each one's own afterwards. Raises OSError."""
+        """Set it for all CPUs, and restore each CPU's own afterwards. Raises OSError."""
         with contextlib.ExitStack() as undo:
             for path in _governors(self.machine):
                 undo.enter_context(written(path, self.name, journal))

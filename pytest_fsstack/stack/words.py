@@ -1,7 +1,7 @@
 """Grammars of options: the words that a layer allows.
 
-A `Grammar` reads the whole text of an option. It refuses what writes, reads or runs something outside of the stack,
-whether that exists or not. What it does not know is looked up (`stack.outside`) and may lead nowhere.
+A `Grammar` parses the whole text of an option. It refuses words that write, read or run something outside of the stack,
+even if that does not exist. Unknown words are checked by `stack.outside`, and must not refer to anything.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pytest_fsstack.stack import outside
 
 
 class WordError(ValueError):
-    """A word leads out of the stack; the message says which and how."""
+    """A word that refers to something outside of the stack. The message explains it."""
 
 
 class Grammar(Protocol):
-    """The allowed words of a text."""
+    """The grammar of an option's text."""
 
     def undeclared(self, text: str) -> Iterator[str]:
-        """Yield the parts that are not declared, which are looked up. Raises `WordError` for what is refused."""
+        """Yield the undeclared parts of a text, which are checked as paths. Raises `WordError` for refused ones."""
         ...
 
 
 @dataclass(frozen=True)
 class Value:
-    """A text of one form, which the tool never takes for a path outside of the stack."""
+    """A text of a known form, which the tool never takes for a path outside of the stack."""
 
     pattern: str
 
@@ -40,24 +40,24 @@ class Value:
             yield text
 
 
-#: The option takes no value.
+#: An option without a value.
 FLAG = Value("")
 NUMBER = Value(r"[+-]?(0[xX][0-9A-Fa-f]+|\d+(\.\d+)?)")
-#: A number with a unit, such as 64K, 100%FREE or 1.5g; or several, as in 4096:8192.
+#: A number with a unit, such as 64K, 100%FREE or 1.5g, or several, as in 4096:8192.
 SIZE = Value(r"[+-]?\d[\w.%:]*")
-#: A name that the tool knows, with a level or a sign: zstd:3, ^has_journal, aes-xts-plain64, xts(aes).
+#: A keyword of the tool, with a level or a sign: zstd:3, ^has_journal, aes-xts-plain64, xts(aes).
 KEYWORD = Value(r"[\^+-]?\w[\w.:^%+()*-]*")
-#: Several of them with commas between.
+#: Several keywords, separated by commas.
 KEYWORDS = Value(rf"{KEYWORD.pattern}(,{KEYWORD.pattern})*")
 #: Free text that is stored or shown, such as a label.
 TEXT = Value(r"[^\n\0]*")
 #: The name of a file in the directory below, without a slash.
 NAME = Value(r"(?!\.{1,2}$)[^/\n\0]+")
-#: A path that the kernel or the tool looks up within the filesystem itself, as that of a subvolume is.
+#: A path within the filesystem itself, such as that of a subvolume.
 INSIDE = Value(r"(?!(.*/)?\.\.(/.*)?$)[^\n\0]*")
-#: Any text is looked up: what an option means that nothing is declared of.
+#: Any text. It is checked as a path. For options without a declared meaning.
 LOOKED_UP = Value(r"(?!)")
-#: The option writes, reads or runs something outside of the stack; no value makes it harmless.
+#: Never allowed: the option always writes, reads or runs something outside of the stack.
 OUTSIDE = Value(r"(?!)outside")
 
 
@@ -66,7 +66,7 @@ def _refuse(name: str) -> None:
 
 
 def check(grammar: Grammar, text: str, own: Container[str] = ()) -> None:
-    """Raise `WordError` if the text leads out of the stack, which has the devices of these numbers."""
+    """Raise `WordError` if the text refers to something outside of a stack with these device numbers."""
     if not outside.can_be_passed(text):
         raise WordError("holds what no command can be given (a zero byte, or half a character)")
     for part in grammar.undeclared(text):
@@ -76,9 +76,9 @@ def check(grammar: Grammar, text: str, own: Container[str] = ()) -> None:
 
 @dataclass(frozen=True)
 class Items:
-    """Settings with commas between, ``key`` or ``key=value``; names of keys that take the same are in one text.
+    """Comma-separated settings, ``key`` or ``key=value``. Keys with the same values share one text.
 
-    A key without a value is never a path. A name that ends in ``*`` is that of all keys that begin so.
+    A key without a value is never a path. A key that ends in ``*`` is a prefix.
     """
 
     keys: Mapping[str, Grammar]
@@ -105,22 +105,22 @@ class Items:
         return _by_name(self.keys)
 
     def __or__(self, keys: Mapping[str, Grammar]) -> Items:
-        """Return these with more keys."""
+        """Return a copy with additional keys."""
         return Items({**self._by_name, **_by_name(keys)})
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """Options of a command as getopt reads them; names of options that take the same are in one text.
+    """Options of a command as getopt parses them. Options with the same values share one text.
 
-    Any other word is refused: the tool would take it for a device or a directory. Short options may be bundled, long
-    ones cut short. Names such as ``-passfile`` make it the command line of a program in Go.
+    All other words are refused, because the tool would take them for devices or directories. Short options may be
+    bundled, and long ones abbreviated. Names like ``-passfile`` select the syntax of Go programs.
     """
 
     options: Mapping[str, Grammar]
 
     def undeclared(self, text: str) -> Iterator[str]:
-        #: What the word is as the value of the option before it; LOOKED_UP also if that may take none.
+        #: The grammar of the next word, if the last option takes a value; LOOKED_UP if it may take one.
         expected: Grammar | None = None
         for word in _split(text):
             is_option = word.startswith("-") and word not in ("-", "--")
@@ -136,7 +136,7 @@ class CommandLine:
                 raise WordError(f"{word[:60]!r} is no option; the tool would take it for a device or a directory")
 
     def _option(self, word: str) -> tuple[list[str], Grammar | None]:
-        """Return the parts of an option that are not declared, and what the next word is if that is its value."""
+        """Return the undeclared parts of an option, and the grammar of its value if that is the next word."""
         if word.startswith("--") or (self._is_go and len(word) > 2):
             return self._long(word)
         return self._bundle(word)
@@ -164,7 +164,7 @@ class CommandLine:
             if grammar is OUTSIDE:
                 _refuse(f"-{letter}")
             if grammar is None:
-                # It may take the rest as its value, or be one of several.
+                # The option may take the rest as its value, or be a bundle.
                 self._bundle_without(word, index)
                 return [word], LOOKED_UP
             if grammar is not FLAG:
@@ -198,13 +198,13 @@ def _by_name(grammars: Mapping[str, Grammar]) -> dict[str, Grammar]:
 
 
 def _plain(name: str) -> str:
-    """Return an option's name as one that may be written differently: LVM ignores hyphens and underscores in it."""
+    """Normalize an option's name: LVM ignores hyphens and underscores."""
     return name if re.fullmatch("-[^-]", name) else "--" + re.sub("[-_]", "", name).lower()
 
 
 @dataclass(frozen=True)
 class Words:
-    """Words of one form, with blanks between."""
+    """Words of one form, separated by blanks."""
 
     form: Grammar
 
@@ -217,7 +217,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Directories:
-    """Directories of the machine that are only read, or names in the stack, with colons between."""
+    """Colon-separated directories: read-only ones of the machine, or names in the stack."""
 
     def undeclared(self, text: str) -> Iterator[str]:
         for path in text.split(":"):
@@ -227,7 +227,7 @@ class Directories:
                 yield path
 
 
-#: Options of mount(8), which every kernel's filesystem has. What reaches further than the filesystem is refused.
+#: Options of mount(8) that every filesystem has. Those with effects beyond the filesystem are refused.
 MOUNT = Items(
     {
         "loop loop* offset sizelimit encryption bind rbind move remount helper uhelper x-mount* X-mount* verity* "
@@ -237,7 +237,7 @@ MOUNT = Items(
         "size nr_inodes nr_blocks": SIZE,
     }
 )
-#: Options of libfuse: `modules` runs code, `subdir` shows another directory.
+#: Options of libfuse. `modules` runs code, and `subdir` shows another directory.
 FUSE_MOUNT = MOUNT | {
     "modules subdir from_code to_code fd fsname_helper": OUTSIDE,
     "fsname subtype": TEXT,
