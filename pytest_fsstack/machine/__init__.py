@@ -1,1 +1,1 @@
-"""The machine as an object, real or recording: commands, mounts, devices, and the journal of what is made there."""
+"""The machine as an object, real or recording: commands, mounts, devices, and the journal of changes."""

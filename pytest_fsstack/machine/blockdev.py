@@ -1,4 +1,4 @@
-"""Facts of a block device: its number, size and serial, its place in sysfs, and the file below a loop device."""
+"""Facts about block devices: numbers, sizes, serial numbers, sysfs, and the files behind loop devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_fsstack.machine.libc import libc
 
 SYS = Path("/sys")
 
-#: What a guest's own disk is called in it, the first of several.
+#: The name of a guest's first disk inside the guest.
 GUEST_DISK = "/dev/vda"
 
 #: From linux/fcntl.h and linux/stat.h; of struct statx, its mode and the device that a special file stands for.
@@ -45,15 +45,15 @@ def guest_disks() -> list[str]:
 
 
 def major_minor(device: int) -> str:
-    """``major:minor`` of a device number such as st_rdev, as /sys/dev/block names it."""
+    """Format a device number such as st_rdev as ``major:minor``, as in /sys/dev/block."""
     return f"{os.major(device)}:{os.minor(device)}"
 
 
 def number(path: str | os.PathLike[str] | int) -> str | None:
-    """``major:minor`` of a block device, by its path or a descriptor; None for anything else. Raises OSError.
+    """Return ``major:minor`` of a block device, by path or descriptor, or None for other files. Raises OSError.
 
-    The filesystem that a path ends in is not asked: what a file is never changes, and behind another process's
-    descriptor may be one whose server hangs, for which a plain stat waits for ever.
+    This does not query the filesystem of the path. Behind a descriptor of another process may be a filesystem whose
+    server hangs, and a plain stat would then block forever.
     """
     if isinstance(path, int) or (statx := _statx()) is None:
         status = os.stat(path)
@@ -70,12 +70,12 @@ def number(path: str | os.PathLike[str] | int) -> str | None:
 
 @functools.cache
 def _statx() -> Callable[..., int] | None:
-    """statx(2), which Python has only from 3.15 on; None for a C library without it."""
+    """Return statx(2), which Python has only since 3.15, or None for a C library without it."""
     return getattr(libc(), "statx", None)
 
 
 def number_of_name(text: str) -> str | None:
-    """The device that the kernel shows as a path, which may lead nowhere in our own mount namespace."""
+    """Return the number of a device by its kernel name, which may not exist in this mount namespace."""
     if not text.startswith("/"):
         return None
     try:
@@ -88,17 +88,17 @@ def number_of_name(text: str) -> str | None:
 
 
 def read(path: Path) -> str:
-    # A command's name, or a file's behind a loop device, is any bytes.
+    # File names and names of commands may be any bytes.
     return os.fsdecode(path.read_bytes()).strip()
 
 
 def sysfs(device: str) -> Path:
-    """The directory of a device, by ``major:minor``. Raises OSError."""
+    """Return the sysfs directory of a device, by ``major:minor``. Raises OSError."""
     return (SYS / "dev/block" / device).resolve(strict=True)
 
 
 def whole(directory: Path) -> Path:
-    """The directory of the disk that a partition is on; of a whole disk, its own."""
+    """Return the sysfs directory of a partition's disk, or of the disk itself."""
     return directory.parent if (directory / "partition").exists() else directory
 
 
@@ -116,7 +116,7 @@ def partitions(disk: Path) -> list[Path]:
 
 
 def node(directory: Path) -> str:
-    # The kernel writes the slash in names such as cciss/c0d0 as an exclamation mark.
+    # The kernel replaces the slash in names such as cciss/c0d0 by an exclamation mark.
     return f"/dev/{directory.name.replace('!', '/')}"
 
 
@@ -125,37 +125,36 @@ def node(directory: Path) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of a device, which changes if it is plugged in again."""
+    """The identity of a device, which changes when it is plugged in again."""
 
     #: ``major:minor``
     number: str
     #: In bytes.
     size: int
-    #: Grows with each medium that the kernel sees, so that no two disks share it before the next boot; None before
-    #: Linux 5.15.
+    #: The kernel increases it for each new medium, so it is unique until the next boot. None before Linux 5.15.
     diskseq: int | None
-    #: The sector at which a partition begins; 0 for a whole disk.
+    #: The first sector of a partition, or 0 for a whole disk.
     start: int = 0
-    #: The serial number or the like of the disk, or the UUID of a mapping; None if it has none.
+    #: A serial number or similar id of the disk, or the UUID of a mapping. None if there is none.
     serial: str | None = None
-    #: What a loop device stands on: device, inode, offset and limit in bytes.
+    #: The file behind a loop device: device, inode, offset and limit in bytes.
     backing: str | None = None
 
 
 def identify(path: Path) -> Identity | None:
-    """Return the identity of the block device at `path`; None if it is something else. Raises OSError.
+    """Return the identity of the block device at `path`, or None for other files. Raises OSError.
 
-    The device is open meanwhile, so the kernel gives its number to no other one.
+    The device stays open meanwhile, so the kernel cannot reuse its number.
     """
     device = number(path)
     if device is None:
         return None
     with contextlib.ExitStack() as undo:
         try:
-            # Without O_NONBLOCK, a drive without a medium could not be opened.
+            # O_NONBLOCK also opens drives without a medium.
             fd = undo.enter_context(opened(path, device, os.O_RDONLY | os.O_NONBLOCK))
         except PermissionError:
-            fd = None  # then nothing can be written to it either
+            fd = None  # then nobody can write to it either
         directory = sysfs(device)
         disk = whole(directory)
         size = int(read(directory / "size")) * 512
@@ -170,15 +169,15 @@ def identify(path: Path) -> Identity | None:
         )
 
 
-#: The names of virtio, NVMe, SCSI, MMC and the device-mapper for what tells a disk from others of its kind.
+#: Names of serial numbers and ids in sysfs, for virtio, NVMe, SCSI, MMC and the device-mapper.
 _SERIALS = "serial", "wwid", "device/serial", "device/wwid", "device/cid", "dm/uuid"
 
 
 def serials(disk: Path, names: Iterable[str]) -> list[str]:
-    """Return what these files in the directory of a disk say."""
+    """Return the contents of these files in the directory of a disk."""
     texts = []
     for name in names:
-        with contextlib.suppress(OSError):  # some drivers show the file and have nothing to say
+        with contextlib.suppress(OSError):  # some drivers have the file, but no contents
             texts.append(read(disk / name))
     return [text for text in texts if text]
 
@@ -192,7 +191,7 @@ def _loop_file(path: Path, loop: int | None) -> str:
 
 @contextlib.contextmanager
 def opened(path: Path, device: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """A descriptor of the device of this number, even if its path leads elsewhere by now. Raises OSError."""
+    """Open the device with this number, even if its path now leads elsewhere. Raises OSError."""
     with descriptors.opened(path, flags) as fd:
         if (actual := number(fd)) != device:
             raise OSError(errno.ENODEV, f"{path} is the device {actual} now, and not {device}")
@@ -200,7 +199,7 @@ def opened(path: Path, device: str, flags: int = os.O_RDONLY) -> Iterator[int]:
 
 
 def forget_cache(fd: int) -> None:
-    """Write out and drop what the kernel caches of a device, so that what is read next is what is on the medium."""
+    """Write out and drop the kernel's cache of a device, so that the next reads come from the medium."""
     os.fsync(fd)
     fcntl.ioctl(fd, _BLKFLSBUF)
 
@@ -209,9 +208,9 @@ def forget_cache(fd: int) -> None:
 
 
 def last_mount(path: Path) -> str | None:
-    """Return the time of the last mount for writing and the number of mounts of an ext2, 3 or 4, else None.
+    """Return the last mount time and the mount count of an ext2, ext3 or ext4, or None.
 
-    It is what is on the medium: a mapping of the device has a cache of its own. Raises OSError.
+    They are read from the medium, because mappings of the device have caches of their own. Raises OSError.
     """
     # struct ext4_super_block of fs/ext4/ext4.h, at 1024: s_mtime, s_wtime, s_mnt_count, s_max_mnt_count, s_magic, and
     # from 96 on s_feature_incompat.
@@ -222,7 +221,7 @@ def last_mount(path: Path) -> str | None:
 
 
 class Backing(NamedTuple):
-    """The file behind a loop device: where it is, and the device that it is if it is one. Offset and limit in bytes."""
+    """The file behind a loop device: its path, its device number if it is a device, and offset and limit in bytes."""
 
     device: int
     inode: int
@@ -232,6 +231,6 @@ class Backing(NamedTuple):
 
 
 def backing(loop: int) -> Backing:
-    """Return the file below the loop device of a descriptor. Raises OSError (ENXIO if it is detached)."""
+    """Return the file behind an open loop device. Raises OSError (ENXIO if it is detached)."""
     info = LOOP_INFO.unpack(fcntl.ioctl(loop, _LOOP_GET_STATUS64, bytes(LOOP_INFO.size)))
     return Backing(*info[:5])

@@ -1,6 +1,6 @@
-"""Run the system's tools on this machine: the only module that knows `sh`.
+"""Commands of the system. Only this module uses `sh`.
 
-Nothing secret may stand in `argv`: `sh` and the error below repeat it. Secrets go through `secret_fd`.
+Secrets must not be in `argv`, because `sh` and error messages repeat it. Use `secret_fd` instead.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from pytest_fsstack.units import reason_of
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PR_SET_PDEATHSIG = 1
 
-#: Seconds that a command may take unless its caller says otherwise: --fsstack-timeout.
+#: The default time limit of a command in seconds: --fsstack-timeout.
 limit = 600.0
 
-#: Descriptors that a command needs while it starts.
+#: Descriptors that starting a command needs.
 _PIPES = 16
 
-#: Seconds after which a command that was killed counts as one that the kernel does not let go.
+#: A killed command that still runs after this many seconds is considered stuck in the kernel.
 _DEATH = 10.0
 
 
 class CommandError(Exception):
-    """A command failed: what ran, how it ended, what it said on stderr.
+    """A failed command, with its exit code and stderr.
 
-    `returncode` is None where the command did not end by itself.
+    `returncode` is None if the command did not exit by itself.
     """
 
     def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str, how: str = "") -> None:
@@ -51,9 +51,9 @@ class CommandError(Exception):
 
 
 def search_path() -> str:
-    """Return PATH with the directories that it often lacks: of administration tools, and of this very Python.
+    """Return PATH with directories that are often missing: administration tools, and scripts of this Python.
 
-    Under sudo, the scripts of a virtual environment are in no PATH.
+    sudo removes the scripts of a virtual environment from PATH.
     """
     path = os.environ.get("PATH", os.defpath)
     more = [*_SBIN, os.path.dirname(sys.executable)]
@@ -61,9 +61,10 @@ def search_path() -> str:
 
 
 def which(tool: str) -> str | None:
-    """The path of an installed tool, or None."""
+    """Return the path of an installed tool, or None."""
     path = search_path()
-    # With cold caches, a search costs milliseconds. What is missing may be installed meanwhile.
+    # With cold caches, a search takes milliseconds. Missing tools are searched again, because they may be installed
+    # later.
     executable = _found.get((tool, path)) or shutil.which(tool, path=path)
     if executable:
         _found[tool, path] = executable
@@ -79,18 +80,18 @@ def _sh() -> Any:
 
     import sh
 
-    # At DEBUG and INFO it logs what is written to a command's stdin, and every argv.
+    # At DEBUG and INFO it logs every command's stdin and argv.
     logging.getLogger("sh").setLevel(logging.WARNING)
     return sh
 
 
 @dataclass
 class Process:
-    """A process that was started here, held by a descriptor: its number may be somebody else's once it has ended."""
+    """A child process with its pidfd, because its number can be reused once it has ended."""
 
     argv: tuple[str, ...]
     running: Any
-    #: None if it had ended before it could be had.
+    #: None if it ended before the descriptor could be opened.
     pidfd: int | None
 
     @property
@@ -98,32 +99,32 @@ class Process:
         return self.pidfd is not None and not select.select([self.pidfd], [], [], 0)[0]
 
     def send(self, number: int) -> None:
-        """Send it a signal, if it still runs."""
+        """Send a signal if it still runs."""
         if self.pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the pidfd."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
 
     def ended(self) -> tuple[int, str, str]:
-        """Wait for its end; its exit code, stdout and stderr."""
-        # Waiting on the process object and not on the command: the latter raises for a signal.
+        """Wait for its end. Return the exit code, stdout and stderr."""
+        # Wait on the process object, because waiting on the command raises an error for signals.
         process = self.running.process
         code = process.wait()
         return code, process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
 
 
-#: Where commands are noted as they start, by those who want to know.
+#: Lists that record commands as they start.
 _noted: list[list[str]] = []
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[str]]:
-    """The commands that start until the block's end, each as a line for a shell. No secret is among them."""
+    """Record the commands that start in the block, each as a shell command line. They contain no secrets."""
     lines: list[str] = []
     _noted.append(lines)
     try:
@@ -141,11 +142,11 @@ def started(
     cwd: Path | None = None,
     outlives: bool = False,
 ) -> Iterator[Process]:
-    """Start a command, which the kernel kills if this process dies unless it `outlives` that; until the block's end
-    it can be signalled.
+    """Start a command, and yield it until the block's end. The kernel kills it if this process dies, unless `outlives`
+    is set.
 
-    It has a session of its own: Ctrl-C at a terminal, and the end of the terminal, do not reach it. It leaves no core
-    dump, which might hold a key. Raises `CommandError` if it is not installed.
+    It runs in its own session, so Ctrl-C and the end of the terminal do not reach it. It leaves no core dump, which
+    could contain a key. Raises `CommandError` if it is not installed.
     """
     words = [os.fspath(word) for word in argv]
     path = which(words[0])
@@ -158,8 +159,8 @@ def started(
     parent, prctl, set_limit = os.getpid(), libc().prctl, resource.setrlimit
 
     def prepare() -> None:
-        # One byte: with none, a core dump that is piped to a program would not be held back (core(5)).
-        # A hard limit of 0 is refused, and then files are held back already.
+        # One byte, because with 0 a core dump could still be piped to a program (core(5)). A hard limit of 0 causes an
+        # error, but already prevents files.
         with contextlib.suppress(ValueError, OSError):
             set_limit(resource.RLIMIT_CORE, (1, 1))
         if not outlives:
@@ -191,27 +192,27 @@ def started(
 
 @contextlib.contextmanager
 def _starting(words: Sequence[str]) -> Iterator[None]:
-    """Raise `CommandError` for a command that has gone since it was found, or that the kernel cannot start."""
+    """Raise `CommandError` if a command has disappeared since it was found, or cannot be executed."""
     sh = _sh()
     try:
         yield
     except sh.CommandNotFound:
         raise not_installed(words) from None
     except sh.ForkException as error:
-        # What it says ends with the child's traceback.
+        # The message ends with the child's traceback.
         raise CommandError(words, None, str(error).strip().splitlines()[-1], "could not be started") from None
     except OSError as error:
         raise CommandError(words, None, reason_of(error), "could not be started") from error
 
 
 def not_installed(words: Sequence[str]) -> CommandError:
-    """The error that a command is missing, which is looked for anew the next time."""
+    """Return the error for a missing command, and forget where it was."""
     _found.pop((words[0], search_path()), None)
     return CommandError(words, None, "", "not installed")
 
 
 def _spare_descriptors() -> None:
-    """Raise OSError if there are too few descriptors for the pipes of a command: sh leaves those open that it has."""
+    """Raise OSError if the pipes of a command would exceed the descriptor limit. sh would leave some open."""
     descriptors: list[int] = []
     try:
         for _ in range(_PIPES):
@@ -222,9 +223,9 @@ def _spare_descriptors() -> None:
 
 
 def _descriptor(child: Any) -> int | None:
-    """A descriptor of a child; None if it has ended, and its end was noticed, already.
+    """Return a pidfd of a child, or None if it has already been reaped.
 
-    Raises OSError if there can be none, and then the child has ended.
+    Raises OSError if that is impossible. The child is then killed.
     """
     try:
         pidfd = os.pidfd_open(child.pid)
@@ -235,7 +236,7 @@ def _descriptor(child: Any) -> int | None:
         child.process.wait()
         raise
     try:
-        # Fails for what is no child, as a process that has got the number meanwhile.
+        # Fails unless it is a child, for example if the number was reused.
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         os.close(pidfd)
@@ -251,11 +252,11 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = None,
 ) -> str:
-    """Run a command to its end and return what it wrote to stdout.
+    """Run a command to its end and return its stdout.
 
-    `stdin` is a file descriptor to read from (by default there is nothing to read), `fds` are passed on under their
-    own numbers, `cwd` is where it starts, `timeout` is in seconds (by default, `limit`). Raises `CommandError`, also
-    for a command that hangs in the kernel so that not even SIGKILL ends it: it is left behind.
+    `stdin` is a file descriptor (default: empty input). `fds` are inherited with their numbers. `cwd` is the working
+    directory. `timeout` is in seconds (default: `limit`). Raises `CommandError`. A command that is stuck in the kernel
+    and survives SIGKILL is left behind.
     """
     code, stdout, stderr = ended(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd, timeout=timeout)
     if code:
@@ -271,7 +272,7 @@ def ended(
     cwd: Path | None = None,
     timeout: float | None = None,
 ) -> tuple[int, str, str]:
-    """Run a command as `run` does, and return its exit code, stdout and stderr. Any exit code is an answer."""
+    """Run a command like `run`, and return its exit code, stdout and stderr. Any exit code is valid."""
     seconds = limit if timeout is None else timeout
     with signals.shielded(), started(*argv, stdin=stdin, fds=fds, env=env, cwd=cwd) as process:
         try:
@@ -280,7 +281,7 @@ def ended(
                 name = signals.received() if signals.cut_short() else None
                 how = f"killed because of {name.name}" if name else f"no answer within {seconds:g} s, killed"
         except BaseException:
-            # Raised by a handler that is not ours. What the command is about to make must be there when it is undone.
+            # Raised by a foreign signal handler. Let the command finish, so that its result can be undone.
             if process.pidfd is not None and not select.select([process.pidfd], [], [], 10.0)[0]:
                 process.send(signal.SIGKILL)
             raise
@@ -296,12 +297,12 @@ def ended(
     return result
 
 
-#: Commands that were killed and did not end. Without a reference, Python would warn of them.
+#: Killed commands that did not end. Without a reference, Python would print warnings.
 _left_behind: list[subprocess.Popen[Any]] = []
 
 
 def reap(process: subprocess.Popen[Any]) -> None:
-    """Wait for a command that was killed. One that hangs in the kernel is left behind."""
+    """Wait for a killed command. One that is stuck in the kernel is left behind."""
     with signals.shielded(), contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DEATH)
     if process.returncode is None:
@@ -309,45 +310,45 @@ def reap(process: subprocess.Popen[Any]) -> None:
 
 
 def wait_until(condition: Any, seconds: float) -> bool:
-    """Poll a condition for at most that long; whether it came true."""
+    """Poll a condition until it is true, or the seconds are over. Return whether it is true."""
     deadline = time.monotonic() + seconds
     pause = 0.001
     while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
-        # What is waited for took at least so long: a tenth more, on average, is not noticed.
+        # Pause in proportion to the elapsed time, so that polling adds a tenth on average.
         pause = min(0.05, pause * 1.2)
     return True
 
 
 @contextlib.contextmanager
 def secret_fd(secret: bytes) -> Iterator[int]:
-    """A descriptor to read a secret from, for `fds=` (as /proc/self/fd/N) or `stdin=`; it never has a name on disk."""
+    """Yield a descriptor with a secret for `fds=` (as /proc/self/fd/N) or `stdin=`. It has no name on any disk."""
     fd = os.memfd_create("fsstack", 0)
     try:
         os.write(fd, secret)
         os.lseek(fd, 0, os.SEEK_SET)
         yield fd
     finally:
-        # A daemon that has read it may keep it open.
+        # A daemon may keep the descriptor open.
         os.pwrite(fd, bytes(len(secret)), 0)
         os.ftruncate(fd, 0)
         os.close(fd)
 
 
 def syncfs(path: str | os.PathLike[str]) -> None:
-    """Write out everything of the filesystem that holds `path` (syncfs(2)). Raises OSError."""
+    """Write out the filesystem that contains `path` (syncfs(2)). Raises OSError."""
     with descriptors.opened(path) as fd:
         if libc().syncfs(fd) != 0:
             raise failure(f"cannot write out {os.fspath(path)}")
 
 
 def mapper_environment() -> dict[str, str]:
-    """Return the environment of device-mapper's tools. Without a running udevd they would wait for ever."""
+    """Return the environment for device-mapper's tools. Without udevd they would wait forever."""
     import socket
 
-    # Its socket outlives it, so that there is one proves nothing.
+    # The socket outlives udevd, so its existence proves nothing.
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
         try:
             control.connect("/run/udev/control")

@@ -1,4 +1,4 @@
-"""Descriptors that are closed at the end of a block, and writing all of a text to one."""
+"""Helpers for file descriptors: close them at the end of a block, and write or read all bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-#: A multiple of every logical block size that disks and filesystems have for direct I/O.
+#: A multiple of every logical block size for direct I/O.
 ALIGNMENT = 4096
 
 
@@ -31,27 +31,27 @@ def opened(
 
 
 def write_all(descriptor: int, content: bytes, offset: int | None = None) -> None:
-    """Write all of the content, in as many calls as that takes, from an offset on if one is given. Raises OSError."""
+    """Write all of the content, with several calls if necessary, optionally at an offset. Raises OSError."""
     view = memoryview(content)
     while view:
         count = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
         if not count:
-            # It would be made again for ever.
+            # Without this error, the loop would be endless.
             raise OSError(errno.EIO, "a write of at least one byte has written none, and reported no error")
         view, offset = view[count:], None if offset is None else offset + count
 
 
 def size_of_device(path: Path) -> int:
-    """Return the bytes that a block device has. Raises OSError."""
+    """Return the size of a block device in bytes. Raises OSError."""
     with opened(path) as descriptor:
         return os.lseek(descriptor, 0, os.SEEK_END)
 
 
 def read_direct(path: Path, offset: int, size: int) -> bytes:
-    """Return bytes of a file or device as the device has them; fewer at its end. Raises OSError."""
+    """Read bytes of a file or device with direct I/O. Fewer are returned at the end. Raises OSError."""
     start = offset // ALIGNMENT * ALIGNMENT
     span = -(-(offset + size - start) // ALIGNMENT) * ALIGNMENT
-    # Direct I/O wants aligned memory, and mmap gives whole pages.
+    # Direct I/O needs aligned memory, and mmap returns whole pages.
     with opened(path, os.O_RDONLY | os.O_DIRECT) as descriptor, mmap.mmap(-1, span) as buffer:
         count = os.preadv(descriptor, [buffer], start)
         return buffer[offset - start : min(offset - start + size, count)]

@@ -1,7 +1,7 @@
-"""Directories in which this plugin makes, changes and removes files: held by descriptors, never found by name again.
+"""Directories that are opened once and then used only through their descriptors, never by name.
 
-Another user may own the directory above, as with ``--fsstack-dir`` of a session of root, and rename what is in it or
-put a link there at any moment. What is done through a descriptor is done in the directory that was opened first.
+Another user may own the parent directory, as with ``--fsstack-dir`` of root's session. That user may rename entries or
+replace them by links at any time. Operations on a descriptor still reach the directory that was opened.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 _SEARCH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: As many links as the kernel follows in one path.
+#: The kernel's limit of links in a path.
 MOST_LINKS = 40
 
 
 class HeldDirectory:
-    """A directory that an open descriptor holds, and the names in it. It is not inherited by commands."""
+    """An open directory. Names are resolved in it. Commands do not inherit its descriptor."""
 
-    #: The descriptors of all that are open, which are the session's and not the test's.
+    #: All open descriptors. They belong to the session, not to a test.
     descriptors: ClassVar[set[int]] = set()
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptors.add(descriptor)
-        #: Where it was opened; `where` says where it is now.
+        #: The path when it was opened. `where` returns the current one.
         self.path = path
         self._descriptor = descriptor
 
     @classmethod
     def open(cls, path: Path) -> HeldDirectory:
-        """Open a directory by its name, following only links that root or this user made. Raises OSError."""
+        """Open a directory by name, following only links of root or this user. Raises OSError."""
         return cls(_open_without_foreign_links(path), path.absolute())
 
     def __enter__(self) -> HeldDirectory:
@@ -55,17 +55,17 @@ class HeldDirectory:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
-        """Return the descriptor, as for `fcntl.flock` and `os.fsync`."""
+        """Return the descriptor, for `fcntl.flock` and `os.fsync`."""
         return self._descriptor
 
     @property
     def status(self) -> os.stat_result:
-        """Owner, mode and inode of the directory itself."""
+        """Return owner, mode and inode of the directory itself."""
         return os.fstat(self._descriptor)
 
     @property
     def where(self) -> Path:
-        """The path by which the kernel knows the directory now."""
+        """Return the current path of the directory."""
         return Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
 
     def chmod(self, mode: int) -> None:
@@ -77,7 +77,7 @@ class HeldDirectory:
         return HeldDirectory(os.open(name, _LIST, dir_fd=self._descriptor), self.path / name)
 
     def make(self, name: str, mode: int = 0o700) -> HeldDirectory:
-        """Make a directory in this one and hold it. Raises OSError, also if another took its name at once."""
+        """Create and open a directory in this one. Raises OSError, also if another user replaced it immediately."""
         os.mkdir(name, 0o700, dir_fd=self._descriptor)
         directory = self.subdirectory(name)
         try:
@@ -91,8 +91,8 @@ class HeldDirectory:
         return directory
 
     def open_file(self, name: str, flags: int, mode: int = 0o600) -> int:
-        """Open a regular file in this directory. Raises OSError if the name is a link or anything else."""
-        # Opening a pipe would wait for its other end.
+        """Open a regular file in this directory. Raises OSError if it is a link or another kind of file."""
+        # Without O_NONBLOCK, opening a pipe would wait for its other end.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=self._descriptor)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -100,35 +100,35 @@ class HeldDirectory:
         return descriptor
 
     def new_file(self, prefix: str = ".fsstack-") -> tuple[int, str]:
-        """Make an empty file that only this user may open; its descriptor and its name."""
+        """Create an empty private file. Return its descriptor and name."""
         name = _random_name(prefix)
         return self.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), name
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name in this directory, in place of what has that name."""
+        """Rename a file in this directory, replacing an existing one."""
         os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file in place of what has the name, once it is whole, with the mode and owner of that."""
+        """Replace a file atomically. Keep its mode and owner."""
         with self._successor(name) as (descriptor, new):
             write_all(descriptor, content)
             os.fsync(descriptor)
             self.rename(new, name)
 
     def begin(self, name: str) -> int:
-        """Put an empty file in place of what has the name, with the mode and owner of that; its descriptor."""
+        """Replace a file by an empty one with the same mode and owner. Return the new descriptor."""
         with self._successor(name) as (descriptor, new):
             self.rename(new, name)
             return os.dup(descriptor)
 
     def check_replace(self, name: str) -> None:
-        """Try whether a file could be written under this name, and leave what is there. Raises OSError."""
+        """Check that a file with this name could be written, without touching it. Raises OSError."""
         with self._successor(name):
             pass
 
     @contextlib.contextmanager
     def _successor(self, name: str) -> Iterator[tuple[int, str]]:
-        # Not named after the file, whose name may be as long as a name can be.
+        # A name based on the file's could be too long.
         descriptor, new = self.new_file()
         try:
             with closing(descriptor):
@@ -145,12 +145,12 @@ class HeldDirectory:
             os.fchmod(descriptor, 0o666 & ~_umask())
             return
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
-        # Who may write into a file of somebody else's may not always give one away.
+        # A user who may write to another user's file may be unable to give a file away.
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, status.st_uid, status.st_gid)
 
     def link(self, name: str) -> str | None:
-        """Return the text of a link that root or this user made; None for anything else. Raises OSError."""
+        """Return the target of a link of root or this user, or None for other files. Raises OSError."""
         try:
             return _text_of_link(self._descriptor, name)
         except FileNotFoundError:
@@ -161,21 +161,21 @@ class HeldDirectory:
         os.unlink(name, dir_fd=self._descriptor)
 
     def status_of(self, name: str) -> os.stat_result:
-        """Return owner, mode and inode of what has a name in this directory; a link is not followed."""
+        """Return owner, mode and inode of an entry. Links are not followed."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def leads_to(self, name: str, held: HeldDirectory) -> bool:
-        """Whether a name in this directory is that of another held one."""
+        """Whether a name in this directory refers to another open directory."""
         try:
             return os.path.samestat(self.status_of(name), held.status)
         except FileNotFoundError:
             return False
 
     def remove(self, name: str, held: HeldDirectory) -> None:
-        """Empty the held directory, and remove it if it still has this name here.
+        """Empty the open directory, and remove it if it still has this name.
 
-        Nothing of another filesystem is removed: OSError (EBUSY) is raised while anything is mounted at or below it. If
-        the name leads elsewhere by now, that is left as it is, and OSError (ESTALE) says so.
+        Nothing on another filesystem is removed: OSError (EBUSY) is raised if anything is mounted at or below it. If
+        the name now refers to another directory, that is left alone, and OSError (ESTALE) is raised.
         """
         if targets := mounts.below(held.where):
             raise OSError(
@@ -191,7 +191,7 @@ class HeldDirectory:
         os.rmdir(name, dir_fd=self._descriptor)
 
     def _remove_contents(self, filesystem: tuple[int, str]) -> None:
-        # A bind mount of the same filesystem has the same number of a device.
+        # A bind mount of the same filesystem has the same device number.
         if (self.status.st_dev, _mount_of(self._descriptor)) != filesystem:
             raise OSError(errno.EBUSY, f"something is mounted on {self.path}, so nothing in it was removed")
         with os.scandir(self._descriptor) as entries:
@@ -232,7 +232,7 @@ def _exchanged(old: int, new: int) -> int:
 
 
 def _step(directory: int, name: str, path: Path) -> int | str:
-    """Open what a name leads to, or return the text of a link that may be followed."""
+    """Open a path component, or return the target of a link that may be followed."""
     try:
         return os.open(name, _SEARCH | os.O_DIRECTORY, dir_fd=directory)
     except OSError as error:
@@ -245,7 +245,7 @@ def _step(directory: int, name: str, path: Path) -> int | str:
 
 
 def _text_of_link(directory: int, name: str) -> str | None:
-    """Return the text of a link that may be followed, None for what is no link. Raises OSError."""
+    """Return the target of a link that may be followed, or None if it is no link. Raises OSError."""
     with opened(name, _SEARCH, dir_fd=directory) as link:
         status = os.fstat(link)
         if not stat.S_ISLNK(status.st_mode):
@@ -258,7 +258,7 @@ def _text_of_link(directory: int, name: str) -> str | None:
 
 
 def _mount_of(directory: int) -> str:
-    """Return the mount through which a directory was opened."""
+    """Return the mount id of an open directory."""
     lines = Path(f"/proc/self/fdinfo/{directory}").read_text().splitlines()
     return next(line for line in lines if line.startswith("mnt_id:"))
 
@@ -277,19 +277,19 @@ def _random_name(prefix: str) -> str:
 
 
 def trusted_users() -> set[int]:
-    """The users whose files are as good as this user's: root and this user."""
+    """Return the users with trusted files: root and this user."""
     users = {0, os.geteuid()}
     first = Path("/proc/self/uid_map").read_text().split()
     if first != ["0", "0", str(2**32 - 1)]:
-        # In a user namespace, root of the machine is among those that have no number here.
+        # In a user namespace, files of the machine's root have the overflow id.
         users.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
     return users
 
 
 def untrusted(directory: Path) -> str:
-    """Say who may put another directory in the place of one that exists; an empty text if only root and this user may.
+    """Describe who could replace an existing directory by another one. Empty if only root and this user could.
 
-    In a directory with the sticky bit, as /tmp, others cannot rename what they do not own.
+    In a directory with the sticky bit, such as /tmp, other users cannot rename directories that they do not own.
     """
     resolved = directory.resolve()
     users, groups = trusted_users(), {0, os.getegid()}
@@ -304,15 +304,15 @@ def untrusted(directory: Path) -> str:
 
 
 def traversable(directory: Path) -> bool:
-    """Whether every user can reach what is in a directory, if it lets them."""
+    """Whether every user can traverse a directory."""
     resolved = directory.resolve()
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in (resolved, *resolved.parents))
 
 
 def safe_place(*wishes: Path) -> Path:
-    """The first of some directories, or of the usual ones, in which other users can exchange nothing.
+    """Return the first of some directories, or of the usual ones, in which no other user can replace entries.
 
-    One that every user can reach comes first. Raises PermissionError if there is none.
+    Directories that every user can traverse come first. Raises PermissionError if there is none.
     """
     places = [*wishes, Path(tempfile.gettempdir()), Path("/tmp")]
     safe = [place for place in places if os.access(place, os.W_OK) and not untrusted(place)]
@@ -326,14 +326,14 @@ def safe_place(*wishes: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove a directory and all that is in it, but nothing of another filesystem. Raises OSError."""
+    """Remove a directory with its contents, but nothing on other filesystems. Raises OSError."""
     with HeldDirectory.open(path.parent) as parent, parent.subdirectory(path.name) as directory:
         parent.remove(path.name, directory)
 
 
 @contextlib.contextmanager
 def scratch(parent: Path, prefix: str = "fsstack-") -> Iterator[Path]:
-    """A new directory in a `parent` that is cleaned up itself; removed afterwards with all that is in it."""
+    """Create a directory in a `parent` that is cleaned up itself, and remove it afterwards with its contents."""
     with HeldDirectory.open(parent) as above, above.make(_random_name(prefix)) as directory:
         try:
             yield directory.path
@@ -343,14 +343,14 @@ def scratch(parent: Path, prefix: str = "fsstack-") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary(parent: Path, book: Journal, prefix: str = "fsstack-") -> Iterator[Path]:
-    """A new directory in `parent`, removed afterwards with all that is in it; the journal has it meanwhile."""
+    """Create a directory in `parent`, and remove it afterwards with its contents. The journal has an entry for it."""
     with held_temporary(parent, book, prefix) as directory:
         yield directory.path
 
 
 @contextlib.contextmanager
 def held_temporary(parent: Path, book: Journal, prefix: str = "fsstack-", mode: int = 0o700) -> Iterator[HeldDirectory]:
-    """Make a directory as `temporary` does, and yield it with its descriptor."""
+    """Create a directory like `temporary`, and yield it with its descriptor."""
     with HeldDirectory.open(parent) as above, above.make(_random_name(prefix), mode) as directory:
         name = directory.path.name
         with contextlib.ExitStack() as unwritten:
@@ -364,7 +364,7 @@ def held_temporary(parent: Path, book: Journal, prefix: str = "fsstack-", mode: 
 
 
 class Workplace(NamedTuple):
-    """Two directories of a stack: for the files of layers, which only this user enters, and for mount points."""
+    """Two directories of a stack: a private one for the files of layers, and one for mount points."""
 
     files: Path
     mountpoints: Path
@@ -372,12 +372,12 @@ class Workplace(NamedTuple):
 
 @contextlib.contextmanager
 def workplace(parent: Path, book: Journal) -> Iterator[Workplace]:
-    """Make the directories of a stack, with its files in `parent`. Raises OSError.
+    """Create the directories of a stack, with its files in `parent`. Raises OSError.
 
-    No other user can exchange what is in them: where they could in `parent`, the directory is shown at a mount point in
-    a safe place, and used there only.
+    No other user can replace their contents. If that were possible in `parent`, the directory is bind-mounted to a safe
+    place, and used only there.
     """
-    # What was opened before could not be mounted in it.
+    # Files that are already open could not be mounted in the namespace.
     mounts.private_namespace()
     with (
         held_temporary(safe_place(parent), book, mode=0o711) as mountpoints,
@@ -392,10 +392,10 @@ def workplace(parent: Path, book: Journal) -> Iterator[Workplace]:
 
 @contextlib.contextmanager
 def reachable(held: HeldDirectory, target: Path) -> Iterator[Path]:
-    """Give a path that leads to the held directory whatever other users do. Raises OSError.
+    """Yield a path that leads to the open directory, whatever other users do. Raises OSError.
 
-    That is `target`, in the mount namespace of this session. A session that may have none uses the directory's own
-    name, if only root and this user can give that to another directory.
+    That is `target`, in the session's mount namespace. Without a namespace, it is the directory's own path, if only
+    root and this user could redirect it.
     """
     if mounts.private_namespace():
         target.mkdir(exist_ok=True)
@@ -418,13 +418,13 @@ _MARKER = ".pytest-fsstack"
 
 @contextlib.contextmanager
 def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
-    """Make a directory as `temporary` does. `remove_stale` finds it even without a journal, as after a reboot.
+    """Create a directory like `temporary`. `remove_stale` finds it without a journal, as after a reboot.
 
-    Other users cannot enter it by its name.
+    Other users cannot enter it.
     """
     mounts.private_namespace()
     with held_temporary(parent, book) as directory:
-        # Locked before it has its name: without a lock, it says that its session is dead.
+        # Lock it before it is named, because an unlocked marker means that its session is dead.
         marker, unfinished = directory.new_file(_MARKER)
         with closing(marker):
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -434,7 +434,7 @@ def lasting(parent: Path, book: Journal) -> Iterator[HeldDirectory]:
 
 
 def remove_stale(parent: Path) -> list[str]:
-    """Remove what sessions that were killed have left of `lasting`; a line for each that was, or could not be."""
+    """Remove `lasting` directories of killed sessions. Return a line for each, also for failures."""
     lines = []
     try:
         above = HeldDirectory.open(parent)
@@ -442,7 +442,7 @@ def remove_stale(parent: Path) -> list[str]:
         return []
     with above:
         for name in sorted(os.listdir(above.fileno())):
-            # Another user's, or one that a living session has locked, or that has just been removed.
+            # It is another user's, locked by a running session, or just removed.
             with contextlib.suppress(OSError):
                 if name.startswith("fsstack-"):
                     lines.append(_remove_if_stale(above, name))
@@ -450,7 +450,7 @@ def remove_stale(parent: Path) -> list[str]:
 
 
 def _remove_if_stale(above: HeldDirectory, name: str) -> str:
-    """Remove one directory of a dead session. Raises OSError if nothing proves that it is one."""
+    """Remove a directory of a dead session. Raises OSError without proof that it is one."""
     with above.subdirectory(name) as directory, closing(directory.open_file(_MARKER, os.O_RDWR)) as marker:
         if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
             raise PermissionError(errno.EPERM, f"{directory.path} is of another user")
@@ -480,7 +480,7 @@ def _identified(facts: Facts) -> dict[str, Fact]:
 
 
 def _check(facts: Facts, status: os.stat_result) -> None:
-    """Raise `Gone` unless this is the directory that the journal speaks of."""
+    """Raise `Gone` unless this is the directory in the journal."""
     if not stat.S_ISDIR(status.st_mode):
         raise Gone("it is no directory any more")
     if "ino" not in facts:

@@ -1,7 +1,7 @@
-"""The journal of a session's changes to this machine, from which another session undoes them after SIGKILL.
+"""The journal of a session's changes to the machine. Another session uses it to undo them after SIGKILL.
 
-Each thing is written down before it is made, and struck out once it is gone. What is not proved by a journal to have
-been made by a dead session, and to be still the same thing, is left alone.
+Each thing has an entry before it is created, which is struck out once it is removed. The cleanup only removes things if
+a journal proves that a dead session created them and that they are still the same.
 """
 
 from __future__ import annotations
@@ -45,50 +45,50 @@ def default_directory() -> Path:
 
 
 class Unproved(Exception):  # noqa: N818 - a finding
-    """Something is there, but nothing proves that it is what the entry speaks of."""
+    """The thing exists, but nothing proves that it is the one in the entry."""
 
 
 class Gone(Exception):  # noqa: N818 - a finding
-    """The thing of an entry is gone, and another may be in its place."""
+    """The thing of an entry is gone, and another may have its name."""
 
 
 def no_facts(facts: Facts) -> dict[str, Fact]:
-    """Return no facts, for things with a unique name."""
+    """Return no facts, for things with unique names."""
     return {}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The way to find and undo one kind of thing, defined beside the code that makes it.
+    """A kind of thing, with functions to find and undo it. It is defined beside the code that creates such things.
 
-    A layer names those that it may leave (`Layer.leaves`), by which the clean-up knows them.
+    Layers list the kinds that they may leave (`Layer.leaves`), so that the cleanup knows them.
     """
 
-    #: What it is, in a word or two. No other kind may have the name.
+    #: A unique name in a word or two.
     name: str
-    #: Whether it is still there. Raises `Unproved`, `Gone`.
+    #: Whether the thing still exists. Raises `Unproved`, `Gone`.
     present: Callable[[Machine, Facts], bool]
-    #: Undo it, and say what was done. Called only if it is present. Raises `Unproved`, or what its tools raise.
+    #: Undo it, and describe that. Called only if it exists. Raises `Unproved`, or errors of its tools.
     undo: Callable[[Machine, Facts], str]
-    #: The facts that follow from those given, by which it is told from another thing of its name later.
+    #: Derive facts that later distinguish it from another thing with its name.
     identify: Callable[[Facts], dict[str, Fact]] = no_facts
-    #: Whether it is still there after a reboot.
+    #: Whether it survives a reboot.
     outlives_boot: bool = False
-    #: Why it is left alone after a reboot, if it is not simply gone.
+    #: Why it is left alone after a reboot, if it survives that.
     afterwards: str = ""
-    #: Whether it is undone before all others, because they may be in use by it.
+    #: Whether it is undone before all others, which it may be using.
     first: bool = False
-    #: Whether it is left for a clean-up that the user asks for: what can hold the user's data by now.
+    #: Whether only a requested cleanup undoes it, because it may hold the user's data by now.
     only_asked: bool = False
 
     @property
     def module(self) -> str:
-        """The module that defines it."""
+        """Return the module that defines it."""
         return self.undo.__module__
 
 
 def text(facts: Facts, name: str) -> str:
-    """A fact that is text. Raises `Unproved` if the journal does not have it."""
+    """Return a text among the facts. Raises `Unproved` if the journal does not have it."""
     value = facts.get(name)
     if not isinstance(value, str):
         raise Unproved(f"the journal does not say its {name}")
@@ -96,7 +96,7 @@ def text(facts: Facts, name: str) -> str:
 
 
 def whole_number(facts: Facts, name: str) -> int:
-    """A fact that is a number. Raises `Unproved` if the journal does not have it."""
+    """Return a number among the facts. Raises `Unproved` if the journal does not have it."""
     value = facts.get(name)
     if not isinstance(value, int):
         raise Unproved(f"the journal does not say its {name}")
@@ -107,26 +107,26 @@ def whole_number(facts: Facts, name: str) -> int:
 
 
 class Journal:
-    """The journal of this session: a file of JSON lines, there from the first entry until `close`."""
+    """The journal of this session: a file of JSON lines, which exists from the first entry to `close`."""
 
     def __init__(self, directory: Path, machine: Machine) -> None:
         self._directory = directory
-        #: On which the things are made.
+        #: The machine of the entries.
         self.machine = machine
         self._path: Path | None = None
         self._fd = self._place = -1
-        #: The process whose journal it is: a child that it forks has a copy.
+        #: The process that owns the journal. A forked child has a copy.
         self._process = os.getpid()
         self._entries = 0
         self._open: dict[int, OpenEntry] = {}
 
     @contextlib.contextmanager
     def entry(self, kind: Kind, **facts: Fact) -> Iterator[OpenEntry]:
-        """Write down what is about to be made; around its making and its undoing.
+        """Record a thing while it exists. The block creates and removes it.
 
-        What can be known of the thing already is added: when a process started, which directory or disk it is. The
-        entry is struck out at the end. If an error passes and the thing is still there, it is undone as after a kill;
-        if that fails as well, the entry stays. Raises OSError if the journal cannot be written.
+        Facts that identify the thing are added: the start time of a process, or the identity of a directory or disk.
+        The entry is struck out at the end. If the block raises an error and the thing still exists, it is undone as
+        after a kill. If that fails too, the entry stays. Raises OSError if the journal cannot be written.
         """
         facts = {**facts, **kind.identify(facts)}
         self._entries += 1
@@ -136,23 +136,23 @@ class Journal:
         try:
             yield note
         except BaseException:
-            # The error may be anybody's, and the undo may have worked all the same. But a tool that was killed, by a
-            # signal or a time limit, may have made the thing just before, and then nobody has undone it.
+            # The undo may have worked in spite of the error. But a tool that was killed (by a signal or a time limit)
+            # may have created the thing just before that.
             if not _still_there(self.machine, kind, note.facts) or _undone(self.machine, kind, note.facts):
                 self._done(number)
             raise
-        # What is left of other entries may be in use by what must be undone first.
+        # Things of other entries may be in use by the ones that must be undone first.
         if not kind.first or len(self._open) == 1:
             self._done(number)
 
     def close(self) -> list[str]:
-        """Delete the journal, if all that it holds was undone; else, what was not."""
+        """Delete the journal if all of its entries were undone. Return those that were not."""
         if self._path is None or os.getpid() != self._process:
             return []
         os.close(self._fd)
         leftovers = [str(note) for note in self._open.values() if not note._kind.first]
         if not leftovers:
-            # By its descriptor: a test may have mounted something else there.
+            # Through its descriptor, because a test may have mounted something over it.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path.name, dir_fd=self._place)
         os.close(self._place)
@@ -161,7 +161,7 @@ class Journal:
         return leftovers
 
     def _done(self, number: int) -> None:
-        # A generator may end after `close`, which has reported its entry as left.
+        # A generator may end after `close`, which has already reported its entry.
         if number in self._open:
             self._write({"done": number})
             del self._open[number]
@@ -173,12 +173,13 @@ class Journal:
             self._place = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if os.getpid() != self._process:
             raise OSError(errno.EPERM, f"a forked child cannot change the stacks of process {self._process}")
-        # One write is there whole or not at all after SIGKILL. A power cut undoes all that matters here by itself.
+        # After SIGKILL, a single write is complete or missing. After a power cut, all things with entries are gone
+        # anyway.
         _append(self._fd, line)
 
 
 class OpenEntry:
-    """An entry that stands, for the facts that are known only once the thing is made."""
+    """An open entry, which can get further facts once the thing exists."""
 
     def __init__(self, journal: Journal, number: int, kind: Kind, facts: dict[str, Fact]) -> None:
         self._journal, self._number, self._kind, self.facts = journal, number, kind, facts
@@ -187,8 +188,8 @@ class OpenEntry:
         return _named(self._kind.name, self.facts)
 
     def update(self, **facts: Fact) -> None:
-        """Add facts to the entry, and what follows from them. Raises OSError."""
-        # What was told apart once stays what it was, whatever has its name now.
+        """Add facts, and facts derived from them. Raises OSError."""
+        # The identity never changes, whatever has the name now.
         identity = self._kind.identify({**self.facts, **facts})
         facts = {**facts, **{name: value for name, value in identity.items() if name not in self.facts}}
         self.facts.update(facts)
@@ -196,12 +197,12 @@ class OpenEntry:
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start of a process in clock ticks since boot. None if it has ended, as a zombie has."""
+    """Return the start of a process in clock ticks since boot. None if it has ended or is a zombie."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # the command may hold blanks and parentheses
+    fields = text.rpartition(")")[2].split()  # the command may contain blanks and parentheses
     return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
@@ -209,7 +210,8 @@ def _create(directory: Path) -> tuple[Path, int]:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_own(directory)
     path = directory / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
-    # It gets its name with its first line in it: a journal without a session would look like a dead one's.
+    # It is renamed once it has its first line, because a journal without a session would look like one of a dead
+    # session.
     unfinished = path.with_suffix(".new")
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -230,7 +232,7 @@ def _append(fd: int, content: Mapping[str, object]) -> None:
 
 
 def _check_own(directory: Path) -> None:
-    """Whoever can write a journal can have anything unmounted and removed."""
+    """Raise an error if others can write to the directory: a journal can have anything unmounted and removed."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{directory} must be a directory that only its owner, this user, can write to")
@@ -250,13 +252,13 @@ def _pid_namespace() -> str:
 
 @dataclass(frozen=True)
 class Owner:
-    """The writer of a journal."""
+    """The process that wrote a journal."""
 
     pid: int
-    #: As /proc/pid/stat has it: a later process may have the same number.
+    #: From /proc/pid/stat, because a later process may have the same number.
     start: int | None
     boot: str
-    #: Process numbers mean something only within one.
+    #: Process numbers are only meaningful in the same namespace.
     pid_namespace: str
 
     @property
@@ -265,7 +267,7 @@ class Owner:
 
     @property
     def alive(self) -> bool | None:
-        """None where that cannot be told from here."""
+        """Whether it still runs. None if that cannot be determined from here."""
         if not self.this_boot:
             return False
         if self.pid_namespace != _pid_namespace():
@@ -278,12 +280,12 @@ class Owner:
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that a session made, or was about to make."""
+    """A thing that a session created, or was about to create."""
 
     number: int
     kind: str
     facts: Facts
-    #: What knows the kind.
+    #: The module that defines its kind.
     module: str = ""
 
     def __str__(self) -> str:
@@ -297,7 +299,7 @@ def _named(kind: str, facts: Facts) -> str:
 
 @dataclass(frozen=True)
 class Leftover:
-    """The journal of a dead session, and what of it was not struck out."""
+    """A dead session's journal, with its open entries."""
 
     path: Path
     session: Owner
@@ -305,9 +307,9 @@ class Leftover:
 
 
 def leftovers(directory: Path) -> list[Leftover]:
-    """The journals of sessions that have ended without closing them.
+    """Return the journals of sessions that ended without closing them.
 
-    Journals that cannot be read are not among them. Raises PermissionError where others can write to the directory.
+    Unreadable journals are left out. Raises PermissionError if others can write to the directory.
     """
     return [
         journal for journal in _journals(directory) if isinstance(journal, Leftover) and journal.session.alive is False
@@ -315,7 +317,7 @@ def leftovers(directory: Path) -> list[Leftover]:
 
 
 def _journals(directory: Path) -> Iterator[Leftover | str]:
-    """Each journal, or why it cannot be read."""
+    """Yield each journal, or why it cannot be read."""
     if not directory.exists():
         return
     _check_own(directory)
@@ -331,7 +333,7 @@ def _journals(directory: Path) -> Iterator[Leftover | str]:
 
 def _parse(path: Path) -> Leftover:
     *lines, torn = path.read_bytes().split(b"\n")
-    del torn  # what it announces was not begun
+    del torn  # the thing it announces was not created
     session = _session(json.loads(lines[0])["session"])
     entries: dict[int, Entry] = {}
     for line in map(json.loads, lines[1:]):
@@ -373,7 +375,7 @@ _T = TypeVar("_T")
 
 
 def _typed(value: object, kind: type[_T]) -> _T:
-    """Check the type of a value before it is trusted. Raises TypeError."""
+    """Check the type of a value from a file. Raises TypeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} where {kind.__name__} belongs")
     return value
@@ -384,21 +386,21 @@ def _typed(value: object, kind: type[_T]) -> _T:
 
 @dataclass
 class CleanupReport:
-    """The actions of a clean-up, and the things that it left alone with the reasons: a line each."""
+    """The actions of a cleanup, and the things that it left alone with the reasons, as lines."""
 
     undone: list[str] = dataclasses.field(default_factory=list)
     left: list[str] = dataclasses.field(default_factory=list)
-    #: Nothing was done, because another process cleans up.
+    #: Whether another process was cleaning up, so nothing was done.
     busy: bool = False
 
 
 def cleanup(directory: Path, machine: Machine, kinds: Mapping[str, Kind], *, asked: bool = True) -> CleanupReport:
-    """Undo what dead sessions have left, newest first.
+    """Undo the changes of dead sessions, newest first.
 
-    `kinds` are those that are known, by name: what is of another is left alone. A journal is deleted once nothing of it
-    is left that a later clean-up could undo, if the user has `asked` for this one and so reads why. Else a journal with
-    such a reason stays, and nothing is done if another process cleans up for longer than a few seconds. Raises
-    PermissionError if others can write to the directory.
+    `kinds` are the known kinds by name. Things of other kinds are left alone. `asked` means that the user requested
+    this cleanup and reads its report. Then a journal is also deleted if its remaining things can never be undone.
+    Otherwise such a journal stays, and nothing is done if another process takes longer than a few seconds to clean up.
+    Raises PermissionError if others can write to the directory.
     """
     report = CleanupReport()
     if not directory.exists():
@@ -420,14 +422,14 @@ def cleanup(directory: Path, machine: Machine, kinds: Mapping[str, Kind], *, ask
     return report
 
 
-#: Seconds that a session which begins waits for another that cleans up: what that one leaves is in both their way.
+#: Seconds to wait for another session's cleanup, because the same leftovers block both sessions.
 _PATIENCE = 5.0
 _FOREVER = math.inf
 
 
 @contextlib.contextmanager
 def _alone(directory: Path, seconds: float) -> Iterator[bool]:
-    """Keep other clean-ups out; whether that could be done. No file that would stay: the directory is locked."""
+    """Lock out other cleanups, and yield whether that worked. It locks the directory, so no lock file remains."""
     _check_own(directory)
     with descriptors.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
         yield _locked(fd, time.monotonic() + seconds)
@@ -445,12 +447,12 @@ def _locked(fd: int, deadline: float) -> bool:
             return True
 
 
-#: Seconds after which a journal that still has no name will never have one: it gets it within a millisecond.
+#: A journal without its final name is dead after this many seconds. It normally gets the name within a millisecond.
 _UNFINISHED = 60.0
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove journals of sessions that were killed before they had written the first line, and so made nothing."""
+    """Remove unfinished journals of sessions that were killed before they created anything."""
     for path in directory.glob("*.new"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.lstat().st_mtime > _UNFINISHED:
@@ -458,7 +460,7 @@ def _remove_unfinished(directory: Path) -> None:
 
 
 def _in_use(directory: Path) -> set[str]:
-    """The things of sessions that may be alive."""
+    """Return the things of sessions that may be alive."""
     journals = [journal for journal in _journals(directory) if isinstance(journal, Leftover)]
     return {str(entry) for journal in journals if journal.session.alive is not False for entry in journal.entries}
 
@@ -467,7 +469,7 @@ def _clean(machine: Machine, journal: Leftover, kinds: Mapping[str, Kind], repor
     remains = False
     for entry in sorted(journal.entries, key=lambda entry: (not _is_first(entry, kinds), -entry.number)):
         try:
-            # Looked up for each, because a session may have begun meanwhile.
+            # Checked for each entry, because a session may have begun meanwhile.
             if str(entry) in _in_use(journal.path.parent):
                 raise Unproved("a session that is alive has one of that name")
             if action := _undo(machine, entry, journal.session.this_boot, kinds, asked):
@@ -475,7 +477,7 @@ def _clean(machine: Machine, journal: Leftover, kinds: Mapping[str, Kind], repor
         except Gone as gone:
             remains = remains or not asked
             report.left.append(f"left alone: {entry} of {journal.session}: {gone}")
-        except Exception as error:  # whatever a tool or a third party's kind raises, the rest is to be undone
+        except Exception as error:  # any error of a tool or a third party's kind; continue with the others
             remains = True
             report.left.append(f"left alone: {entry} of {journal.session}: {reason_of(error)}")
     if not remains:
@@ -509,17 +511,17 @@ def _still_there(machine: Machine, kind: Kind, facts: Facts) -> bool:
         return kind.present(machine, facts)
     except Gone:
         return False
-    except Exception:  # whatever it was, nothing proves that the thing is gone
+    except Exception:  # after any error, nothing proves that the thing is gone
         return True
 
 
 def _undone(machine: Machine, kind: Kind, facts: Facts) -> bool:
-    """Try to undo what an error has left. What cannot be undone stays in the journal, for the next session to tell."""
+    """Try to undo a thing after an error. If that fails, it stays in the journal, and the next session reports it."""
     if kind.only_asked:
         return False
     with signals.during(signals.State.UNDOING):
         try:
             kind.undo(machine, facts)
-        except Exception:  # whatever it was: the error that passes was first, and is the cause
+        except Exception:  # any error; the original one is the cause
             return False
         return not _still_there(machine, kind, facts)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @functools.cache
 def libc() -> ctypes.CDLL:
-    """Return the C library, which is loaded when it is first needed."""
+    """Return the C library, loaded on first use."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)
 
 
 def failure(what: str) -> OSError:
-    """Return what the last function of the C library failed with."""
+    """Return the error of the last call to the C library."""
     import ctypes
 
     number = ctypes.get_errno()

@@ -1,7 +1,7 @@
-"""Loop devices that the kernel takes away by itself.
+"""Loop devices that detach themselves.
 
-``losetup`` of util-linux 2.38 cannot create a loop device with the autoclear flag, which makes it vanish when its last
-user goes, even by SIGKILL; hence the ioctl (include/uapi/linux/loop.h).
+With the autoclear flag, the kernel detaches a loop device when its last user closes it or is killed. ``losetup`` of
+util-linux 2.38 cannot set that flag, so this uses the ioctl (include/uapi/linux/loop.h).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AUTOCLEAR, _DIRECT_IO = 4, 16
 
 @contextlib.contextmanager
 def attached(machine: Machine, image: int, direct_io: bool, sector: int) -> Iterator[Loop]:
-    """Attach the file behind a descriptor to a free loop device, and detach it afterwards: see `Machine.attached`."""
+    """Attach an open file to a free loop device, and detach it afterwards. See `Machine.attached`."""
     file = os.fstat(image)
     loop, path = _configure(image, _AUTOCLEAR | (_DIRECT_IO if direct_io else 0), sector)
 
@@ -35,22 +35,22 @@ def attached(machine: Machine, image: int, direct_io: bool, sector: int) -> Iter
 
     def verify() -> None:
         check()
-        # As for a disk: what was read of it while something was mounted is stale.
+        # As for a disk: cached reads from the time of a mount are stale.
         blockdev.forget_cache(loop)
 
     ours = _backing_file(path)
     try:
         yield Loop(path, file.st_blocks == 0, check, verify)
     finally:
-        # The last user's close detaches it, so one who still has it open must be found here and not by the next stack.
+        # The last close detaches it. So other users must be found here, and not by the next stack.
         os.close(loop)
-        # Somebody else may get the number at once.
+        # Another program may get the number immediately.
         if not machine.wait_until(lambda: _backing_file(path) != ours, 10.0):
             raise OSError(errno.EBUSY, f"{path} is still {mounts.in_use(machine, path)}")
 
 
 def _backing_file(path: Path) -> str | None:
-    """The name of the file behind a loop device, which for a nameless one is its inode's number."""
+    """Return the name of the file behind a loop device. For an unlinked file, it contains the inode number."""
     try:
         return Path("/sys/block", path.name, "loop/backing_file").read_text()
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def _configure(image: int, flags: int, sector: int) -> tuple[int, Path]:
                 fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
             except OSError as error:
                 os.close(loop)
-                if error.errno == errno.EBUSY:  # somebody else took it in between
+                if error.errno == errno.EBUSY:  # another program was faster
                     continue
                 if error.errno == errno.EINVAL and flags & _DIRECT_IO:
                     return _configure(image, flags & ~_DIRECT_IO, sector)

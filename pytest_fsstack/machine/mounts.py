@@ -1,7 +1,7 @@
-"""Mounts, mounting and unmounting: the only module that reads mountinfo.
+"""Mounting and unmounting. Only this module reads mountinfo.
 
-Whoever may mount anything, which with FUSE is every user, chooses bytes that stand in that table. So it is read as
-bytes, and names become text as Python's file names do (`os.fsdecode`): every name that a file can have comes through.
+Anybody who may mount (with FUSE every user) controls bytes in that table. So it is read as bytes. Names are decoded
+like Python's file names (`os.fsdecode`), which can represent every file name.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
 _FITHAW = 0xC0045878  # linux/fs.h
 
 PROC = Path("/proc")
-#: Where the kernel shows the connections to FUSE servers, if fusectl is mounted (Documentation/filesystems/fuse.rst).
+#: The kernel's list of FUSE connections, if fusectl is mounted (Documentation/filesystems/fuse.rst).
 FUSE_CONNECTIONS = Path("/sys/fs/fuse/connections")
-#: Seconds that a FUSE server may take to answer once the session has to end.
+#: Seconds for a FUSE server to answer when the session must end.
 _GRACE = 3
 
 
 def parse(table: bytes) -> list[Mount]:
-    """The mounts of a mountinfo table, those that hide others after them. Raises ValueError if it is no such table."""
+    """Parse a mountinfo table. Mounts come before those that hide them. Raises ValueError if the table is invalid."""
     mounts = []
-    # Only at what the kernel escapes in names: they may hold all else that Python takes for a blank or an end of line.
+    # Split only at characters that the kernel escapes in names. Python knows more kinds of blanks and line ends.
     for line in table.split(b"\n"):
         if not line:
             continue
         fields = line.split(b" ")
         try:
-            # Optional fields end with a hyphen.
+            # A hyphen ends the optional fields.
             _, _, device, root, target, options, *further = fields
             kind, source, super_options = further[further.index(b"-") + 1 :]
         except ValueError:
@@ -53,31 +53,31 @@ def parse(table: bytes) -> list[Mount]:
 
 
 def unescape(text: bytes) -> str:
-    """A name as the kernel's tables write it, with blanks and the like as octal numbers."""
+    """Decode a name in a table of the kernel, where blanks and the like are octal numbers."""
     return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda octal: bytes([int(octal[1], 8)]), text))
 
 
 def table(process: Path | None = None) -> list[Mount]:
-    """Return the mounts of a process (a directory of /proc), by default of this one. Raises OSError."""
+    """Return the mounts of a process (a directory in /proc), by default of this one. Raises OSError."""
     return parse(((process or PROC / "self") / "mountinfo").read_bytes())
 
 
 def at(path: str | os.PathLike[str]) -> Mount | None:
-    """The mount at exactly `path`, of several the one on top, or None."""
+    """Return the topmost mount at exactly `path`, or None."""
     return next((mount for mount in reversed(table()) if mount.target == os.fspath(path)), None)
 
 
 def below(path: str | os.PathLike[str]) -> list[str]:
-    """Return the mount points at or below a directory, which is a path without links."""
+    """Return the mount points at or below a directory, given as a path without links."""
     directory = os.fspath(path)
     return [mount.target for mount in table() if mount.target == directory or mount.target.startswith(directory + "/")]
 
 
 def holding(path: Path) -> Mount | None:
-    """The mount that a file or directory is on."""
+    """Return the mount that contains a file or directory."""
     resolved, innermost = path.resolve(), None
     for mount in table():
-        # Of two at the same place, the later one hides the earlier.
+        # Of two mounts at the same place, the later one hides the earlier.
         if resolved.is_relative_to(mount.target) and (innermost is None or len(mount.target) >= len(innermost.target)):
             innermost = mount
     return innermost
@@ -85,10 +85,10 @@ def holding(path: Path) -> Mount | None:
 
 @functools.cache
 def private_namespace() -> bool:
-    """Give this process a mount namespace of its own, once; False if it may not have one (no CAP_SYS_ADMIN).
+    """Move this process to its own mount namespace, once. Return False without the permission (CAP_SYS_ADMIN).
 
-    Whatever is mounted afterwards vanishes with the process, even after SIGKILL. Propagation is *slave*: mounts of the
-    host still arrive, and can still be unmounted there, which *private* would prevent.
+    Later mounts disappear with the process, even after SIGKILL. Propagation is *slave*, so mounts and unmounts of the
+    host still take effect here.
     """
     if libc().unshare(_CLONE_NEWNS) != 0:
         return False
@@ -106,9 +106,9 @@ def _call(function: str, *arguments: object, failed: str) -> None:
 
 @contextlib.contextmanager
 def bound(directory: int, target: Path) -> Iterator[Path]:
-    """Show an open directory at `target` as well. Raises OSError, also if it was unmounted meanwhile.
+    """Bind-mount an open directory at `target`. Raises OSError, also if it was unmounted meanwhile.
 
-    It goes by the descriptor and runs no tool, which would look up the name. Who still uses it keeps it to himself.
+    It uses the descriptor, because a tool would look up the name again. Unmounting is lazy.
     """
     source, place = f"/proc/self/fd/{directory}".encode(), os.fsencode(target)
     _call("mount", source, place, None, _MS_BIND, None, failed=f"cannot mount a directory on {target}")
@@ -129,9 +129,9 @@ def mounted(
     by: Sequence[str] = ("mount",),
     fds: Sequence[int] = (),
 ) -> Iterator[Path]:
-    """Mount, and unmount afterwards. Relative paths in the options begin at `cwd`. Raises `CommandError`.
+    """Mount, and unmount afterwards. Relative paths in the options are relative to `cwd`. Raises `CommandError`.
 
-    `by` are the words that the command begins with, and `fds` descriptors that it reads.
+    `by` is the mount command, and `fds` are descriptors that it reads.
     """
     words = [*(["-t", kind] if kind else []), *(["-o", options] if options else [])]
     machine.run(*by, *words, source, target, cwd=cwd, fds=fds)
@@ -148,10 +148,10 @@ def mounted(
 
 
 def _thawed(machine: Machine, source: str | os.PathLike[str], target: Path) -> bool:
-    """Whether a filesystem was frozen, and is not any more.
+    """Thaw a filesystem, and return whether it was frozen.
 
-    A frozen one can be unmounted, and keeps its device for ever. What is not mounted from a device is not touched: the
-    filesystem below a bind mount is somebody else's.
+    A frozen filesystem can be unmounted, but keeps its device forever. Only mounts from a device are touched, because
+    the filesystem below a bind mount belongs to somebody else.
     """
     mount = machine.mount_at(target)
     try:
@@ -167,16 +167,16 @@ def _thawed(machine: Machine, source: str | os.PathLike[str], target: Path) -> b
 
 
 def unmount(machine: Machine, target: Path, patience: float = 10.0, *, served: bool = False) -> None:
-    """Unmount; if it is in use, say by whom and raise `CommandError`.
+    """Unmount. If it is in use, raise `CommandError` with its users.
 
-    It is tried again for `patience` seconds, also if somebody uses it: whoever looks at all files of the machine holds
-    one for a moment, and FUSE lets go of a file some time after its last close. Then it is detached, so that it
-    vanishes with its last user, and the error says so. It is an error as well if somebody else has unmounted it: what
-    was written or read there since went elsewhere.
+    A busy mount is retried for `patience` seconds: programs that scan all files use one for a moment, and FUSE releases
+    a file some time after its last close. After that, it is detached lazily, and the error mentions that. If another
+    program has unmounted it, that is an error too, because later reads and writes went to another directory.
 
-    `served` says that a FUSE server of this very mount ends with it: before it is detached, its connection is aborted.
+    `served` means that the session runs the FUSE server of this mount. Its connection is aborted before the lazy
+    unmount.
     """
-    # Also while it is built: what an error ends there has to be undone, however often somebody hurries.
+    # Also during a build: mounts must be undone after an error, even if the user interrupts again.
     with signals.during(signals.State.UNDOING):
         _unmount(machine, target, patience, served)
 
@@ -195,14 +195,14 @@ def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> N
                 if tries == 1:
                     raise unmounted_by_others(error.argv) from None
                 break
-            # Once its mount is detached, a swap file has no name by which it could be turned off.
+            # Once the mount is detached, a swap file has no name for swapoff.
             if not swap and (swap := swap_space(target)):
-                with contextlib.suppress(commands.CommandError):  # it is named as what uses it then
+                with contextlib.suppress(commands.CommandError):  # it will be listed as a user
                     machine.run("swapoff", *swap)
                 continue
-            # Without an exit code it had no answer, and would have none again.
+            # Without an exit code, umount got no answer, and would get none again.
             if error.returncode is None or time.monotonic() > deadline:
-                # Looking for users may ask the filesystem.
+                # Searching for users may query the filesystem.
                 users = "" if error.returncode is None else in_use(machine, target)
                 if served:
                     abort_fuse(machine, target)
@@ -218,29 +218,29 @@ def _unmount(machine: Machine, target: Path, patience: float, served: bool) -> N
 
 
 def abort_fuse(machine: Machine, target: Path) -> bool:
-    """End all calls that wait for the FUSE server of a mount, with an error; whether one is mounted there.
+    """Fail all calls that wait for the FUSE server of a mount. Return whether FUSE is mounted there.
 
-    Such a call hangs in the kernel, also one of the server itself, and SIGKILL ends neither. Without fusectl, a forced
-    unmount does the same. Raises OSError.
+    Such calls, even of the server itself, are stuck in the kernel, and SIGKILL does not end them. Without fusectl, a
+    forced unmount does the same. Raises OSError.
     """
     mount = machine.mount_at(target)
     if mount is None or not mount.kind.startswith("fuse"):
         return False
     major, minor = map(int, mount.device.split(":"))
-    # Its name is the kernel's own number of the filesystem.
+    # The directory's name is the kernel's number of the filesystem.
     control = FUSE_CONNECTIONS / str(major << 20 | minor) / "abort"
     if control.exists():
         control.write_text("1")
     else:
-        # It aborts, and then fails if the mount is still in use.
+        # This aborts the connection, and then fails if the mount is still in use.
         libc().umount2(os.fsencode(target), _MNT_FORCE | _UMOUNT_NOFOLLOW)
     return True
 
 
 class FuseWatch(threading.Thread):
-    """Aborts the connection to a FUSE server that does not answer when the session, or a step of it, has to end.
+    """A watchdog that aborts the connection to a hanging FUSE server when the session, or a step, must end.
 
-    A thread, because the main one may hang in a call that waits for this server.
+    It is a thread, because the main thread may be blocked in a call to this server.
     """
 
     def __init__(self, machine: Machine, target: Path) -> None:
@@ -257,7 +257,7 @@ class FuseWatch(threading.Thread):
         self.join(2.0 * _GRACE)
 
     def run(self) -> None:
-        # What is pending for the whole process shows where it is blocked.
+        # Block the signals here, so that they stay pending for the process while the main thread hangs.
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING)
         seconds = 0
         while not self._over.wait(1.0):
@@ -267,7 +267,7 @@ class FuseWatch(threading.Thread):
                 return
 
     def _answers(self) -> bool:
-        """Whether there is no FUSE server, or it tells how much space it has (statfs(2))."""
+        """Whether the FUSE server answers statfs(2), or there is none."""
         mount = self.machine.mount_at(self.target)
         if mount is None or not mount.kind.startswith("fuse"):
             return True
@@ -278,12 +278,12 @@ class FuseWatch(threading.Thread):
 
 
 def _ask_for_space(target: Path) -> None:
-    with contextlib.suppress(OSError):  # an error is an answer as well
+    with contextlib.suppress(OSError):  # an error is an answer too
         os.statvfs(target)
 
 
 def in_use(machine: Machine, place: Path) -> str:
-    """Return in words who uses a mount or a block device."""
+    """Describe who uses a mount or a block device."""
     swap = [f"swap space ({name}), which `swapoff` ends" for name in swap_space(place)]
     if users := [*processes.users(place, machine.daemons), *swap]:
         return f"in use by: {', '.join(users)}"
@@ -310,14 +310,14 @@ def swap_space(place: Path) -> list[str]:
 
 
 def _lives_without_mount(device: Path) -> bool:
-    """Whether a filesystem on a device is alive though it is not mounted; ext4, XFS and f2fs show that in sysfs."""
+    """Whether a device has an active filesystem without a mount. ext4, XFS and f2fs show that in sysfs."""
     number = blockdev.number(device)
     has_sysfs = any((blockdev.SYS / "fs").glob(f"*/{device.name}"))
     return number is not None and has_sysfs and all(mount.device != number for mount in table())
 
 
 def unmounted_by_others(argv: Sequence[str]) -> commands.CommandError:
-    """Return the error of a mount that is gone before its time."""
+    """Return the error for a mount that somebody else has unmounted."""
     what_to_do = "what ran since did not run on it; find what unmounts it in the middle of a test"
     return commands.CommandError(argv, None, what_to_do, "it is not mounted any more")
 
@@ -326,7 +326,7 @@ def unmounted_by_others(argv: Sequence[str]) -> commands.CommandError:
 
 
 def real_target(facts: Facts) -> dict[str, Fact]:
-    """Return the target of a mount as a path without links, by which it is found later."""
+    """Resolve links in the target of a mount, so that it can be found later."""
     return {"target": os.path.realpath(journal.text(facts, "target"))}
 
 
@@ -338,7 +338,7 @@ def _unmounted(machine: Machine, facts: Facts) -> str:
     target = Path(journal.text(facts, "target"))
     try:
         while mount := machine.mount_at(target):
-            # Without root, only FUSE's own tool may, and `umount` fails on one whose daemon is dead.
+            # Without root, only FUSE's own tool may unmount, and `umount` fails if the daemon is dead.
             if os.geteuid() != 0 and mount.kind.startswith("fuse"):
                 machine.run("fusermount3" if machine.which("fusermount3") else "fusermount", "-u", target)
             else:

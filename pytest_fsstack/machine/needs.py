@@ -1,4 +1,4 @@
-"""Requirements of layers, devices and workloads: probed, with the reason and the way to get them."""
+"""Requirements of layers, devices and workloads: checks, with the reason and the way to install what is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from pytest_fsstack.machine import commands, resident
 
-#: How each package manager installs, in the order in which they are looked for.
+#: The install command of each package manager, in the order of the search.
 INSTALL = {
     "apt": ("apt-get", "install", "-y", "--no-install-recommends"),
     "dnf": ("dnf", "install", "-y"),
@@ -26,26 +26,26 @@ INSTALL = {
 
 
 class Missing(enum.Enum):
-    """The place of a missing requirement, which decides who can help."""
+    """The kind of a missing requirement, which determines who can help."""
 
-    #: A command or file that a package of the system has.
+    #: A command or file of a system package.
     PACKAGE = "package"
-    #: A feature of the running kernel: another kernel may have it.
+    #: A feature of the running kernel. Another kernel may have it.
     KERNEL = "kernel"
     #: Administrator rights.
     PERMISSION = "permission"
-    #: Something that cannot be installed from here: the machine, a download, what a stack itself can do.
+    #: Something that cannot be installed: the machine, a download, a limit of the stack.
     OTHER = "other"
 
 
 @dataclass(frozen=True)
 class MissingRequirement:
-    """Something that is missing: what, how to get it, and what kind of thing it is. As text it is one line."""
+    """A missing requirement: its name, how to get it, and its kind. As text, it is one line."""
 
     kind: Missing
     what: str
     remedy: str
-    #: The package that has it, as this machine's package manager calls it.
+    #: The package that contains it, by its name on this system.
     package: str = ""
 
     def __str__(self) -> str:
@@ -53,31 +53,31 @@ class MissingRequirement:
 
 
 class Need(Protocol):
-    """One thing that must be there."""
+    """A requirement."""
 
     def missing(self) -> MissingRequirement | None:
-        """None if it is there, else what is missing and how to get it."""
+        """Return None if it is met, else what is missing and how to get it."""
 
 
 @functools.cache
 def package_manager() -> str:
-    """The machine's package manager, one of `INSTALL`; apt where none is found."""
+    """Return the machine's package manager, one of `INSTALL`; by default apt."""
     return next((name for name, words in INSTALL.items() if commands.which(words[0])), "apt")
 
 
 def install_command(packages: Iterable[str]) -> str:
-    """Return the command that installs packages here."""
+    """Return the command that installs packages on this system."""
     words = "pacman -S" if package_manager() == "pacman" else f"{package_manager()} install"
     return " ".join([words, *sorted(set(packages))])
 
 
 def not_installed(what: str, package: str) -> MissingRequirement:
-    """Return the missing requirement of a package that is not installed."""
+    """Return the missing requirement for a package."""
     return MissingRequirement(Missing.PACKAGE, what, install_command([package]), package)
 
 
 def not_in_kernel(feature: str) -> MissingRequirement:
-    """Return the missing requirement of the running kernel."""
+    """Return the missing requirement for a kernel feature."""
     return MissingRequirement(
         Missing.KERNEL, f"this kernel ({platform.release()}) has no {feature}", "boot a kernel that has it"
     )
@@ -85,7 +85,7 @@ def not_in_kernel(feature: str) -> MissingRequirement:
 
 @dataclass(frozen=True)
 class Tool:
-    """A command, and its Debian package (`elsewhere`: by package manager, another name); none if you build it."""
+    """A command and its Debian package. `elsewhere` has other names by package manager. Without package, build it."""
 
     command: str
     package: str = ""
@@ -108,7 +108,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Program(Tool):
-    """An executable that a stack names, by its path or as a name in PATH, in place of the tool that a package has."""
+    """An executable that a stack names, by its path or in PATH, instead of a package's tool."""
 
     def _how_to_get(self) -> MissingRequirement:
         if not self.command.startswith("/"):
@@ -117,7 +117,7 @@ class Program(Tool):
             what = "which does not exist"
         else:
             what = "which is a directory" if os.path.isdir(self.command) else "which is not executable"
-        # No package would put it there.
+        # No package would install this path.
         return MissingRequirement(
             Missing.OTHER, f"needs {self.command}, {what}", "put it there, or correct `binary` in the stack"
         )
@@ -125,7 +125,7 @@ class Program(Tool):
 
 @dataclass(frozen=True)
 class AnyTool:
-    """A command that a user names, of any package; `known` are tools whose package is known."""
+    """A command that a user names, of any package. `known` are tools whose packages are known."""
 
     command: str
     known: tuple[Tool, ...] = ()
@@ -139,13 +139,13 @@ class AnyTool:
         return MissingRequirement(Missing.OTHER, f"{what}, which is not in PATH", "install the package that has it")
 
     def _package(self) -> str:
-        """Return the package that has it; empty if it is not known."""
+        """Return the package that contains it, or an empty text."""
         if tool := next((tool for tool in self.known if tool.command == self.command), None):
             return tool.package_here
         if os.sep in self.command or package_manager() not in ("apt", "dnf"):
             return ""
         if package_manager() == "dnf":
-            return f"/usr/bin/{self.command}"  # dnf looks up which package has the file
+            return f"/usr/bin/{self.command}"  # dnf finds the package by the file
         try:
             commands.run("apt-cache", "show", "--", self.command)
         except commands.CommandError:
@@ -155,7 +155,7 @@ class AnyTool:
 
 @dataclass(frozen=True)
 class PythonTool(Tool):
-    """A command that pip installs beside this very Python, and the package on PyPI that holds it."""
+    """A command that pip installs beside this Python, and its package on PyPI."""
 
     def _how_to_get(self) -> MissingRequirement:
         install = shlex.join([sys.executable, "-m", "pip", "install", self.package])
@@ -164,13 +164,13 @@ class PythonTool(Tool):
 
 @dataclass(frozen=True)
 class Crate:
-    """A command that no package of the system has, and cargo builds from a crate of that name."""
+    """A command that cargo builds from a crate, because no system package has it."""
 
     name: str
 
     @property
     def path(self) -> str | None:
-        """The executable: in PATH, or where cargo puts it, which is in the PATH of few; None where it is not there."""
+        """Return the executable in PATH or in cargo's directory, which few have in PATH. None if it is missing."""
         if path := commands.which(self.name):
             return path
         home = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
@@ -187,11 +187,11 @@ DMSETUP = Tool("dmsetup", "dmsetup", {"dnf": "device-mapper", "pacman": "device-
 
 @dataclass(frozen=True)
 class KernelFilesystem:
-    """A filesystem that the running kernel can mount, as /proc/filesystems names it."""
+    """A filesystem that the running kernel can mount, as in /proc/filesystems."""
 
     name: str
     module: str = ""
-    #: What became of it, where today's kernels have it no more.
+    #: Its history, if current kernels have dropped it.
     gone: str = ""
 
     def missing(self) -> MissingRequirement | None:
@@ -218,16 +218,16 @@ class DeviceMapper:
 
 @dataclass(frozen=True)
 class KernelCipher:
-    """A cipher of the running kernel as its crypto interface names it, such as adiantum(xchacha12,aes)."""
+    """A cipher of the running kernel, named as in its crypto interface: adiantum(xchacha12,aes)."""
 
     name: str
-    #: The kernel's option for it, which tells where the interface itself is missing.
+    #: The kernel's option for it, to check if the interface is missing.
     config: str
 
     def missing(self) -> MissingRequirement | None:
         if _cipher_known(self.name):
             return None
-        # Any kernel that encrypts has AES; one that does not name it lacks the interface to ask.
+        # Any kernel that encrypts has AES. Without AES, the interface is missing.
         if not _cipher_known("cbc(aes)") and _configured(self.config) is not False:
             return None
         return not_in_kernel(f"{self.name} (CONFIG_{self.config})")
@@ -235,7 +235,7 @@ class KernelCipher:
 
 @dataclass(frozen=True)
 class DeviceNode:
-    """A device that a kernel feature shows itself by, such as /dev/fuse."""
+    """A device node that shows a kernel feature, such as /dev/fuse."""
 
     path: str
     feature: str
@@ -264,17 +264,17 @@ class Root:
 
 
 def lacking(needs: Iterable[Need]) -> list[MissingRequirement]:
-    """All that is not there, each once."""
+    """Return all missing requirements without duplicates."""
     return list(dict.fromkeys(lack for need in needs if (lack := need.missing())))
 
 
 def missing(needs: Iterable[Need]) -> list[str]:
-    """The same as text, a line each."""
+    """Return the missing requirements as lines of text."""
     return [str(lack) for lack in lacking(needs)]
 
 
 def require(*needs: Need) -> None:
-    """Skip the running test where something is missing (for workloads). Tools among them stay in memory from here."""
+    """Skip the running test if a requirement is missing (for workloads). Its tools stay in memory from here on."""
     if reasons := missing(needs):
         import pytest
 
@@ -283,14 +283,14 @@ def require(*needs: Need) -> None:
 
 
 def load(needs: Iterable[Need]) -> None:
-    """Have the tools among them in memory, also after a cold start."""
+    """Keep the tools in memory, even after a cold start."""
     for need in needs:
         if isinstance(need, Tool):
             resident.keep(need.command)
 
 
 def load_module(name: str) -> bool:
-    """Ask for a kernel module; whether it is loaded now."""
+    """Load a kernel module, and return whether it is loaded."""
     if os.geteuid() != 0 or commands.which("modprobe") is None:
         return False
     try:
@@ -306,7 +306,7 @@ def filesystems() -> set[str]:
 
 
 def _device_mapper() -> bool:
-    # Not by /dev/mapper/control: even `dmsetup --version` makes that node, whether or not the kernel has the driver.
+    # /dev/mapper/control proves nothing: `dmsetup --version` creates it even without the driver.
     return "device-mapper" in Path("/proc/misc").read_text().split()
 
 
@@ -330,7 +330,7 @@ def _cipher_known(name: str) -> bool:
 
 @functools.cache
 def _configured(option: str) -> bool | None:
-    """Whether the running kernel was configured with an option; None where it does not tell."""
+    """Whether the running kernel was configured with an option. None if unknown."""
     release = platform.release()
     for file in "/proc/config.gz", f"/boot/config-{release}", f"/lib/modules/{release}/config":
         if Path(file).exists():

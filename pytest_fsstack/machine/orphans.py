@@ -1,7 +1,7 @@
-"""Processes of a session that was killed, and their end.
+"""Remaining processes of a killed session.
 
-Most end with their session, by the parent-death signal. What a test or a tool started in the background does not, and
-keeps the session's mounts and disk in use.
+Most end with their session, by the parent-death signal. Background processes of tests or tools do not, and keep the
+session's mounts and disk busy.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from pytest_fsstack.machine.port import Machine
 
 PROC = Path("/proc")
 
-#: In the environment of every process that descends from a session: a number that no other session has.
+#: An environment variable with a unique number, inherited by all processes of a session.
 VARIABLE = "PYTEST_FSSTACK_SESSION"
-#: The same of a command that is measured.
+#: The same for a measured command.
 COMMAND = "PYTEST_FSSTACK_COMMAND"
 
 
 def end(pid: int, start: int | None, signals: Iterable[int] = (signal.SIGTERM, signal.SIGKILL)) -> bool:
-    """End a process that started at that time, politely at first; whether it was there. Raises `Unproved`."""
+    """Terminate a process with that start time, first with SIGTERM. Return whether it existed. Raises `Unproved`."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     with closing(pidfd):
-        # From here on the number cannot be given to another process unnoticed.
+        # With a pidfd, a reused number cannot be hit.
         for number in signals:
             if start_time(pid) != start:
                 return False
             try:
                 signal.pidfd_send_signal(pidfd, number)
             except ProcessLookupError:
-                return True  # it ended in between, as it should
+                return True  # it ended in between
             if select.select([pidfd], [], [], 2.0)[0]:
                 return True
     raise Unproved(f"process {pid} survived SIGKILL")
@@ -56,7 +56,7 @@ def _started(facts: Facts) -> dict[str, Fact]:
 
 
 def _running(machine: Machine, facts: Facts) -> bool:
-    # Without its number it was never seen to run; the parent-death signal has ended it if it did.
+    # Without a start time, it was never seen running. If it did run, the parent-death signal has killed it.
     if facts.get("start") is None:
         return False
     return start_time(journal.whole_number(facts, "pid")) == facts["start"]
@@ -75,12 +75,12 @@ DAEMON = Kind("daemon", _running, _end, _started)
 
 
 def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGKILL)) -> list[str]:
-    """End the processes with this entry in their environment; returns each as ``name (process 123)``."""
+    """Terminate the processes with this entry in their environment. Return each as ``name (process 123)``."""
     ended: dict[int, str] = {}
-    # One may start another meanwhile.
+    # They may start others meanwhile.
     while processes := [process for process in PROC.glob("[0-9]*") if _has(process, entry.encode())]:
         for process in processes:
-            with contextlib.suppress(OSError):  # it ends while one looks
+            with contextlib.suppress(OSError):  # it may end meanwhile
                 name, start = (process / "comm").read_text(errors="replace").strip(), start_time(int(process.name))
                 if end(int(process.name), start, signals):
                     ended[int(process.name)] = name
@@ -88,10 +88,10 @@ def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGK
 
 
 def _has(process: Path, entry: bytes) -> bool:
-    """Whether a process has an entry in its environment, as far as this one may see it."""
+    """Whether a process has an entry in its environment, as far as it is readable."""
     try:
         return entry in (process / "environ").read_bytes().split(b"\0")
-    except OSError:  # processes end while one looks, and others' are not ours to see
+    except OSError:  # the process has ended, or is another user's
         return False
 
 
@@ -99,16 +99,16 @@ def _has(process: Path, entry: bytes) -> bool:
 
 
 def _descendants(facts: Facts) -> dict[int, int]:
-    """Return the processes that carry a session's mark or see its private mounts, with their start."""
+    """Return the processes that carry a session's mark or see its private mounts, with their start times."""
     mark = f"{VARIABLE}={journal.text(facts, 'mark')}".encode()
     private = facts.get("namespace")
-    # What the machine or this process is in is private to no session.
+    # The namespaces of the machine and of this process belong to no session.
     shared = {_inode(PROC / "self")}
     with contextlib.suppress(OSError):
         shared.add(_inode(PROC / "1"))
     descendants: dict[int, int] = {}
     for process in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # processes end while one looks, and others' are not ours to see
+        with contextlib.suppress(OSError):  # the process has ended, or is another user's
             start = start_time(int(process.name))
             inside = private is not None and private not in shared and _inode(process) == private
             inside = inside and _number(process) == facts.get("namespace_id")
@@ -118,7 +118,7 @@ def _descendants(facts: Facts) -> dict[int, int]:
 
 
 def _inode(process: Path) -> int:
-    """Return the inode of a process's mount namespace, which another may get once that is gone."""
+    """Return the inode of a process's mount namespace, which can be reused."""
     return int(os.readlink(process / "ns/mnt").removeprefix("mnt:[").removesuffix("]"))
 
 
@@ -127,7 +127,7 @@ _NS_GET_MNTNS_ID = 0x8008B705
 
 
 def _number(process: Path) -> int | None:
-    """Return a number that no other mount namespace gets until the next boot; None before Linux 6.11."""
+    """Return a mount namespace number that is unique until the next boot, or None before Linux 6.11."""
     number = bytearray(8)
     with opened(process / "ns/mnt") as namespace:
         try:
@@ -138,7 +138,7 @@ def _number(process: Path) -> int | None:
 
 
 def _ancestry() -> Iterable[int]:
-    """This process and those that it descends from."""
+    """Yield this process and its ancestors."""
     pid = os.getpid()
     while pid > 0:
         yield pid
@@ -155,7 +155,7 @@ def _any(machine: Machine, facts: Facts) -> bool:
 
 def _end_all(machine: Machine, facts: Facts) -> str:
     ended: list[str] = []
-    # One may start another meanwhile.
+    # They may start others meanwhile.
     while processes := _descendants(facts):
         if ancestors := processes.keys() & set(_ancestry()):
             raise Unproved(
@@ -165,15 +165,15 @@ def _end_all(machine: Machine, facts: Facts) -> str:
     return f"ended {'process' if len(ended) == 1 else 'processes'} {', '.join(ended)}"
 
 
-#: What else is left is in use by these, and goes after them.
+#: They use the other leftovers, so they are undone first.
 PROCESSES = Kind("processes", _any, _end_all, first=True)
 
 
 @contextlib.contextmanager
 def marked(book: Journal, *, private: bool) -> Iterator[None]:
-    """Mark what this process starts meanwhile as its own, so that it can be found after a kill.
+    """Mark all processes that this one starts, so that they can be found after a kill.
 
-    `private` says that this process has made its mount namespace itself. Then all who are in it are found as well.
+    `private` says that this process has created its mount namespace itself. Then all processes in it are found as well.
     """
     before = os.environ.get(VARIABLE)
     mark = os.environ[VARIABLE] = os.urandom(16).hex()
@@ -183,7 +183,7 @@ def marked(book: Journal, *, private: bool) -> Iterator[None]:
             yield
     finally:
         if before is None:
-            # A test may have emptied the environment.
+            # A test may have cleared the environment.
             os.environ.pop(VARIABLE, None)
         else:
             os.environ[VARIABLE] = before

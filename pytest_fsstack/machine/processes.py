@@ -1,4 +1,4 @@
-"""Processes: servers that stay, who uses a mount, and what none of them may give away."""
+"""Processes: daemons, users of a mount, and protection of this process against crashes, forks and limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROC = Path("/proc")
 
 
 class Daemon:
-    """A server process that stays in the foreground, and that the kernel kills when this process dies."""
+    """A server process in the foreground. The kernel kills it when this process dies."""
 
     def __init__(self, process: Process, running: set[int], undo: ExitStack) -> None:
         self.argv, self._process, self._running, self._undo = process.argv, process, running, undo
@@ -34,15 +34,15 @@ class Daemon:
         return self._process.alive
 
     def error(self, when: str = "at once") -> CommandError:
-        """Why it is not there any more."""
+        """Return the error for its unexpected end."""
         code, _, stderr = self._process.ended()
         how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
         return CommandError(self.argv, code, stderr, f"it ended {when}, {how}")
 
     def stop(self, patience: float = 10.0) -> None:
-        """Wait until it has ended by itself, as it does when it is unmounted; kill it after `patience` seconds.
+        """Wait for its end, as after an unmount. Kill it after `patience` seconds.
 
-        Raises `CommandError` if not even that ends it.
+        Raises `CommandError` if it survives that.
         """
         for number, seconds in (0, patience), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0):
             if number:
@@ -55,7 +55,7 @@ class Daemon:
         raise CommandError(self.argv, None, "", f"process {self.pid} survived SIGKILL")
 
     def kill(self) -> None:
-        """End it at once, if nothing that it still does matters any more. Raises `CommandError`."""
+        """Kill it, when its work does not matter any more. Raises `CommandError`."""
         self._process.send(signal.SIGKILL)
         self.stop(patience=2.0)
 
@@ -70,9 +70,9 @@ def start(
 ) -> Daemon:
     """Start a server in its foreground mode. Call it from the main thread. Raises `CommandError`.
 
-    Its number is in `running` as long as it runs. Unless it `outlives` this process, it dies with it. The parent-death
-    signal fires when the *thread* that started the server ends, and a server that forks itself away loses it: hence the
-    foreground mode.
+    Its number is in `running` while it runs. It dies with this process unless `outlives` is set. The parent-death
+    signal fires when the *thread* that started the server ends, and a server that forks into the background loses it.
+    Hence the foreground mode and the main thread.
     """
     with ExitStack() as undo:
         process = undo.enter_context(commands.started(*argv, stdin=stdin, fds=fds, env=env, outlives=outlives))
@@ -80,7 +80,7 @@ def start(
 
 
 def own_files(target: Path, besides: Container[int]) -> list[str]:
-    """Return what this process has open at or below `target`, without the descriptors `besides`.
+    """Return the open files of this process at or below `target`, except the descriptors `besides`.
 
     Each is a path relative to `target`. `.` is the directory itself.
     """
@@ -88,7 +88,7 @@ def own_files(target: Path, besides: Container[int]) -> list[str]:
     for link in [Path("/proc/self/cwd"), *Path("/proc/self/fd").iterdir()]:
         if link.name.isdecimal() and int(link.name) in besides:
             continue
-        with contextlib.suppress(OSError):  # the descriptor with which the others are listed
+        with contextlib.suppress(OSError):  # the descriptor that lists the others
             path = Path(os.readlink(link))
             if path.is_relative_to(target):
                 names.append(os.fspath(path.relative_to(target)))
@@ -96,16 +96,16 @@ def own_files(target: Path, besides: Container[int]) -> list[str]:
 
 
 def users(target: Path, daemons: Container[int] = ()) -> list[str]:
-    """Return the processes with a working directory or an open file at or below `target`, as ``pid (command) file``.
+    """Return the processes with a working directory or open file at or below `target`, as ``pid (command) file``.
 
-    The session's own daemons are left out: one that serves a mount is no user of it, though it may have a file there
-    open for a moment, as go-fuse does to see whether the kernel polls.
+    The session's own daemons are left out. A daemon is no user of the mount that it serves, although it may open a file
+    there for a moment, as go-fuse does to test polling.
     """
     lines = []
     for process in _PROC.glob("[0-9]*"):
         if int(process.name) in daemons:
             continue
-        with contextlib.suppress(OSError):  # processes end while one looks
+        with contextlib.suppress(OSError):  # the process may end meanwhile
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
             if name := next(filter(None, (_name_below(link, target) for link in links)), None):
                 lines.append(f"{process.name} ({(process / 'comm').read_text(errors='replace').strip()}) {name}")
@@ -113,7 +113,7 @@ def users(target: Path, daemons: Container[int] = ()) -> list[str]:
 
 
 def _name_below(link: Path, target: Path) -> str | None:
-    """Return what a link of /proc leads to if that is at or below `target`."""
+    """Return the target of a link in /proc if it is at or below `target`."""
     try:
         name = os.readlink(link)
     except OSError as error:
@@ -123,15 +123,15 @@ def _name_below(link: Path, target: Path) -> str | None:
     return name if name == os.fspath(target) or name.startswith(f"{target}/") else None
 
 
-#: With fewer, neither pytest nor a command that takes a stack down can end in order.
+#: Below this, neither pytest nor the teardown of a stack can work.
 _FEWEST_DESCRIPTORS = 64
-#: The limits without which this process can allocate, write, open and start nothing.
+#: Limits that this process needs to allocate, write, open and start anything.
 _LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_NPROC")
 
 
 @contextlib.contextmanager
 def undumpable() -> Iterator[None]:
-    """Let a crash of this process leave no core dump, in which a key might be (PR_SET_DUMPABLE)."""
+    """Prevent core dumps of this process, which could contain a key (PR_SET_DUMPABLE)."""
     prctl = libc().prctl
     before = prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -144,7 +144,7 @@ def undumpable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_returning_children() -> Iterator[None]:
-    """End a child that was forked in the block and leaves it: it would go on with its parent's session and stack."""
+    """Terminate a child that was forked in the block when it leaves the block. It would continue the session."""
     owner = os.getpid()
     try:
         yield
@@ -161,7 +161,7 @@ _NO_WAY_BACK = (
 
 @contextlib.contextmanager
 def keeping_depth() -> Iterator[None]:
-    """Give back the depth of recursion that the block took, without which nothing can be taken down after it."""
+    """Restore the recursion limit after the block. A lower one would break the teardown."""
     depth = sys.getrecursionlimit()
     try:
         yield
@@ -172,10 +172,10 @@ def keeping_depth() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_limits(errors: int = 2) -> Iterator[None]:
-    """Give back what the block took of the resource limits, the effective user and the root directory.
+    """Restore the resource limits, the effective user and the root directory after the block.
 
-    Without them nothing can be taken down: threads, commands and mount points need them. Limits come first, because
-    everything else may need memory. What cannot be given back ends this process, with a line to `errors`, a descriptor.
+    The teardown needs them for threads, commands and mount points. Limits come first, because everything else may need
+    memory. If something cannot be restored, this process ends with a line to the descriptor `errors`.
     """
     import resource
 
@@ -203,7 +203,7 @@ def _give_back(user: int, root: int, errors: int) -> None:
     if os.geteuid() != user:
         try:
             os.seteuid(user)
-        except PermissionError:  # after setuid, there is no way back
+        except PermissionError:  # setuid cannot be reverted
             _end_here(errors)
     if not os.path.samestat(os.stat("/"), os.fstat(root)):
         with contextlib.suppress(PermissionError):
@@ -211,8 +211,8 @@ def _give_back(user: int, root: int, errors: int) -> None:
 
 
 def _end_here(errors: int) -> NoReturn:
-    """End this process at once, as a kill would, because it cannot take anything down any more."""
-    # Without memory, a text that is there already is all that can be written.
+    """Terminate this process immediately, as a kill would, because it cannot take anything down any more."""
+    # Without memory, only an existing text can be written.
     os.write(errors, _NO_WAY_BACK)
     os._exit(1)
 
@@ -225,7 +225,7 @@ def _leave_chroot(root: int) -> None:
 
 
 def end_if_forked(owner: int) -> None:
-    """End this process at once, unless it is the one that owns what would be undone now."""
+    """Terminate a forked child immediately, before it undoes things of its parent."""
     if os.getpid() != owner:
         text = f"fsstack: process {os.getpid()}, which a test forked, returned from the test; it was ended here\n"
         os.write(2, text.encode())
@@ -234,9 +234,9 @@ def end_if_forked(owner: int) -> None:
 
 @contextlib.contextmanager
 def watched(variable: str) -> Iterator[None]:
-    """Have all processes killed that carry this process's value of an environment variable, if this process dies.
+    """Have all processes with this process's value of an environment variable killed if this process dies.
 
-    That is what `reaper` does, in a process of its own without that variable.
+    `reaper` does that, in a process without that variable.
     """
     with descriptors.closing(os.pidfd_open(os.getpid())) as pidfd:
         process = subprocess.Popen(

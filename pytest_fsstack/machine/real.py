@@ -16,7 +16,7 @@ from pytest_fsstack.machine.port import Loop, Word
 
 
 class RealMachine:
-    """The machine on which this process runs; see `Machine` for what its methods do."""
+    """The machine on which this process runs. `Machine` documents the methods."""
 
     sysfs = Path("/sys")
     sysctls = Path("/proc/sys")
@@ -114,7 +114,7 @@ class RealMachine:
         try:
             return blockdev.read(blockdev.SYS / "block" / device.name / "dm/name")
         except OSError as error:
-            # drivers/md/dm-sysfs.c: what is below is still in use then. The file goes after that.
+            # See drivers/md/dm-sysfs.c: the devices below are still in use then. The file disappears later.
             return "" if error.errno == errno.EINVAL else None
 
     def held_open(self, device: Path) -> AbstractContextManager[int]:

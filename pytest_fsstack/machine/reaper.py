@@ -1,7 +1,7 @@
-"""Run by itself, beside a session: once that has died, end all that it has started and that carries its mark.
+"""A separate process beside a session. Once the session has died, it kills all processes with its mark.
 
-``python reaper.py PIDFD VARIABLE=MARK``. The parent-death signal would do that for a command as well, but
-asking for it costs an exec for each command that is measured, and what a command starts itself does not inherit it.
+Usage: ``python reaper.py PIDFD VARIABLE=MARK``. A parent-death signal would need an additional exec for each measured
+command, and its children would not inherit it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import time
 
 
 def end(mark: bytes) -> bool:
-    """Kill the processes with this in their environment; whether there was one."""
+    """Kill the processes with this entry in their environment. Return whether there was one."""
     killed = False
     for name in os.listdir("/proc"):
         if not name.isdecimal() or int(name) == os.getpid():
             continue
-        with contextlib.suppress(OSError):  # processes end while one looks, and others' are not ours to see
+        with contextlib.suppress(OSError):  # the process has ended, or is another user's
             pidfd = os.pidfd_open(int(name))
             try:
-                # Read after the descriptor was had, so that it is of the process that is killed.
+                # Read after opening the pidfd, so that both refer to the same process.
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0") and not select.select([pidfd], [], [], 0)[0]:
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -34,10 +34,10 @@ def end(mark: bytes) -> bool:
 
 
 def main(pidfd: int, mark: bytes, patience: float = 10.0) -> None:
-    """Wait for the death of the process behind a descriptor, then end what it left, within `patience` seconds."""
+    """Wait for the death of the process behind a pidfd, then kill its remains for at most `patience` seconds."""
     select.select([pidfd], [], [])
     deadline = time.monotonic() + patience
-    # One may start another meanwhile.
+    # They may start others meanwhile.
     while end(mark) and time.monotonic() < deadline:
         time.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""A machine on which nothing happens: for `fsstack stacks explain`, for the dry run, and for tests of layers."""
+"""A machine that only records, for `fsstack stacks explain`, dry runs and tests of layers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pytest_fsstack.machine.journal import Fact, Journal, Kind, OpenEntry
 from pytest_fsstack.machine.port import Loop, Mount, Word
 from pytest_fsstack.units import format_size
 
-#: What a command writes to stdout, or the error that it ends with. A function is called anew for each run.
+#: A command's stdout, or its error. A function is called for each run.
 Answer = str | CommandError | Callable[[], str]
 
-#: What layers read from tools before they go on.
+#: Outputs of tools that layers wait for.
 _ANSWERS: Mapping[str, Answer] = {"": "", "dmsetup status": "0 1 raid raid6_zr 4 AAAA 1/1 idle 0 0 -"}
 
-#: Sectors of a device whose size is not known: 4 GiB.
+#: The default size of a device in sectors: 4 GiB.
 _NOMINAL = 4 << 21
 
-#: No process has this number.
+#: A number that no process can have.
 _NO_PROCESS = 2**31 - 1
 
 
 class RecordedDaemon:
-    """A server that was not started, and runs as long as it is needed."""
+    """A server that was never started, and always seems to run."""
 
     pid, alive = _NO_PROCESS, True
 
@@ -40,39 +40,39 @@ class RecordedDaemon:
         return CommandError(self.argv, 0, "", f"it ended {when}")
 
     def stop(self, patience: float = 10.0) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing, because there is no process."""
 
     def kill(self) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing, because there is no process."""
 
 
 class RecordingMachine:
-    """Writes down what it is asked to do, and answers from tables; see `Machine` for what its methods mean.
+    """A machine that records actions, and answers from tables. `Machine` documents the methods.
 
-    `lines` are commands as for a shell, and comments where no command does the work. Devices are shown as LOOP, DM, and
-    the like, and descriptors of secrets as SECRET. Directories are made below `directory`, and nowhere else.
+    `lines` are shell commands, and comments for other actions. Devices appear as LOOP, DM and so on, and secret
+    descriptors as SECRET. Directories are only created below `directory`.
     """
 
     def __init__(self, directory: Path, answers: Mapping[str, Answer] | None = None, limit: float = 600.0) -> None:
         self.directory = directory
-        #: By the first words of a command. The longest match counts.
+        #: By the first words of a command. The longest match applies.
         self.answers = {**_ANSWERS, **(answers or {})}
         self.limit = limit
         self.lines: list[str] = []
-        #: How many bytes each secret had that a command got.
+        #: The length of each secret that a command got.
         self.secrets: list[int] = []
         self.sysfs, self.sysctls = Path("/sys"), Path("/proc/sys")
-        #: The texts of files in sysfs and of sysctls.
+        #: Contents of sysfs files and sysctls.
         self.settings: dict[Path, str] = {}
-        #: Where all was written out.
+        #: Paths that were synced.
         self.synced: list[Path] = []
-        #: In sectors. Of other devices the size of the last one counts.
+        #: In sectors. Devices without an entry have the last size.
         self.sizes: dict[Path, int] = {}
-        #: Tools that are not installed.
+        #: Missing tools.
         self.lacks: set[str] = set()
-        #: What the kernel can mount.
+        #: Filesystems of the kernel.
         self.filesystems: set[str] = set()
-        #: What is mounted wherever anybody asks.
+        #: The answer for every mount point.
         self.mount: Mount | None = Mount("0:0", "/", "-", "rw", "-", "-", "rw")
         self.daemons: frozenset[int] = frozenset()
         self._mappings: dict[str, Path | None] = {}
@@ -82,7 +82,7 @@ class RecordingMachine:
 
     @property
     def commands(self) -> list[str]:
-        """The lines that are commands."""
+        """Return the lines that are commands."""
         return [line for line in self.lines if not line.startswith("#")]
 
     def note(self, text: str) -> None:
@@ -90,7 +90,7 @@ class RecordingMachine:
         self.lines.append(f"# {text}")
 
     def device(self, kind: str, sectors: int | None = None) -> Path:
-        """Name a new device of a kind: LOOP, LOOP2, and so on."""
+        """Name a new device: LOOP, LOOP2, and so on."""
         self._counts[kind] = count = self._counts.get(kind, 0) + 1
         path = Path(f"{kind}{count if count > 1 else ''}")
         if sectors is not None:
@@ -158,7 +158,7 @@ class RecordingMachine:
         return answer() if callable(answer) else answer
 
     def _learn(self, words: Sequence[str]) -> None:
-        """Take in which mappings a command makes, and how long they are."""
+        """Record the mappings that a command creates, with their lengths."""
         tables = {}
         if words[:2] == ["lvm", "lvcreate"]:
             group = words[-1].partition("/")[0].replace("-", "--")
@@ -171,7 +171,7 @@ class RecordingMachine:
             tables = {words[2]: words[words.index("--table") + 1]}
         elif "luksFormat" in words:
             self._has_tags = "--integrity" in words
-        # Whatever else makes a mapping is called with its name.
+        # All other tools that create mappings have the name as an argument.
         names = [*tables, *(word for word in words if re.fullmatch(r"fsstack-[\w-]+", word))]
         for name in names:
             if self._has_tags and name.endswith("-luks"):
@@ -241,7 +241,7 @@ class RecordingMachine:
         self.note(f"{device}: written to by the layer itself")
 
     def forget_cache(self, device: Path) -> None:
-        """Do nothing: no device has a cache."""
+        """Do nothing, because no device has a cache."""
 
     @contextlib.contextmanager
     def attached(self, image: int, *, direct_io: bool = True, sector: int = 0) -> Iterator[Loop]:
@@ -270,15 +270,15 @@ class RecordingMachine:
 
 
 def nothing() -> None:
-    """Find nothing wrong with a device that is not there."""
+    """Accept any device."""
 
 
 class RecordingJournal(Journal):
-    """A journal that is in memory only, and undoes nothing."""
+    """A journal in memory that undoes nothing."""
 
     def __init__(self, machine: RecordingMachine) -> None:
         super().__init__(Path(os.devnull), machine)
-        #: The name of each kind of thing that was entered, and its facts.
+        #: The entries: the name of the kind, and the facts.
         self.entered: list[tuple[str, dict[str, Fact]]] = []
 
     @contextlib.contextmanager

@@ -1,8 +1,7 @@
-"""Tools and archives that stay in memory, so that no measurement waits for the disk that they lie on.
+"""Tools and archives that stay in memory, so that measurements do not wait for the disk that holds them.
 
-A cold start empties the page cache of the tools too: on a fast disk that costs ``du`` some milliseconds, and fio a
-tenth of a second, on every stack alike, which makes each overhead look smaller than it is. What a process has mapped
-stays.
+A cold start also evicts tools from the page cache. On a fast disk, loading ``du`` then takes some milliseconds, and fio
+a tenth of a second. This adds to every stack, so each overhead looks too small. Mapped files are not evicted.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 from pytest_fsstack.machine import commands, descriptors
 from pytest_fsstack.machine.libc import failure, libc
 
-#: Every dynamically linked command reads it first.
+#: Read first by every dynamically linked command.
 _LOADER_CACHE = "/etc/ld.so.cache"
 
 _kept: set[str] = set()
@@ -24,9 +23,9 @@ _kept: set[str] = set()
 
 @functools.cache
 def keep(command: str) -> None:
-    """Load a command and the libraries that it is linked with, and keep them loaded to the end of this process.
+    """Load a command and its libraries, and keep them loaded until the end of this process.
 
-    `command` is its name or path; nothing happens where there is none. What cannot be mapped is passed over.
+    `command` is a name or path. Missing commands and unreadable files are ignored.
     """
     path = commands.which(command)
     if path is None:
@@ -36,9 +35,9 @@ def keep(command: str) -> None:
 
 
 def keep_file(path: str | os.PathLike[str]) -> None:
-    """Load a file, and keep it loaded to the end of this process, unless it takes more than 1/64 of the memory.
+    """Keep a file in memory until the end of this process, unless it exceeds 1/64 of the memory.
 
-    It must not lie on a stack, which could not be unmounted. What cannot be mapped is passed over.
+    It must not be on a stack, which could then not be unmounted. Unreadable files are ignored.
     """
     file = os.path.realpath(path)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -50,7 +49,7 @@ def keep_file(path: str | os.PathLike[str]) -> None:
 
 
 def _libraries(path: str) -> list[str]:
-    """The shared libraries of an executable; none where it is a script, is linked statically, or nothing tells."""
+    """Return the shared libraries of an executable. Empty for scripts, static executables, and if ldd fails."""
     try:
         output = commands.run("ldd", path)
     except commands.CommandError:
@@ -59,9 +58,9 @@ def _libraries(path: str) -> list[str]:
 
 
 def _load(path: str) -> None:
-    """Map a file into memory to the end of this process (mmap(2)). Raises OSError.
+    """Map a file into memory until the end of this process (mmap(2)). Raises OSError.
 
-    Not by Python's mmap, which keeps a descriptor for each.
+    Python's mmap would keep a descriptor for each.
     """
     import ctypes
 

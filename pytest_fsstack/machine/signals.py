@@ -1,8 +1,8 @@
-"""Signals that end a session: noted when they arrive, acted on when nothing is torn apart by it.
+"""Signals that end a session. They are recorded on arrival, and raised at a safe point.
 
-A handler that raises may do so between an `open` and the line that would have undone it, and Python drops what is
-raised in some places altogether, as in the callbacks around a fork. So handlers here take a note, and `safe_point`
-raises it between two steps. Only in a test's own code (`State.TEST`), which may run for hours, the handler raises.
+A handler could raise between an `open` and the line that would undo it, and Python ignores exceptions in some places,
+such as callbacks around a fork. So handlers only record the signal, and `safe_point` raises it between two steps. In
+test code (`State.TEST`), which may run for hours, the handler raises immediately.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 class State(enum.Enum):
     """The state of this process."""
 
-    #: Anything else, such as collecting and reporting.
+    #: Everything else, such as collecting and reporting.
     IDLE = enum.auto()
-    #: A stack is built, opened again or closed for that.
+    #: A stack is built, or closed and opened again.
     BUILDING = enum.auto()
-    #: Code that is not ours: a test, a fixture, a debugger.
+    #: Foreign code: a test, a fixture, a debugger.
     TEST = enum.auto()
     #: A stack is taken down.
     UNDOING = enum.auto()
 
 
-#: Sent by this process to itself, so that its main thread looks again whether it has to end what it does. Nobody else
-#: uses it: pytest-timeout has SIGALRM. Its handler stays, since without one it would end this process.
+#: A signal from this process to itself, which makes the main thread check whether it must stop. SIGALRM belongs to
+#: pytest-timeout. The handler stays installed, because the default action would end this process.
 _NUDGE = signal.SIGRTMIN + 7
 
 
@@ -54,7 +54,7 @@ def _nudged(number: int, frame: FrameType | None) -> None:
 
 
 def _torn(frame: FrameType | None) -> bool:
-    """Whether it came while a block of ours is entered or left: raised there, it would skip the undo of just that."""
+    """Whether it arrived while a context manager of ours is entered or left. Raising there would skip the undo."""
     return frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__)
 
 
@@ -66,12 +66,12 @@ def _in_a_debugger(frame: FrameType | None) -> bool:
     return False
 
 
-#: Seconds after which a debugger that is still there is ended again.
+#: Seconds after which the signal is raised again in a debugger.
 _INSISTENCE = 0.5
 
 
 class _Caught:
-    """The handlers of one session, and what came."""
+    """The signal handlers of one session, and the received signals."""
 
     def __init__(self, ended: Callable[[signal.Signals], BaseException]) -> None:
         self.ended = ended
@@ -84,7 +84,7 @@ class _Caught:
 
     def note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self.process:
-            # A child that was forked in a test has no session that could end.
+            # A child that was forked in a test has no session.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -95,7 +95,7 @@ class _Caught:
         _nudged(number, frame)
 
     def _insist(self) -> None:
-        """A debugger prints what is raised in a statement that it runs, and asks for the next one."""
+        """A debugger prints the exception and prompts again, so raise it repeatedly."""
         while not self.over.wait(_INSISTENCE):
             if _state is State.TEST and _in_a_debugger(sys._current_frames().get(threading.main_thread().ident or 0)):
                 _nudge()
@@ -108,9 +108,10 @@ _shields = 0
 
 @contextlib.contextmanager
 def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
-    """Handle the signals that end a session, until the end of the block; `ended` makes the exception to raise for one.
+    """Handle the signals that end a session during the block. `ended` makes the exception to raise.
 
-    What is ignored already, as under nohup, stays ignored. Nothing happens outside of the main thread, which may not.
+    Signals that are already ignored, as under nohup, stay ignored. Does nothing outside of the main thread, where
+    handlers cannot be set.
     """
     global _caught
     if threading.current_thread() is not threading.main_thread():
@@ -120,7 +121,7 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
     _caught = state = _Caught(ended)
 
     def dropped(what: Any) -> None:
-        # Python drops what the handler raises in a callback or a destructor. It must not be raised in here again.
+        # Python ignored the exception in a callback or a destructor. It must not be raised in here.
         if state.raised is not None and what.exc_value is state.raised:
             threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
         else:
@@ -143,14 +144,14 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
 
 
 def received() -> signal.Signals | None:
-    """The first signal that came, if any did."""
+    """Return the first signal that arrived, or None."""
     return _caught.received[0] if _caught and _caught.received else None
 
 
 def must_end() -> bool:
-    """Whether a signal ends the session, or a step has taken its time. Call it in a thread that blocks `ENDING`.
+    """Whether a signal ends the session, or a step is over its time limit. Call it in a thread that blocks `ENDING`.
 
-    A signal that the main thread does not take, because it hangs in the kernel, is only pending.
+    A signal stays pending if the main thread is stuck in the kernel.
     """
     if _watch is not None and _watch.overdue:
         return True
@@ -158,7 +159,7 @@ def must_end() -> bool:
 
 
 def safe_point() -> None:
-    """Raise what a signal ends the session with, if one came. Call it if nothing is half done."""
+    """Raise the exception for a received signal. Call it between two steps."""
     if _caught and _caught.received:
         raise _caught.ended(_caught.received[0])
 
@@ -171,7 +172,7 @@ def _raise_in_a_test() -> None:
 
 @contextlib.contextmanager
 def during(state: State) -> Iterator[None]:
-    """Say what this process does. A stack that is being taken down stays so, whatever is done for that."""
+    """Set the state of this process for a block. During a teardown, the state does not change."""
     global _state
     outer = _state
     if outer is not State.UNDOING:
@@ -184,11 +185,11 @@ def during(state: State) -> Iterator[None]:
 
 
 class shielded:  # noqa: N801 - a context manager, cheap enough for what is measured
-    """Code of ours that a test calls: a signal is raised at its end."""
+    """A section of ours within test code. A signal is raised at its end."""
 
     def __enter__(self) -> None:
         global _shields
-        # Handlers run in the main thread only.
+        # Handlers only run in the main thread.
         self._counts = threading.get_ident() == threading.main_thread().ident
         _shields += self._counts
 
@@ -201,16 +202,16 @@ class shielded:  # noqa: N801 - a context manager, cheap enough for what is meas
 
 
 def cut_short() -> bool:
-    """Whether a command that runs should be killed.
+    """Whether the running command should be killed.
 
-    In a test at the first signal; at the second one otherwise, but never while a stack is taken down.
+    In a test, the first signal kills it, otherwise the second. During a teardown, no signal does.
     """
     count = len(_caught.received) if _caught else 0
     return (count > 1 and _state is not State.UNDOING) or (bool(count) and _state is State.TEST)
 
 
 def wait(fd: int, seconds: float) -> bool:
-    """Wait until a descriptor can be read from, at most so long, and not if a command should be `cut_short`."""
+    """Wait until a descriptor is readable, the time is over, or the command should be `cut_short`."""
     deadline = time.monotonic() + seconds
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -232,7 +233,7 @@ def wait(fd: int, seconds: float) -> bool:
 
 
 class _Watch(threading.Thread):
-    """Ends what the main thread does once `deadline` has passed, again every second until it has ended."""
+    """A watchdog that interrupts the main thread after `deadline`, and again every second."""
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(daemon=True, name="fsstack: time limit")
@@ -242,7 +243,7 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(remaining if (remaining := self.deadline - time.monotonic()) > 0 else 1.0):
-            # One that comes too late finds no step, and does nothing.
+            # A late signal finds no step, and does nothing.
             if self.overdue:
                 _nudge()
 
@@ -261,10 +262,10 @@ def _raise_overdue() -> None:
 
 @contextlib.contextmanager
 def limited(what: str, seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block after so many seconds in which no command of it has ended.
+    """Raise TimeoutError in the block if no command of it has ended for so many seconds.
 
-    It ends Python code that hangs. A command has its own limit, which its end starts anew: so what is reported is the
-    command.
+    This stops hanging Python code. Commands have their own limit, and their end restarts this one, so the error names
+    the command.
     """
     global _watch
     if threading.current_thread() is not threading.main_thread() or _watch is not None:
@@ -281,6 +282,6 @@ def limited(what: str, seconds: float) -> Iterator[None]:
 
 
 def progress() -> None:
-    """Start the time limit of the step anew: a command of it has ended."""
+    """Restart the time limit of the step, because a command has ended."""
     if _watch is not None:
         _watch.deadline = time.monotonic() + _watch.seconds
