@@ -1,8 +1,8 @@
-"""May this device be overwritten? Only if every check was made, and none found a reason against it.
+"""The guard decides whether a device may be overwritten: only if all checks ran, and none found an objection.
 
-The tools' own checks are not enough: some format what is mounted, most what merely holds data. `check_idle` looks for
-users of a device, `check_contents` for data on it. `held` says once a session which device a name means, and every
-write is refused for good if the name means another one later.
+The checks of mkfs tools are not enough: some format mounted devices, and most format devices with data. `check_idle`
+looks for users of a device, and `check_contents` for data. `held` resolves a device's name once per session. If the
+name later refers to another device, all writes are refused permanently.
 """
 
 from pytest_fsstack.guard.contents import check_contents

@@ -1,4 +1,4 @@
-"""Whether a block device holds what somebody may want to keep."""
+"""Detection of data on a block device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pytest_fsstack.machine.blockdev import node, partitions
 
 
 def check_contents(path: Path) -> None:
-    """Raise `Refused` unless the device is blank, or is as `write_label` left it.
+    """Raise `Refused` unless the device is blank, or unchanged since `write_label`.
 
-    Blank is: no partitions, no signature that blkid knows, and zeros wherever one looks. Data without any signature,
-    such as that of plain dm-crypt, shows only by not being zero.
+    A blank device has no partitions, no signature that blkid knows, and zeros at all examined places. Data without a
+    signature, such as plain dm-crypt, can only be recognised because it is not zero.
     """
     refuse_contents(identify(path))
 

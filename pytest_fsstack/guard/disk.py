@@ -1,4 +1,4 @@
-"""The block device of a path, and the refusal to write to it."""
+"""Block devices found by path, and the refusal to write to one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class Refused(Exception):  # noqa: N818 - what happened is not an error of anything
-    """A device must not be written to; in one line: which device, what was found, where, and what to do."""
+    """The refusal to write to a device. One line has the device, the reason, the place, and what to do."""
 
     def __init__(self, device: Path, reason: str) -> None:
         self.device, self.reason = device, reason
@@ -23,7 +23,7 @@ class Refused(Exception):  # noqa: N818 - what happened is not an error of anyth
 
 
 class InUse(Refused):
-    """A refusal that ends with another session: `holders` names its processes."""
+    """A refusal that lasts until another session ends. `holders` are its processes."""
 
     def __init__(self, device: Path, reason: str, holders: str) -> None:
         self.holders = holders
@@ -32,25 +32,25 @@ class InUse(Refused):
 
 @dataclass(frozen=True)
 class Disk:
-    """A block device as it was when it was looked at: a whole disk or a partition."""
+    """A block device as found: a whole disk or a partition."""
 
-    #: As the user named it, and what that resolves to.
+    #: The path that the user gave, and the resolved one.
     named: Path
     path: Path
     identity: blockdev.Identity
 
     @property
     def number(self) -> str:
-        """``major:minor``, as /sys/dev/block names it."""
+        """Return ``major:minor``, as in /sys/dev/block."""
         return self.identity.number
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
+        """Return the size in bytes."""
         return self.identity.size
 
     def facts(self) -> dict[str, str | int | None]:
-        """The identity of this device, for the journal."""
+        """Return the identity of this device for the journal."""
         return {"path": str(self.path), **vars(self.identity)}
 
     @property
@@ -59,7 +59,7 @@ class Disk:
 
 
 def identify(path: Path) -> Disk:
-    """The block device at `path`, symbolic links followed. Raises `Refused` if there is none."""
+    """Return the block device at `path`, following symbolic links. Raises `Refused` if there is none."""
     with or_refused(path):
         if not path.exists():
             raise Refused(path, "there is no such device")

@@ -1,4 +1,4 @@
-"""Devices that a session holds: to be told from all others, and for itself alone."""
+"""Devices that a session holds exclusively, with a fixed identity."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_fsstack.machine.blockdev import read, whole
 
 LOCKS = Path("/run/lock")
 
-#: Whoever reads the disk when a stack has been taken down (a monitor, a backup, udev on a slow disk) gets this long:
-#: without its label the disk would have to be given over again.
+#: Monitors, backups or udev may read the disk after a stack was taken down, and get this many seconds. Without a label,
+#: the user would have to permit overwriting again.
 _PATIENCE_AT_THE_END = 30.0
 
-#: Entered once a device has passed, and left once it is labelled; what it gives is told the proof.
+#: A context around the use of a device, from its acceptance to its label. It yields a function that records the proof.
 Record = Callable[[Disk], AbstractContextManager[Tell | None]]
 
 
@@ -33,10 +33,9 @@ def _unrecorded(disk: Disk) -> AbstractContextManager[Tell | None]:
 
 
 class Held:
-    """A device that a session writes to: what its name meant at first, held open so that the kernel gives its number
-    to no other one.
+    """A device that a session writes to. It stays open, so the kernel cannot reuse its number.
 
-    `overwrite`, that the user gave up what is on it, is said of this device and not of its name.
+    `overwrite` (the user's permission) applies to this device, not to its name.
     """
 
     def __init__(self, disk: Disk, fd: int, overwrite: bool) -> None:
@@ -45,11 +44,11 @@ class Held:
 
     @property
     def path(self) -> Path:
-        """The path for tools: that to which its name resolved at first. Links may lead elsewhere since."""
+        """Return the path for tools: the one that the name resolved to at first. Links may have changed since."""
         return self.disk.path
 
     def verify(self) -> None:
-        """Raise `Refused`, now and for good, if the name or the path leads to another device than at first."""
+        """Raise `Refused`, now and permanently, if the name or the path now leads to another device."""
         if self._lost is None:
             try:
                 now = identify(self.disk.named).identity
@@ -75,7 +74,7 @@ class Held:
                 )
 
     def check(self) -> None:
-        """Raise `Refused` unless this is still the same device and it is idle. To be called before each write."""
+        """Raise `Refused` unless this is still the same device and it is idle. Call this before each write."""
         self.verify()
         self._check_idle()
 
@@ -83,7 +82,7 @@ class Held:
         users.check_unused(self.disk, frozenset({self._fd}), patience)
 
     def accept(self) -> None:
-        """Raise `Refused` unless it is large enough, is idle, and is scratch, blank or given up."""
+        """Raise `Refused` unless the device is large enough, idle, and labelled, blank or permitted by the user."""
         self.verify()
         check_size(self.disk)
         self.check()
@@ -91,17 +90,17 @@ class Held:
             refuse_contents(self.disk)
 
     def settle(self) -> None:
-        """After a tool has written: write it all out and forget it, as the kernel does for a device nobody holds.
+        """Write out and drop the cache after a tool has written, as the kernel does when the last user closes a device.
 
-        Raises what `verify` raises, and OSError.
+        Raises the errors of `verify`, and OSError.
         """
         self.verify()
         blockdev.forget_cache(self._fd)
 
     def label(self, tell: Tell | None = None) -> None:
-        """Empty it but for the scratch label; raises as `write_label`.
+        """Erase the device and write the scratch label. Raises the errors of `write_label`.
 
-        By its number: if only a name leads elsewhere, the device that was used can still be put in order.
+        It uses the device's number, so the device is labelled even if its name now leads elsewhere.
         """
         self._verify_path()
         self._check_idle(_PATIENCE_AT_THE_END)
@@ -109,10 +108,10 @@ class Held:
 
     @contextlib.contextmanager
     def claimed(self, *, record: Record = _unrecorded) -> Iterator[Held]:
-        """Lend the device to one stack, and write the scratch label at its end.
+        """Lend the device to one stack, and label it afterwards.
 
-        `record` is entered once the device has passed and left once it is labelled (for the journal). Raises `Refused`,
-        also at the end if something still uses the device: it is left as it is then.
+        `record` surrounds the use, for the journal. Raises `Refused`, also at the end if the device is still in use. It
+        is then left as it is.
         """
         self.accept()
         with record(self.disk) as tell:
@@ -124,7 +123,7 @@ class Held:
 
 @contextlib.contextmanager
 def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
-    """Keep a device for this session: nobody else claims it meanwhile.
+    """Hold a device for this session, and lock out other sessions.
 
     Raises `Refused`, also if its name leads to another device than when it was identified.
     """
@@ -138,17 +137,17 @@ def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
 
 @contextlib.contextmanager
 def claimed(path: Path, *, overwrite: bool, record: Record = _unrecorded) -> Iterator[Held]:
-    """Hold the device that `path` means now for a single use: as `Held.claimed`."""
+    """Hold the device at `path` for a single use, like `Held.claimed`."""
     with held(identify(path), overwrite=overwrite) as device, device.claimed(record=record):
         yield device
 
 
 @contextlib.contextmanager
 def _locked(disk: Disk) -> Iterator[None]:
-    """Lock a file and not the device: `udevadm settle` would wait for that.
+    """Lock files for the disk. A lock on the device itself would block `udevadm settle`.
 
-    Claims of partitions share the lock of their disk, which the claim of the whole disk takes alone. The same holds for
-    each other way to the same medium.
+    Partitions take a shared lock of their disk, and a whole disk takes it exclusively. The same goes for every other
+    path to the same medium.
     """
     with ExitStack() as undo:
         with or_refused(disk.named):
@@ -164,7 +163,7 @@ def _locked(disk: Disk) -> Iterator[None]:
 
 
 def _lock(disk: Disk, number: str, operation: int) -> int:
-    # The file stays for ever: a lock on a name that somebody else may remove excludes nobody.
+    # The file is never removed: a lock on a removable name would exclude nobody.
     path = LOCKS / f"pytest-fsstack-{number}.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""The scratch label: by it, a device that a session has emptied says so to the next one."""
+"""The scratch label, which marks a device that a session has erased."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_fsstack.machine.blockdev import partitions
 from pytest_fsstack.machine.descriptors import write_all
 from pytest_fsstack.units import reason_of
 
-#: Too small for any filesystem worth testing, and for the samples below to make sense.
+#: Too small for a useful filesystem, and for the samples below.
 _SMALLEST = 16 * MIB
 LABEL_BLOCK = 4 * KIB
 _LABEL = (
@@ -26,7 +26,7 @@ _LABEL = (
     "format 2\nsize {size}\nid {id}\ndigest {digest}\n"
 )
 
-#: Format 1 had no digest, so it proves nothing of what is on the device beside it.
+#: Format 1 had no digest, so it proves nothing about the rest of the device.
 _LABEL_PATTERN = re.compile(
     re.escape(_LABEL.partition("format")[0])
     + r"format (?:1\nsize (?P<old_size>\d+)\nid [0-9a-f]{32}"
@@ -36,7 +36,7 @@ _LABEL_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class _Label:
-    """The contents of a label. Without a digest it is of format 1."""
+    """The contents of a label. In format 1, there is no digest."""
 
     size: int
     id: str = ""
@@ -44,21 +44,21 @@ class _Label:
 
 
 def write_label(path: Path) -> None:
-    """Empty a device but for a label that says it may be overwritten. For a device that has been checked.
+    """Erase a checked device and write a label that permits later sessions to overwrite it.
 
-    Raises `Refused` if it is too small or busy, `commands.CommandError` and OSError if it cannot be written.
+    Raises `Refused` if it is too small or busy, and `commands.CommandError` or OSError if writing fails.
     """
     write_label_on(identify(path))
 
 
-#: Is told what proves that a device was left in the middle of being emptied: facts for the journal.
+#: A function that stores facts in the journal: the proof that a device was being erased.
 Tell = Callable[[Mapping[str, str]], None]
 
 
 def write_label_on(disk: Disk, tell: Tell | None = None) -> None:
     check_size(disk)
     if partitions(disk.sysfs):
-        commands.run("wipefs", "-aq", disk.path)  # has the kernel forget them
+        commands.run("wipefs", "-aq", disk.path)  # tells the kernel to forget the partitions
     name = os.urandom(16).hex()
     with _alone(disk) as fd:
         blockdev.forget_cache(fd)
@@ -67,10 +67,10 @@ def write_label_on(disk: Disk, tell: Tell | None = None) -> None:
             tell({"label": name, "digest": digest})
         for offset in (disk.size - MIB, 0):
             write_all(fd, bytes(MIB), offset)
-        blockdev.forget_cache(fd)  # the label must not reach the medium before the zeros do
+        blockdev.forget_cache(fd)  # the label must not reach the medium before the zeros
     wiped = commands.run("wipefs", "-a", disk.path)
     with _alone(disk) as fd:
-        if wiped:  # signatures that were not at the ends
+        if wiped:  # there were signatures away from the ends
             digest = digest_of(fd, disk.size, name)
         text = _LABEL.format(size=disk.size, id=name, digest=digest)
         write_all(fd, text.encode().ljust(LABEL_BLOCK, b"\0"), 0)
@@ -88,7 +88,7 @@ def _alone(disk: Disk) -> Iterator[int]:
 
 
 def labelled(path: Path) -> bool:
-    """Whether a device is as `write_label` left it. Raises `Refused` if it cannot tell."""
+    """Whether a device is unchanged since `write_label`. Raises `Refused` if that cannot be determined."""
     disk = identify(path)
     with or_refused(path), fresh(disk) as fd:
         label = label_on(fd, disk.size)
@@ -101,9 +101,9 @@ def labelled(path: Path) -> bool:
 
 
 def label_on(fd: int, size: int) -> _Label | None:
-    """The label, if the ends of the device hold it and nothing else.
+    """Return the label if the ends of the device contain it and nothing else.
 
-    Tools that leave room for a boot loader may leave the first bytes as they were, so the text alone proves nothing.
+    Tools that leave room for a boot loader may keep the first bytes, so the text alone proves nothing.
     """
     if size < _SMALLEST:
         return None
@@ -117,9 +117,9 @@ def label_on(fd: int, size: int) -> _Label | None:
 
 
 def digest_of(fd: int, size: int, name: str, *, emptied: bool = False) -> str:
-    """Return the digest of all examined places except the label, which reveals later writes.
+    """Return the digest of all examined places except the label. It reveals later writes.
 
-    With `emptied`, it is what it will be once the ends of the device, where the label goes, are zeros.
+    With `emptied`, return the digest for a device whose ends (where the label goes) are zeros.
     """
     digest = hashlib.sha256(name.encode())
     for offset, data in looked_at(fd, size):
@@ -132,9 +132,9 @@ def digest_of(fd: int, size: int, name: str, *, emptied: bool = False) -> str:
 
 
 def half_emptied(path: Path, proof: Mapping[str, object]) -> bool:
-    """Whether the ends of a device are zeros, and nothing was written to the rest since a session began to empty it.
+    """Whether a session was erasing a device: its ends are zeros, and the rest is unchanged since then.
 
-    That is by what `Held.claimed` told then. Raises `Refused`.
+    `proof` has the facts that `Held.claimed` recorded. Raises `Refused`.
     """
     disk, name = identify(path), proof.get("label")
     with or_refused(path), fresh(disk) as fd:

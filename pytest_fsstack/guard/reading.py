@@ -1,4 +1,4 @@
-"""Contents of a block device: the examined places, and the signatures that blkid recognises."""
+"""Reading of block devices: the places to examine, and blkid's signatures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAMPLES, _SAMPLE = 1000, 4 * KIB
 
 
 def signature(path: Path) -> str:
-    """Return the signatures of a device from blkid, with identifiers, empty if there are none. Raises `Refused`."""
+    """Return blkid's signatures of a device with their identifiers. Empty if there are none. Raises `Refused`."""
     with or_refused(path):
         facts = probe(path)
         return " ".join(facts[key] for key in ("PTTYPE", "PTUUID", "TYPE", "UUID") if key in facts)
@@ -25,8 +25,8 @@ def signature(path: Path) -> str:
 
 @contextlib.contextmanager
 def fresh(disk: Disk) -> Iterator[int]:
-    """A descriptor for reading what is on the medium now, and not what was cached before."""
-    # What was written through the whole disk is in a cache of its own, which reading a partition does not consult.
+    """Open the device for reading the medium's current contents instead of cached ones."""
+    # The whole disk has a cache of its own, which is not consulted when a partition is read.
     on = whole(disk.sysfs)
     with blockdev.opened(Path(node(on)), read(on / "dev")) as fd:
         os.fsync(fd)
@@ -38,14 +38,14 @@ def fresh(disk: Disk) -> Iterator[int]:
 
 
 def probe(path: Path) -> Mapping[str, str]:
-    """Return the facts of a device from blkid by name, empty if there are none. Raises `CommandError`."""
+    """Return blkid's facts about a device by name. Empty if there are none. Raises `CommandError`."""
     words = ["blkid", "-p", "-o", "export", os.fspath(path)]
     try:
         text = commands.run(*words)
     except commands.CommandError as error:
         if error.returncode == 8:
             return {"TYPE": "several signatures that contradict each other", "USAGE": "ambivalent"}
-        # It says 2 for a device that it could not read as well: whoever calls this has read it, or will.
+        # It also exits with 2 for an unreadable device, but all callers read the device themselves.
         if error.returncode == 2 and not error.stderr:
             return {}
         raise
@@ -55,7 +55,7 @@ def probe(path: Path) -> Mapping[str, str]:
         facts = {}
     if not facts:
         raise commands.CommandError(words, 0, text[:200], "its output is not understood")
-    # Of a partition it also tells what the table on the disk says about it.
+    # For a partition, it also returns the entry in the partition table.
     return {key: value for key, value in facts.items() if key != "DEVNAME" and not key.startswith("PART_ENTRY_")}
 
 
@@ -74,16 +74,16 @@ def in_words(facts: Mapping[str, str]) -> str | None:
 def looked_at(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
     places = list(samples(size))
     for offset, length in places:
-        # All requests at once: a disk that seeks sorts them.
+        # All requests at once, so that a disk can sort them.
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_WILLNEED)
     for offset, length in places:
         yield offset, pread(fd, length, offset)
 
 
 def samples(size: int) -> Iterator[tuple[int, int]]:
-    """Offsets and lengths: the ends, where signatures are, blocks spread evenly between them, and backups there.
+    """Yield offsets and lengths to examine: the ends (signatures), evenly spread blocks, and backup superblocks.
 
-    The digest of a label is one of these, in this order: whoever changes them changes `_LABEL` too.
+    The digest of a label covers these places in this order, so a change of them needs a new label format.
     """
     edge, between = 16 * MIB, size - 32 * MIB
     if between < 2 * _SAMPLES * _SAMPLE:
@@ -99,23 +99,24 @@ def samples(size: int) -> Iterator[tuple[int, int]]:
 
 
 def backups(size: int) -> list[int]:
-    """Yield the places of backup superblocks that are not at the ends, in whole blocks.
+    """Yield the places of backup superblocks away from the ends, in whole blocks.
 
-    All of this is of mkfs's defaults. The others that blkid knows have their copies within 16 MiB of the ends: f2fs,
-    nilfs2, reiserfs, jfs, ZFS, md, LVM, LUKS2, GPT, HFS+, bcachefs.
+    These are mkfs's defaults. Other formats that blkid knows have their copies within 16 MiB of the ends: f2fs, nilfs2,
+    reiserfs, jfs, ZFS, md, LVM, LUKS2, GPT, HFS+, bcachefs.
     """
     places: set[int] = set()
-    # The whole device, or a first partition whose table was lost, as old and new tools align it.
+    # On the whole device, or on a first partition with a lost table, as old and new tools align it.
     for base in 0, 63 * 512, MIB:
-        # ext2, 3 and 4 (sparse_super): groups 1 and powers of 3, 5 and 7; a group has 8 blocks for each byte of one.
+        # ext2, 3 and 4 (sparse_super): group 1 and powers of 3, 5 and 7. A group has 8 blocks per byte of a block.
         for block in KIB, 2 * KIB, 4 * KIB:
             groups = {factor**power for factor in (3, 5, 7) for power in range(32)}
             places |= {base + group * 8 * block * block for group in groups}
         # fs/btrfs/volumes.h: btrfs_sb_offset.
         places |= {base + (64 << 20), base + (256 << 30)}
-        # $MFT and its copy of a large NTFS are at clusters that mkntfs and Windows choose: half-way, and 3 GiB.
+        # NTFS: $MFT of a large filesystem and its copy, at clusters that mkntfs and Windows choose: half-way, and 3
+        # GiB.
         places |= {base + (3 << 30), base + (size - base) // 2}
-        # Allocation groups of XFS: equal parts, rounded up to a block (xfsprogs, calc_default_ag_geometry), or 1 TiB.
+        # XFS: allocation groups of equal size, rounded up to a block (xfsprogs, calc_default_ag_geometry), or 1 TiB.
         for count in 4, 16, 32:
             blocks = (size - base) // _SAMPLE
             places |= {base + -(-blocks // count) * number * _SAMPLE for number in range(1, count)}

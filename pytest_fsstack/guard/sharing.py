@@ -12,32 +12,32 @@ from pytest_fsstack.guard.disk import Disk
 from pytest_fsstack.machine import blockdev
 from pytest_fsstack.machine.blockdev import node, partitions, read, whole
 
-#: What sysfs says of a disk and of nothing else: not of the controller, whose other disks would be taken for this one.
+#: Names in sysfs that identify a disk. Those of the controller would also match its other disks.
 _NAMES_OF_DISKS = "wwid", "device/wwid", "serial"
-#: How /lib/udev/scsi_id, and so the device-mapper, writes what the kernel begins with these.
+#: Prefixes in the notation of /lib/udev/scsi_id (and the device-mapper), by the kernel's prefixes.
 _SCSI_ID = {"naa.": "3", "eui.": "2", "t10.": "1"}
 
 
 @dataclass(frozen=True)
 class Area:
-    """A block device with bytes in common with the one that is asked about."""
+    """A block device that shares bytes with the examined one."""
 
-    #: How to speak of it.
+    #: A phrase for it in messages.
     subject: str
     sysfs: Path
-    #: Whether it is another way to the same medium, and not the device, a part of it or the disk that it is a part of.
+    #: Whether it is another path to the same medium, neither the device itself, a part of it, nor its disk.
     alias: bool = False
-    #: Whether all of its bytes are those of the device as well.
+    #: Whether all of its bytes belong to the device as well.
     inside: bool = True
 
     @property
     def number(self) -> str:
-        """``major:minor``"""
+        """Return ``major:minor``."""
         return read(self.sysfs / "dev")
 
 
 def overlapping(disk: Disk) -> dict[str, Area]:
-    """Return all devices with bytes in common with this one, itself included, by number. Raises OSError."""
+    """Return all devices that share bytes with this one, including itself, by number. Raises OSError."""
     return {area.number: area for area in (*_aliases(disk), *_on_its_disk(disk))}
 
 
@@ -62,17 +62,17 @@ def _aliases(disk: Disk) -> Iterator[Area]:
     below = _below(device)
     for directory in sorted((blockdev.SYS / "block").iterdir()):
         other = directory.resolve()
-        # Hidden disks have no number; what a mapping is made of is held by that mapping itself.
+        # Hidden disks have no number. Disks below a mapping are held by the mapping.
         if other == on or other in below or not (other / "dev").exists():
             continue
-        with contextlib.suppress(FileNotFoundError):  # unplugged meanwhile
+        with contextlib.suppress(FileNotFoundError):  # unplugged in between
             offsets = media_of(other)
             for medium in sorted(media.keys() & offsets.keys())[:1]:
                 yield from _common(medium, device, media[medium], other, offsets[medium])
 
 
 def _common(medium: str, device: Path, own_offset: int, other: Path, offset: int) -> Iterator[Area]:
-    """The parts of another way to the same medium that have bytes in common with a device."""
+    """Yield the parts of another path to the same medium that overlap with a device."""
     start, end = (own_offset + edge for edge in _extent(device))
     for part in (other, *partitions(other)):
         other_start, other_end = (offset + edge for edge in _extent(part))
@@ -82,21 +82,21 @@ def _common(medium: str, device: Path, own_offset: int, other: Path, offset: int
 
 
 def _below(directory: Path) -> set[Path]:
-    """The whole disks that a mapping is made of, however deep."""
+    """Return all whole disks below a mapping, directly or indirectly."""
     slaves = {slave.resolve() for slave in (directory / "slaves").glob("*")}
     return {whole(slave) for slave in slaves}.union(*map(_below, slaves))
 
 
 def _extent(directory: Path) -> tuple[int, int]:
-    """The first byte of a device on its disk, and the first one behind it."""
+    """Return the first byte of a device on its disk, and the first one after it."""
     start = int(read(directory / "start")) if (directory / "partition").exists() else 0
     return start * 512, (start + int(read(directory / "size"))) * 512
 
 
 def media_of(disk: Path) -> dict[str, int]:
-    """Return what the bytes of a whole disk are stored on, by name, and at which offset there. Raises OSError.
+    """Return the media that store a whole disk, by name, each with the offset on it. Raises OSError.
 
-    One disk may have several such names: that of its medium, and its own for loop devices that stand on it.
+    A disk may have several such names: that of its medium, and its own for loop devices on it.
     """
     media = {f"the disk {node(disk)}": 0}
     for text in blockdev.serials(disk, _NAMES_OF_DISKS):
@@ -127,17 +127,17 @@ def name_of_file(device: int, inode: int) -> str:
 
 
 def backing(loop: Path) -> blockdev.Backing | str | None:
-    """Return what a loop device stands on: by its name if only that can be told, None if it is detached.
+    """Return the file behind a loop device: only its name if that is all that is known, None if it is detached.
 
-    The name may lead elsewhere by now, so the kernel is asked first. Raises OSError.
+    The name may now lead elsewhere, so the kernel is asked first. Raises OSError.
     """
     try:
         with blockdev.opened(Path(node(loop)), read(loop / "dev")) as fd:
             return blockdev.backing(fd)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # detached meanwhile
+        if error.errno == errno.ENXIO:  # detached in between
             return None
-    # Its node is not in this /dev.
+    # There is no node in this /dev.
     try:
         return read(loop / "loop/backing_file")
     except FileNotFoundError:
@@ -145,8 +145,8 @@ def backing(loop: Path) -> blockdev.Backing | str | None:
 
 
 def device_behind(file: blockdev.Backing) -> str | None:
-    """Return the device that a loop device stands on; None if it is a file."""
-    # drivers/block/loop.c: for a file it is 0, or in older kernels the device of its filesystem.
+    """Return the device behind a loop device, or None for a file."""
+    # drivers/block/loop.c: for a file, it is 0, or in older kernels the device of its filesystem.
     return None if file.rdevice in (0, file.device) else blockdev.major_minor(file.rdevice)
 
 

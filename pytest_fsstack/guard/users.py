@@ -1,4 +1,4 @@
-"""Users of a block device, or of a part of it."""
+"""Detection of users of a block device or of a part of it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from pytest_fsstack.machine.libc import libc
 
 PROC = Path("/proc")
 
-#: What shares bytes with a device, by number.
+#: Devices that share bytes with another, by number.
 Areas = Mapping[str, Area]
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_ns.h
 
-#: udev opens a device for a moment whenever somebody has closed it after writing.
+#: udev opens a device for a moment after a writer has closed it.
 PATIENCE = 2.0
 
 
 def check_idle(path: Path) -> None:
     """Raise `Refused` unless `path` is a block device that nothing uses, in whole or in part.
 
-    Used means: mounted in any mount namespace, swap, a member of a device mapper, md or btrfs device, behind a loop
-    device, open in a process, held by the kernel, under the root filesystem, or read-only. A check that cannot be made
-    counts as a reason to refuse.
+    Uses are: mounted in any mount namespace, swap, a member of a device mapper, md or btrfs device, behind a loop
+    device, open in a process, held by the kernel, under the root filesystem, or read-only. A check that cannot run
+    counts as an objection.
     """
     check_unused(identify(path))
 
 
 def check_unused(disk: Disk, ours: frozenset[int] = frozenset(), patience: float = PATIENCE) -> None:
-    """`ours` are the descriptors of this process that are no reason to refuse; others get `patience` to close it."""
+    """Check like `check_idle`. Descriptors in `ours` are allowed; other processes get `patience` to close theirs."""
     with or_refused(disk.named):
         areas = overlapping(disk)
         for look in _LOOKS:
@@ -97,7 +97,7 @@ def _mounted(disk: Disk, areas: Areas) -> str | None:
 def _view(thread: Path) -> tuple[str, ...]:
     """Return the identity of a thread's view of the mounts."""
     try:
-        # A chroot hides mounts, so the root directory counts as well as the namespace.
+        # A chroot hides mounts, so the root directory matters too.
         return os.readlink(thread / "ns/mnt"), os.readlink(thread / "root")
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
@@ -108,7 +108,7 @@ def _view(thread: Path) -> tuple[str, ...]:
 def _in_btrfs(disk: Disk, areas: Areas) -> str | None:
     # mountinfo names only one of the devices of a btrfs.
     for member in (blockdev.SYS / "fs/btrfs").glob("*/devices/*/dev"):
-        with contextlib.suppress(FileNotFoundError):  # unmounted meanwhile
+        with contextlib.suppress(FileNotFoundError):  # unmounted in between
             if (number := read(member)) in areas:
                 filesystem = member.parts[-4]
                 return f"{areas[number].subject} is part of the mounted btrfs {filesystem}; unmount that first"
@@ -120,7 +120,7 @@ def _swapped(disk: Disk, areas: Areas) -> str | None:
     for source in mounts.swaps(PROC):
         if (number := blockdev.number_of_name(source)) in areas and number:
             return f"{areas[number].subject} is swap space; `swapoff {source}` first"
-        with contextlib.suppress(OSError):  # its name leads nowhere in this mount namespace
+        with contextlib.suppress(OSError):  # its name does not exist in this mount namespace
             status = os.stat(source)
             if sharing.name_of_file(status.st_dev, status.st_ino) in files:
                 return f"the file behind it is swap space; `swapoff {source}` first"
@@ -139,7 +139,7 @@ def _held(disk: Disk, areas: Areas) -> str | None:
 def _behind_loop(disk: Disk, areas: Areas) -> str | None:
     for file in sorted((blockdev.SYS / "block").glob("loop*/loop/backing_file")):
         directory = file.parents[1].resolve()
-        with contextlib.suppress(FileNotFoundError):  # detached meanwhile
+        with contextlib.suppress(FileNotFoundError):  # detached in between
             if directory != whole(disk.sysfs) and (number := _behind(directory)) in areas and number:
                 loop = node(directory)
                 return f"{areas[number].subject} is behind the loop device {loop}; `losetup -d {loop}` first"
@@ -147,7 +147,7 @@ def _behind_loop(disk: Disk, areas: Areas) -> str | None:
 
 
 def _behind(loop: Path) -> str | None:
-    """Return the device that a loop device stands on, or that holds the filesystem with its file."""
+    """Return the device behind a loop device, or the one whose filesystem contains its file."""
     file = sharing.backing(loop)
     if isinstance(file, str):
         return blockdev.number_of_name(file)
@@ -167,7 +167,7 @@ _LOOKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
 
 
 def _busy(disk: Disk, areas: Areas, ours: frozenset[int] = frozenset()) -> str | None:
-    """Return a use that may end in a moment, or that no other check shows."""
+    """Return a use that may be short, or that no other check finds."""
     return _opened(areas, ours) or _mapped(areas) or _exclusive(disk, areas)
 
 
@@ -175,7 +175,7 @@ def _opened(areas: Areas, ours: frozenset[int]) -> str | None:
     tables: dict[str, Path] = {}
 
     def look(thread: Path) -> str | None:
-        # Most threads share the descriptors of the first one of their process.
+        # Most threads share the descriptors of the first thread of their process.
         first = tables.setdefault(_process(thread), thread)
         if first != thread and _same_descriptors(first, thread):
             return None
@@ -187,14 +187,14 @@ def _opened(areas: Areas, ours: frozenset[int]) -> str | None:
                 try:
                     number = _number_behind(link.path)
                 except PermissionError:
-                    # Some sandboxes hide the files of init even from root. It is not one to hold a disk open.
+                    # Some sandboxes hide the files of init even from root. Init does not keep a disk open.
                     if _process(thread) == "1" and os.geteuid() == 0:
                         return None
                     raise
                 if number is None or number not in areas:
                     continue
                 area = areas[number]
-                # Monitoring tools read the whole disk, and multipathd all ways to it; a writer is a danger.
+                # Monitoring tools read the whole disk, and multipathd all paths to it. Only writers are dangerous.
                 if (area.alias or not area.inside) and not _writable(thread / "fdinfo" / link.name):
                     continue
                 return f"{area.subject} is open in {_who(thread)}; end that first"
@@ -208,13 +208,13 @@ _KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272, "riscv64": 272}, 2
 
 
 def _same_descriptors(one: Path, other: Path) -> bool:
-    """Whether two threads share their table of descriptors (kcmp(2)); False if the kernel does not say."""
+    """Whether two threads share their table of descriptors (kcmp(2)). False if the kernel does not say."""
     call = _KCMP.get(os.uname().machine)
     return call is not None and libc().syscall(call, int(one.name), int(other.name), _KCMP_FILES, 0, 0) == 0
 
 
 def _mapped(areas: Areas) -> str | None:
-    """A mapping of the device into memory, which needs no descriptor and can be written to as well."""
+    """Return a memory mapping of the device. It needs no descriptor, and can also be written to."""
     numbers: dict[tuple[bytes, bytes, bytes], str | None] = {}
     looked: set[str] = set()
 
@@ -247,23 +247,23 @@ def _number_mapped(process: Path, where: str, name: str) -> str | None:
     link = process / "map_files" / "-".join(f"{int(address, 16):x}" for address in where.split("-"))
     try:
         return blockdev.number(link)
-    except OSError:  # unmapped meanwhile, or a name that leads nowhere here
+    except OSError:  # unmapped in between, or a name that does not exist here
         return blockdev.number_of_name(name)
 
 
 def _number_behind(link: str) -> str | None:
-    # Without its name: any user can open a file below a path that is too long to be told.
+    # Without its name: any user can open a file below a path that is too long for a link.
     try:
         return blockdev.number(link)
     except OSError:
-        # A file on a dead network mount, or on somebody's private FUSE mount: device nodes do not work on either.
+        # A file on a dead network mount, or on a private FUSE mount. Device nodes do not work on either.
         return blockdev.number_of_name(_name_behind(link))
 
 
 def _name_behind(link: str) -> str:
     try:
         return os.readlink(link)
-    except FileNotFoundError:  # closed meanwhile
+    except FileNotFoundError:  # closed in between
         return ""
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:  # and so not in /dev
@@ -274,7 +274,7 @@ def _name_behind(link: str) -> str:
 def _writable(fdinfo: Path) -> bool:
     try:
         text = fdinfo.read_text()
-    except FileNotFoundError:  # closed meanwhile
+    except FileNotFoundError:  # closed in between
         return False
     flags = next(line.split()[1] for line in text.splitlines() if line.startswith("flags:"))
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
@@ -285,7 +285,7 @@ def _exclusive(disk: Disk, areas: Areas) -> str | None:
         if number != disk.number and not (area.alias and (area.inside or not partitions(area.sysfs))):
             continue
         path = disk.path if number == disk.number else Path(node(area.sysfs))
-        # Reading is enough to collide with any other exclusive user, and does not wake udev at the end.
+        # Reading is enough to collide with any other exclusive user, and does not trigger udev.
         try:
             with blockdev.opened(path, number, os.O_RDONLY | os.O_EXCL):
                 pass
@@ -300,7 +300,7 @@ def _exclusive(disk: Disk, areas: Areas) -> str | None:
 
 
 def _mounts(thread: Path) -> Iterator[tuple[str, str | None]]:
-    """Yield the targets and the devices of the mounts that a thread sees."""
+    """Yield the mount points and devices of a thread's mounts."""
     for mount in mounts.table(thread):
         # btrfs and others have several devices or none, and so an anonymous number.
         number = blockdev.number_of_name(mount.source) if mount.device.startswith("0:") else mount.device
@@ -308,7 +308,7 @@ def _mounts(thread: Path) -> Iterator[tuple[str, str | None]]:
 
 
 def _first(look: Callable[[Path], str | None]) -> str | None:
-    """The first answer of any thread. Raises OSError if one stays that cannot be looked into."""
+    """Return the first result of any thread. Raises OSError if a living thread cannot be examined."""
     for process in sorted(PROC.iterdir()):
         if not process.name.isdigit():
             continue
@@ -317,7 +317,7 @@ def _first(look: Callable[[Path], str | None]) -> str | None:
             try:
                 use = look(thread)
             except OSError:
-                # One that is ending lets go of its namespaces before it shows as ended.
+                # A terminating thread loses its namespaces before it is shown as ended.
                 if not commands.wait_until(functools.partial(_ended, thread), PATIENCE):
                     raise
                 continue
@@ -327,7 +327,7 @@ def _first(look: Callable[[Path], str | None]) -> str | None:
 
 
 def _threads(process: Path) -> list[Path]:
-    """The main thread first."""
+    """Return the threads of a process, the main thread first."""
     try:
         return sorted((process / "task").iterdir(), key=lambda thread: int(thread.name))
     except (FileNotFoundError, ProcessLookupError):  # it has ended
@@ -335,7 +335,7 @@ def _threads(process: Path) -> list[Path]:
 
 
 def _process(thread: Path) -> str:
-    """The number of a thread's process."""
+    """Return the process number of a thread."""
     return thread.parent.parent.name
 
 
