@@ -1,4 +1,6 @@
-"""The built-in layers, one file per family. To add one: write its class in a family's file and name it below."""
+"""The built-in layers, one file per family. To add a layer, write its class in the file of its family, and list it
+below.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _BuiltIn(Mapping[str, "type[Layer]"]):
-    """Layers by name. A family is imported when one of its layers is asked for: most sessions need one or two."""
+    """Layers by name. A family is imported on first use, because most sessions need one or two."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -21,7 +23,7 @@ class _BuiltIn(Mapping[str, "type[Layer]"]):
     def __getitem__(self, name: str) -> type[Layer]:
         if name not in self._found:
             family, _, cls = self._places[name].rpartition(".")
-            # One that is not of this room is named with its own.
+            # Layers of other packages are given with the package's name.
             module = f"pytest_fsstack.{family}" if "." in family else f"{__name__}.{family}"
             self._found[name] = getattr(importlib.import_module(module), cls)
         return self._found[name]
@@ -36,7 +38,7 @@ class _BuiltIn(Mapping[str, "type[Layer]"]):
         return len(self._places)
 
 
-#: By name, in the order of the docs.
+#: Modules and classes by name, in the order of the docs.
 BUILT_IN = _BuiltIn(
     {
         "raw": "passthrough.Raw",

@@ -16,7 +16,7 @@ from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, 
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine
 
 _BCACHEFS = Tool("bcachefs", "bcachefs-tools")
-#: Arguments: the file of the passphrase, bcachefs, a device, and the words of the command that needs the key.
+#: Arguments: the passphrase file, bcachefs, a device, and a command that needs the key.
 _UNLOCK = '"$2" unlock -k session "$3" <"$1"; shift 3; exec "$@"'
 
 
@@ -88,7 +88,7 @@ class Bcachefs(PoolLayer, Filesystem):
         source, options = ":".join(str(part.path) for part in below.parts), ",".join(self.mount_words())
         with contextlib.ExitStack() as undo:
             with self._unlocked(below, context) as unlock:
-                # mount.bcachefs, where it is installed, would ask for the passphrase.
+                # mount.bcachefs, if installed, would ask for the passphrase.
                 mount = [*unlock.words, "mount", "-i"]
                 place = context.mounted(self.name, source, self.name, options, by=mount, fds=unlock.fds)
                 directory = undo.enter_context(place)
@@ -101,7 +101,7 @@ class Bcachefs(PoolLayer, Filesystem):
 
     @contextlib.contextmanager
     def _unlocked(self, below: Block, context: BuildContext) -> Iterator[Key]:
-        """Yield the words in front of a command that needs the key, and the descriptor of the passphrase."""
+        """Yield the prefix for a command that needs the key, and the passphrase descriptor."""
         if not self.encrypted:
             yield Key([])
             return

@@ -17,7 +17,7 @@ from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, Comma
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
 
-#: Of cryptsetup; what the layer itself says of keys is not among them.
+#: Options of cryptsetup, except those for keys, which the layer sets.
 _OPTIONS = CommandLine(
     {
         "--allow-discards --batch-mode -q --debug --debug-json --disable-external-tokens --disable-keyring": FLAG,
@@ -34,18 +34,18 @@ _OPTIONS = CommandLine(
         "-d --key-file --header --header-backup-file --volume-key-file --master-key-file --new-keyfile": OUTSIDE,
         "--json-file --external-tokens-path --link-vk-to-keyring --volume-key-keyring --token-id": OUTSIDE,
         "--token-only --token-type --key-description --new-key-description --active-name --refresh": OUTSIDE,
-        # They change a self-encrypting disk, and not only the partition.
+        # They change the whole self-encrypting disk, not only the partition.
         "--hw-opal --hw-opal-only --hw-opal-factory-reset": OUTSIDE,
     }
 )
-#: Ciphers as dm-crypt has them, which may hold commas: xchacha12,aes-adiantum-plain64.
+#: Ciphers in dm-crypt's notation, which may contain commas: xchacha12,aes-adiantum-plain64.
 _CIPHER = Value(r"\w[\w:,()-]*")
 _WORKQUEUES = ("no_read_workqueue", "no_write_workqueue", "same_cpu_crypt", "submit_from_crypt_cpus")
 
 
 @dataclass(frozen=True)
 class _Crypt(KeyedLayer):
-    """The common part of LUKS and plain dm-crypt."""
+    """The base of LUKS and plain dm-crypt."""
 
     target: ClassVar = "crypt"
     encrypts: ClassVar = True
@@ -142,7 +142,7 @@ class Luks(_Crypt):
         return ["--type", "luks", *journal, *self._opening, *key]
 
     def parts(self, name: str) -> list[str]:
-        # As cryptsetup calls it.
+        # The name that cryptsetup uses.
         return [f"{name}_dif"] if self.integrity else []
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
@@ -167,16 +167,16 @@ class Dmcrypt(_Crypt):
 
 
 def _in_kernel(cipher: str) -> list[KernelCipher]:
-    """Return the requirements of a cipher of dm-crypt on the kernel, empty for an unknown notation."""
+    """Return the kernel requirements of a dm-crypt cipher. Empty for an unknown notation."""
     if parts := re.fullmatch(r"(\w+)-(\w+)-[\w:]+|(\w+,\w+)(?:,\w+)?-(adiantum)-[\w:]+", cipher):
         name = f"{parts[2] or parts[4]}({parts[1] or parts[3]})"
     elif parts := re.fullmatch(r"capi:(.+\))-[\w:]+", cipher):
         name = parts[1]
     else:
         return []
-    # Those that authenticate as well are of another kind, which has an interface of its own.
+    # Authenticated ciphers are of another type, with an interface of its own.
     if cipher.endswith("-random") or "authenc" in name:
         return []
     words = re.findall(r"\w+", name)
-    # The kernel's options bear the cipher's name, but for modes that are an algorithm of their own.
+    # The kernel's options are named after the cipher, except for modes that are algorithms of their own.
     return [KernelCipher(name, f"CRYPTO_{(words[0] if words[0] in ('adiantum', 'hctr2') else words[-1]).upper()}")]

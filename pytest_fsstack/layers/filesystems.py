@@ -1,7 +1,7 @@
 """Filesystems on a block device, and tmpfs.
 
-None of them discards blocks, at mkfs or while mounted, unless the user's options say so: some do by default and some do
-not, and it shrinks a sparse file behind the back of a measurement.
+None of them discards blocks, at mkfs or while mounted, unless the user's options ask for it. Defaults differ, and a
+discard would shrink a sparse file during a measurement.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from pytest_fsstack.stack.words import (
     Items,
 )
 
-#: Frees what is preallocated to files that are closed, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS
-#: of fs/xfs/libxfs/xfs_fs.h, with its struct xfs_fs_eofblocks: version 1, no flags, all files).
+#: Frees preallocated blocks of closed files, and waits until deleted files are freed (XFS_IOC_FREE_EOFBLOCKS in
+#: fs/xfs/libxfs/xfs_fs.h, with struct xfs_fs_eofblocks: version 1, no flags, all files).
 _XFS_IOC_FREE_EOFBLOCKS = 0x8080583A
 _XFS_EOFBLOCKS = struct.pack("=IIIII108x", 1, 0, 0, 0, 0)
 
@@ -66,13 +66,13 @@ class Filesystem(ToolLayer, BlockLayer):
     gives: ClassVar = Directory
     #: Always passed to mkfs: quiet, overwrite, no discard.
     always: ClassVar[tuple[str, ...]]
-    #: What the kernel calls it, where that is not the layer's name.
+    #: The kernel's name, if it differs from the layer's.
     driver: ClassVar[str] = ""
-    #: What became of it, where today's kernels have it no more.
+    #: Its history, if current kernels have dropped it.
     gone: ClassVar[str] = ""
-    #: The checker of the same package as mkfs, with the options by which it changes nothing; empty without one.
+    #: The checker from mkfs's package, with options for a read-only check. Empty if there is none.
     checker: ClassVar[tuple[str, ...]] = ()
-    #: The methods of compression that `compress` takes, where there is such an option.
+    #: The methods for `compress`, if there is such an option.
     methods: ClassVar[tuple[str, ...]] = ()
     grammar: ClassVar[Mapping[str, Grammar]] = {"mkfs": CommandLine({}), "mount": MOUNT}
 
@@ -91,7 +91,7 @@ class Filesystem(ToolLayer, BlockLayer):
                 raise OptionError("compress", message)
 
     def mkfs_words(self) -> list[str]:
-        """Return the options for mkfs: the plugin's, then the user's, which override them."""
+        """Return the options for mkfs: the plugin's, then the user's, which take precedence."""
         return [*self.always, *shlex.split(self.mkfs)]
 
     def mount_words(self) -> list[str]:
@@ -99,7 +99,7 @@ class Filesystem(ToolLayer, BlockLayer):
         return [self.mount] if self.mount else []
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
-        """Return the options for mkfs, with the features that layers above need."""
+        """Return the options for mkfs, extended by the features that layers above need."""
         added = [name for feature in wanted for name in self.provides[feature]]
         return [*words, "-O", ",".join(added)] if added else words
 
@@ -117,9 +117,9 @@ class Filesystem(ToolLayer, BlockLayer):
 class _Logged(Filesystem):
     """A filesystem that can have its log on another device."""
 
-    #: The mount option that names the log.
+    #: The mount option for the log device.
     log_option: ClassVar[str]
-    #: The option of the checker that does.
+    #: The checker's option for the log device.
     checked_log: ClassVar[str]
 
     external_log: bool = option(False, "put the log onto a second device of the session. It is the lowest layer then")
@@ -129,7 +129,7 @@ class _Logged(Filesystem):
         return 2 if self.external_log else 1
 
     def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
-        """Make the filesystem with these options of mkfs and its log on the second device."""
+        """Format with these options of mkfs, and with the log on the second device."""
         raise NotImplementedError
 
     def create(self, below: Block, context: BuildContext) -> None:
@@ -152,7 +152,7 @@ class _Logged(Filesystem):
 class _Ext(Filesystem):
     always: ClassVar = ("-q", "-F")
     checker: ClassVar = ("e2fsck", "-f", "-n")
-    #: Background initialisation after the mount would fall into the measurement (65 MB in the first 12 s, seen).
+    #: Initialisation in the background would run during the measurement (65 MB in the first 12 s, measured).
     extended: ClassVar = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -183,11 +183,11 @@ class _Ext(Filesystem):
     }
 
     def mkfs_words(self) -> list[str]:
-        # mke2fs obeys the last -E only, so ours and the user's must become one.
+        # mke2fs only uses the last -E, so merge our options with the user's.
         further, extended = _taken_out(shlex.split(self.mkfs), "-E")
         keys = {item.partition("=")[0].removeprefix("no") for item in extended}
         defaults = [item for item in self.extended if item.partition("=")[0].removeprefix("no") not in keys]
-        # Which filesystem it makes goes by its own name, which may be mkfs.ext4-1.46.
+        # mke2fs chooses the filesystem by its own name, which may be mkfs.ext4-1.46.
         kind = ["-t", self.name] if self.binary else []
         return [*self.always, *kind, "-E", ",".join([*defaults, *extended]), *further]
 
@@ -199,14 +199,14 @@ class _Ext(Filesystem):
                 raise OptionError("mkfs", f"{self.mkfs!r} forbids it: leave ^{name} out")
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
-        # mke2fs obeys the last -O only as well.
+        # mke2fs only uses the last -O as well.
         further, features = _taken_out(words, "-O")
         added = [name for feature in wanted for name in self.provides[feature] if name not in features]
         return [*further, "-O", ",".join([*features, *added])] if added else words
 
 
 def _taken_out(words: list[str], option: str) -> tuple[list[str], list[str]]:
-    """Return the words without a repeatable option, and all values of that option, which commas separate."""
+    """Remove a repeatable option from the words. Return the other words, and the option's comma-separated values."""
     words, remaining, values = list(words), [], []
     while words:
         word = words.pop(0)
@@ -224,7 +224,7 @@ def _no_fallocate(module: str) -> dict[Limit, str]:
     return dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), f"fs/{module} of Linux: no fallocate")
 
 
-#: Of the FAT family (fs/fat, fs/exfat): what its directories have no room for.
+#: Features that FAT directories cannot store (fs/fat, fs/exfat).
 _FAT_LIMITS: dict[Limit, str] = dict.fromkeys(
     (Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.MODES),
     "the on-disk format has no inodes",
@@ -270,7 +270,7 @@ class Ext4(_Logged, _Ext):
 
     def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
         further, sizes = _taken_out(words, "-b")
-        # Both must have blocks of one size, which mke2fs chooses by the size of the device.
+        # Both need the same block size, which mke2fs would choose by the size of the device.
         block = ["-b", sizes[-1] if sizes else "4096"]
         log.overwrite(self.program.command, "-q", "-F", *block, "-O", "journal_dev")
         log.check()
@@ -312,7 +312,7 @@ class Xfs(_Logged):
         data.overwrite(self.program.command, *words, "-l", f"logdev={log.path}", beside=[log])
 
     def sync(self, place: Place, context: BuildContext) -> None:
-        """Write everything out. Since Linux 5.14 a worker frees deleted files, and syncfs does not wait for it."""
+        """Write everything out. Since Linux 5.14, a worker frees deleted files, and syncfs does not wait for it."""
         try:
             context.machine.ioctl(place.path, _XFS_IOC_FREE_EOFBLOCKS, _XFS_EOFBLOCKS)
         except OSError as error:
@@ -321,11 +321,11 @@ class Xfs(_Logged):
         super().sync(place, context)
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
-        # It checks metadata. Kernels without CONFIG_XFS_ONLINE_SCRUB cannot.
+        # This checks metadata. Kernels without CONFIG_XFS_ONLINE_SCRUB cannot do it.
         return scrubs.xfs(context.machine, place.path)
 
 
-#: The profiles of Btrfs, and the fewest devices of each.
+#: The profiles of Btrfs, with their minimum number of devices.
 _PROFILES = {
     "single": 1,
     "dup": 1,
@@ -394,7 +394,7 @@ class Btrfs(PoolLayer, Filesystem):
                 yield place
         finally:
             for path in (part.path for part in below.parts) if below.parts[1:] else ():
-                # The kernel remembers several devices as one filesystem until it is told otherwise.
+                # The kernel remembers that the devices belong together until it is told to forget them.
                 with contextlib.suppress(commands.CommandError):
                     context.machine.run("btrfs", "device", "scan", "--forget", path)
 
@@ -403,7 +403,7 @@ class Btrfs(PoolLayer, Filesystem):
         return super().limited() if {"nodatasum", "nodatacow"} & {*self.mount.split(",")} else self.limits
 
     def mount_words(self) -> list[str]:
-        # Since Linux 6.2 it discards in the background where the device can.
+        # Since Linux 6.2, it discards in the background if the device supports that.
         discard = [] if "discard" in self.mount else ["nodiscard"]
         return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
 
@@ -419,9 +419,9 @@ class Btrfs(PoolLayer, Filesystem):
         machine, device = context.machine, below.parts[number]
         before = _replacing(machine, place)
         device.check()
-        # Btrfs counts its devices from 1.
+        # Btrfs numbers its devices from 1.
         machine.run("btrfs", "replace", "start", "-f", str(number + 1), device.path, place.path)
-        # It goes into the background before it begins, and keeps why it does not to itself.
+        # It goes into the background before it begins, and does not report errors.
         if not machine.wait_until(lambda: _replacing(machine, place) != before, 30.0):
             raise OSError(f"the rebuild on {device.path} has not begun: {before}")
 
@@ -430,7 +430,7 @@ class Btrfs(PoolLayer, Filesystem):
         scrubs.wait_for(machine, self.name, lambda: "% done" not in _replacing(machine, place))
         if "finished" not in (state := _replacing(machine, place)):
             raise OSError(f"the rebuild has ended early: {state}")
-        # What was written without the device has one copy only.
+        # Data that was written without the device has only one copy.
         profiles = {"-d": self.data, "-m": self.metadata or "raid1"}
         convert = [f"{kind}convert={profile},soft" for kind, profile in profiles.items()]
         machine.run("btrfs", "balance", "start", *convert, place.path)
@@ -487,7 +487,7 @@ class F2fs(Filesystem):
         return [*self.always, *features, *shlex.split(self.mkfs)]
 
     def mount_words(self) -> list[str]:
-        # It discards by default where the device can.
+        # It discards by default if the device supports that.
         defaults = [] if "discard" in self.mount else ["nodiscard"]
         defaults += [] if "background_gc" in self.mount else ["background_gc=off"]
         defaults += [f"compress_algorithm={self.compress}", "compress_extension=*"] if self.compress else []
@@ -511,7 +511,7 @@ class Nilfs2(Filesystem):
     always: ClassVar = ("-q", "-f", "-K")
     grammar: ClassVar = {
         "mkfs": CommandLine({"-c -f -h -K -n -q -v -V": FLAG, "-b -B -m -P": SIZE, "-L": TEXT, "-O": KEYWORDS}),
-        # At an unmount, mount.nilfs2 ends the process that `gcpid` names.
+        # At an unmount, mount.nilfs2 kills the process `gcpid`.
         "mount": MOUNT | {"gcpid": OUTSIDE, "cp pp": NUMBER, "order": KEYWORD},
     }
 
@@ -596,7 +596,7 @@ class Vfat(Filesystem):
     example: ClassVar = "vfat(mkfs='-F 32')"
     tool: ClassVar = Tool("mkfs.vfat", "dosfstools")
     checker: ClassVar = ("fsck.vfat", "-n")
-    #: On a whole disk it would otherwise write a partition table into its boot sector.
+    #: On a whole disk, it would otherwise write a partition table into its boot sector.
     always: ClassVar = ("-I", "--mbr=no")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -625,7 +625,7 @@ class Ntfs(Filesystem):
     example: ClassVar = "ntfs(mount='noatime')"
     driver: ClassVar = "ntfs3"
     tool: ClassVar = _MKNTFS
-    #: Without -f it writes zeros over the whole device first.
+    #: Without -f, it first writes zeros to the whole device.
     always: ClassVar = ("-q", "-F", "-f")
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -669,7 +669,7 @@ class Ntfs3g(Ntfs):
         return [Root("mounting"), FUSE, KernelFilesystem("fuseblk", "fuse"), *tools]
 
     def mount_words(self) -> list[str]:
-        # With no_detach it stays in the foreground; directories made compressible count only with `compression`.
+        # With no_detach, it stays in the foreground. Compressed directories need the option `compression`.
         return ["no_detach", *(["compression"] if self.compress else []), *super().mount_words()]
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:

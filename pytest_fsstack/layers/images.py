@@ -20,11 +20,11 @@ from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, NUMBER, OUTSIDE, SI
 
 @dataclass(frozen=True)
 class ImageLayer(ToolLayer, DirectoryLayer):
-    """An image of a tree, which is mounted read-only."""
+    """A layer with an image of a tree, which is mounted read-only."""
 
     leaves: ClassVar = (mounts.MOUNT,)
     limits: ClassVar = dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "the format has no checksums of files")
-    #: The methods that `compress` takes, and whether a level may follow.
+    #: The methods for `compress`, and whether a level may follow.
     methods: ClassVar[Mapping[str, bool]]
 
     source: str = option("", "the directory that the image is made of. The default is an empty one")
@@ -50,7 +50,7 @@ class ImageLayer(ToolLayer, DirectoryLayer):
         raise NotImplementedError
 
     def image(self, below: Directory) -> Path:
-        """Return the file that is mounted."""
+        """Return the path of the image."""
         return self.own(below) / "image"
 
     def create(self, below: Directory, context: BuildContext) -> None:
@@ -150,7 +150,7 @@ class Erofs(ImageLayer):
 
 
 def fill(stack: Built, write: Callable[[Path], object]) -> None:
-    """Have `write` put files into a directory, and show them in the stack: as they are, or packed into its image."""
+    """Let `write` create files in a directory, and make them visible in the stack: directly, or in its image."""
     layer = stack.stack.layers[-1]
     if not isinstance(layer, ImageLayer):
         write(stack.path)

@@ -16,7 +16,7 @@ from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
 
-#: Of integritysetup.
+#: Options of integritysetup.
 _OPTIONS = CommandLine(
     {
         "--allow-discards --batch-mode -q --debug --integrity-legacy-padding --integrity-legacy-hmac": FLAG,
@@ -31,13 +31,13 @@ _OPTIONS = CommandLine(
     }
 )
 _MODES = {"journal": [], "bitmap": ["--integrity-bitmap-mode"], "none": ["--integrity-no-journal"]}
-#: Bytes of the random key of a keyed checksum.
+#: The key size in bytes of a keyed checksum.
 _KEY = 32
 
 
 @dataclass(frozen=True)
 class Integrity(KeyedLayer):
-    """dm-integrity: a checksum for each sector. Reading a decayed sector fails.
+    """dm-integrity: a checksum for each sector. Reading a corrupted sector fails.
 
     The whole device is written once when the stack is set up, which takes as long as filling it. Otherwise reading a
     sector that was never written would fail, and mkfs reads before it writes. `--integrity-recalculate` is no
@@ -79,12 +79,12 @@ class Integrity(KeyedLayer):
         return [*key, *_MODES[self.mode], *shlex.split(self.open)]
 
     def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
-        # Without the wipe, sectors that never were written cannot be read.
+        # Without the wipe, sectors that were never written cannot be read.
         return scrubs.readable(place.path) if self.wipe else None
 
     @contextlib.contextmanager
     def key(self, context: BuildContext) -> Iterator[Key]:
-        """Return the options that name the checksum and its key, which is not kept on the device."""
+        """Return the options for the checksum and its key, which is not stored on the device."""
         words = ["--integrity", self.integrity]
         if not self.integrity.startswith(("hmac", "cmac")):
             yield Key(words)

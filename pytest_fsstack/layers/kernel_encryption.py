@@ -1,6 +1,6 @@
-"""Encryption of files by the kernel itself: eCryptfs, and what ext4 and f2fs have built in.
+"""Encryption of files by the kernel: eCryptfs, and fscrypt in ext4 and f2fs.
 
-Both need a key in the kernel for as long as the directory is open. None stays there longer, even after SIGKILL.
+Both need a key in the kernel while the directory is open. It does not stay longer, even after SIGKILL.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ XFS_IO = Tool("xfs_io", "xfsprogs")
 
 # -- eCryptfs ----------------------------------------------------------------------------------------------------------
 
-#: Arguments: description and file of each key, `--`, and the words of mount. The mount holds on to the keys.
+#: Arguments: description and file of each key, `--`, and the words of mount. The mount keeps the keys.
 _MOUNT = 'while [ "$1" != -- ]; do keyctl padd user "$1" @s <"$2"; shift 2; done >/dev/null; shift; exec mount "$@"'
 
 
 def in_keyring(script: str, *words: str) -> list[str]:
-    """Return the command that runs a shell script in a keyring of its own, which ends with it.
+    """Return the command that runs a shell script in its own keyring, which ends with the script.
 
-    The user's keyring, where the tools put keys by default, would keep them until the last process of that user ends.
+    Tools put keys into the user's keyring by default, where they would stay until the user's last process ends.
     """
     return ["keyctl", "session", "-", "sh", "-euc", script, "sh", *words]
 
@@ -54,7 +54,7 @@ def _authentication_token(key: bytes, signature: str) -> bytes:
     head = struct.pack("=HHI", version, password, 0)
     session_key = bytes(3 * 4 + 512 + 64)
     reserved = bytes(32)
-    # Three bytes of padding: what is inside is not packed, unlike the whole.
+    # Three bytes of padding: the inner struct is not packed, the outer one is.
     token = struct.pack("=IiIII64s17s8s3x", 0, sha512, 0, len(key), key_set, key, signature.encode(), b"")
     return head + session_key + reserved + token
 
@@ -63,7 +63,7 @@ def _authentication_token(key: bytes, signature: str) -> bytes:
 
 
 def _key_added(machine: Machine, facts: Facts) -> bool:
-    # Its identifier is a hash of the random key, so wherever it is known it is that session's.
+    # The identifier is a hash of a random key, so it is unique to that session.
     target, key = journal.text(facts, "target"), journal.text(facts, "key")
     if not Path(target).is_dir():
         return False
@@ -132,14 +132,14 @@ class Ecryptfs(DirectoryLayer):
                     fds.append(keys.enter_context(commands.secret_fd(_authentication_token(key, signature))))
                     words += [signature, f"/proc/self/fd/{fds[-1]}"]
                     signatures.append(signature)
-                # mount.ecryptfs, where it is installed, would ask questions.
+                # mount.ecryptfs, if installed, would ask questions.
                 mount, options = in_keyring(_MOUNT, *words, "--", "-i"), ",".join(self._options(signatures))
                 place = context.mounted(self.name, self.own(below), "ecryptfs", options, by=mount, fds=fds)
                 directory = undo.enter_context(place)
             yield directory
 
     def _keys(self, context: BuildContext) -> list[tuple[bytes, str]]:
-        """Return the keys for contents and for names, each with its public name in the files."""
+        """Return the keys for contents and names, each with its public identifier."""
         count = 2 if self.fnek else 1
         with context.secret.key(count * 72) as fd:
             parts = [os.read(fd, 72) for _ in range(count)]
@@ -160,14 +160,14 @@ class Ecryptfs(DirectoryLayer):
 
 @dataclass(frozen=True)
 class _Mode:
-    """A mode of encryption: its number (linux/fscrypt.h), its cipher, and the modes for names that it goes with."""
+    """An encryption mode: its number (linux/fscrypt.h), its cipher, and the compatible modes for names."""
 
     number: int
     cipher: KernelCipher
     names: tuple[str, ...] = ()
 
 
-# By number and not by name: an older xfs_io does not know every name.
+# Numbers, because an older xfs_io does not know every name.
 _MODES = {
     "AES-256-XTS": _Mode(1, KernelCipher("xts(aes)", "CRYPTO_XTS"), ("AES-256-CTS", "AES-256-HCTR2")),
     "AES-256-CTS": _Mode(4, KernelCipher("cts(cbc(aes))", "CRYPTO_CTS")),
@@ -177,14 +177,14 @@ _MODES = {
     "AES-256-HCTR2": _Mode(10, KernelCipher("hctr2(aes)", "CRYPTO_HCTR2")),
 }
 _FOR_CONTENTS = tuple(name for name, mode in _MODES.items() if mode.names)
-#: Seconds for which the kernel may hold a file of a directory whose key is removed.
+#: Seconds for which the kernel may keep a file open after its key is removed.
 _PATIENCE = 3.0
 _FOR_NAMES = tuple(dict.fromkeys(name for mode in _MODES.values() for name in mode.names))
 
 
 @dataclass(frozen=True)
 class _FileEncryption:
-    """A filesystem of the running kernel that can encrypt files."""
+    """A requirement: a filesystem of the running kernel that can encrypt files."""
 
     def missing(self) -> MissingRequirement | None:
         for kind in "ext4", "f2fs":
@@ -255,12 +255,12 @@ class Fscrypt(DirectoryLayer):
 
     def _remove_key(self, machine: Machine, below: Directory, key: str) -> None:
         def is_removed() -> bool:
-            # Adding it may have been interrupted before it was there.
+            # An interruption may have come before the key was added.
             if "Absent" in machine.run("xfs_io", "-c", f"enckey_status {key}", below.path):
                 return True
             return "busy" not in machine.run("xfs_io", "-c", f"rm_enckey {key}", below.path)
 
-        # The kernel itself holds files for a moment, as when another process drops caches.
+        # The kernel itself holds files for a moment, for example when another process drops caches.
         if not machine.wait_until(is_removed, _PATIENCE):
             directory = self.own(below)
             raise OSError(f"{directory} can still be read, since it is {mounts.in_use(machine, directory)}")
@@ -270,9 +270,9 @@ class Fscrypt(DirectoryLayer):
         return self.filenames or _MODES[self.contents].names[0]
 
     def _identifier(self, context: BuildContext) -> str:
-        """The public name that the kernel gives the key.
+        """Return the kernel's public identifier of the key.
 
-        It is what `add_enckey` prints (fs/crypto/hkdf.c), known before so that the journal can have it.
+        `add_enckey` prints the same (fs/crypto/hkdf.c), but the journal needs it before that.
         """
         with context.secret.key(64) as fd:
             key = os.read(fd, 64)

@@ -1,4 +1,4 @@
-"""Logical volumes of an LVM of their own: the system's neither sees them nor is touched."""
+"""Logical volumes of a private LVM, isolated from the system's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, Comma
 
 _TARGETS = {"linear": "linear", "striped": "striped", "thin": "thin-pool", "snapshot": "snapshot"}
 
-#: Of thin pools nothing is checked or repaired, which would take tools of their own: none is older than its stack.
+#: Thin pools are not checked or repaired, which would need additional tools. They are as new as their stack.
 _CONFIGURATION = """\
 devices {{
     global_filter = [ {accepted}, "r|.*|" ]
@@ -53,7 +53,7 @@ backup {{
 """
 
 
-#: Options of all commands of LVM: what gives it other devices than those of its configuration is refused.
+#: Options of all LVM commands. Those that could add devices to the configuration are refused.
 _COMMON: Mapping[str, Grammar] = {
     "-d --debug -f --force -h --help --longhelp --nohints --nolocking -q --quiet -t --test -v --verbose": FLAG,
     "--version -y --yes": FLAG,
@@ -95,7 +95,7 @@ DEV = Path("/dev")
 
 
 def _active_volumes(machine: Machine, facts: Facts) -> list[str]:
-    """The mappings of a volume group, hidden ones as well."""
+    """Return the mappings of a volume group, including hidden ones."""
     group = journal.text(facts, "name")
     if not group.startswith("fsstack-"):
         raise Unproved("that is no name that this plugin gives to a volume group")
@@ -107,13 +107,13 @@ def _active(machine: Machine, facts: Facts) -> bool:
 
 
 def _links(facts: Facts) -> Path:
-    """LVM's links to the volumes, which only udevd removes by itself."""
+    """Return LVM's directory of links to the volumes, which only udevd removes."""
     return DEV / journal.text(facts, "name")
 
 
 def _deactivated(machine: Machine, facts: Facts) -> str:
     if volumes := _active_volumes(machine, facts):
-        # Those on which others stand go after them.
+        # Volumes that others depend on are removed after them.
         machine.run("dmsetup", "remove", "--deferred", *volumes, env=machine.mapper_environment())
     if not machine.wait_until(lambda: not _active_volumes(machine, facts), 2.0):
         raise Unproved("it goes once nothing uses it any more")
@@ -199,14 +199,14 @@ class Lvm(mapper.MapperLayer):
         ):
             for volume in volumes:
                 volume.overwrite("lvm", "pvcreate", "-qffy", *shlex.split(self.pvcreate), env=env)
-            # The system's LVM may see the group. It must not activate it by itself.
+            # The system's LVM may see the group. It must not activate it automatically.
             words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
             machine.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
             for words in self._volumes(below, group):
                 machine.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
 
     def _volumes(self, below: Block, group: str) -> list[list[str]]:
-        """The options of `lvcreate` for each volume."""
+        """Return the options of `lvcreate` for each volume."""
         verbatim = shlex.split(self.lvcreate)
         chunk = ["--chunksize", f"{self.chunk_size}b"] if self.chunk_size else []
         plain = ["-Wn", "-Zn", "--name", "lv"]
@@ -230,10 +230,10 @@ class Lvm(mapper.MapperLayer):
             volumes = undo.enter_context(self._physical(below, context))
             undo.enter_context(context.journal.entry(GROUP, name=group))
             if machine.mapper_environment():
-                # Without udevd, LVM does not hear that the kernel took the volumes.
+                # Without udevd, LVM does not notice that the kernel removed the volumes.
                 undo.callback(_remove_links, DEV / group)
             with _private(volumes, context) as env:
-                # It brings those with it that it stands on, hidden ones and the snapshot.
+                # This also activates the volumes that it depends on: hidden ones and the snapshot.
                 words = ["lvm", "lvchange", "-qy", "--activate", "y", f"{group}/lv"]
                 activate = functools.partial(machine.run, *words, env=env)
                 devices = undo.enter_context(mapper.held(machine, _of(group), activate))
@@ -244,7 +244,7 @@ class Lvm(mapper.MapperLayer):
 
     @contextlib.contextmanager
     def _physical(self, below: Block, context: BuildContext) -> Iterator[list[Block]]:
-        """The physical volumes: the device, or as many slices as there are stripes."""
+        """Yield the physical volumes: the device, or one slice per stripe."""
         if self.kind != "striped":
             yield [below]
             return
@@ -257,11 +257,11 @@ class Lvm(mapper.MapperLayer):
 
 @contextlib.contextmanager
 def _private(volumes: Sequence[Block], context: BuildContext) -> Iterator[Mapping[str, str]]:
-    """The environment of an LVM that knows these physical volumes, and has everything to itself."""
+    """Yield the environment of a private LVM that knows only these physical volumes."""
     with directories.scratch(context.directory, "lvm-") as directory:
         paths = [re.escape(os.path.realpath(volume.path)) for volume in volumes]
         accepted = ", ".join(f'"a|^{path}$|"' for path in paths)
-        # A string as LVM's parser reads it (libdm/libdm-config.c): these two stand for themselves after a backslash.
+        # A string for LVM's parser (libdm/libdm-config.c), with these two characters escaped.
         quoted = re.sub(r'(["\\])', r"\\\1", str(directory))
         (directory / "lvm.conf").write_text(_CONFIGURATION.format(accepted=accepted, directory=quoted))
         private = {"LVM_SYSTEM_DIR": str(directory), "LVM_SUPPRESS_FD_WARNINGS": "1"}
@@ -269,14 +269,14 @@ def _private(volumes: Sequence[Block], context: BuildContext) -> Iterator[Mappin
 
 
 def _remove_links(links: Path) -> None:
-    """Remove a group's links to its volumes, as udevd does; it may be faster."""
+    """Remove a group's links to its volumes, as udevd does, unless it has already done so."""
     if links.is_dir():
         with contextlib.suppress(FileNotFoundError):
             directories.remove(links)
 
 
 def _prefix(group: str) -> str:
-    """Return the beginning of the names of a group's mappings. LVM doubles the hyphens (lib/misc/lvm-string.c)."""
+    """Return the prefix of a group's mappings. LVM doubles hyphens (lib/misc/lvm-string.c)."""
     return f"{group.replace('-', '--')}-"
 
 

@@ -1,7 +1,7 @@
-"""Mappings of the device-mapper, and the layers that are a single target of it: linear, delay, flakey.
+"""Mappings of the device-mapper, and layers with a single target: linear, delay, flakey.
 
-A mapping is marked for deferred removal as soon as it is held open here: when this process dies, also by SIGKILL, the
-kernel unmounts what stands on it and then removes it, and those that it stood on.
+A mapping is marked for deferred removal while it is held open here. When this process dies, even by SIGKILL, the kernel
+unmounts the filesystem and then removes the mapping and those below it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionEr
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import KEYWORD, SIZE, Words
 
-#: Bytes; all that the device-mapper counts is in these.
+#: In bytes; the unit of the device-mapper.
 SECTOR = 512
 
 # -- mappings ----------------------------------------------------------------------------------------------------------
@@ -33,9 +33,10 @@ SECTOR = 512
 
 @contextlib.contextmanager
 def held(machine: Machine, ours: Callable[[str], bool], make: Callable[[], object]) -> Iterator[dict[str, Path]]:
-    """Hold what mappings `make` makes, of the names that are `ours`: yields their /dev/dm-N by name, and removes them.
+    """Hold the mappings that `make` creates (`ours` recognises their names). Yield their /dev/dm-N by name, then remove
+    them.
 
-    The journal must have them already. Raises `commands.CommandError`, and OSError where somebody else still uses one.
+    The journal must already have them. Raises `commands.CommandError`, and OSError if a mapping is still in use.
     """
     with removed_on_error(machine, ours), contextlib.ExitStack() as opening:
         make()
@@ -53,7 +54,7 @@ def held(machine: Machine, ours: Callable[[str], bool], make: Callable[[], objec
 
 @contextlib.contextmanager
 def removed_on_error(machine: Machine, ours: Callable[[str], bool]) -> Iterator[None]:
-    """Remove the mappings of these names on an error: a tool may have failed after it had made some."""
+    """Remove the mappings with these names on an error, because a tool may have failed after creating some."""
     try:
         yield
     except BaseException:
@@ -64,13 +65,13 @@ def removed_on_error(machine: Machine, ours: Callable[[str], bool]) -> Iterator[
 
 
 def _remove(machine: Machine, mappings: Iterable[str]) -> None:
-    """Have each removed once it has no user: those that nobody uses at once, and then those that they stood on."""
+    """Remove mappings once they have no users: unused ones first, then those below them."""
     machine.run("dmsetup", "remove", "--deferred", *mappings, env=machine.mapper_environment())
 
 
 def _wait_for_the_end(machine: Machine, mappings: Mapping[str, Path]) -> None:
     def left() -> dict[str, Path]:
-        # The name is empty while the kernel takes one apart.
+        # The name is empty while the kernel removes a mapping.
         return {name: device for name, device in mappings.items() if machine.mapping_name(device) in (name, "")}
 
     if not machine.wait_until(lambda: not left(), 15.0):
@@ -92,7 +93,7 @@ MAPPING = Kind("dm", _left, _removed)
 
 
 def block(machine: Machine, name: str, device: Path, written: Callable[[], object] = lambda: None) -> Block:
-    """Return the place that a mapping is. It may be written to as long as it is that mapping."""
+    """Return the place of a mapping. Writing is allowed while the device is that mapping."""
 
     def check() -> None:
         if machine.mapping_name(device) != name:
@@ -110,7 +111,7 @@ def mapping(
     below: Sequence[str] = (),
     written: Callable[[], object] = lambda: None,
 ) -> Iterator[Block]:
-    """Make the mapping `name` with the command `create`, which makes those of `below` too, and yield its device."""
+    """Create the mapping `name` (and those in `below`) with the command `create`, and yield its device."""
     machine, names = context.machine, [*below, name]
     with contextlib.ExitStack() as undo:
         for mapping_name in names:
@@ -124,12 +125,12 @@ def mapping(
 
 @contextlib.contextmanager
 def slices(name: str, context: BuildContext, below: Block, extents: Sequence[tuple[int, int]]) -> Iterator[list[Block]]:
-    """Make parts of a device devices of their own, each from its first sector and as many long."""
+    """Turn parts of a device into devices, given by first sector and length."""
     machine = context.machine
     tables = {
         f"{name}-{number}": f"0 {length} linear {below.path} {start}" for number, (start, length) in enumerate(extents)
     }
-    # One command makes them all; name, UUID, minor number, mode, table.
+    # One command creates them all: name, UUID, minor number, mode, table.
     concise = ";".join(f"{part},,,rw,{text}" for part, text in tables.items())
     with contextlib.ExitStack() as undo:
         for part in tables:
@@ -141,7 +142,7 @@ def slices(name: str, context: BuildContext, below: Block, extents: Sequence[tup
 
 
 def _seen_on(below: Block) -> Callable[[], None]:
-    """Return what tells `below` that a mapping of it was written to, of which its own page cache knows nothing."""
+    """Return a function that drops the page cache of `below`, which does not see writes through a mapping."""
 
     def written() -> None:
         below.machine.forget_cache(below.path)
@@ -154,7 +155,7 @@ def _seen_on(below: Block) -> Callable[[], None]:
 
 
 class Key(NamedTuple):
-    """The options that name a key to a tool, and the descriptors that it reads it from."""
+    """The key options for a tool, and the descriptors that it reads."""
 
     words: list[str]
     fds: tuple[int, ...] = ()
@@ -162,11 +163,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class MapperLayer(BlockLayer):
-    """A device that the device-mapper makes of the one below."""
+    """A device-mapper device on the device below."""
 
     leaves: ClassVar[tuple[Kind, ...]] = (MAPPING,)
     gives: ClassVar = Block
-    #: What the kernel calls the target, where that is not the layer's name.
+    #: The kernel's name of the target, if it differs from the layer's.
     target: ClassVar[str] = ""
 
     def needs(self) -> list[Need]:
@@ -175,10 +176,10 @@ class MapperLayer(BlockLayer):
 
 @dataclass(frozen=True)
 class TableLayer(MapperLayer):
-    """A mapping of one table. It shows the bytes of the device below as they are."""
+    """A mapping with a single table, which does not change the contents of the device below."""
 
     def table(self, below: Block) -> str:
-        """Return the table: start, length, target, and its parameters. Raises OSError."""
+        """Return the table: start, length, target and its parameters. Raises OSError."""
         raise NotImplementedError
 
     @contextlib.contextmanager
@@ -191,21 +192,21 @@ class TableLayer(MapperLayer):
 
 @dataclass(frozen=True)
 class KeyedLayer(ToolLayer, MapperLayer):
-    """A mapping that a tool of cryptsetup's opens. The descriptor of its key is closed before it is used."""
+    """A mapping that a tool of cryptsetup opens. The key's descriptor is closed before the mapping is used."""
 
     def needs(self) -> list[Need]:
         return [*super().needs(), self.program]
 
     def key(self, context: BuildContext) -> AbstractContextManager[Key]:
-        """Return the options that name the key, and its descriptors."""
+        """Return the key options and their descriptors."""
         raise NotImplementedError
 
     def opening(self, key: list[str]) -> list[str]:
-        """Return the options that open it, with those of the key."""
+        """Return the options that open the mapping with a key."""
         raise NotImplementedError
 
     def parts(self, name: str) -> list[str]:
-        """Return the names of the mappings that the tool makes below the mapping of this name."""
+        """Return the names of additional mappings that the tool creates below this one."""
         return []
 
     @contextlib.contextmanager

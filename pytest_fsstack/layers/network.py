@@ -34,11 +34,11 @@ from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, NUMBER, OUTSID
 _IP = Tool("ip", "iproute2", {"dnf": "iproute"})
 _TC = Tool("tc", "iproute2", {"dnf": "iproute-tc"})
 
-#: The directory that a server exports, as its own processes see it.
+#: The exported directory in the server's mount namespace.
 _SHARED = "/run/shared"
-#: A file that a server makes once it answers, as its own processes see it.
+#: The file that a server creates once it is ready, in its mount namespace.
 _READY = "/run/ready"
-#: The argument is the directory to export. It may itself be below /run, which is hidden next.
+#: The argument is the directory to export. It may be below /run, which is hidden afterwards.
 _PREPARE = (
     'cd "$1"',
     "mount -t tmpfs -o mode=755 none /run",
@@ -48,7 +48,7 @@ _PREPARE = (
     "ip link set lo up",
 )
 _DELAY = ("tc", "qdisc", "add", "dev", "lo", "root", "netem", "limit", "100000", "delay")
-#: Seconds until a server must answer.
+#: Seconds for a server to become ready.
 _PATIENCE = 60.0
 
 
@@ -57,7 +57,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Server(Tool):
-    """A server. Its package may start one that other machines reach, so only the user installs it."""
+    """A server program. Installing its package may start a public server, so only the user does that."""
 
     def _how_to_get(self) -> MissingRequirement:
         install = install_command([self.package_here])
@@ -68,10 +68,10 @@ class Server(Tool):
 
 @dataclass(frozen=True)
 class Netem:
-    """Delays of packets, by the running kernel."""
+    """Delays of packets in the running kernel."""
 
     def missing(self) -> MissingRequirement | None:
-        # These are requirements by themselves, without which nothing can be asked.
+        # These are separate requirements, needed for this check.
         if os.geteuid() != 0 or _TC.missing() or _delays_packets():
             return None
         return not_in_kernel("delays of packets (sch_netem)")
@@ -92,7 +92,7 @@ def _delays_packets() -> bool:
 
 @dataclass(frozen=True)
 class Namespaces:
-    """The namespaces of a server, as files of /proc."""
+    """The namespaces of a server, as files in /proc."""
 
     pid: int
 
@@ -107,10 +107,10 @@ class Namespaces:
 
 @dataclass(frozen=True)
 class NetworkLayer(ToolLayer, DirectoryLayer):
-    """A directory that a server exports, mounted by a client.
+    """A directory that a local server exports, mounted by a client.
 
-    The server listens in a network namespace that only the two of them use, so no other machine or process reaches it.
-    It sees an empty /run, where it keeps its keys and its configuration in memory.
+    The server listens in a network namespace that only the two use, so no other machine or process reaches it. Its /run
+    is an empty tmpfs with its keys and configuration.
     """
 
     leaves: ClassVar = (mounts.MOUNT, orphans.DAEMON)
@@ -129,7 +129,7 @@ class NetworkLayer(ToolLayer, DirectoryLayer):
     def server(
         self, below: Directory, context: BuildContext, *script: str, fds: Sequence[int] = ()
     ) -> Iterator[Namespaces]:
-        """Run a server until the end of the block: commands of a shell, the last of which becomes the server.
+        """Run a server until the end of the block: shell commands, of which the last one becomes the server.
 
         Raises `CommandError`.
         """
@@ -155,8 +155,8 @@ class NetworkLayer(ToolLayer, DirectoryLayer):
 
 
 def _end(server: Daemon) -> None:
-    """End a server with all its processes, and wait until none of them holds its mounts any more."""
-    # The kernel ends all others with the first process of a pid namespace. `unshare` waits for that one.
+    """Kill a server with all its processes, and wait until none of them uses its mounts."""
+    # When the first process of a pid namespace ends, the kernel kills all others. `unshare` waits for it.
     for pid in _children(server.pid):
         orphans.end(pid, start_time(pid), [signal.SIGKILL])
     server.stop()
@@ -165,7 +165,7 @@ def _end(server: Daemon) -> None:
 def _children(pid: int) -> list[int]:
     try:
         return [int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:  # it has ended, or was only written down
+    except OSError:  # it has ended, or was only recorded
         return []
 
 
@@ -175,7 +175,7 @@ _SSH = Tool("ssh", "openssh-client", {"dnf": "openssh-clients", "zypper": "opens
 _SSHD = Server("sshd", "openssh-server", {"zypper": "openssh-server", "pacman": "openssh"})
 
 _SERVER = (
-    # Debian's sshd asks for the directory. sshd lets nobody in whose account is locked, as that of root often is.
+    # Debian's sshd needs the directory. sshd refuses locked accounts, and root's is often locked.
     "mkdir /run/sshd",
     r"printf 'root:*:1::::::\nsshd:*:1::::::\n' >/run/shadow",
     "mount --bind /run/shadow /etc/shadow",
@@ -184,7 +184,7 @@ _SERVER = (
     "ssh-keygen -q -t ed25519 -N '' -f /run/keys/host",
     "ssh-keygen -q -t ed25519 -N '' -f /run/keys/user",
     'echo "127.0.0.1 $(cat /run/keys/host.pub)" >/run/keys/known',
-    # It starts itself anew for each connection, by its absolute path.
+    # It executes itself again for each connection, by its absolute path.
     'exec "$(command -v sshd)" -D -e -f none -o LogLevel=ERROR -o ListenAddress=127.0.0.1 -o HostKey=/run/keys/host '
     f"-o PidFile={_READY} -o AuthorizedKeysFile=/run/keys/user.pub -o AuthenticationMethods=publickey "
     "-o PermitRootLogin=yes -o UsePAM=no -o PermitUserRC=no -o DisableForwarding=yes -o ForceCommand=internal-sftp "
@@ -244,7 +244,7 @@ class Sshfs(NetworkLayer):
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
         with self.server(below, context, *_SERVER) as namespaces:
-            # ssh needs the network and the keys of the server, and sshfs the mounts of this session.
+            # ssh needs the network and the server's keys, and sshfs the mounts of this session.
             ssh = f"ssh_command=nsenter {namespaces.network} {namespaces.mounts} {_CLIENT}"
             words = [self.program.command, "-f", "-o", "allow_other,default_permissions", "-o", ssh]
             words += ["-o", f"Ciphers={self.cipher}"] if self.cipher else []

@@ -1,4 +1,4 @@
-"""Layers that change nothing but the place: controls for what a layer costs by itself, and container files."""
+"""Layers without a transformation: controls, directories, overlays and container files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pytest_fsstack.stack.model import (
 )
 from pytest_fsstack.stack.words import KEYWORD, MOUNT, OUTSIDE, SIZE, Directories
 
-#: They show what is below as it is, altered bytes as well.
+#: They show the data below unchanged, including corrupted bytes.
 _SHOWS_ALL = dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "it shows what is below")
 
 
@@ -40,7 +40,7 @@ class Raw(BlockLayer):
     gives: ClassVar = Block
 
     def create(self, below: Block, context: BuildContext) -> None:
-        """Leave what is there."""
+        """Do nothing."""
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Place]:
         return contextlib.nullcontext(below)
@@ -73,7 +73,7 @@ class PoolOfDevices(BlockLayer):
         return f"{self.name}({self.devices})"
 
     def create(self, below: Block, context: BuildContext) -> None:
-        """Leave what is there."""
+        """Do nothing."""
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Place]:
         return contextlib.nullcontext(below)
@@ -149,7 +149,8 @@ class Overlay(DirectoryLayer):
             context.machine.mkdir((below.writable or below.path) / directory, parents=True)
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
-        # Relative, because what is above may hold commas and colons, which kernels and tools unescape in several ways.
+        # Relative paths, because directory names may contain commas and colons, which kernels and tools unescape
+        # differently.
         lower = [path if Path(path).is_absolute() else f"../{path}" for path in self._lower]
         base = below.path
         if below.writable:

@@ -11,10 +11,10 @@ from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import SECTOR, MapperLayer, mapping, slices
 from pytest_fsstack.stack.model import Block, BuildContext, Checked, OptionError, Place, option
 
-#: What dm-raid calls each level, how many devices it needs, and how many devices' worth of copies or parity it keeps.
+#: For each level: dm-raid's name, the minimum number of devices, and the number of devices with copies or parity.
 _LEVELS = {0: ("raid0", 2, 0), 1: ("raid1", 2, 0), 5: ("raid5_ls", 3, 1), 6: ("raid6_zr", 4, 2), 10: ("raid10", 4, 0)}
 
-#: Sectors: all parts of the device begin at a multiple of it.
+#: In sectors. All parts of the device are aligned to it.
 _MIB = (1 << 20) // SECTOR
 _CHUNK = 64 << 10
 
@@ -79,7 +79,7 @@ class Raid(MapperLayer):
         if length <= head:
             raise OSError(f"{below.path} is too small for {self._count} devices of a RAID: make it larger")
         starts = range(0, self._count * length, length)
-        # Data first: what stands on it can then be told from outside by its signature.
+        # Data first, so that its signature is visible on the device.
         extents = [(start, length - head) for start in starts]
         extents += [(start + length - head, head) for start in starts if head]
         with slices(context.name(self.name), context, below, extents) as blocks:
@@ -93,7 +93,7 @@ class Raid(MapperLayer):
         if self.level in (1, 5, 10):
             parameters.append("nosync")
         if self.level == 6:
-            # In kB/s: nothing else waits for the disk.
+            # In kB/s: nothing else uses the disk.
             parameters += ["min_recovery_rate", "10000000", "max_recovery_rate", "10000000"]
         if self.level == 10:
             parameters += ["raid10_format", "near", "raid10_copies", "2"]

@@ -1,4 +1,4 @@
-"""A layer that writes down what the layers above it write, with their flushes: for power cuts that never happened."""
+"""A layer that records the writes and flushes of the layers above, to simulate power cuts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, option
 class RecordedBlock(Block):
     """A device whose writes are logged."""
 
-    #: In the format of dm-log-writes, since the layer was made.
+    #: The log since the layer was created, in the format of dm-log-writes.
     log: Path = Path()
-    #: The file that the device stands on; `mark` goes by it.
+    #: The file behind the device, used by `mark`.
     file: Path = Path()
 
     def mark(self, text: str) -> None:
-        """Write a mark into the log, behind all that was written before. Raises OSError."""
+        """Append a mark to the log after all earlier writes. Raises OSError."""
         os.setxattr(self.file, recorder.MARK, text.encode())
 
 
@@ -57,10 +57,10 @@ class Recorded(BlockLayer):
     def opened(self, below: Block, context: BuildContext) -> Iterator[RecordedBlock]:
         machine, depth = context.machine, context.depth
         target = context.directory / f"{depth}-{self.name}"
-        # What is mounted is one file, and so is what it is mounted on.
+        # The mount is a single file, so the mount point is a file too.
         target.touch(mode=0o600)
         log = context.directory / f"{depth}-{self.name}.log"
-        # The server needs nothing but Python's own library, and starts faster without looking for more.
+        # The server only needs the standard library, and starts faster without site packages.
         command = [sys.executable, "-I", "-S", recorder.__file__]
         with (
             served(target, context, *command, below.path, log, target, str(self.sector), on_block=True),

@@ -1,14 +1,14 @@
-"""Run by itself, below a stack: show a block device as a file, and write down all that is written to it.
+"""A separate process below a stack: it shows a block device as a file, and logs all writes.
 
-``python recorder.py DEVICE LOG TARGET SECTOR``. It mounts itself on the file TARGET (by FUSE, whose root is then that
-one file), passes reads and writes through to DEVICE, and appends each write, each zeroed range and each flush to LOG in
-the order in which they arrived. It answers one request after another, so a flush stands in the log behind all writes
-that were completed before it was asked for. Setting the extended attribute `MARK` of TARGET writes a mark into the log.
+Usage: ``python recorder.py DEVICE LOG TARGET SECTOR``. It mounts itself on the file TARGET (a FUSE filesystem whose
+root is a single file), and passes reads and writes through to DEVICE. It appends each write, zeroed range and flush to
+LOG in the order of arrival. Requests are handled one at a time, so a flush is logged after all writes that were
+completed before it was sent. Setting the extended attribute `MARK` of TARGET adds a mark to the log.
 
 The log has the format of the kernel's dm-log-writes (Documentation/admin-guide/device-mapper/log-writes.rst), with one
-difference: writes stand where they arrived, and not where the flush after them did.
+difference: writes are in the order of their arrival, not of the next flush.
 
-Flushes are not passed on: a power cut is made from the log, and what stands on the device is whole as it is.
+Flushes are not passed on, because power cuts are simulated from the log, and never happen to the device.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MARK = "user.mark"
 
 MAGIC, VERSION = 0x6A736677736872, 1
 FLUSH, FUA, DISCARD, IS_MARK = 1, 2, 4, 8
-#: Magic, version, number of entries, bytes of a sector; in the first sector.
+#: Magic, version, number of entries, sector size in bytes; in the first sector.
 SUPER = struct.Struct("<QQQI")
-#: First sector, number of sectors, flags, bytes of a mark; a mark's text follows in the same sector, data in the next.
+#: First sector, number of sectors, flags, length of a mark. A mark's text follows in the same sector, data in the next.
 ENTRY = struct.Struct("<QQQQ")
 
 
 class Log:
-    """A log that is appended to; one that is there already is continued."""
+    """A log for appending. An existing one is continued."""
 
     def __init__(self, path: str, sector: int) -> None:
         self.sector = sector
@@ -52,7 +52,7 @@ class Log:
     def add(
         self, flags: int, offset: int = 0, length: int = 0, data: bytes | memoryview = b"", mark: bytes = b""
     ) -> None:
-        """Add an entry; `offset` and `length` in bytes. Raises OSError."""
+        """Add an entry, with `offset` and `length` in bytes. Raises OSError."""
         if offset % self.sector or length % self.sector or len(mark) > self.sector - ENTRY.size:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         head = self._padded(ENTRY.pack(offset // self.sector, length // self.sector, flags, len(mark)) + mark)
@@ -61,7 +61,7 @@ class Log:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._end += whole
         self._entries += 1
-        # Last, so that whoever reads this number finds as many whole entries.
+        # Written last, so that readers of this number find as many complete entries.
         os.pwrite(self._fd, struct.pack("<Q", self._entries), 16)
 
 
@@ -84,14 +84,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Server:
-    """Answers what the kernel asks of one file. `log` gets what is written to it."""
+    """A FUSE server for one file. `log` records all writes."""
 
     def __init__(self, device: int, log: Log) -> None:
         self._device, self._log = device, log
         self._size = os.lseek(device, 0, os.SEEK_END)
         self._answers: dict[int, Callable[[memoryview], bytes]] = {
             3: self._attributes,
-            4: self._attributes,  # nobody changes any but the times
+            4: self._attributes,  # nothing but the times can change
             14: lambda _: struct.pack("=QII", 0, _DIRECT_IO, 0),
             15: self._read,
             16: self._write,
@@ -99,14 +99,14 @@ class Server:
             18: lambda _: b"",  # release
             20: self._flush,
             21: self._mark,
-            25: lambda _: b"",  # a descriptor is closed
+            25: lambda _: b"",  # a descriptor was closed
             26: self._begin,
             38: lambda _: b"",  # unmounted
             43: self._zero,
         }
 
     def serve(self, fuse: int) -> None:
-        """Answer until the file is unmounted. Raises OSError."""
+        """Answer requests until the file is unmounted. Raises OSError."""
         buffer = bytearray(_PAGES * 4096 + 4096)
         view = memoryview(buffer)
         while True:
@@ -134,7 +134,7 @@ class Server:
             try:
                 os.writev(fuse, [_OUT.pack(_OUT.size + len(reply), number, unique), reply])
             except OSError as error:
-                if error.errno != errno.ENOENT:  # who asked is gone
+                if error.errno != errno.ENOENT:  # the caller is gone
                     raise
 
     def _begin(self, request: memoryview) -> bytes:
@@ -177,7 +177,7 @@ class Server:
         self._log.add(DISCARD, offset, length)
         span = ctypes.c_longlong(offset), ctypes.c_longlong(length)
         if _libc.fallocate(self._device, _PUNCH_HOLE | _KEEP_SIZE, *span) != 0:
-            # A device that cannot zero by itself.
+            # The device cannot zero ranges by itself.
             for start in range(offset, offset + length, 1 << 20):
                 os.pwrite(self._device, bytes(min(1 << 20, offset + length - start)), start)
         return b""
@@ -192,7 +192,7 @@ class Server:
 
 
 def main(device: str, log: str, target: str, sector: int) -> None:
-    """Mount, and serve until it is unmounted. Raises OSError."""
+    """Mount, and answer requests until the unmount. Raises OSError."""
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     server = Server(os.open(device, os.O_RDWR | os.O_CLOEXEC), Log(log, sector))
     options = f"fd={fuse},rootmode={_REGULAR:o},user_id=0,group_id=0,allow_other".encode()

@@ -1,4 +1,4 @@
-"""Scrubs: reading all that a layer keeps while it is in use, and comparing it with its checksums or its copies."""
+"""Scrubs: read all data of a layer while it is in use, and verify it by checksums or copies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Checked
 
-#: linux/btrfs.h. By the command `btrfs scrub`, the state of each scrub would be left in /var/lib/btrfs.
+#: From linux/btrfs.h. The command `btrfs scrub` would leave its state in /var/lib/btrfs.
 _BTRFS_IOC_SCRUB = 0xC400941B
-#: struct btrfs_ioctl_scrub_args: device, start, end, flags; then struct btrfs_scrub_progress, all of 64 bits.
+#: struct btrfs_ioctl_scrub_args: device, start, end, flags; then struct btrfs_scrub_progress, all 64 bits.
 _SCRUB_ARGS = struct.Struct("=4Q15Q872x")
 _PROGRESS = (
     *("data extents", "tree extents", "data bytes", "tree bytes", "read errors", "csum errors", "verify errors"),
@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 20
 
 
 def btrfs(machine: Machine, path: Path, devices: int = 1) -> Checked:
-    """Scrub the devices of a mounted Btrfs, one by one: what has a good copy is corrected."""
+    """Scrub the devices of a mounted Btrfs one by one. Data with a good copy is corrected."""
     counts: Counter[str] = Counter()
     for device in range(1, devices + 1):
         request = bytearray(_SCRUB_ARGS.pack(device, 0, (1 << 64) - 1, *bytes(16)))
@@ -36,16 +36,16 @@ def btrfs(machine: Machine, path: Path, devices: int = 1) -> Checked:
 
 
 def xfs(machine: Machine, path: Path) -> Checked | None:
-    """Check the metadata of a mounted XFS, and change nothing; None where the tool or the kernel has no such check."""
+    """Check the metadata of a mounted XFS without changes. None if the tool or the kernel has no such check."""
     if machine.which("xfs_scrub") is None:
         return None
     code, stdout, stderr = machine.ended("xfs_scrub", "-n", path)
-    # xfs_scrub(8): 1 if there are errors, 2 if something could be better, 4 or 8 if it cannot do its work.
+    # Exit codes of xfs_scrub(8): 1 for errors, 2 for possible optimisations, 4 or 8 for failures.
     return None if code & ~3 else Checked(not code & 1, (stdout + stderr).strip())
 
 
 def zfs(machine: Machine, pool: str) -> Checked:
-    """Scrub an imported pool: what has a good copy is corrected."""
+    """Scrub an imported pool. Data with a good copy is corrected."""
     machine.run("zpool", "scrub", pool)
     output = ""
 
@@ -59,7 +59,7 @@ def zfs(machine: Machine, pool: str) -> Checked:
 
 
 def zpool_status(output: str) -> Checked:
-    """Read the output of `zpool status` about a scrubbed pool."""
+    """Parse the output of `zpool status` about a scrubbed pool."""
     counts = re.findall(r"^\t.* [A-Z]+ +(\S+) +(\S+) +(\S+)", output, re.MULTILINE)
     damaged = any(set(columns) - {"0"} for columns in counts if columns != ("READ", "WRITE", "CKSUM"))
     clean = "errors: No known data errors" in output and not damaged and bool(counts)
@@ -67,9 +67,9 @@ def zpool_status(output: str) -> Checked:
 
 
 def raid(machine: Machine, device: Path) -> Checked:
-    """Compare all copies, or parity with data, of an array of dm-raid; which of two is right nobody knows.
+    """Compare all copies, or parity with data, of a dm-raid array. It is unknown which of two copies is right.
 
-    What one of the devices cannot read is written anew from the others.
+    Unreadable blocks of a device are rewritten from the others.
     """
     name = machine.mapping_name(device)
     if not name:
@@ -89,13 +89,13 @@ def raid(machine: Machine, device: Path) -> Checked:
 
 
 def wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
-    """Wait for the end of what a layer does in the background. Raises OSError."""
+    """Wait for background work of a layer. Raises OSError."""
     if not machine.wait_until(ended, machine.limit):
         raise OSError(f"the scrub or rebuild of {name} has not ended within {machine.limit:g} s (--fsstack-timeout)")
 
 
 def readable(device: Path) -> Checked:
-    """Read all of a device whose sectors have checksums."""
+    """Read a whole device whose sectors have checksums."""
     bad: list[str] = []
     for offset in range(0, descriptors.size_of_device(device), _AT_ONCE):
         signals.progress()

@@ -43,14 +43,14 @@ def served(
     patience: float = 60.0,
     on_block: bool = False,
 ) -> Iterator[Directory]:
-    """Run a FUSE daemon until `target` is unmounted; yield once it is mounted, within `patience` seconds.
+    """Run a FUSE daemon until `target` is unmounted. Yield once it is mounted, within `patience` seconds.
 
-    `on_block` is for daemons that mount a block device (fuseblk). The kernel unmounts that in the last process of the
-    mount namespace, and waits for the daemon's consent: a daemon that is that process itself would wait for ever, and
-    with it every sync of the machine (seen on Linux 6.18).
+    `on_block` is for daemons that mount a block device (fuseblk). The last process of a mount namespace unmounts it in
+    the kernel, and waits for the daemon. If the daemon itself were that process, it would wait forever, and block every
+    sync of the machine (seen on Linux 6.18).
 
-    Raises `CommandError`, also where it was unmounted while the block ran. A daemon that ended meanwhile is told of.
-    One that does not let go of its mount is killed, and all that waits for it ends with an error.
+    Raises `CommandError`, also if it was unmounted during the block. The unexpected end of a daemon is reported. A
+    daemon that does not release its mount is killed, and all calls that wait for it fail.
     """
     machine = context.machine
     with context.journal.entry(mounts.MOUNT, target=str(target)), mounts.FuseWatch(machine, target) as watch:
@@ -75,7 +75,7 @@ def served(
                     if not unmounted:
                         _unmount(machine, target, daemon, watch)
                 if watch.aborted:
-                    # Said at once as well: pytest shows no errors of a session that a signal has ended.
+                    # Printed at once, because pytest shows no errors after a signal has ended the session.
                     context.tell(str(error := _aborted(daemon)))
                     raise error
                 if unmounted and stood:
@@ -85,10 +85,10 @@ def served(
 
 
 def _await_answer(machine: Machine, target: Path, daemon: Daemon, patience: float) -> None:
-    """Wait for the first answer of a daemon, or its end: some mount before they can serve, and then may give up."""
+    """Wait for a daemon's first answer, or its end. Some mount before they can serve, and may still fail."""
     try:
         machine.free(target)
-    except OSError as error:  # others are an answer
+    except OSError as error:  # other errors are an answer
         if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
             machine.wait_until(lambda: not daemon.alive, patience)
 
@@ -113,25 +113,25 @@ def _unmount(machine: Machine, target: Path, daemon: Daemon, watch: mounts.FuseW
 
 @dataclass(frozen=True)
 class _Fuse(ToolLayer, DirectoryLayer):
-    """A FUSE daemon that keeps what it is given in a directory below, encrypted with a passphrase."""
+    """A FUSE daemon that stores its data in a directory below, encrypted with a passphrase."""
 
     leaves: ClassVar = (mounts.MOUNT, DAEMON)
     caches: ClassVar = True
     encrypts: ClassVar = True
-    #: Whether the daemon reads the passphrase from stdin, and not from a file that it is given.
+    #: Whether the daemon reads the passphrase from stdin instead of a file.
     asks: ClassVar[bool] = False
-    #: Seconds that the mount may take.
+    #: Seconds for the mount to appear.
     patience: ClassVar[float] = 60.0
 
     def needs(self) -> list[Need]:
         return [FUSE, FUSERMOUNT, self.program]
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
-        """Return the words of the daemon, up to the mount point; `passphrase` is a file that holds it."""
+        """Return the daemon's command up to the mount point. `passphrase` is a file that contains it."""
         raise NotImplementedError
 
     def environment(self, below: Directory) -> dict[str, str]:
-        """Return the variables that the daemon gets."""
+        """Return environment variables for the daemon."""
         return {}
 
     @contextlib.contextmanager
@@ -147,11 +147,11 @@ class _Fuse(ToolLayer, DirectoryLayer):
 
 
 def _given(options: Mapping[str, object]) -> list[str]:
-    """Return the words for those options that were given a value."""
+    """Return the words for options with a value."""
     return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
 
-#: Options of gocryptfs, which it also takes in the list of its -o.
+#: Options of gocryptfs, which are also allowed in its -o.
 _GOCRYPTFS: Mapping[str, Grammar] = {
     "-acl -aessiv -allow_other -d -debug -deterministic-names -dev -nodev -devrandom -exec -noexec -f -fg": FLAG,
     "-forcedecode -fusedebug -h -help -hh -hkdf -kernel_cache -longnames -nofail -nonempty -noprealloc": FLAG,
@@ -232,7 +232,7 @@ class Encfs(_Fuse):
     name: ClassVar = "encfs"
     stores: ClassVar = "encfs.ciphertext"
     example: ClassVar = "ext4 | encfs(mode='paranoia')"
-    #: It keeps one block of each open file and nothing of closed ones.
+    #: It caches one block of each open file, and nothing of closed ones.
     caches: ClassVar = False
     tool: ClassVar = Tool("encfs", "encfs")
     asks: ClassVar = True
@@ -244,7 +244,7 @@ class Encfs(_Fuse):
         "posix": "EncFS 1.9.5: links, permissions and times, in 59 cases",
         "power_cut": "EncFS 1.9.5: synced bytes in the last block come back altered, and no directory is synced",
     }
-    #: encfs(1) says 176 for names that are encrypted in blocks, and refuses one of 176.
+    #: encfs(1) says 176 for block-encrypted names, but refuses 176.
     name_max: ClassVar = 175
     grammar: ClassVar = {
         "mount": CommandLine(
@@ -270,9 +270,9 @@ class Encfs(_Fuse):
         return {**self.limits, Limit.CHECKSUMS: "encfs(1), Block MAC headers: not in the standard mode"}
 
     def create(self, below: Directory, context: BuildContext) -> None:
-        """Make the directory. From the second time on, copy the volume of the last time, with a new passphrase.
+        """Create the directory. From the second time on, copy the previous volume, with a new passphrase.
 
-        A new volume derives its key for half a second, at each mount. `encfsctl` obeys the duration in the file.
+        A new volume spends half a second on key derivation at each mount. `encfsctl` uses the duration in the file.
         """
         super().create(below, context)
         if (volume := _volumes.get(self)) is None:
@@ -288,18 +288,18 @@ class Encfs(_Fuse):
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
         with super().opened(below, context) as directory:
-            # Only when it is new: a test may alter it later.
+            # Only when it is new, because a test may change it later.
             if self not in _volumes and (file := self.own(below) / _VOLUME).exists():
                 _volumes[self] = file.read_bytes(), context.secret
             yield directory
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
-        # The preset takes effect when encfs first meets the empty directory; later it reads what it wrote then.
+        # The preset applies when encfs first sees the empty directory. Later, it reads its own configuration.
         return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.own(below))]
 
 
 _CONTROL = Tool("encfsctl", "encfs")
-#: The file with the encrypted key of a volume.
+#: The configuration with a volume's encrypted key.
 _VOLUME = ".encfs6.xml"
 _DURATION = re.compile(rb"<desiredKDFDuration>\d+<")
 #: The last volume of each layer in this process, and its passphrase.
@@ -318,7 +318,7 @@ class Cryfs(_Fuse):
     name: ClassVar = "cryfs"
     stores: ClassVar = "cryfs.ciphertext"
     example: ClassVar = "ext4 | cryfs(blocksize=32768)"
-    #: Every 0.5 s it drops what was not used for 0.5 s (cryfs, blockstore/implementations/caching/cache/Cache.h).
+    #: Every 0.5 s, it drops everything unused for 0.5 s (cryfs, blockstore/implementations/caching/cache/Cache.h).
     caches: ClassVar = False
     forgets_after: ClassVar = 2.0
     tool: ClassVar = Tool("cryfs", "cryfs")
@@ -359,12 +359,12 @@ class Cryfs(_Fuse):
         return {
             "CRYFS_FRONTEND": "noninteractive",
             "CRYFS_NO_UPDATE_CHECK": "true",
-            # It remembers each filesystem that it has seen, by default in the user's home. Here it goes with the stack.
+            # It remembers each filesystem, by default in the user's home. Here that state is part of the stack.
             "CRYFS_LOCAL_STATE_DIR": str(below.path / "cryfs.state"),
         }
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
-        # The cipher and the size take effect when it first meets the empty directory; later they must be the same.
+        # The cipher and the size apply when it first sees the empty directory. Later, they must be the same.
         words = _given({"--cipher": self.cipher, "--blocksize": self.blocksize})
         return ["-f", *words, *shlex.split(self.mount), str(self.own(below))]
 
@@ -388,7 +388,7 @@ class Securefs(_Fuse):
         "posix": "securefs: creates no FIFOs, devices and sockets, and other users get in",
         "power_cut": "securefs: synced bytes in the last block are lost, and no directory is synced",
     }
-    #: Of format 4, whose names are those of files below in SIV and base 32 (its issue 84).
+    #: For format 4, whose names are SIV-encrypted and base32-encoded (its issue 84).
     name_max: ClassVar = 143
     grammar: ClassVar = {
         "init": CommandLine(

@@ -32,13 +32,13 @@ from pytest_fsstack.stack.words import FLAG, FUSE_MOUNT, KEYWORD, MOUNT, OUTSIDE
 
 _OPENZFS = {"dnf": "zfs", "pacman": "zfs-utils", "zypper": "zfs"}
 _CIPHERS = tuple(f"aes-{bits}-{mode}" for bits in (128, 192, 256) for mode in ("ccm", "gcm"))
-#: Bytes of the key that wraps those of the filesystem, whatever the cipher.
+#: The size in bytes of the wrapping key, for all ciphers.
 _KEY = 32
-#: Bytes at the end of a device that hold the last two labels.
+#: The size in bytes of the last two labels, at the end of a device.
 _LABELS = 1 << 20
-#: The fewest devices of each kind of redundancy.
+#: The minimum number of devices for each redundancy.
 _FEWEST = {"mirror": 2, "raidz": 2, "raidz2": 3, "raidz3": 4}
-#: Where zfs-fuse has its socket, its lock and the list of pools that it imports when it starts.
+#: Directories of zfs-fuse's socket, lock, and list of pools to import.
 _STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
 
 
@@ -92,7 +92,7 @@ class Zfs(PoolLayer):
         "power_cut": "zfs-fuse 0.7: a sync through another descriptor than that of the write writes nothing",
     }
     gives: ClassVar = Directory
-    #: The kernel can drop neither the cache of the daemon nor all of that of OpenZFS.
+    #: The kernel can drop neither the daemon's cache nor all of OpenZFS's.
     caches: ClassVar = True
     grammar: ClassVar = {
         "mkfs": CommandLine(
@@ -151,12 +151,12 @@ class Zfs(PoolLayer):
 
     @property
     def _further(self) -> list[str]:
-        """The roles of the last devices."""
+        """Return the words for cache, log and spare devices."""
         return [role for role in ("log", "cache") if getattr(self, role)]
 
     @contextlib.contextmanager
     def _key(self, context: BuildContext) -> Iterator[int | None]:
-        """Open what zpool and zfs read the key from, as their stdin."""
+        """Open the key, which zpool and zfs read from stdin."""
         with context.secret.key(_KEY) if self.encryption else contextlib.nullcontext() as key:
             yield key
 
@@ -190,7 +190,7 @@ class Zfs(PoolLayer):
             machine.run("zpool", "import", "-d", directory, "-o", "cachefile=none", pool)
             try:
                 if (mount := machine.mount_at(target)) and mount.source == pool:
-                    # zfs-fuse mounts what was mounted when the pool was last seen, as after a power cut.
+                    # zfs-fuse mounts filesystems that were mounted when the pool was last used, as after a power cut.
                     machine.run("zfs", "unmount", pool)
                 machine.run("zfs", "set", f"mountpoint={target}", pool)
                 if self.encryption:
@@ -201,17 +201,19 @@ class Zfs(PoolLayer):
                     yield Directory(target)
                 finally:
                     mounts.unmount(machine, target, served=True)
-                    # zfs-fuse mounts at the next import what has a mount point, whatever `canmount` says.
+                    # At the next import, zfs-fuse mounts all filesystems with a mount point, whatever `canmount` says.
                     machine.run("zfs", "set", "mountpoint=none", pool)
             except BaseException:
-                # What went wrong first says why the pool is busy.
+                # The first error explains why the pool is busy.
                 with contextlib.suppress(commands.CommandError):
                     _export(machine, pool)
                 raise
             _export(machine, pool)
 
     def sync(self, place: Place, context: BuildContext) -> None:
-        """Write everything out. FUSE does not pass syncfs on, but a new property is there only after all before it."""
+        """Write everything out. FUSE does not pass syncfs on, but a new property is only written after all earlier
+        data.
+        """
         super().sync(place, context)
         mount = context.machine.mount_at(place.path)
         kind, pool = (mount.kind, mount.source) if mount else ("-", "-")
@@ -227,9 +229,9 @@ class Zfs(PoolLayer):
 
     def regain(self, place: Place, below: Block, context: BuildContext, number: int) -> None:
         machine, pool, device = context.machine, context.name(self.name), below.parts[number]
-        # Two labels are at the end. By these, zpool would take it for a part of a pool in use.
+        # Two labels are at the end. Because of them, zpool would take the device for a member of a pool in use.
         device.write([(device.sectors * 512 - _LABELS, bytes(_LABELS))])
-        # A device that is missing is named by its number.
+        # A missing device is listed by its number.
         missing = re.search(r"^\t +(\d{6,}) ", machine.run("zpool", "status", pool), re.MULTILINE)
         if missing is None:
             raise OSError(f"{pool} does not miss a device")
@@ -244,7 +246,7 @@ class Zfs(PoolLayer):
 
     @contextlib.contextmanager
     def _driver(self, context: BuildContext) -> Iterator[None]:
-        """Have something that zpool and zfs can talk to."""
+        """Provide a driver for zpool and zfs: the kernel module, or a daemon."""
         machine = context.machine
         if machine.knows_filesystem("zfs"):
             yield
@@ -261,20 +263,20 @@ class Zfs(PoolLayer):
                         raise daemon.error()
                     yield
                 finally:
-                    # Its pools are exported, or cannot be; a polite end would take it two seconds.
+                    # Its pools are exported, or cannot be. A regular exit would take two seconds.
                     daemon.kill()
 
 
 def needs_of(in_kernel: bool) -> list[Need]:
-    """Return what OpenZFS needs, or else zfs-fuse."""
+    """Return the requirements of OpenZFS, or else of zfs-fuse."""
     if in_kernel:
         return [Root("mounting"), *(Tool(tool, "zfsutils-linux", _OPENZFS) for tool in ("zpool", "zfs"))]
-    # Debian's is the one that is still packaged.
+    # Debian's package is the only one left.
     return [Root("mounting"), FUSE, *(Tool(tool, "zfs-fuse") for tool in ("zfs-fuse", "zpool", "zfs"))]
 
 
 def _answers(machine: Machine) -> bool:
-    # The socket is there a moment before anybody listens.
+    # The socket exists a moment before the daemon listens.
     if not (_STATE[0] / "zfs_socket").exists():
         return False
     try:
@@ -286,7 +288,7 @@ def _answers(machine: Machine) -> bool:
 
 @contextlib.contextmanager
 def _hidden(machine: Machine, directory: Path) -> Iterator[None]:
-    """Mount an empty directory in its place, for this session only."""
+    """Mount an empty directory over it, for this session only."""
     if not machine.has_private_mounts():
         raise OSError(f"{directory} of the system's zfs-fuse cannot be hidden: this session has no mounts of its own")
     is_new = not directory.exists()
@@ -302,12 +304,12 @@ def _hidden(machine: Machine, directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _only(devices: Iterable[Path], context: BuildContext) -> Iterator[Path]:
-    """Make a directory with only these devices, because an import searches all devices of a directory."""
+    """Create a directory with only these devices, because an import searches all devices in a directory."""
     directory = context.directory / f"{context.depth}-zfs-devices"
     context.machine.mkdir(directory)
     try:
         for device in devices:
-            # OpenZFS partitions a whole disk, and has its pool on the first partition.
+            # OpenZFS partitions a whole disk, and uses the first partition.
             partitions = Path("/sys/class/block", device.resolve().name).glob("*/partition")
             for path in device, *(Path("/dev", partition.parent.name) for partition in partitions):
                 (directory / path.name).symlink_to(path)
@@ -317,7 +319,7 @@ def _only(devices: Iterable[Path], context: BuildContext) -> Iterator[Path]:
 
 
 def _export(machine: Machine, pool: str) -> None:
-    # For a moment after an unmount it may still be busy.
+    # The pool may be busy for a moment after an unmount.
     problems: list[commands.CommandError] = []
 
     def exported() -> bool:
