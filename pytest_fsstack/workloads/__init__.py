@@ -1,10 +1,10 @@
 """Workloads: functions that prepare, run one timed block, and then check the work.
 
-Each is one step of a chain. All raise `AssertionError`, with what differs, where a stack did not do the work, and
-`pytest_fsstack.machine.commands.CommandError` where a command fails; all skip the test where a tool is not installed.
+Each is one step of a chain. All raise `AssertionError` with the differences if a stack did not do the work, and
+`pytest_fsstack.machine.commands.CommandError` if a command fails. All skip the test if a tool is not installed.
 
-To add one: decorate its function with `workload`, which says what it needs, and name it below, with `as`,
-so that tests can import it from here.
+To add one, decorate its function with `workload` and its requirements, and import it below with `as`, so that tests can
+import it from here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from pytest_fsstack.workloads.tree import (
     unzip as unzip,
 )
 
-#: The imported functions that declare their requirements, by name.
+#: The imported functions with declared requirements, by name.
 BUILT_IN: dict[str, Callable[..., object]] = {
     name: function
     for name, function in list(globals().items())

@@ -1,4 +1,4 @@
-"""A filesystem that has been in use for a while."""
+"""Ageing of a filesystem."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 _BLOCK = 4096
-#: Files begin with 4 KiB to 2 MiB, and grow by 4 to 128 KiB, each power of two as often as the next.
+#: Files begin with 4 KiB to 2 MiB, and grow by 4 to 128 KiB. All powers of two are equally likely.
 _CREATED, _APPENDED = 9, 5
 _LARGEST = _BLOCK << _CREATED
 _FILES_PER_DIRECTORY = 1000
-#: Operations between two looks at the fragmentation.
+#: Operations between two measurements of the fragmentation.
 _BETWEEN_PROBES = 1000
 _PROBE = "probe-of-fragmentation"
 _PROBE_BYTES = 256 << 20
@@ -33,7 +33,7 @@ _PROBE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation on a file of `start` bytes: `size` more are written at its end, unless it is deleted."""
+    """An operation on a file of `start` bytes: append `size` bytes, or delete the file."""
 
     kind: Literal["create", "append", "delete"]
     file: int
@@ -42,14 +42,14 @@ class Operation:
 
 
 def churn(seed: int, budget: int) -> Iterator[Operation]:
-    """Operations without end: files are created, appended to and deleted in no order.
+    """Yield endless operations that create, append to and delete files in random order.
 
-    What is live grows until it takes nearly `budget` bytes, in blocks of 4 KiB, and stays there. The same ones for the
-    same arguments everywhere. Raises `ValueError` where the budget has no room for the largest file.
+    The files grow until they take nearly `budget` bytes in blocks of 4 KiB, and then keep that size. The same arguments
+    give the same operations on every machine. Raises `ValueError` if the budget is smaller than the largest file.
     """
     if budget < 2 * _LARGEST:
         raise ValueError(f"ageing needs room for {2 * _LARGEST:,} bytes, and there is room for {budget:,}")
-    # Of all its methods, only this one is promised to give the same numbers in every version.
+    # Only this method is guaranteed to give the same numbers in every version of Python.
     draw = random.Random(seed).random
     live: list[tuple[int, int]] = []
     used = 0
@@ -89,21 +89,21 @@ def age(
     probe: int | None = None,
     into: str = "aged",
 ) -> None:
-    """Use the filesystem until its free space is in pieces: create, append to and delete files, in a seeded order.
+    """Fragment the free space: create, append to and delete files in a seeded order, in the directory `into`.
 
-    They fill `percent` of the space that is available at the start, and change from then on. It ends after so many
-    `operations`, the same ones on every stack; or, where there is a `target`, once the fragmentation has reached it,
-    which is looked at every 1000 operations, and at the latest after all of them. They stay in the directory `into`.
+    The files fill `percent` of the space that is available at the start. The work ends after `operations`, which are
+    the same on every stack. With a `target`, it ends as soon as the fragmentation reaches it, which is measured every
+    1000 operations.
 
-    The fragmentation is that of the free space as a new file finds it: `probe` bytes are written to a file in the
-    directory that `Built.stored` names, and synced; in how many pieces they lie on the device, for each MiB, is the
-    metric ``fragments_per_mib``. By default that is half of the space that the other files leave, and at most 256 MiB:
-    a smaller one would find a place in a single piece for long. With blocks of 4 KiB, 256 is the worst. With a target,
-    the course by operations is kept as ``fragmentation``, and the probes are part of the time. Nothing of this is
-    recorded where the filesystem does not tell (FIEMAP), and all operations are done then.
+    To measure the fragmentation, `probe` bytes are written to a new file in the directory `Built.stored`, and synced.
+    The metric ``fragments_per_mib`` is the number of its fragments on the device per MiB. The default `probe` is half
+    of the space that the other files leave, and at most 256 MiB. A smaller one would fit into a single piece for a long
+    time. With blocks of 4 KiB, 256 is the worst result. With a target, the fragmentation over the operations is
+    recorded as ``fragmentation``, and the probes are part of the time. If the filesystem does not support FIEMAP,
+    nothing is recorded, and all operations run.
 
-    Afterwards, from the device: the number of files, the sum of sizes, and the content of a sample. Raises `ValueError`
-    where there is too little room, and `FileExistsError` where `into` is there already.
+    Checked afterwards, from the device: the number of files, the sum of their sizes, and a sample of the contents.
+    Raises `ValueError` if there is too little space, and `FileExistsError` if `into` exists.
     """
     if operations <= 0:
         raise ValueError(f"age: operations must be above 0 (got {operations})")
@@ -152,12 +152,12 @@ def _path(file: int) -> str:
 
 
 def _base() -> bytes:
-    """Return the source of all contents: the same noise twice, which continues from any place."""
+    """Return the source of all contents: a block of noise twice, so that slices can start anywhere in the first."""
     return noise(_LARGEST, "age") * 2
 
 
 def _content(base: bytes, file: int, start: int, size: int) -> bytes:
-    """Return the content of a file from byte `start`. Every file begins at another place of the base."""
+    """Return the content of a file from byte `start`. Each file starts at another offset of the base."""
     first = (file * 4099 + start) % _LARGEST
     piece = base[first : first + size]
     return piece if len(piece) == size else piece + _content(base, file, start + len(piece), size - len(piece))
@@ -179,7 +179,7 @@ def _do(top: Path, step: Operation, base: bytes) -> None:
 
 
 def _fragmentation(fsstack: Built, size: int) -> float | None:
-    """Fragments of a new file of `size` bytes, for each MiB; None where the filesystem does not tell."""
+    """Return the fragments per MiB of a new file of `size` bytes. None if the filesystem does not support that."""
     path = fsstack.stored / _PROBE
     fsstack.sync()
     piece = noise(1 << 20, "probe")

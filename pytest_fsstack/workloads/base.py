@@ -18,9 +18,9 @@ _Result = TypeVar("_Result")
 
 
 def workload(*needs: Need) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Declare what a workload needs: a test that calls it is skipped where that is missing, and the doctor knows.
+    """Declare the requirements of a workload. Tests that call it are skipped without them, and the doctor lists them.
 
-    What it is called with is noted in the results, for comparisons with other runs.
+    The arguments of its calls are recorded in the results, for comparisons with other runs.
     """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -40,7 +40,7 @@ def workload(*needs: Need) -> Callable[[Callable[_Arguments, _Result]], Callable
 
 
 def needs_of(function: Callable[..., Any]) -> tuple[Need, ...]:
-    """Return the declared requirements of a function, empty without the decorator."""
+    """Return the declared requirements of a function. Empty without the decorator."""
     return getattr(function, "needs", ())
 
 
@@ -48,7 +48,7 @@ def _note(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
-        return  # the call itself says so, better
+        return  # the call itself raises a better error
     bound.apply_defaults()
     timed = next((value for value in bound.arguments.values() if isinstance(value, Timed)), None)
     if timed is not None:
@@ -57,7 +57,7 @@ def _note(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
 
 
 def _plain(value: Any) -> Any:
-    """An option as JSON takes it, and as it is in each run: of a path its name, of an object its plain fields."""
+    """Convert an option to JSON data that is the same in each run: paths to names, objects to their simple fields."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Path):

@@ -1,4 +1,4 @@
-"""One stretch of a device or of a file, from one end to the other, by ``dd``: the block size is what matters."""
+"""Sequential I/O with ``dd`` on a device or a file, with a chosen block size."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
-#: When ``dd`` itself makes sure that what it wrote has arrived: at its end (fsync, fdatasync), or after each block
-#: (sync, dsync); fdatasync and dsync leave out metadata that is not needed to read it back.
+#: When ``dd`` itself syncs: at its end (fsync, fdatasync) or after each block (sync, dsync). fdatasync and dsync skip
+#: metadata that is not needed for reading.
 Sync = Literal["", "fsync", "fdatasync", "dsync", "sync"]
 
 _ZEROS = Path("/dev/zero")
@@ -70,11 +70,11 @@ def dd_write(
 ) -> None:
     """Write `size` bytes with ``dd``, `block` bytes at a time: zeros, or the start of the file `payload`.
 
-    They go to the start of the block device where the stack ends in one, otherwise to the new file dd.bin, which stays
-    for `dd_read`. `direct` bypasses the page cache; the test is skipped where the stack cannot do that. `sync` is how
-    ``dd`` waits for the device; the timed block waits in any case. The rate by ``dd``'s own clock is recorded as the
-    metric ``dd_rate``. Afterwards a sample of blocks is read back from the device and compared. Raises `ValueError`
-    where `size` is no multiple of `block`, or more than the payload or the device has, or `sync` is unknown.
+    If the stack ends in a block device, they go to its start. Otherwise they go to the new file dd.bin, which stays for
+    `dd_read`. `direct` bypasses the page cache. The test is skipped if the stack does not support that. `sync` is how
+    ``dd`` waits for the device. The timed block waits in any case. The metric ``dd_rate`` is the rate by ``dd``'s own
+    clock. Afterwards, a sample of blocks is read from the device and compared. Raises `ValueError` if `size` is no
+    multiple of `block`, or exceeds the payload or the device, or if `sync` is unknown.
     """
     if sync not in get_args(Sync):
         raise ValueError(f"dd_write: sync must be one of {', '.join(filter(None, get_args(Sync)))} (got {sync!r})")
@@ -85,7 +85,7 @@ def dd_write(
         fsstack.check()
         spoil(fsstack.path, source, size, block)
     else:
-        # Overwriting what a step before has left would be another workload.
+        # Overwriting an older file would be another workload.
         _target(fsstack).unlink(missing_ok=True)
     with timed(bytes=size, cold=cold, preload=[payload] if payload else []):
         result = timed.run(*_words(source, _target(fsstack), size, block), *_output(direct, sync))
@@ -108,9 +108,9 @@ def dd_read(
 ) -> None:
     """Read `size` bytes with ``dd`` to /dev/null, `block` bytes at a time, as `dd_write` has written them.
 
-    With `prepare`, zeros or the start of `payload` are written before, outside of the time; without it, a step before
-    must have written the same. `direct` and the metric ``dd_rate`` are as for `dd_write`. Afterwards the number of
-    bytes that ``dd`` read must be `size`, and a sample of blocks what was written. Raises `ValueError` as `dd_write`.
+    With `prepare`, zeros or the start of `payload` are written first, untimed. Otherwise, an earlier step must have
+    written the same. `direct` and the metric ``dd_rate`` are as for `dd_write`. Afterwards, ``dd`` must have read
+    `size` bytes, and a sample of blocks is compared. Raises `ValueError` like `dd_write`.
     """
     source = _source(size, block, payload, "dd_read", fsstack.path)
     if direct:
@@ -138,7 +138,7 @@ def _source(size: int, block: int, payload: Path | None, step: str, device: Path
 
 
 def _target(fsstack: Built) -> Path:
-    """The device, or the file. To be asked for each time: a device may have another name after a remount."""
+    """Return the device or the file. Call it each time, because a remount may change the device's name."""
     return fsstack.path if fsstack.path.is_block_device() else fsstack.path / _FILE
 
 
@@ -151,7 +151,7 @@ def _words(source: Path, target: Path, size: int, block: int) -> list[str]:
 
 
 def _output(direct: bool, sync: Sync) -> list[str]:
-    """``dd`` takes its flags in one word; of two it would take the last."""
+    """Return the output flags as one argument, because ``dd`` only uses the last one."""
     flags = [*(["direct"] if direct else []), *([sync] if sync in ("dsync", "sync") else [])]
     conversion = [f"conv={sync}"] if sync in ("fsync", "fdatasync") else []
     return [*([f"oflag={','.join(flags)}"] if flags else []), *conversion]
@@ -169,11 +169,11 @@ def _prepare(fsstack: Built, source: Path, size: int, block: int) -> None:
 
 
 def _seconds(output: str, size: int, step: str) -> float:
-    """Return the seconds in the summary of ``dd``, which must be about `size` bytes."""
+    """Return the seconds in ``dd``'s summary. Raises an error if its size is not `size`."""
     match = _SUMMARY.search(output)
     if not match:
         raise AssertionError(f"{step}: cannot read dd's summary {output!r}")
     if int(match[1]) != size:
         raise AssertionError(f"{step}: dd copied {int(match[1]):,} bytes instead of {size:,}")
-    # It prints no more than six digits: what is too short for them takes a microsecond at least.
+    # It prints six digits, so 0 means less than a microsecond.
     return max(float(match[2]), 1e-6)

@@ -1,4 +1,4 @@
-"""bonnie++, and what its line of CSV says."""
+"""bonnie++, with a parser of its CSV output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 _MEBIBYTE = 1 << 20
-#: bonnie++ counts files in these.
+#: The unit in which bonnie++ counts files.
 _MANY = 1024
 
 
@@ -35,13 +35,13 @@ def bonnie(
 ) -> None:
     """Run ``bonnie++`` in a new directory: `size` bytes of data, then `files` empty files, `concurrency` at once.
 
-    A file set that fits into the machine's memory measures memory: for figures of the disk, take twice as much, as
-    ``bonnie++`` itself insists on. Here it is told that the machine has `memory` bytes, by default half of `size`, so
-    that small sizes are possible. Without `characters` it leaves out its tests byte by byte, each of which is a call of
-    the kernel: in an emulated guest they take a minute a MiB. The metrics are those of `parse_bonnie`; its line is kept
-    as ``bonnie_csv``, its report as ``bonnie``. It checks what it reads; afterwards its line must be complete, and its
-    directory empty. Raises `ValueError` for sizes that are no whole MiB and files that are no multiple of 1024,
-    `NotADirectoryError` where the stack ends in a block device.
+    Data that fits into the machine's memory measures the memory. To measure the disk, use twice as much, which
+    ``bonnie++`` normally requires. `memory` (by default half of `size`) replaces the memory size that it would detect,
+    so that smaller sizes are possible. Without `characters`, it skips its per-character tests. They make a system call
+    per byte, which takes a minute per MiB in an emulated guest. The metrics are those of `parse_bonnie`. Its CSV is
+    recorded as ``bonnie_csv``, and its report as ``bonnie``. It verifies what it reads. Afterwards, its CSV must be
+    complete, and its directory empty. Raises `ValueError` if the sizes are no whole MiB, or `files` is no multiple of
+    1024, and `NotADirectoryError` if the stack ends in a block device.
     """
     memory = size // 2 if memory is None else memory
     if size <= 0 or size % _MEBIBYTE or memory < _MEBIBYTE:
@@ -54,7 +54,7 @@ def bonnie(
         raise NotADirectoryError(f"bonnie: {fsstack.path} is not a directory; it needs a filesystem")
     scratch = fsstack.path / "bonnie"
     scratch.mkdir()
-    # As root it refuses to run unless it is told so.
+    # As root, it only runs with an explicit user.
     user = ["-u", "root"] if os.geteuid() == 0 else []
     data = ["-d", scratch, "-s", f"{size // _MEBIBYTE}M", "-r", memory // _MEBIBYTE]
     others = ["-n", files // _MANY, "-c", concurrency, "-z", seed, "-m", "fsstack"]
@@ -71,12 +71,12 @@ def bonnie(
 
 
 class BonnieError(AssertionError):
-    """The line of CSV cannot be understood, or is not complete."""
+    """Invalid or incomplete CSV of bonnie++."""
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of the line: what its figure is called and measured in, and what one of its own units is in ours."""
+    """A field of the CSV: its metric, its unit, and the factor to our unit."""
 
     name: str
     unit: str
@@ -85,7 +85,7 @@ class _Field:
 
 
 def _rates(names: str, unit: str, factor: float = 1.0) -> list[_Field]:
-    """Each rate is followed by the share of a CPU that it took."""
+    """Return fields for rates. Each is followed by the share of a CPU."""
     return [
         field
         for name in names.split()
@@ -95,7 +95,7 @@ def _rates(names: str, unit: str, factor: float = 1.0) -> list[_Field]:
 
 _DATA, _SEEKS = "write_chars write_blocks rewrite read_chars read_blocks", "seeks"
 _FILES = "create_sequential stat_sequential delete_sequential create_random stat_random delete_random"
-#: bon_csv2html(1), format 1.98. Those without a figure describe the run.
+#: bon_csv2html(1), format 1.98. Fields without a figure describe the run.
 _FIELDS: list[_Field | None] = [
     *([None] * 9),
     *_rates(_DATA, "B/s", 1024.0),
@@ -109,11 +109,11 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_bonnie(text: str) -> dict[str, tuple[Metric, float]]:
-    """The figures of bonnie++'s line of CSV, by name, each as ``bonnie_...``.
+    """Parse bonnie++'s CSV into figures by name, ``bonnie_...``.
 
-    Rates of data in B/s, of seeks and files in 1/s, each with the CPU that it took in per cent (``..._cpu``), and the
-    longest latency of each test in seconds (``..._latency``). What was too fast to tell (``+++++``) and what was left
-    out is not among them. Raises `BonnieError`.
+    Rates of data are in B/s, those of seeks and files in 1/s. Each has its CPU use in percent (``..._cpu``), and the
+    longest latency of its test in seconds (``..._latency``). Tests that were skipped or too fast to measure (``+++++``)
+    are left out. Raises `BonnieError`.
     """
     lines = text.strip().splitlines()
     if len(lines) != 1:
@@ -132,7 +132,7 @@ def parse_bonnie(text: str) -> dict[str, tuple[Metric, float]]:
 
 
 def _resolution(field: _Field) -> float:
-    """It prints whole numbers, and latencies by the microsecond at best."""
+    """Return the resolution: bonnie++ prints whole numbers, and latencies in microseconds at best."""
     return 1e-6 if field.unit == "s" else field.factor
 
 

@@ -1,4 +1,4 @@
-"""A program built from its source: the compiler's work, with the reads and writes of a tree between."""
+"""Building a program from source: compiler work mixed with I/O on a tree of files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _CC = Tool("gcc", "gcc")
 _MAKE = Tool("make", "make")
 _LINUX_TOOLS = (Tool("flex", "flex"), Tool("bison", "bison"), Tool("bc", "bc"), Tool("perl", "perl"))
 _DAY = 86_400.0
-#: What would let a build find the work of another one, or leave its own work elsewhere.
+#: Without these, a build could use the results of another one, or put its own elsewhere.
 _ENVIRONMENT = {"CCACHE_DISABLE": "1", "MAKEFLAGS": "", "KBUILD_OUTPUT": ""}
 
 
 @dataclass(frozen=True)
 class PyPI:
-    """The source distribution of a project on PyPI, as ``pip download`` gets it into the cache."""
+    """The source distribution of a project on PyPI, which ``pip download`` puts into the cache."""
 
     project: str
     version: str
@@ -45,13 +45,15 @@ class PyPI:
         return corpus.cache_directory() / self.file
 
     def missing(self) -> MissingRequirement | None:
-        """Get it where the cache lacks it; the reason, and the way to get it by hand, where that fails."""
+        """Download it if it is not in the cache. Return the reason for a failure, with a command to download it by
+        hand.
+        """
         if self._intact():
             return None
         cache = self.path().parent
         cache.mkdir(parents=True, exist_ok=True)
         requirement = f"{self.project}=={self.version}"
-        # What it takes to look into a source distribution may well come as wheels.
+        # The build requirements for reading a source distribution may be wheels.
         options = ("--no-deps", "--no-binary", self.project)
         by_hand = f"pip download {' '.join(options)} -d {cache} {requirement}"
         with directories.scratch(cache) as directory:
@@ -81,7 +83,7 @@ class PyPI:
 
 @dataclass(frozen=True)
 class LocalFile:
-    """An archive or directory that is on this machine, and the way to get it."""
+    """A requirement: an archive or directory on this machine."""
 
     file: Path
     how: str
@@ -95,7 +97,7 @@ class LocalFile:
 
 @dataclass(frozen=True)
 class Header:
-    """A header that a C compiler finds, and the package that holds it."""
+    """A requirement: a header for the C compiler, with its package."""
 
     header: str
     package: str
@@ -113,23 +115,23 @@ class Header:
 
 @dataclass(frozen=True)
 class Source:
-    """The source of a program in C, and how to build it."""
+    """The source of a C program, and how to build it."""
 
     name: str
     archive: PyPI | LocalFile
-    #: Where in the archive the top directory of the source is.
+    #: The top directory of the source in the archive.
     top: str
-    #: Commands that run there before the clock starts.
+    #: Commands to run there before the clock starts.
     configure: tuple[tuple[str, ...], ...]
-    #: What ``make`` is told to make; by default its own first target.
+    #: Targets of ``make``; by default its first one.
     targets: tuple[str, ...]
-    #: What must be there afterwards, as an ELF file of at least `product_bytes` bytes.
+    #: The result: an ELF file of at least `product_bytes` bytes.
     product: str
     product_bytes: int
     needs: tuple[Need, ...] = ()
 
 
-#: An interpreter of 33 C files, which takes seconds and needs no configuration. Its source is part of lupa's.
+#: An interpreter of 33 C files, which builds in seconds without configuration. lupa contains its source.
 LUA = Source(
     "lua",
     PyPI("lupa", "2.6", "lupa-2.6.tar.gz", "9a770a6e89576be3447668d7ced312cd6fd41d3c13c2462c9dc2c2ab570e45d9"),
@@ -140,7 +142,7 @@ LUA = Source(
     product_bytes=100_000,
 )
 
-#: A library of a hundred C files, which takes two CPUs a quarter of a minute. Its source is part of PyNaCl's.
+#: A library of a hundred C files, which takes two CPUs 15 seconds. PyNaCl contains its source.
 LIBSODIUM = Source(
     "libsodium",
     PyPI(
@@ -158,13 +160,13 @@ LIBSODIUM = Source(
 
 
 def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> Source:
-    """The kernel, from an archive whose top directory is named like itself.
+    """Return the source of the Linux kernel, from an archive whose top directory has the archive's name.
 
-    By default it is the newest of Debian's packages ``linux-source-*``. `config` is one of the kernel's own targets,
-    such as tinyconfig (two CPUs need a minute) or defconfig; or "distribution", for that of Debian's package
-    ``linux-config-*`` or of the running kernel; or a file, which may be compressed by xz or gzip. From such a file,
-    the distribution's keys and BTF are left out: they need files and tools that it keeps for itself. With the debug
-    information that distributions switch on, a build takes some 20 GB.
+    The default is the newest of Debian's packages ``linux-source-*``. `config` is one of the kernel's own targets, such
+    as tinyconfig (a minute with two CPUs) or defconfig. With "distribution", it is that of Debian's package
+    ``linux-config-*``, or of the running kernel. It can also be a file, optionally compressed by xz or gzip. Of such a
+    file, the distribution's keys and BTF are switched off, because they need files and tools of the distribution. With
+    the debug information of distributions, a build takes some 20 GB.
     """
     path = archive or _newest(Path("/usr/src").glob("linux-source-*.tar.*"))
     source = LocalFile(path or Path("/usr/src/linux-source.tar.xz"), needs.install_command(["linux-source"]))
@@ -204,13 +206,14 @@ def compile_source(
     jobs: int | None = None,
     cold: bool = True,
 ) -> None:
-    """Build `source` with ``make -j`` in the directory `tree` of the stack, `jobs` at a time, by default one a CPU.
+    """Build `source` with ``make -j`` in the directory `tree` of the stack, with `jobs` in parallel (by default one per
+    CPU).
 
-    Where a step before has unpacked the source into `tree` (`extract` with the same archive), that is built; otherwise
-    it is unpacked before the clock starts. The configuration, too, is made before, and the compiler is in memory.
-    Compiler caches are off. The tree stays, for `delete`. Afterwards the product must be there, from the device, as a
-    whole ELF file of plausible size. Skipped, with the way to get it, where the source cannot be had. Raises
-    `FileExistsError` where the tree has been built already.
+    If an earlier step has unpacked the source into `tree` (`extract` with the same archive), that is built. Otherwise
+    it is unpacked before the clock starts. It is also configured before that, and the compiler is in memory. Compiler
+    caches are off. The tree stays, for `delete`. Afterwards, the product is read from the device. It must be a complete
+    ELF file of plausible size. Without the source, the test is skipped with instructions. Raises `FileExistsError` if
+    the tree is already built.
     """
     needs.require(*source.needs, source.archive)
     directory = fsstack.path / tree
@@ -223,7 +226,7 @@ def compile_source(
     if product.exists():
         raise FileExistsError(f"compile_source: {product} is there already: nothing would be left to build")
     for words in source.configure:
-        # `env -C`, because each runs in the top directory.
+        # `env -C` sets the working directory.
         commands.run("env", "-C", top, *words, env=_ENVIRONMENT, timeout=_DAY)
     for program in ("cc1", "as", "collect2", "ld"):
         resident.keep(commands.run("gcc", f"-print-prog-name={program}").strip())
@@ -288,7 +291,7 @@ def _verify(product: Path, source: Source) -> None:
 
 
 def _elf_end(file: BinaryIO) -> int | None:
-    """Return the end of the table of sections, which linkers put last. None if it is not an ELF file."""
+    """Return the end of the section table, which linkers put last. None if it is not an ELF file."""
     header = file.read(64)
     if len(header) < 64 or header[:4] != b"\x7fELF" or header[4] not in (1, 2) or header[5] not in (1, 2):
         return None

@@ -1,4 +1,4 @@
-"""Checks of workloads, outside of the timed block. `step` is the name of the workload, for messages."""
+"""Checks of workloads, outside of the timed block. `step` is the name of the workload in messages."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Walked:
     directories: int
     links: int
     bytes: int
-    #: In bytes as ``du`` counts them: each hard-linked file once, the directory itself too.
+    #: In bytes, counted like ``du``: hard-linked files once, and including the directory itself.
     allocated: int
 
 
-#: Directories that are read at once: what is cold waits for the device, or for a daemon.
+#: The number of directories to read in parallel, because cold ones wait for the device or a daemon.
 _AT_ONCE = 4
 
 
 def walk(top: Path) -> Walked:
-    """Count what lies below a directory, with a stat call each."""
+    """Count the contents of a directory, with one stat call per entry."""
     files = directories = links = size = 0
     allocated = 512 * top.lstat().st_blocks
     linked: set[tuple[int, int]] = set()
@@ -71,7 +71,7 @@ def _entries(directory: str) -> list[tuple[str, os.stat_result]]:
 
 
 def existing(fsstack: Built, tree: str, step: str) -> Path:
-    """The directory that an earlier step has made."""
+    """Return the directory of an earlier step. Raises AssertionError if it is missing."""
     top = fsstack.path / tree
     if not top.is_dir():
         raise AssertionError(f"{step}: there is no directory {tree} on the stack; has the step that makes it run?")
@@ -79,7 +79,7 @@ def existing(fsstack: Built, tree: str, step: str) -> Path:
 
 
 def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
-    """Compare `tree`, as it is read back, with the corpus: counts, sizes, and the contents of its sample."""
+    """Compare `tree`, after rereading, with the corpus: counts, sizes, and the contents of its sample."""
     contents = walk(tree)
     wrong = _miscounted(
         ("files", contents.files, corpus.files),
@@ -104,7 +104,7 @@ def verify_tree(tree: Path, corpus: Corpus, step: str) -> None:
 
 
 def verify_files(top: Path, count: int, size: int, sample: Iterable[tuple[str, bytes]], step: str) -> None:
-    """Compare files below a directory after a remount: their number, the sum of sizes, and some contents by path."""
+    """Compare files below a directory after rereading: their number, the sum of sizes, and some contents by path."""
     contents = walk(top)
     wrong = _miscounted(("files", contents.files, count), ("bytes in files", contents.bytes, size))
     altered = [path for path, expected in sample if _content_of(top / path) != expected]
@@ -115,7 +115,7 @@ def verify_files(top: Path, count: int, size: int, sample: Iterable[tuple[str, b
 
 
 def _miscounted(*counts: tuple[str, int, int]) -> list[str]:
-    """Return in words which numbers are not those that were expected."""
+    """Describe the numbers that differ from the expected ones."""
     return [f"{have:,} {what} instead of {want:,}" for what, have, want in counts if have != want]
 
 
@@ -124,12 +124,12 @@ def _content_of(path: Path) -> bytes | None:
 
 
 def drawn(numbers: Sequence[int]) -> list[int]:
-    """Return some of the numbers to look at, the same for as many numbers, in their order."""
+    """Return a sample of the numbers, in order. The same input gives the same sample."""
     return sorted(random.Random(len(numbers)).sample(numbers, min(len(numbers), _CHECKED_FILES)))
 
 
 def verify_file(target: Path, source: Path, size: int, when: str, block: int = 4096) -> None:
-    """Compare one big file, or a device, with the start of `source`: its size, and a sample of blocks."""
+    """Compare a big file, or a device, with the start of `source`: its size, and a sample of blocks."""
     verify_size(target, size, when)
     if (offset := differing(target, source, size, block)) is not None:
         raise AssertionError(
@@ -138,7 +138,7 @@ def verify_file(target: Path, source: Path, size: int, when: str, block: int = 4
 
 
 def hashes_of(source: Path, size: int, block: int) -> dict[int, bytes]:
-    """Return the hashes of some blocks of the start of a file, by their offsets."""
+    """Return the hashes of a sample of blocks at the start of a file, by offset."""
     hashes = {}
     with source.open("rb") as original:
         for offset in (index * block for index in sampled(size, block)):
@@ -148,7 +148,7 @@ def hashes_of(source: Path, size: int, block: int) -> dict[int, bytes]:
 
 
 def verify_blocks(target: Path, hashes: Mapping[int, bytes], size: int, when: str, block: int) -> None:
-    """Compare one big file with hashes of its blocks: its size, and those blocks."""
+    """Compare a big file with the hashes of a sample of its blocks, and check its size."""
     verify_size(target, size, when)
     with target.open("rb") as copy:
         for offset, expected in hashes.items():
@@ -160,7 +160,7 @@ def verify_blocks(target: Path, hashes: Mapping[int, bytes], size: int, when: st
 
 
 def verify_size(target: Path, size: int | None, when: str) -> None:
-    """Check that a file is there, and has so many bytes if they are given. A device only has to be there."""
+    """Check that a file exists, and has so many bytes if given. A device only has to exist."""
     if not target.exists():
         raise AssertionError(f"{when}: {target.name} is not there")
     actual = target.stat().st_size

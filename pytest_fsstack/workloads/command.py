@@ -1,4 +1,4 @@
-"""Any command line as a step, without a file of Python."""
+"""Any command line as a step, without Python code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def split(line: str) -> list[str]:
-    """Return the words of a command line, as a shell splits it. Raises `ValueError`."""
+    """Split a command line as a shell does. Raises `ValueError`."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -40,12 +40,12 @@ def command(
 ) -> None:
     """Run the command `line` in the directory of the stack, from cold caches; ``{}`` in it is the path of the stack.
 
-    The line is split into words, and no shell runs unless `shell` asks for ``sh -c``. A command with a slash is one of
-    the stack unless its path is absolute. If the stack is a block device, the directory is an empty one elsewhere.
-    The commands of `setup` run before, and those of `check` after a remount, both outside of the time.
+    The line is split into words without a shell. `shell` runs it by ``sh -c`` instead. A relative path with a slash is
+    a command on the stack. If the stack is a block device, the working directory is an empty one elsewhere. The
+    commands of `setup` run before, and those of `check` after a remount, both untimed.
 
-    The step fails if a command has an exit code other than 0, or if it leaves processes behind, which are ended.
-    What a command prints is held in memory.
+    The step fails if a command exits with a code other than 0, or leaves processes behind. Those are killed. Output is
+    kept in memory.
     """
     is_device = fsstack.path.is_block_device()
     if is_device:
@@ -60,7 +60,7 @@ def command(
             with _alone(text) as environment:
                 timed.run(*words(text), cwd=directory, env=environment)
         with _alone(line) as environment, timed():
-            # Asked for here: a device may have another name once its stack was mounted anew.
+            # Called here, because a remount may change the device's name.
             timed.run(*words(line), cwd=directory, env=environment)
         fsstack.remount()
         for text in check:
@@ -72,13 +72,13 @@ def _words(line: str, path: Path, directory: Path, *, shell: bool) -> list[str]:
     if shell:
         return ["sh", "-c", line.replace("{}", shlex.quote(str(path)))]
     words = [word.replace("{}", str(path)) for word in split(line)]
-    # Joining keeps an absolute path as it is.
+    # Joining leaves absolute paths unchanged.
     return [str(directory / words[0]), *words[1:]] if os.sep in words[0] else words
 
 
 @contextlib.contextmanager
 def _alone(line: str) -> Iterator[Mapping[str, str]]:
-    """Give the environment of a command, and end what is left of it. Raises `AssertionError` if anything is."""
+    """Yield the environment for a command, then kill its remaining processes. Raises `AssertionError` if any remain."""
     mark = os.urandom(16).hex()
     rest: list[str] = []
     try:

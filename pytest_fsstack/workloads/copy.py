@@ -1,4 +1,4 @@
-"""One big file: copied from memory, written over, and read back."""
+"""One big file: copied from memory, overwritten, and read back."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def copy_file(timed: Timed, fsstack: Built, source: Path, *, into: str = "copy.bin") -> None:
     """Copy the file `source` with ``cp`` to the new file `into` of the stack.
 
-    It is read into the page cache before the clock starts. Afterwards, from the device: its size, and a sample of
-    blocks. Raises `FileExistsError` where `into` is there already.
+    The source is read into the page cache before the clock starts. Checked afterwards, from the device: the size, and a
+    sample of blocks. Raises `FileExistsError` if `into` exists.
     """
     target = fsstack.path / into
     if target.exists():
@@ -38,10 +38,9 @@ def overwrite_file(
 ) -> None:
     """Write the file `source` over `into`, which an earlier step has left.
 
-    With ``cp``, which truncates it first, so that its space is free before it is written anew; without `truncate`, in
-    place with ``dd conv=notrunc bs=1M``. Checked as in `copy_file`: take another source of the same size to be sure
-    that what is there is not what was there before. Raises `ValueError` where it is to be written in place and has
-    another size.
+    By default with ``cp``, which first truncates it and so frees its space. Without `truncate`, in place with ``dd
+    conv=notrunc bs=1M``. Checked like `copy_file`. Use another source of the same size, so that the check can
+    distinguish new from old contents. Raises `ValueError` if it should be written in place and has another size.
     """
     target, size = _existing(fsstack, into, "overwrite_file"), source.stat().st_size
     if not truncate and (existing := target.stat().st_size) != size:
@@ -57,15 +56,15 @@ def overwrite_file(
 
 @workload(Tool("dd", "coreutils"))
 def read_back(timed: Timed, fsstack: Built, *, file: str = "copy.bin", source: Path | None = None) -> None:
-    """Read the file that an earlier step has left from one end to the other, from cold caches, 128 KiB at a time.
+    """Read the file of an earlier step sequentially from cold caches, 128 KiB at a time.
 
-    Afterwards dd's own count is compared with the file's size; and where `source` says what the file is a copy of, its
-    size and a sample of blocks with that.
+    Afterwards, dd's own count is compared with the file's size. With `source`, the original of the file, the size and a
+    sample of blocks are compared too.
     """
     target = _existing(fsstack, file, "read_back")
     size = target.stat().st_size
     with timed(bytes=size, direction="read"):
-        # To be counted, and not through a pipe: cat would leave no count, and write its output somewhere.
+        # cat would leave no count, and need a pipe for one.
         result = timed.run("dd", f"if={target}", "of=/dev/null", "bs=128K")
     match = re.search(r"^(\d+) bytes? ", result.stderr, re.MULTILINE)
     if not match or int(match[1]) != size:

@@ -1,4 +1,4 @@
-"""Transactions of SQLite and RocksDB, one after another: their rate, and the time of the slowest."""
+"""Sequential transactions of SQLite and RocksDB: their rate and latencies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Journal = Literal["delete", "truncate", "persist", "wal"]
 Synchronous = Literal["off", "normal", "full", "extra"]
 Rows = list[tuple[int, bytes]]
 
-#: Rows of the new table, and bytes of each.
+#: Rows of the new table, and bytes per row.
 _ROWS, _BYTES = 1000, 500
 
 
 class Sqlite:
-    """Python's own SQLite, which some builds of Python lack."""
+    """A requirement: Python's own SQLite, which some builds of Python lack."""
 
     def missing(self) -> MissingRequirement | None:
         if importlib.util.find_spec("_sqlite3"):
@@ -50,12 +50,12 @@ def sqlite(
     into: str = "sqlite",
     cold: bool = True,
 ) -> None:
-    """Commit transactions to a new database of Python's own SQLite, in the new directory `into`.
+    """Commit transactions to a new SQLite database in the new directory `into`.
 
-    Each replaces two of 1000 rows of 500 bytes, drawn from the `seed`, and adds one. `journal` and `synchronous` are
-    pragmas of SQLite. Recorded: ``transactions_per_second``, and the latencies of `Latencies.record`. Afterwards, from
-    the device: ``PRAGMA integrity_check``, and the content of all rows. Raises `FileExistsError` if `into` is there
-    already, and `ValueError` if there is no transaction.
+    Each replaces two of 1000 rows of 500 bytes, chosen by the `seed`, and adds one. `journal` and `synchronous` are
+    pragmas of SQLite. Recorded: ``transactions_per_second``, and the latencies of `Latencies.record`. Checked
+    afterwards, from the device: ``PRAGMA integrity_check``, and the contents of all rows. Raises `FileExistsError` if
+    `into` exists, and `ValueError` without a transaction.
     """
     if transactions <= 0:
         raise ValueError(f"sqlite: transactions must be above 0 (got {transactions})")
@@ -80,7 +80,7 @@ def sqlite(
 
 
 def _drawn(seed: int, transactions: int) -> list[Rows]:
-    """Draw the rows that each transaction writes. Few contents are shared by many rows, to save memory."""
+    """Choose the rows that each transaction writes. Many rows share few contents, to save memory."""
     draw = random.Random(seed)
     contents = [draw.randbytes(_BYTES) for _ in range(_ROWS)]
     places = ([*draw.sample(range(_ROWS), 2), _ROWS + number] for number in range(transactions))
@@ -95,7 +95,7 @@ def _commit(database: sqlite3.Connection, rows: Rows) -> None:
 
 @contextlib.contextmanager
 def _opened(file: Path, journal: str, synchronous: str) -> Iterator[sqlite3.Connection]:
-    """Open a database. Its errors are `AssertionError`: the stack did not do the work."""
+    """Open a database. Convert its errors to `AssertionError`, because the stack did not do the work."""
     import sqlite3
 
     try:
@@ -122,7 +122,7 @@ def _verify(database: sqlite3.Connection, expected: dict[int, bytes]) -> None:
         )
 
 
-#: db_bench's lines of what it did, such as ``readseq : 1.184 micros/op 838222 ops/sec 0.002 seconds 2000 operations``.
+#: The result lines of db_bench: ``readseq : 1.184 micros/op 838222 ops/sec 0.002 seconds 2000 operations``.
 _DONE = re.compile(r"^(\w+) +: +([\d.]+) micros/op .* (\d+) operations", re.M)
 _PERCENTILES = {"latency_p50": "P50", "latency_p99": "P99", "latency_p999": "P99.9"}
 
@@ -141,10 +141,10 @@ def rocksdb(
 ) -> None:
     """Write `transactions` keys of `size` bytes to a new RocksDB by ``db_bench``, in the new directory `into`.
 
-    Each is written once, in an order that follows from the `seed`, and synced before the next one if `sync` is set.
-    Recorded: ``transactions_per_second``, ``longest_stall``, and ``latency_p50``, ``latency_p99`` and ``latency_p999``,
-    which db_bench estimates from a histogram. Afterwards, from the device: all keys are read, and all checksums of the
-    files. Raises `FileExistsError` if `into` is there already, and `ValueError` if there is nothing to write.
+    Each is written once, in an order from the `seed`. With `sync`, each is synced before the next one. Recorded:
+    ``transactions_per_second``, ``longest_stall``, and ``latency_p50``, ``latency_p99`` and ``latency_p999``, which
+    db_bench estimates from a histogram. Checked afterwards, from the device: all keys, and the checksums of all files.
+    Raises `FileExistsError` if `into` exists, and `ValueError` if there is nothing to write.
     """
     if transactions <= 0 or size <= 0:
         raise ValueError(f"rocksdb: transactions and size must be above 0 (got {transactions} and {size})")
@@ -159,13 +159,13 @@ def rocksdb(
     for name, label in {**_PERCENTILES, "longest_stall": "Max"}.items():
         timed.record(name, float(figures[label]) / 1e6, unit="s", resolution=1e-6)
     timed.reread()
-    # One more than there are, because another one would be wrong, too.
+    # One more than the number of keys, to detect surplus ones.
     reading = ["--benchmarks=readseq,verifychecksum", "--use_existing_db=true", f"--reads={transactions + 1}"]
     _counted(commands.run(*words, *reading), "readseq", transactions)
 
 
 def _counted(output: str, benchmark: str, expected: int) -> float:
-    """Return the microseconds of one operation. Raises `AssertionError` if a benchmark of db_bench did not do all."""
+    """Return the microseconds per operation. Raises `AssertionError` if a benchmark of db_bench did not do all."""
     figures = {name: (int(count), float(microseconds)) for name, microseconds, count in _DONE.findall(output)}
     count, microseconds = figures.get(benchmark, (0, 0.0))
     if count != expected:

@@ -1,4 +1,4 @@
-"""Direct I/O: reading blocks past the page cache, for workloads on block devices."""
+"""Direct I/O, which bypasses the page cache, for workloads on block devices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PROBE = ".fsstack-direct"
 
 @dataclass(frozen=True)
 class DirectIO:
-    """Reads and writes that bypass the page cache (O_DIRECT), in a directory or on a block device."""
+    """A requirement: direct I/O (O_DIRECT) in a directory or on a block device."""
 
     path: Path
 
     def missing(self) -> MissingRequirement | None:
-        # Some filesystems refuse the flag when a file is opened, others only the first transfer.
+        # Some filesystems refuse the flag on opening a file, others on the first transfer.
         try:
             if self.path.is_block_device():
                 read_direct(self.path, 0, ALIGNMENT)
@@ -39,16 +39,18 @@ class DirectIO:
 
 
 def sampled(size: int, block: int) -> list[int]:
-    """The indexes of some blocks to look at, the first and the last among them; the same for the same arguments."""
+    """Return the indexes of a sample of blocks, including the first and the last. The same arguments give the same
+    sample.
+    """
     blocks = -(-size // block)
     sample = random.Random(size).sample(range(blocks), min(blocks, _CHECKED_BLOCKS))
     return sorted({0, blocks - 1, *sample}) if blocks else []
 
 
 def differing(target: Path, source: Path, size: int, block: int) -> int | None:
-    """The offset of the first sampled block of `target` that is not as in `meant`, or None.
+    """Return the offset of the first sampled block of `target` that differs from `source`, or None.
 
-    A device is read past the page cache, which otherwise would answer for it. Raises OSError.
+    A device is read with direct I/O, because its page cache may be stale. Raises OSError.
     """
     device = target.is_block_device()
     with target.open("rb") as copy, source.open("rb") as expected:
@@ -63,9 +65,9 @@ def differing(target: Path, source: Path, size: int, block: int) -> int | None:
 
 
 def spoil(device: Path, source: Path, size: int, block: int) -> None:
-    """Make the blocks that will be looked at differ from those of `meant`, in their first bytes.
+    """Change the first bytes of the blocks that will be compared.
 
-    Otherwise a device that is blank, or was written before, would pass without a write. Raises OSError.
+    Otherwise a device that already has the same contents would pass without any write. Raises OSError.
     """
     with source.open("rb") as expected, device.open("r+b", buffering=0) as target:
         for index in sampled(size, block):

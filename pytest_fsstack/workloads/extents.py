@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_fsstack.machine.descriptors import opened
 
 _FS_IOC_FIEMAP = 0xC020660B
-#: Write out what is not written yet, so that it has a place.
+#: Sync the file first, so that all of it is allocated.
 _FLAG_SYNC = 1
 _EXTENT_LAST = 1
 _HEADER = struct.Struct("=QQIIII")
@@ -21,7 +21,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Extent:
-    """An extent in bytes: its place in the file, its place on the device, and its length."""
+    """An extent in bytes: its offset in the file, its offset on the device, and its length."""
 
     logical: int
     physical: int
@@ -29,7 +29,7 @@ class Extent:
 
 
 def extents(path: Path) -> list[Extent]:
-    """The extents of a file, in its order. Raises OSError, ``EOPNOTSUPP`` where the filesystem does not tell."""
+    """Return the extents of a file in order. Raises OSError, with ``EOPNOTSUPP`` if the filesystem has no FIEMAP."""
     pieces: list[Extent] = []
     with opened(path) as descriptor:
         start, last = 0, False
@@ -47,7 +47,7 @@ def extents(path: Path) -> list[Extent]:
 
 
 def fragments(pieces: Iterable[Extent]) -> int:
-    """Count the runs of consecutive bytes on the device. Filesystems split long runs into several extents."""
+    """Count the contiguous ranges on the device. Filesystems split long ones into several extents."""
     count, end = 0, -1
     for extent in pieces:
         count += extent.physical != end

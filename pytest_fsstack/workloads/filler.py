@@ -1,4 +1,4 @@
-"""A filesystem that is nearly full."""
+"""Filling a filesystem."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 _BLOCK = 1 << 20
-#: How far the filesystem may be from what was asked for, in percent of its space, once it is mounted again.
+#: The allowed deviation after a remount, in percent of the filesystem's space.
 _TOLERANCE = 1.0
 
 
@@ -33,15 +33,15 @@ def fill(
     into: str = "filler.bin",
     cold: bool = True,
 ) -> None:
-    """Write a filler file in blocks of 1 MiB, and leave it there: zeros, or the file `payload` again and again.
+    """Write a filler file in blocks of 1 MiB, and keep it. It contains zeros, or the file `payload` repeatedly.
 
-    With `percent`, until the filesystem is that full: as ``df`` counts, used space by used and available space, after
-    a sync, which is part of the time. Where `bytes` are given, exactly those are written instead, however full that
-    makes it. On a stack that compresses, zeros take nearly no space and never fill it: take an incompressible payload,
-    or `bytes`, as the published measurements did. What was written, and how full it was then, is kept as ``filler``.
+    With `percent`, write until the filesystem is that full. That is used space divided by used plus available space, as
+    in ``df``, after a sync within the timed block. With `bytes`, write exactly so many. On a compressing stack, zeros
+    need almost no space and never fill it. Use an incompressible payload or `bytes` instead, like the published
+    measurements. The amount written and the fill level are recorded as ``filler``.
 
-    Afterwards, from the device: the size, a sample of blocks, and how full the filesystem is. Raises `ValueError` for a
-    payload of less than 1 MiB, `FileExistsError` where `into` is there already.
+    Checked afterwards, from the device: the size, a sample of blocks, and the fill level. Raises `ValueError` for a
+    payload of less than 1 MiB, and `FileExistsError` if `into` exists.
     """
     if not 0 < percent < 100:
         raise ValueError(f"fill: percent must be between 0 and 100 (got {percent:g})")
@@ -52,7 +52,7 @@ def fill(
     target = fsstack.path / into
     with payload.open("rb", buffering=0) if payload else contextlib.nullcontext() as source:
         content = _Content(source)
-        # Opened inside: what has open files cannot be made cold.
+        # Opened inside, because a stack with open files cannot be made cold.
         with (
             timed(bytes=bytes, cold=cold, preload=[payload] if payload else []),
             target.open("xb", buffering=0) as filler,
@@ -84,7 +84,7 @@ class _Content:
 
 
 def _write(filler: int, content: _Content, start: int, end: int) -> int:
-    """Write the filler from byte `start`, where it ends, to byte `end`; returns `end`."""
+    """Write the filler from byte `start` (its current end) to byte `end`. Return `end`."""
     while start < end:
         index, within = divmod(start, _BLOCK)
         piece = memoryview(content.block(index))[within : within + end - start]
@@ -98,7 +98,7 @@ def _write(filler: int, content: _Content, start: int, end: int) -> int:
 
 
 def _write_until(fsstack: Built, filler: int, content: _Content, percent: float) -> int:
-    """Write until the filesystem is so full; returns how many bytes those were."""
+    """Write until the filesystem is full to `percent`. Return the number of bytes."""
     size = 0
     limit = 2 * sum(_space(fsstack.path))
     while (missing := _missing(fsstack.path, percent)) > 0:
@@ -108,13 +108,13 @@ def _write_until(fsstack: Built, filler: int, content: _Content, percent: float)
                 "them; take an incompressible payload, or bytes="
             )
         size = _write(filler, content, size, size + -(-missing // _BLOCK) * _BLOCK)
-        # What a filesystem has not placed yet is not in its figures.
+        # Unallocated data is not counted yet.
         fsstack.sync()
     return size
 
 
 def _space(path: Path) -> tuple[int, int]:
-    """Bytes used, and bytes that are available to everybody."""
+    """Return the used bytes, and the bytes available to all users."""
     status = os.statvfs(path)
     return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_bavail * status.f_frsize
 

@@ -1,4 +1,4 @@
-"""Jobs of fio, the flexible I/O tester, and what its JSON says."""
+"""Jobs of fio, the flexible I/O tester, with a parser of its JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
-#: How fio goes over the file: in order or at random, reading, writing, or half and half.
+#: The access pattern: sequential or random, reading, writing, or half of each.
 Pattern = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
 
 _READS, _MIXED = ("read", "randread"), ("rw", "randrw")
@@ -53,17 +53,17 @@ def fio(
 ) -> None:
     """Run one job of fio: `numjobs` processes, each over `size` bytes of its own, `block` bytes at a time.
 
-    It works on a new file that is removed afterwards, or on the block device where the stack ends in one. What is to be
-    read is written before, outside of the time. `iodepth` is how many requests are under way at once: one by ``psync``,
-    more by ``libaio``, unless `ioengine` names another. `direct` bypasses the page cache; the test is skipped where the
-    stack cannot do that. `runtime` ends the job after so many seconds, and begins it anew when it is through sooner.
-    `options` are any more of fio's own, such as ``{"rate_iops": 100}``. The same `seed` gives the same offsets.
+    It uses a new file that is removed afterwards, or the block device if the stack ends in one. Data to read is written
+    first, untimed. `iodepth` is the number of concurrent requests. The default engine is ``psync`` for one and
+    ``libaio`` for more; `ioengine` names another. `direct` bypasses the page cache. The test is skipped if the stack
+    does not support that. With `runtime`, the job takes exactly so many seconds, and repeats if necessary. `options`
+    are other options of fio, such as ``{"rate_iops": 100}``. The same `seed` gives the same offsets.
 
-    The metrics are those of `parse_fio`; the whole JSON is kept under the name ``fio``. Afterwards: no errors, as many
-    bytes as there must be, and, with `verify`, each block's checksum, read back after a remount. For that, fio puts a
-    checksum into each block that it writes, as part of the measured time. Mixed jobs and those with a `runtime` are
-    checked by their figures alone. Raises `ValueError` where `size` is no multiple of `block`, one of them, `iodepth`
-    or `numjobs` is not positive, the device has less, or `options` has what the step itself sets.
+    The metrics are those of `parse_fio`. The whole JSON is recorded as ``fio``. Checked afterwards: no errors, and the
+    number of bytes. With `verify`, each block's checksum is read after a remount. For that, fio computes a checksum for
+    each block during the measured time. Mixed jobs and those with a `runtime` are only checked by their figures. Raises
+    `ValueError` if `size` is no multiple of `block`, a number is not positive, the device is too small, or `options`
+    contains an option that the step sets.
     """
     if min(size, block, iodepth, numjobs) <= 0 or size % block:
         raise ValueError(f"fio: {numjobs} x {size} bytes are no whole blocks of {block} bytes, {iodepth} at a time")
@@ -80,7 +80,7 @@ def fio(
     if runtime is not None:
         job |= {"runtime": runtime, "time_based": 1}
     if not reads and not direct:
-        # Else its figures would be those of the page cache.
+        # Otherwise its figures would be those of the page cache.
         job["end_fsync"] = 1
     checked = verify and (reads or (not mixed and runtime is None))
     if checked and not reads:
@@ -89,17 +89,17 @@ def fio(
         raise ValueError(f"fio: {', '.join(clash)} cannot be among the options: the step itself sets it")
     if device:
         fsstack.check()
-        # With the same seed, a run before has written the same.
+        # An earlier run with the same seed has written the same.
         spoil(fsstack.path, Path("/dev/zero"), size * numjobs, block)
     else:
-        # Overwriting what a step before has left would be another workload.
+        # Overwriting an older file would be another workload.
         (fsstack.path / file).unlink(missing_ok=True)
     if reads or mixed:
         _untimed(fsstack.path / file, {**writing, "do_verify": 0, "end_fsync": 1}, "it cannot write what is to be read")
     total = None if runtime else size * numjobs
-    # Of a mixed job, neither direction moves all of it.
+    # In a mixed job, neither direction transfers everything.
     with timed(bytes=None if mixed else total, direction="read" if reads else "write", cold=cold):
-        # Asked for each time: a device may have another name once its stack was mounted anew.
+        # Called each time, because a remount may change the device's name.
         result = timed.run(*_words(fsstack.path / file, {**job, **(options or {})}))
     _report(timed, result.stdout, total)
     fsstack.remount()
@@ -117,23 +117,22 @@ def fio(
 
 @workload(Tool("fio", "fio"))
 def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, sections: bool = False) -> None:
-    """Run the job file `job`, in the directory of the stack; ``${FSSTACK}`` in it is that path, or the block device.
+    """Run the job file `job` in the directory of the stack. ``${FSSTACK}`` in it is that path, or the block device.
 
-    The file is read before it runs. `jobfile.JobFileError` says with line and column what leads out of the stack: other
-    files or devices, commands, engines that use the network.
+    The file is checked first. `jobfile.JobFileError` reports, with line and column, what is not allowed: files or
+    devices outside of the stack, commands, and engines that use the network.
 
-    The metrics are those of `parse_fio` for all its jobs together; the whole JSON is kept under the name ``fio``. With
-    `sections`, each section of the file has them too, as ``fio_SECTION_{read,write}_...``. If sections differ in one
-    number only, such as ``bs`` or ``iodepth``, reports draw their figures over it.
-    Afterwards: no errors, and something was transferred. What else must hold, such as checksums, is for the job file to
-    say, with ``verify=``.
+    The metrics are those of `parse_fio` for all jobs together. The whole JSON is recorded as ``fio``. With `sections`,
+    each section also has its own, ``fio_SECTION_{read,write}_...``. If sections only differ in one number, such as
+    ``bs`` or ``iodepth``, reports plot their figures over it. Checked afterwards: no errors, and something was
+    transferred. For checksums, use ``verify=`` in the job file.
     """
     device = fsstack.path.is_block_device()
     if device:
         fsstack.check()
     env = {"FSSTACK": _escaped(fsstack.path)}
     jobfile.check(job, fsstack.path, {**os.environ, **env})
-    # What fio writes beside the device, such as the state of a verification, is of no use.
+    # Other files that fio writes, such as the state of a verification, are not needed.
     with fsstack.scratch() as scratch, timed(cold=cold):
         directory = scratch if device else fsstack.path
         result = timed.run("fio", "--output-format=json", job.resolve(), cwd=directory, env=env)
@@ -144,16 +143,15 @@ def fio_job(timed: Timed, fsstack: Built, job: Path, *, cold: bool = True, secti
 
 
 class FioError(AssertionError):
-    """The output of fio is not readable, or reports errors."""
+    """Unreadable output of fio, or errors in it."""
 
 
 def parse_fio(text: str) -> dict[str, tuple[Metric, float]]:
-    """The figures of fio's JSON, by name, as ``fio_{read,write}_...`` for each direction that transferred something.
+    """Parse fio's JSON into figures by name, ``fio_{read,write}_...``, for each direction with data.
 
-    ``bandwidth`` in B/s, ``iops``, and the latency from submission to completion in seconds: ``latency_mean`` and
-    ``latency_p50``, ``_p95``, ``_p99``, ``_p99_9``; and, from engines that submit and go on, ``submission_mean``.
-    Several jobs without group_reporting give sums, and means over all requests, but nothing that cannot be added up.
-    Raises `FioError`.
+    They are ``bandwidth`` in B/s, ``iops``, and the latency from submission to completion in seconds: ``latency_mean``
+    and ``latency_p50``, ``_p95``, ``_p99``, ``_p99_9``. Asynchronous engines also have ``submission_mean``. Several
+    jobs without group_reporting give sums, and means over all requests, but no percentiles. Raises `FioError`.
     """
     return _figures_of(_jobs(_document(text)), "fio")
 
@@ -177,7 +175,7 @@ def _understood() -> Iterator[None]:
 
 
 def _document(text: str) -> dict[str, Any]:
-    # Warnings come before it on the same stream.
+    # Warnings precede it on the same stream.
     start = re.search(r"^\{", text, re.MULTILINE)
     if not start:
         raise FioError(f"fio: no JSON in its output {text[:200]!r}")
@@ -229,21 +227,21 @@ def _latency(name: str) -> Metric:
 
 
 def _escaped(path: Path) -> str:
-    """A colon separates file names."""
+    """Escape colons in a path, which separate file names for fio."""
     return str(path).replace(":", "\\:")
 
 
 def _place(size: int, block: int, numjobs: int, seed: int) -> dict[str, str | int]:
-    """Options that say where in the file to work, the same for what is timed and for what prepares and checks it."""
+    """Return the options for offsets, which are the same for the timed job, its preparation and its check."""
     return {
         "name": "fsstack",
         "size": size,
         "bs": block,
         "numjobs": numjobs,
-        # Each process has a stretch of its own: two in one would overwrite each other's blocks.
+        # Each process has its own range, because two in one would overwrite each other's blocks.
         "offset_increment": size,
         "randseed": seed,
-        # What fio would allocate beforehand, dd and tar do not.
+        # Without preallocation by fio, like dd and tar.
         "fallocate": "none",
     }
 
@@ -267,7 +265,7 @@ def _record(timed: Timed, figures: Mapping[str, tuple[Metric, float]]) -> None:
 
 
 def _report_sections(timed: Timed, document: dict[str, Any]) -> None:
-    """Record the figures of each section, and keep which of them are a sweep of one option."""
+    """Record the figures of each section, and the sweeps of an option among them."""
     metrics: set[str] = set()
     for name, jobs in _sections(document).items():
         figures = _figures_of(jobs, name)
@@ -278,28 +276,28 @@ def _report_sections(timed: Timed, document: dict[str, Any]) -> None:
 
 
 def _sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the jobs of each section, by the first part of the names of its metrics."""
+    """Return the jobs of each section, by the prefix of its metrics."""
     sections: dict[str, list[dict[str, Any]]] = {}
     titles: dict[str, str] = {}
     for job in _jobs(document):
         title = str(job.get("jobname"))
         slug = f"fio_{re.sub(r'[^A-Za-z0-9]+', '_', title).strip('_') or 'job'}"
         while titles.setdefault(slug, title) != title:
-            slug += "_"  # another section's name differs in punctuation only
+            slug += "_"  # another section's name differs only in punctuation
         sections.setdefault(slug, []).append(job)
     return sections
 
 
-#: Options that say nothing of what a section does.
+#: Options that do not describe a section's workload.
 _APART = frozenset(("name", "description", "stonewall", "wait_for_previous", "new_group", "filename", "directory"))
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)i?b?", re.IGNORECASE)
 
 
 def sweeps(document: dict[str, Any], metrics: Container[str]) -> Iterator[dict[str, Any]]:
-    """Yield the options whose numbers alone differ between sections, each with its figures.
+    """Yield options that alone differ between sections and are numbers, with the figures for each number.
 
-    A sweep is ``{"parameter": "bs", "title": "randread: read iops", "points": [["4k", metric], ...]}`` in the order of
-    the numbers, for those of the `metrics` that there are.
+    A sweep is ``{"parameter": "bs", "title": "randread: read iops", "points": [["4k", metric], ...]}``, ordered by the
+    numbers, for available `metrics`.
     """
     common = document.get("global options") or {}
     options = {

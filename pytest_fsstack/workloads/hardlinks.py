@@ -1,4 +1,4 @@
-"""A backup archive of hard links: unpacked, and removed."""
+"""A backup archive with many hard links: unpacked, and removed."""
 
 from __future__ import annotations
 
@@ -48,17 +48,16 @@ def extract_backup(
 ) -> None:
     """Unpack the backup with ``tar -x`` into the new directory `into` of the stack.
 
-    Where `archive` is given (`corpus.packed_backup`), it is read into the page cache before the clock starts; a
-    compressed one is decompressed by a process of its own, as in the published measurement, where it was read through
-    lzop. Without one, a process of its own generates what ``tar`` reads. The CPU seconds of either are the metric
-    ``source_seconds``; they are in ``machine_seconds``, but in no other figure. Generating takes some 20 µs a link,
-    and so holds up a stack that makes links faster than that: decompressing takes 1.5 µs.
+    An `archive` (`corpus.packed_backup`) is read into the page cache before the clock starts. A separate process
+    decompresses it if necessary, like lzop in the published measurement. Without an archive, a separate process
+    generates the input of ``tar``. The CPU seconds of that process are the metric ``source_seconds``, and part of
+    ``machine_seconds`` only. Generating takes some 20 µs per link, which slows down a stack that creates links faster.
+    Decompressing takes 1.5 µs.
 
-    Afterwards the names are counted, and of a sample are compared: the content, how many names a file has, and that
-    links are the files that they are to link to. Where links failed, as by a filesystem's limit for names of one file,
-    the stack counts as one that did not do the work; ``failed_links`` is how many those were. All this is read from the
-    device; with `remount` False from the caches, because the next step shall find them warm. Raises `FileExistsError`
-    where `into` is there already.
+    Afterwards, the names are counted. For a sample, contents, link counts and link targets are compared. If links
+    failed, for example by a filesystem's limit of links per file, the result is marked as incomplete, and
+    ``failed_links`` is their number. The check reads from the device. With `remount` False, it reads from the caches,
+    to keep them warm for the next step. Raises `FileExistsError` if `into` exists.
     """
     top = fsstack.path / into
     if archive and (tool := compressor(archive)):
@@ -92,12 +91,12 @@ def remove_backup(
     backup: Backup | None = None,
     cold: bool = True,
 ) -> None:
-    """Remove the backup: with ``rm -rf``, or file by file, the pool before the trees that link to it or after them.
+    """Remove the backup with ``rm -rf``, or file by file, with the pool before or after the trees that link to it.
 
-    With the pool first, the last link to a file frees its space; with the links first, that is its name in the pool.
-    File by file, it is recorded how long each unlink takes (`latency.Latencies.record`). Afterwards everything must be
-    gone, also from the device. `backup`, where given, says how many names those were, for a rate; where there were
-    fewer, the stack counts as one that did not do the work.
+    With the pool first, the last link in the trees frees a file's space. With the links first, the pool's name does.
+    File by file, the latency of each unlink is recorded (`latency.Latencies.record`). Afterwards everything must be
+    gone, also on the device. `backup` has the number of names, for a rate. With fewer names, the result is marked as
+    incomplete.
     """
     top = existing(fsstack, tree, "remove_backup")
     files = backup.names if backup else None
@@ -123,7 +122,7 @@ def remove_backup(
 
 
 class _Source:
-    """The source of the archive, and the process that writes it."""
+    """The source of the archive, with the process that writes it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -143,13 +142,13 @@ def _source(backup: Backup, archive: Path | None) -> Iterator[_Source]:
     reading, writing = os.pipe()
     source = _Source(reading)
     try:
-        # The fewer times the two must wait for each other, the better. Some systems allow less.
+        # A larger pipe means fewer waits. Some systems limit its size.
         with contextlib.suppress(OSError):
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         if archive and tool:
             source.argv = (commands.which(tool.command) or tool.command, "-dc", os.fspath(archive))
         else:
-            # -I: beside this program lie modules of the plugin, which it must not take for those of the library.
+            # -I: modules of the plugin lie beside this program, and must not shadow those of the library.
             source.argv = (sys.executable, "-I", "-S", archive_program.__file__, describe(backup))
         process = subprocess.Popen(source.argv, stdin=subprocess.DEVNULL, stdout=writing)
     except BaseException:
@@ -160,7 +159,7 @@ def _source(backup: Backup, archive: Path | None) -> Iterator[_Source]:
     try:
         yield source
     finally:
-        # It ends by itself when nobody reads any more.
+        # It ends by itself when the reader is gone.
         os.close(reading)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = source.returncode = os.waitstatus_to_exitcode(status)
@@ -168,7 +167,7 @@ def _source(backup: Backup, archive: Path | None) -> Iterator[_Source]:
 
 
 def _failed_links(result: Completed) -> collections.Counter[str]:
-    """Count the failed links by reason. Raises `CommandError` if tar failed at anything else."""
+    """Count the failed links by reason. Raises `CommandError` if tar failed for another reason."""
     failures: collections.Counter[str] = collections.Counter()
     if result.returncode == 0:
         return failures
@@ -183,7 +182,7 @@ def _failed_links(result: Completed) -> collections.Counter[str]:
 
 
 def _count(top: Path) -> int:
-    """Names of anything but directories, without a stat call each."""
+    """Count all names except directories, without stat calls."""
     count, pending = 0, [os.fspath(top)]
     while pending:
         with os.scandir(pending.pop()) as entries:
@@ -208,7 +207,7 @@ def _verify(top: Path, backup: Backup, failed: int) -> None:
 
 
 def _wrong_files(top: Path, backup: Backup, failed: int) -> dict[str, list[str]]:
-    """Files of the pool, by what is wrong with them."""
+    """Return files of the pool by what is wrong with them."""
     wrong = collections.defaultdict(list)
     for file in sample(backup.pool_files, _CHECKED_FILES, backup.seed):
         path = backup.pool_path(file)
@@ -227,7 +226,7 @@ def _wrong_files(top: Path, backup: Backup, failed: int) -> dict[str, list[str]]
 
 
 def _wrong_names(top: Path, backup: Backup, failed: int) -> dict[str, list[str]]:
-    """Names in the trees, by what is wrong with them."""
+    """Return names in the trees by what is wrong with them."""
     wrong = collections.defaultdict(list)
     missing = []
     for name in sample(backup.tree_files, _CHECKED_NAMES, backup.seed):

@@ -1,4 +1,4 @@
-"""Read-only images: made of a corpus, and read from one end to the other or here and there."""
+"""Read-only images: built from a corpus, and read sequentially or at random."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree") -> None:
     """Pack the corpus into the image of the stack's `squashfs` or `erofs`, as its directory `into`.
 
-    The corpus is unpacked beside the image beforehand, outside of the time, and read from cold caches. Recorded:
-    ``image_bytes``, the size of the image. Afterwards the stack is remounted, and checked as in `extract`. Raises
-    `ValueError` if no layer of the stack is an image.
+    The corpus is first unpacked beside the image, untimed, and then read from cold caches. Recorded: ``image_bytes``,
+    the size of the image. Afterwards the stack is remounted, and checked as in `extract`. Raises `ValueError` if no
+    layer of the stack is an image.
     """
     layer = next((layer for layer in fsstack.stack.layers if isinstance(layer, ImageLayer)), None)
     if layer is None:
@@ -48,9 +48,9 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
 
 @workload()
 def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int = 128 << 10) -> None:
-    """Read all files of the tree, one after another in the order of their names, from cold caches.
+    """Read all files of the tree in the order of their names, from cold caches.
 
-    Afterwards the number of bytes read is compared with the sizes of the files.
+    Afterwards, the number of bytes read is compared with the sizes of the files.
     """
     top, contents = existing(fsstack, tree, "read_files"), walk(fsstack.path / tree)
     buffer, count = bytearray(block), 0
@@ -69,10 +69,10 @@ def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int =
 def read_blocks(
     timed: Timed, fsstack: Built, *, tree: str = "tree", count: int = 1000, block: int = 4096, seed: int = 1
 ) -> None:
-    """Read `count` blocks at places of the tree's files that follow from the `seed`, from cold caches.
+    """Read `count` random blocks of the tree's files, from cold caches. The `seed` determines the places.
 
-    A file is as likely as its size. See `Latencies.record` for what is recorded. Raises `AssertionError` if a block is
-    shorter than the file is there.
+    The probability of a file is proportional to its size. See `Latencies.record` for the recorded metrics. Raises
+    `AssertionError` if a block is too short.
     """
     top = existing(fsstack, tree, "read_blocks")
     sizes = {path: size for path in _files(top) if (size := path.stat().st_size)}

@@ -1,4 +1,4 @@
-"""Job files of fio, checked before they run, as the options of a stack are."""
+"""Checks of fio's job files before they run, like those of a stack's options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pytest_fsstack.stack import outside
 
-#: Engines that open the files of the job and nothing else. Others use the network, run code or commands of their own,
-#: or send a disk commands that do not end at its partition (sg, io_uring_cmd).
+#: Engines that only open the files of the job. Others use the network, run code or commands, or send raw commands to a
+#: disk, which are not confined to its partition (sg, io_uring_cmd).
 ENGINES = frozenset(
     (
         *(
@@ -31,9 +31,9 @@ ENGINES = frozenset(
         *("falloc", "fallocate", "e4defrag"),
     )
 )
-#: Those that need no file.
+#: Engines without a file.
 _WITHOUT_FILE = ("null", "cpuio")
-#: Options that run something, read other files, or change the machine, whatever their value is.
+#: Options that are never allowed: they run something, read other files, or change the machine.
 _OUTSIDE = frozenset(
     (
         *("exec_prerun", "exec_postrun", "include", "read_iolog", "merge_blktrace_file", "replay_redirect", "aux_path"),
@@ -41,19 +41,19 @@ _OUTSIDE = frozenset(
     )
 )
 _PATHS = re.compile(r"filename|directory|filename_format|opendir|write_\w+_log|write_iolog")
-#: Options that take several paths with colons between.
+#: Options with several colon-separated paths.
 _LISTS = ("filename", "directory")
-#: fio takes the rest of a longer line for a line of its own: after 8191 bytes, older ones after 4095.
+#: fio would treat the rest of a longer line as another line: after 8191 bytes, older versions after 4095.
 _LONGEST = 4000
 
 
 class JobFileError(ValueError):
-    """A job file may not run; the message begins with its name, the line and the column."""
+    """A job file that must not run. The message begins with its name, the line and the column."""
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """One line of a job: a section's name in brackets has no key."""
+    """A line of a job. The name of a section has no key."""
 
     key: str
     value: str
@@ -62,10 +62,10 @@ class _Setting:
 
 
 def check(job: Path, place: Path, environment: Mapping[str, str]) -> None:
-    """Raise `JobFileError` if the job file leads out of a stack.
+    """Raise `JobFileError` if the job file refers to anything outside of the stack.
 
-    `place` is the directory in which fio runs, or the block device that is ``${FSSTACK}``; `environment` is fio's.
-    Raises OSError if the file cannot be read.
+    `place` is fio's working directory, or the block device in ``${FSSTACK}``. `environment` is fio's. Raises OSError if
+    the file cannot be read.
     """
     text = os.fsdecode(job.read_bytes())
 
@@ -84,7 +84,7 @@ def check(job: Path, place: Path, environment: Mapping[str, str]) -> None:
 
 
 def directions(job: Path) -> set[str]:
-    """Return which of read and write the sections of a job file do, as far as their lines tell."""
+    """Return whether the sections of a job file read or write, as far as their lines show it."""
     text = os.fsdecode(job.read_bytes())
     settings = _settings(text, os.environ, lambda line, column, message: None)
     patterns = [setting.value.partition(":")[0] for setting in settings if setting.key in ("rw", "readwrite")]
@@ -95,14 +95,14 @@ def directions(job: Path) -> set[str]:
 
 
 def _settings(text: str, environment: Mapping[str, str], refuse: Callable[[int, int, str], None]) -> Iterator[_Setting]:
-    """Yield the lines as fio reads them (parse_jobs_ini in its init.c)."""
+    """Yield the lines as fio parses them (parse_jobs_ini in its init.c)."""
     for number, line in enumerate(text.split("\n"), 1):
         if "\0" in line or len(os.fsencode(line)) > _LONGEST:
             refuse(number, 1, f"a line with a zero byte, or of more than {_LONGEST} bytes")
         start = len(line) - len(line.lstrip())
         content = re.split("[;#]", line, maxsplit=1)[0].strip()
         if content.startswith("["):
-            # A comment may be a part of the name, by which the job's file is called.
+            # A comment may be part of the name, which also names the job's file.
             yield _Setting("", line.strip()[1:].removesuffix("]"), number, start + 2)
         elif content.startswith("include"):
             yield _Setting("include", "", number, start + 1)
@@ -117,7 +117,7 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
-    """Return what is wrong with one line, in words."""
+    """Describe the problem with a line, or return None."""
     key, value = setting.key, setting.value
     if key in _OUTSIDE:
         return f"{key} would make fio run, read or change something outside of the stack"
@@ -129,7 +129,7 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
         directory = place.parent / "job" if is_device else place
         return _leads_out(value, directory) or _leads_out(f"{value}_", directory)
     if _PATHS.fullmatch(key):
-        # fio adds an ending to those that are no list.
+        # fio appends a suffix to other names.
         names = _split(value) if key in _LISTS else [value, f"{value}_"]
         if is_device:
             foreign = [name for name in names if name != str(place)]
@@ -141,19 +141,19 @@ def _problem(setting: _Setting, place: Path, is_device: bool) -> str | None:
 
 
 def _split(value: str) -> list[str]:
-    """Return the names between colons; one with a backslash before it is a part of its name."""
+    """Split a list at its colons, except those after a backslash."""
     return [name.replace("\\:", ":") for name in re.split(r"(?<!\\):", value) if name]
 
 
 def _leads_out(name: str, place: Path) -> str | None:
-    """Return that a name leads out of the directory `place`, as it is or by a link."""
+    """Return a message if a name leads out of the directory `place`, directly or by a link."""
     path = os.path.realpath(place / name)
     is_within = Path(path).is_relative_to(os.path.realpath(place))
     return None if is_within and not outside.goes_up(name) else f"{name} leads out of the stack, to {path}"
 
 
 def _without_file(settings: list[_Setting]) -> Iterator[_Setting]:
-    """Yield the sections that say neither themselves nor by [global] on which file they work."""
+    """Yield the sections without a file, in themselves and in [global]."""
     common: dict[str, str] = {}
     section, options = None, common
     for setting in [*settings, _Setting("", "global", 0, 0)]:

@@ -1,4 +1,4 @@
-"""Latencies of single operations: the slowest of millions shows what an average hides."""
+"""Latencies of single operations. The slowest of millions reveals stalls that a mean hides."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 
-#: The order in which the files of one directory are taken: as the filesystem lists them, by name, by inode number.
+#: The order of files in a directory: as listed by the filesystem, by name, or by inode number.
 Order = Literal["listed", "name", "inode"]
 
-#: Metrics, and what share of the operations was at least as fast, per mille.
+#: Metrics with their percentiles, per mille.
 _SHARES = {"latency_p50": 500, "latency_p95": 950, "latency_p99": 990, "latency_p999": 999}
-#: In seconds: below this, the interpreter between the two readings of the clock is most of what is measured.
+#: In seconds. Below this, mostly the interpreter itself is measured.
 _RESOLUTION = 1e-7
 _POINTS = 200
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class Latencies:
-    """Notes how long each of many operations takes: 8 bytes of memory for each, and well below 1 µs of time."""
+    """A recorder of many durations. Each takes 8 bytes, and well below 1 µs."""
 
     def __init__(self) -> None:
         self._durations = array("q")
-        #: Nanoseconds since the start, and how many operations were done by then; every second one is dropped when
-        #: there are too many.
+        #: Nanoseconds since the start, and the number of completed operations. Every second point is dropped if there
+        #: are too many.
         self._marks: list[tuple[int, int]] = []
         self._every = self._due = 1
         self._started = self._ended = time.perf_counter_ns()
 
     def each(self, operation: Callable[[_Item], object], items: Iterable[_Item]) -> None:
-        """Call the operation with each item; what it takes to produce an item is not counted to any operation."""
+        """Call the operation with each item. The time to produce an item is not counted."""
         clock, durations, note = time.perf_counter_ns, self._durations, self._durations.append
         ended = self._ended
         for item in items:
@@ -69,9 +69,9 @@ class Latencies:
         return len(self._durations)
 
     def curve(self) -> list[list[float]]:
-        """``[seconds, operations completed by then]``, from the start to the last one, some 200 points at most.
+        """Return ``[seconds, completed operations]`` from the start to the last one, at most some 200 points.
 
-        The points are equally many operations apart, so that a stall shows as a gap.
+        The points are evenly spaced by operations, so a stall shows as a gap.
         """
         last = self._ended - self._started, len(self._durations)
         marks = [(0, 0), *self._marks, *([last] if self._marks and self._marks[-1] != last else [])]
@@ -80,14 +80,14 @@ class Latencies:
     def record(self, timed: Timed) -> None:
         """Add to the sample, in seconds: ``latency_p50``, ``_p95``, ``_p99``, ``_p999`` and ``longest_stall``.
 
-        The curve is kept as ``operations_over_time``. Raises `ValueError` where there was no operation.
+        The curve is recorded as ``operations_over_time``. Raises `ValueError` if there was no operation.
         """
         record_durations(timed, self._durations)
         timed.keep("operations_over_time", self.curve())
 
 
 def record_durations(timed: Timed, durations: Iterable[int]) -> None:
-    """Add the percentiles of durations in nanoseconds to the sample, and the longest one, as `Latencies.record` does.
+    """Add the percentiles and the maximum of durations in nanoseconds to the sample, as `Latencies.record` does.
 
     Raises `ValueError` if there are none.
     """
@@ -98,20 +98,20 @@ def record_durations(timed: Timed, durations: Iterable[int]) -> None:
 
 
 def percentile(ordered: Sequence[int], per_mille: int) -> int:
-    """The least of the ascending figures that so many per mille of them do not exceed (nearest rank, no interpolation).
+    """Return a percentile of ascending figures, given per mille (nearest rank, no interpolation).
 
-    Raises `ValueError` where there are none.
+    Raises `ValueError` if there are none.
     """
     if not len(ordered):
         raise ValueError("there is no percentile of nothing")
-    # In whole numbers: 0.999 is not a float, and would be off by one at some counts.
+    # In integers: 0.999 is not an exact float, and would be off by one for some counts.
     return ordered[max(0, -(-len(ordered) * per_mille // 1000) - 1)]
 
 
 def remove(latencies: Latencies, top: Path, order: Order = "listed") -> None:
-    """Remove a directory with everything in it, noting how long each unlink takes; removing directories is not noted.
+    """Remove a directory with its contents, and record the duration of each unlink (but not of rmdir).
 
-    The files of a directory go before its subdirectories. Raises OSError.
+    Files of a directory are removed before its subdirectories. Raises OSError.
     """
     with opened(top, _DIRECTORY) as descriptor:
         _empty(latencies, descriptor, order)
@@ -144,11 +144,10 @@ def delete_files(
     corpus: Corpus | None = None,
     cold: bool = True,
 ) -> None:
-    """Remove the tree file by file, noting how long each unlink takes.
+    """Remove the tree file by file, and record the latency of each unlink.
 
-    See `Latencies.record` for what is recorded. Listing and removing directories is part of the time, but of no
-    latency. Afterwards the tree must be gone, also from the device. `corpus`, where given, says how many files those
-    were, for a rate, and that many must have been there.
+    See `Latencies.record` for the metrics. Listing and removing directories is part of the time, but of no latency.
+    Afterwards the tree must be gone, also on the device. `corpus` gives the expected number of files, for a rate.
     """
     top = existing(fsstack, tree, "delete_files")
     with timed(files=corpus.files, cold=cold) if corpus else timed(cold=cold):
@@ -179,12 +178,11 @@ def create_files(
     durable: bool = False,
     cold: bool = True,
 ) -> None:
-    """Create `count` files of `size` incompressible bytes in new directories, noting how long each takes.
+    """Create `count` files of `size` incompressible bytes in new directories, and record the latency of each.
 
-    That is opening it new, writing it with one call, and closing it; where it shall be `durable`, fsync as well. See
-    `Latencies.record` for what is recorded. Afterwards, from the device: their number, the sum of sizes, and the
-    content of a sample. Raises `FileExistsError` where `into` is there already, and `ValueError` where there is nothing
-    to do.
+    A file is created, written with one call, and closed; if `durable`, also synced by fsync. See `Latencies.record` for
+    the metrics. Checked afterwards, from the device: the number, the sum of sizes, and the contents of a sample. Raises
+    `FileExistsError` if `into` exists, and `ValueError` if there is nothing to do.
     """
     if count <= 0 or per_directory <= 0 or size < 0:
         raise ValueError(
@@ -221,5 +219,5 @@ def create_files(
 
 
 def _created(base: bytes, index: int) -> bytes:
-    """Return the content of a file. Its start is its own, so that no two files are the same block."""
+    """Return the content of a file. The start differs, so that no two files share a block."""
     return index.to_bytes(8, "little")[: len(base)] + base[8:]

@@ -1,4 +1,4 @@
-"""Transactions of PostgreSQL: a server of the user nobody on the stack, and pgbench as its client."""
+"""PostgreSQL transactions: a server on the stack that runs as nobody, with pgbench as the client."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _ROLE = "fsstack"
 
 @dataclass(frozen=True)
 class PostgresTool(Tool):
-    """A program of PostgreSQL, which Debian keeps in a directory for each version and not in PATH."""
+    """A program of PostgreSQL, which Debian installs in a directory per version outside of PATH."""
 
     @property
     def path(self) -> str | None:
-        """The program of the newest version, or the one in PATH."""
+        """Return the program of the newest version, or the one in PATH."""
         versions = Path("/usr/lib/postgresql").glob(f"*/bin/{self.command}")
         newest = sorted(versions, key=lambda path: [int(number) for number in path.parts[-3].split(".")])
         return os.fspath(newest[-1]) if newest else commands.which(self.command)
@@ -51,7 +51,7 @@ NEEDS = (Root("acting as another user"), POSTGRES, PGBENCH, Tool("setpriv", "uti
 
 @dataclass(frozen=True)
 class Reachable:
-    """A directory that the user nobody can enter."""
+    """A requirement: the user nobody can enter a directory."""
 
     directory: Path
 
@@ -68,8 +68,8 @@ class Reachable:
 def _as_nobody(*argv: str | os.PathLike[str]) -> list[str]:
     """Return the command that runs another one as the user nobody.
 
-    Its shared memory is in a namespace of its own, and so does not stay if it is killed. It is killed when its parent
-    dies, which setpriv asks for because the kernel forgets that when the user changes.
+    Its shared memory is in a namespace of its own, so nothing remains if it is killed. It dies with its parent. setpriv
+    sets that, because the kernel resets the parent-death signal when the user changes.
     """
     user = pwd.getpwnam(USER)
     change = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
@@ -77,14 +77,14 @@ def _as_nobody(*argv: str | os.PathLike[str]) -> list[str]:
 
 
 def words(program: str, *arguments: str | os.PathLike[str]) -> list[str]:
-    """Return the command that runs a program of PostgreSQL as the user nobody."""
+    """Return the command that runs a program of PostgreSQL as nobody."""
     return _as_nobody(Path(POSTGRES.path or POSTGRES.command).with_name(program), *arguments)
 
 
 def make_cluster(directory: Path, *options: str) -> None:
-    """Make a database cluster in a new directory, which belongs to the user nobody. Raises `CommandError`.
+    """Create a database cluster in a new directory, owned by nobody. Raises `CommandError`.
 
-    The running test is skipped if that user cannot enter the directory above.
+    Skips the running test if nobody cannot enter the parent directory.
     """
     require(Reachable(directory.parent))
     user = pwd.getpwnam(USER)
@@ -104,14 +104,13 @@ def postgres(
     seed: int = 1,
     into: str = "postgres",
 ) -> None:
-    """Commit transactions of ``pgbench`` to a new PostgreSQL server, whose data are in the new directory `into`.
+    """Commit transactions of ``pgbench`` to a new PostgreSQL server, with its data in the new directory `into`.
 
-    They are those of TPC-B, one after another by one client, drawn from the `seed`. `synchronous` is PostgreSQL's
-    ``synchronous_commit``. The server runs as the user nobody for this test alone, with a socket in a directory of its
-    own. It runs before the block begins, so the block is not cold. Recorded: ``transactions_per_second``, and the
-    latencies of `Latencies.record`. Afterwards the server is stopped and the stack remounted: ``pg_checksums`` reads
-    all pages, and all balances must be those of the history. Raises `FileExistsError` if `into` is there already, and
-    `ValueError` if there is no transaction.
+    One client runs TPC-B transactions, chosen by the `seed`. `synchronous` is PostgreSQL's ``synchronous_commit``. The
+    server runs as nobody for this test only, with a private socket. It starts before the block, so the block is not
+    cold. Recorded: ``transactions_per_second``, and the latencies of `Latencies.record`. Afterwards, the server is
+    stopped and the stack remounted. ``pg_checksums`` reads all pages, and all balances must match the history. Raises
+    `FileExistsError` if `into` exists, and `ValueError` without a transaction.
     """
     if transactions <= 0:
         raise ValueError(f"postgres: transactions must be above 0 (got {transactions})")
@@ -119,7 +118,7 @@ def postgres(
     make_cluster(data)
     with fsstack.scratch() as own:
         user = pwd.getpwnam(USER)
-        # Nobody else reaches the socket, so the server trusts its clients.
+        # Nobody else can reach the socket, so the server trusts its clients.
         os.chown(own, user.pw_uid, user.pw_gid)
         client = ["-h", os.fspath(own), "-U", _ROLE]
         with _serving(fsstack, data, own, f"synchronous_commit={synchronous}"):
@@ -138,9 +137,9 @@ def postgres(
 
 @contextlib.contextmanager
 def _serving(fsstack: Built, data: Path, own: Path, *settings: str) -> Iterator[None]:
-    """Run the server, with its socket in the directory `own`. Nothing of it is left afterwards. Raises `CommandError`.
+    """Run the server with its socket in the directory `own`, and clean up everything afterwards. Raises `CommandError`.
 
-    Its shared memory is of a kind that its namespace takes along.
+    Its shared memory disappears with its namespace.
     """
     settings = ("listen_addresses=", "dynamic_shared_memory_type=sysv", "autovacuum=off", *settings)
     options = [word for setting in settings for word in ("-c", setting)]
@@ -163,12 +162,12 @@ def _serving(fsstack: Built, data: Path, own: Path, *settings: str) -> Iterator[
         commands.run(*words("pg_ctl", "stop", "-D", data, "--mode=fast", "--timeout=600"), cwd=own)
     finally:
         server.kill()
-        # The processes that it has started leave its process group, and end when they see that it is gone.
+        # Its child processes leave the process group, and end when they notice that the server is gone.
         orphans.end_marked(f"{orphans.COMMAND}={mark}", [signal.SIGKILL])
 
 
 def _record(timed: Timed, output: str, directory: Path, transactions: int) -> None:
-    """Record what pgbench says, and what the lines of its log say: ``client transaction microseconds ...``."""
+    """Record the result of pgbench, and the latencies in its log (``client transaction microseconds ...``)."""
     done = re.search(rf"actually processed: {transactions}/{transactions}$", output, re.M)
     rate = re.search(r"^tps = ([\d.]+) \(without", output, re.M)
     lines = [line.split() for file in directory.glob("log.*") for line in file.read_text().splitlines()]
@@ -194,7 +193,7 @@ def _verify(data: Path, transactions: int) -> None:
 
 
 def query(data: Path, statement: str) -> list[str]:
-    """Return all values that a statement selects, by a server for this statement alone. Raises `CommandError`."""
+    """Return all values of an SQL query, from a server that runs only for it. Raises `CommandError`."""
     with open(os.memfd_create("statement"), "w+b") as file:
         file.write(f"{statement}\n".encode())
         file.seek(0)

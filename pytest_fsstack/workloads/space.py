@@ -24,15 +24,15 @@ def small_file_space(
     count: int = 100,
     into: str = "small-files",
 ) -> None:
-    """Write `count` files of each of the sizes, of incompressible bytes, and record what one of each takes, on average.
+    """Write `count` incompressible files of each size, and record the mean space of one file.
 
-    ``raw_1024`` is the apparent size of the file that stores one of 1024 bytes: with stacked encryption that is the
-    ciphertext, else it is as big as the file. ``allocated_1024`` is what ``du`` says of that file. Both are in bytes,
-    and come from the directory that `Built.stored` names: it is looked at with the files and without them, since names
-    there may say nothing. What directories take is not in it.
+    For files of 1024 bytes, ``raw_1024`` is the apparent size of the stored file. With stacked encryption, that is the
+    ciphertext. ``allocated_1024`` is its allocated size, as in ``du``. Both are in bytes. They are the difference of
+    the directory `Built.stored` with and without the files, because encrypted names cannot be matched. Space of
+    directories is not included.
 
-    Before that, the files are read back from the device and compared; they are removed. Raises `FileExistsError` where
-    `into` is there already.
+    Before that, the files are read from the device and compared. Then they are removed. Raises `FileExistsError` if
+    `into` exists.
     """
     if count <= 0 or not sizes or min(sizes) < 0 or len(set(sizes)) < len(sizes):
         raise ValueError(
@@ -64,10 +64,9 @@ def small_file_space(
 
 @workload()
 def settle(timed: Timed, fsstack: Built) -> None:
-    """Do nothing but what every step ends with, so that the ``used_bytes`` of the stack as it stands are recorded.
+    """Do nothing, so that only the metrics of every step are recorded, such as ``used_bytes``.
 
-    As the first step of a chain, that is the space that a filesystem takes for itself. Afterwards the stack must be
-    mountable again.
+    As the first step of a chain, it measures the space of the empty filesystem. Afterwards the stack is remounted.
     """
     with timed(cold=False):
         pass
@@ -79,9 +78,9 @@ def _content(size: int, index: int) -> bytes:
 
 
 def _taken(fsstack: Built) -> tuple[int, int]:
-    """Apparent sizes, and bytes allocated, of all regular files where the stack stores what it is given."""
+    """Return the apparent and allocated size of all regular files where the stack stores its data."""
     fsstack.sync()
-    # A daemon may hold back what it has been told to remove.
+    # A daemon may delay the removal of files.
     fsstack.drop_daemon_caches()
     raw = allocated = 0
     pending = [os.fspath(fsstack.stored)]

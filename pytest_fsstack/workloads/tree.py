@@ -1,4 +1,4 @@
-"""A tree of many files: unpacked, looked at, removed."""
+"""A tree of many files: unpacked, listed and removed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
-#: How far ``du`` and a walk a moment later may lie apart, as a ratio: zfs and btrfs settle what a file takes only when
-#: they commit, and xfs gives preallocated blocks back when it likes.
+#: The allowed deviation between ``du`` and a later walk. zfs and btrfs update allocated sizes only when they commit,
+#: and xfs frees preallocated blocks later.
 _DU_TOLERANCE = 0.01
 
 
@@ -27,10 +27,10 @@ _DU_TOLERANCE = 0.01
 def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree", compression: str = "") -> None:
     """Unpack the corpus with ``tar -xf`` into the new directory `into` of the stack.
 
-    `compression` (gzip, bzip2, xz, zstd) has an uncompressed archive compressed beforehand. The archive is read into
-    the page cache before the clock starts; decompressing it, where it is compressed, is part of the time. Afterwards,
-    from the device: the number of files, directories and symbolic links, the sum of sizes, and the content of the
-    corpus's sample. Raises `FileExistsError` where `into` is there already.
+    With `compression` (gzip, bzip2, xz, zstd), the archive is compressed beforehand. It is read into the page cache
+    before the clock starts. Decompressing is part of the time. Checked afterwards, from the device: the number of
+    files, directories and symbolic links, the sum of sizes, and the contents of the corpus's sample. Raises
+    `FileExistsError` if `into` exists.
     """
     if compression:
         corpus = compressed(corpus, compression, cache_directory())
@@ -39,7 +39,7 @@ def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree",
     tree = fsstack.path / into
     tree.mkdir()
     with timed(bytes=corpus.bytes, files=corpus.files, preload=[corpus.tar]):
-        # As root, tar would give each file to the owner that the archive names: one more change of metadata, and
+        # As root, tar would restore the owners in the archive. That is an additional change of metadata, and
         # filesystems without owners refuse it.
         timed.run("tar", "--no-same-owner", "-xf", corpus.tar, "-C", tree)
     timed.reread()
@@ -48,11 +48,11 @@ def extract(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree",
 
 @workload(Tool("tar", "tar"))
 def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tree", in_place: bool = False) -> None:
-    """Unpack the corpus with ``tar -xf`` over the tree that `extract` has left: every file is overwritten.
+    """Unpack the corpus with ``tar -xf`` over the tree of `extract`, so that every file is overwritten.
 
-    As it does by default, tar removes each file and makes it anew; `in_place`, it truncates and writes the one that is
-    there (``--overwrite``). Checked as in `extract`; the content is the one that was there before, so that it says that
-    nothing was damaged, but not that it was written again.
+    By default, tar removes each file and creates a new one. With `in_place`, it truncates and writes the existing one
+    (``--overwrite``). Checked as in `extract`. The contents do not change, so the check shows damage, but cannot prove
+    that files were written again.
     """
     if tool := compressor(corpus.tar):
         needs.require(tool)
@@ -68,11 +68,11 @@ def extract_over(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "t
 def unzip(
     timed: Timed, fsstack: Built, corpus: Corpus, archive: Path, *, into: str = "tree", overwrite: bool = False
 ) -> None:
-    """Unpack the corpus with ``unzip -q -o`` from `archive`, which `pytest_fsstack.zipped` makes of it.
+    """Unpack the corpus with ``unzip -q -o`` from `archive` (made by `pytest_fsstack.zipped`).
 
-    Into the new directory `into`; or, to `overwrite`, over what an earlier step has left there: unzip removes each file
-    and makes it anew. The archive is read into the page cache before the clock starts, inflating it is part of the
-    time. Checked as in `extract`. Raises `FileExistsError` where `into` is there already, but for overwriting.
+    It goes to the new directory `into`. With `overwrite`, it goes over the tree of an earlier step, and unzip removes
+    each file and creates a new one. The archive is read into the page cache before the clock starts. Decompressing is
+    part of the time. Checked as in `extract`. Raises `FileExistsError` if `into` exists, unless `overwrite` is set.
     """
     tree = existing(fsstack, into, "unzip") if overwrite else fsstack.path / into
     if not overwrite:
@@ -85,9 +85,9 @@ def unzip(
 
 @workload(Tool("du", "coreutils"))
 def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
-    """Sum up with ``du`` the space that the tree takes, from cold caches; returns it in bytes.
+    """Measure the allocated size of the tree with ``du``, from cold caches. Return it in bytes.
 
-    It is recorded as the metric ``du_bytes``. Afterwards it is compared with a walk of our own.
+    It is recorded as the metric ``du_bytes``, and compared with a separate walk afterwards.
     """
     top = existing(fsstack, tree, "du")
     with timed():
@@ -106,8 +106,8 @@ def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
 def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus, tree: str = "tree") -> None:
     """Compare the tree with the empty directory `target` by ``rsync -an``, from cold caches: almost all stat calls.
 
-    `target` lies outside of the stack, and is created where it is missing. Afterwards rsync's own count is compared
-    with the corpus that was extracted. Raises `ValueError` where `target` is not empty.
+    `target` is outside of the stack, and is created if necessary. Afterwards, rsync's own count is compared with the
+    extracted corpus. Raises `ValueError` if `target` is not empty.
     """
     top = existing(fsstack, tree, "rsync")
     target.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def rsync_dry_run(timed: Timed, fsstack: Built, target: Path, *, corpus: Corpus,
 def delete(timed: Timed, fsstack: Built, *, tree: str = "tree", corpus: Corpus | None = None) -> None:
     """Remove the tree with ``rm -rf``, from cold caches.
 
-    Afterwards it must be gone, also from the device. `corpus`, where given, says how many files that were, for a rate.
+    Afterwards it must be gone, also on the device. `corpus` gives the number of files, for a rate.
     """
     top = existing(fsstack, tree, "delete")
     with timed(files=corpus.files) if corpus else timed():
@@ -138,7 +138,7 @@ def _verify_rsync(stdout: str, corpus: Corpus) -> None:
     match = re.search(r"^Number of files: ([\d,.]*\d)(?: \((.*)\))?$", stdout, re.MULTILINE)
     if not match:
         raise AssertionError(f"rsync: no count of files in its output {stdout!r}")
-    # rsync counts the top directory too. Before 3.1 it says only how many there are in all.
+    # rsync counts the top directory too. Before 3.1, it only prints the total.
     expected = {"reg": corpus.files, "dir": corpus.directories + 1, "link": corpus.links}
     if match[2]:
         counts = {kind: _number(count) for kind, count in re.findall(r"(\w+): ([\d,.]*\d)", match[2])}
