@@ -1,9 +1,9 @@
-"""The part of the plugin that is loaded into every pytest run of the machine: options, marks and fixtures.
+"""The part of the plugin that every pytest run of the machine loads: options, marks and fixtures.
 
-It is loaded often without compiled files, so it is short and imports little of the package. The options are declared
-when something mentions them, or when a test uses a stack. The other hooks are registered together with what they need.
+It is short and imports little, because it is often loaded without compiled files. Options are declared once something
+mentions them, or once a test uses a stack. The other hooks are registered with the code that they need.
 
-PYTEST_DONT_REWRITE: pytest would compile it anew in each run that writes no compiled files.
+PYTEST_DONT_REWRITE: otherwise pytest would compile it in each run that writes no compiled files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def _may_mention_options(config: pytest.Config) -> bool:
-    """Whether the command line, the environment, the ini or the controller of a worker may give one of the options."""
+    """Whether the command line, the environment, the ini or the controller of a worker may set an option."""
     words = [str(word) for word in config.invocation_params.args]
     texts = [*words, *vars(config.option), os.environ.get("PYTEST_ADDOPTS", "")]
     if config.inipath is not None:
@@ -82,7 +82,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    # A worker of pytest-xdist may use stacks, although its controller mentions no option.
+    # Workers of pytest-xdist may use stacks even if their controller mentions no option.
     node.workerinput[hooks.CONTROLLER] = node.gateway.newchannel()
 
 
@@ -97,7 +97,7 @@ def _session(request: pytest.FixtureRequest) -> Session:
 
 @pytest.fixture(scope="class")
 def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    """The stack under test, built afresh: `path`, `device`, `spec`, `usage()`, `sync()`, `remount()`."""
+    """Build the stack under test: `path`, `device`, `spec`, `usage()`, `sync()`, `remount()`."""
     session = _session(request)
     if not hasattr(request, "param"):
         pytest.fail(session.parameters.why_without_stack(), pytrace=False)
@@ -107,7 +107,7 @@ def fsstack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
-    """The timed section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
+    """Time a section of a step: ``with timed(bytes=...): timed.run("tar", ...)``."""
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.rounds.runner import REPEATED, SAMPLE
 
@@ -119,7 +119,9 @@ def timed(request: pytest.FixtureRequest, fsstack: Built) -> Iterator[Timed]:
 
 @pytest.fixture
 def fsstack_seed(request: pytest.FixtureRequest) -> int:
-    """Give a number to draw from: another one in each round, the same for all stacks. --fsstack-seed replays it."""
+    """Return a seed for random input. It changes with each round, and is the same for all stacks. --fsstack-seed
+    repeats it.
+    """
     from pytest_fsstack.rounds.runner import ROUND, seed_of_round
 
     return seed_of_round(_session(request).settings.seed, request.node.stash.get(ROUND, 0))
@@ -127,13 +129,13 @@ def fsstack_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="session")
 def corpus(request: pytest.FixtureRequest) -> Corpus:
-    """The files that workloads use: generated, or those of ``--fsstack-corpus``."""
+    """Return the files for workloads: generated ones, or those of ``--fsstack-corpus``."""
     return _session(request).corpus
 
 
 @pytest.fixture(scope="class")
 def sizes(request: pytest.FixtureRequest) -> Sizes:
-    """The sizes of the scenario, as its marker ``fsstack_sizes`` has them for ``--fsstack-scale``."""
+    """Return the sizes that the marker ``fsstack_sizes`` gives for ``--fsstack-scale``."""
     from pytest_fsstack.session.selecting import sizes_or_failure
 
     return sizes_or_failure(request.node, _session(request).settings.scale)
@@ -141,11 +143,11 @@ def sizes(request: pytest.FixtureRequest) -> Sizes:
 
 @pytest.fixture(scope="session")
 def payloads(request: pytest.FixtureRequest) -> Callable[..., Path]:
-    """Gives files that cannot be compressed: ``payloads(size, seed=1)``, in bytes; another seed, other contents."""
+    """Return a function that makes incompressible files: ``payloads(size, seed=1)``, with the size in bytes."""
     return _session(request).payload
 
 
 @pytest.fixture(scope="session")
 def payload(payloads: Callable[..., Path]) -> Path:
-    """A file of 100 MiB that cannot be compressed."""
+    """Return an incompressible file of 100 MiB."""
     return payloads(100 << 20)

@@ -1,4 +1,4 @@
-"""The hooks of a run that may mention an option: what starts before any test is collected."""
+"""Hooks of runs that may mention an option: everything that starts before tests are collected."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 
 
 def declare(config: pytest.Config) -> None:
-    """Declare the options, and register what they start."""
+    """Declare the options, and register the plugins that they need."""
     options.declare(config, config.stash[PARSER])
     config.pluginmanager.register(CommandLine(), "fsstack-started-by-options")
 
 
 class CommandLine:
-    """The pytest plugin that starts what the options ask for."""
+    """A pytest plugin that starts sessions, kernels and other parts that options ask for."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None, Any, Any]:
         if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
             from pytest_fsstack.options.settings import GIVEN_UP, look_up
 
-            # Before any conftest runs: the flag is about these very devices, and not about what their names mean later.
+            # Resolve the devices before any conftest runs: --fsstack-overwrite permits these very devices, not a later
+            # meaning of their names.
             early_config.stash[GIVEN_UP] = {word: look_up(word) for word in words}
         if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
             return (yield)
@@ -54,7 +55,7 @@ class CommandLine:
                 from pytest_fsstack.session.commands import Commands
 
                 config.pluginmanager.register(Commands(config), "fsstack-commands")
-            # A mistake on the command line is told before anything is collected.
+            # Report mistakes on the command line before tests are collected.
             session = _session_of(config)
             if any(
                 options.value(config, name)
@@ -90,7 +91,7 @@ class CommandLine:
 
 
 def _session_of(config: pytest.Config) -> Session:
-    # Not imported for the help and for completions.
+    # The help and completions do not need this import.
     from pytest_fsstack.plugin.running import session_of
 
     return session_of(config)
@@ -102,14 +103,14 @@ def _is_fio(word: str) -> bool:
 
 
 def _start_kernels(config: pytest.Config) -> int | None:
-    """Start the kernels before pytest-xdist reads its options, which this sets."""
+    """Start the kernels. This sets options of pytest-xdist, so it runs before xdist reads them."""
     from pytest_fsstack.kernels import controller
 
     session = _session_of(config)
     try:
         config.pluginmanager.register(controller.start(config, session), "fsstack-kernels")
     except pytest.exit.Exception as ended:
-        # No session has begun that would catch it, and a first guest takes half a minute.
+        # No session has begun that would catch this, and the first guest takes half a minute.
         session.close()
         print(f"{ended.msg} before the guests were started")
         return ended.returncode

@@ -1,4 +1,4 @@
-"""The hooks of a run that uses stacks, and the plugin's state in it."""
+"""Hooks of runs that use stacks, and the plugin's state during a run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pytest_fsstack.session.ending import Ending, header
 from pytest_fsstack.session.outcomes import Outcomes
 from pytest_fsstack.session.state import Session
 
-#: Where the plugin's state is.
+#: The key of the plugin's state.
 KEY: pytest.StashKey[Session] = pytest.StashKey()
 
 
 def session_of(config: pytest.Config) -> Session:
-    """Return the plugin's state, which is made when it is first needed."""
+    """Return the plugin's state, creating it on first use."""
     if KEY not in config.stash:
         options.declare(config, config.stash[PARSER])
         session = Session.of(config)
@@ -39,17 +39,17 @@ def session_of(config: pytest.Config) -> Session:
 def generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once on each of its stacks."""
     session = session_of(metafunc.config)
-    # Items stay until the end. Without this, Python looks through all of them for garbage several times.
+    # Items live until the end. Without this, the garbage collector walks through all of them several times.
     gc.freeze()
     parameters = session.parameters.of(metafunc.definition, session.mistakes)
     if parameters is not None:
         values = [parameter.value for parameter in parameters]
-        # Outside of a class the two are one; but by the wider one, pytest sorts all tests of a module.
+        # Outside of a class, both scopes mean the same, but with the wider one pytest would reorder the whole module.
         metafunc.parametrize("fsstack", values, indirect=True, scope="class" if metafunc.cls else "function")
 
 
 class Running:
-    """The pytest plugin that gives a session its machine, its chains and its reports."""
+    """A pytest plugin that gives a session its machine, chains and reports."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -59,12 +59,12 @@ class Running:
     def pytest_plugin_registered(self, plugin: object) -> None:
         layers = getattr(plugin, "pytest_fsstack_layers", None)
         if layers and plugin not in self._earlier:
-            # A conftest in a directory of tests, which is loaded when they are collected.
+            # Test directories may have conftests, which are loaded during collection.
             self._session.add_layers(layers())
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        # A worker of pytest-xdist means the same devices by their names.
+        # Workers of pytest-xdist must resolve device names to the same devices.
         node.workerinput[options.DEVICES] = self._session.settings.identities()
 
     def pytest_sessionstart(self) -> None:
@@ -73,14 +73,14 @@ class Running:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-        # Before -k and the like take items away: a selected test may stand on tests that are not selected.
+        # Before -k deselects items: selected tests may need the effects of deselected ones.
         collected = list(items)
         yield
         gc.unfreeze()
         self._take_over(config, collected, items)
 
     def _take_over(self, config: pytest.Config, collected: list[pytest.Item], items: list[pytest.Item]) -> None:
-        """Let chains run round by round: here, or in a kernel's worker when it has the turn."""
+        """Register the plugin that runs chains round by round: here, or in the worker of a kernel."""
         if reason := os.environ.get(options.GUEST_DOWN):
             from pytest_fsstack.kernels.standin import StandIn
 
