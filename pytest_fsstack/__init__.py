@@ -1,8 +1,8 @@
 """Storage configurations as pytest parameters: build them, measure on them, compare them, judge them.
 
-Everything that a test, a scenario, a layer, a report or a table of somebody else needs can be imported from here, and
-the ready-made steps from `pytest_fsstack.workloads`. All other modules may change. A name is loaded when it is first
-used, because the plugin is part of every pytest run of the machine. `__init__.pyi` has the names.
+The public API: everything that tests, scenarios, layers, reports and tables outside of this package need. Ready-made
+steps are in `pytest_fsstack.workloads`. All other modules may change. Names are loaded on first use, because every
+pytest run of the machine imports this module. `__init__.pyi` lists them.
 
 PYTEST_DONT_REWRITE: the command `fsstack` imports it before pytest, which would warn that it can no more.
 """
@@ -22,5 +22,5 @@ def __getattr__(name: str) -> object:
         return sorted(modules)
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not kept: pytester forgets modules, and the source of a class of a forgotten one is not found.
+    # # Not cached: pytester drops modules, and then `inspect` cannot find the source of a cached class.
     return getattr(importlib.import_module(modules[name]), name)

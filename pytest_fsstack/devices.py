@@ -1,4 +1,4 @@
-"""Devices of stacks: a sparse loop file, memory, a real block device, an existing directory."""
+"""Devices that hold stacks: a sparse loop file, memory, a real block device, or an existing directory."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, P
 
 @contextlib.contextmanager
 def _sparse_file(machine: Machine, directory: Path, size: int) -> Iterator[Block]:
-    """Attach a loop device to a file without a name, which cannot stay behind."""
+    """Attach a loop device to an unlinked file, so that no file stays behind."""
     with tempfile.TemporaryFile(dir=directory) as image:
         image.truncate(size)
         with machine.attached(image.fileno()) as loop:
             yield Block.on_loop(loop, machine)
-    # The filesystem now frees the file's blocks: that work must not fall into the next stack's measurement.
+    # Freeing the file's blocks is work for the filesystem. It must not run during the next measurement.
     machine.sync(directory)
 
 
 @contextlib.contextmanager
 def _joined(openings: Iterable[contextlib.AbstractContextManager[Block]]) -> Iterator[Block]:
-    """Open devices one after the other: one as it is, several as a pool."""
+    """Open the devices in order. Yield a single one as it is, and several as a pool."""
     with contextlib.ExitStack() as undo:
         blocks = [undo.enter_context(opening) for opening in openings]
         yield blocks[0] if len(blocks) == 1 else Pool.of(blocks)
 
 
 class _Single:
-    """A device that is no group."""
+    """A device that belongs to no group."""
 
     @property
     def members(self) -> tuple[Device, ...]:
@@ -54,9 +54,9 @@ class _Single:
 
 
 class _Own(_Single):
-    """A device that is nobody else's, so that it need not be held."""
+    """A device that only this session uses, so no lock is needed."""
 
-    #: Of files, as many are made as a stack needs.
+    #: One file is made for each stack that asks for one.
     most: ClassVar[int] = sys.maxsize
 
     def held(self) -> contextlib.AbstractContextManager[None]:
@@ -89,7 +89,7 @@ class LoopDevice(_Own):
 
 @dataclass(frozen=True)
 class RamDevice(_Own):
-    """A loop device of `size` bytes over a file on a tmpfs of its own."""
+    """A loop device of `size` bytes, backed by a file on its own tmpfs."""
 
     size: int
     spec: ClassVar[str] = "ram"
@@ -120,19 +120,19 @@ class RamDevice(_Own):
 
 @dataclass(frozen=True)
 class DiskDevice(_Single):
-    """A real block device, which is overwritten, once the guard agrees."""
+    """A real block device. It is overwritten if the guard permits it."""
 
     path: Path
     overwrite: bool
-    #: Whether all of it is discarded before each stack is built.
+    #: Whether to discard the whole device before each stack is built.
     discard: bool = False
-    #: In test ids, if the last part of the path does not tell it from another device of the session.
+    #: The name in test ids, if the last part of the path is not unique in the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Block
     most: ClassVar[int] = 1
-    #: What the path meant when the user named it, or why that could not be told; None: what it means when it is used.
+    #: The device behind the path when the user named it, or why it was refused. None: resolve the path on use.
     meant: guard.Disk | guard.Refused | None = field(default=None, repr=False, compare=False)
-    #: What `held` holds.
+    #: The device that `held` locks.
     _held: list[guard.Held] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -148,17 +148,17 @@ class DiskDevice(_Single):
         return [Root(f"formatting {self.path}"), *blkdiscard]
 
     def disk(self) -> guard.Disk:
-        """Return the device that the user named. Raises `guard.Refused`."""
+        """Return the device that the user named. Raise `guard.Refused` if it was refused."""
         if isinstance(self.meant, guard.Refused):
             raise self.meant
         return self.meant or guard.identify(self.path)
 
     def identity(self) -> tuple[object, ...] | None:
-        """Return which device the user named, as plain data; None if that could not be told."""
+        """Return the identity of the named device as plain data, or None if it is unknown."""
         return dataclasses.astuple(self.meant.identity) if isinstance(self.meant, guard.Disk) else None
 
     def as_in(self, identities: Mapping[str, tuple[object, ...]]) -> DiskDevice:
-        """Return this device, to be refused if another process found another one by the same name."""
+        """Return this device. Using it is refused if another process resolved the same name to another device."""
         if self.identity() == identities.get(self.spec, self.identity()):
             return self
         reason = "it is not the device any more that it was when the session began; start a new session to use this one"
@@ -192,7 +192,7 @@ class DiskDevice(_Single):
                 notes.append(note)
 
                 def tell(proof: Mapping[str, str]) -> None:
-                    # The journal is for a kill: where it cannot be written, the label still can.
+                    # The journal is only needed after a kill. If it cannot be written, still write the label.
                     with contextlib.suppress(OSError):
                         note.update(**proof)
 
@@ -207,30 +207,30 @@ class DiskDevice(_Single):
             if self.discard:
                 device.check()
                 context.machine.run("blkdiscard", device.path)
-                # Without its label, what a killed session left would need to be given over again.
+                # Without this label, the user would have to permit overwriting again after a killed session.
                 device.label()
 
             def written() -> None:
                 device.settle()
-                # What proves to a later clean-up that nobody has formatted the device since.
+                # A later cleanup compares this signature to prove that nobody has formatted the device since.
                 notes[0].update(signature=guard.signature(device.path))
                 opened()
 
             def opened() -> None:
-                # What proves to it that nobody has mounted the filesystem since.
+                # It also compares the time of the last mount, to prove that nobody has mounted the filesystem since.
                 if (now := blockdev.last_mount(device.path)) != notes[0].facts.get("mounted"):
                     notes[0].update(mounted=now)
 
-            # While the session holds the device, the kernel keeps what was read of it, by udev for example, when a
-            # filesystem is unmounted. The next mount must see what that filesystem wrote past this cache.
+            # While the session holds the device, the kernel keeps cached reads (of udev, for example) across an
+            # unmount. The next mount must see the blocks that the filesystem wrote past this cache.
             yield Block(device.path, device.check, context.machine, written, verify=device.settle, opened=opened)
 
 
 @dataclass(frozen=True)
 class DeviceGroup:
-    """Real block devices that the user named as one group.
+    """A group of real block devices.
 
-    A stack is built on as many of them as it needs, in their order, and the others are not written to.
+    A stack uses as many of them as it needs, in order. The others are not written to.
     """
 
     members: tuple[DiskDevice, ...]
@@ -267,10 +267,10 @@ class DeviceGroup:
 
 
 def refusals(device: Device) -> dict[Device, guard.Refused]:
-    """Return the devices of a group that a session would refuse now, and why. Nothing is written to them."""
+    """Return the devices of a group that would be refused now, with the reasons. Write nothing."""
     refused: dict[Device, guard.Refused] = {}
     with contextlib.ExitStack() as undo:
-        # All at once, as in a session: two of them may share bytes.
+        # Hold all at once, as a session does: two members may share bytes.
         for member in device.members:
             try:
                 undo.enter_context(member.held())
@@ -288,23 +288,23 @@ def _all_held(devices: Iterable[DiskDevice]) -> Iterator[None]:
 
 
 def as_in(device: Device, identities: Mapping[str, tuple[object, ...]]) -> Device:
-    """Return a device or group with what `DiskDevice.as_in` makes of each real one."""
+    """Apply `DiskDevice.as_in` to each real device of a device or group."""
     if isinstance(device, DeviceGroup):
         return DeviceGroup(tuple(member.as_in(identities) for member in device.members))
     return device.as_in(identities) if isinstance(device, DiskDevice) else device
 
 
 def disks_of(devices: Iterable[Device]) -> list[DiskDevice]:
-    """Return the real block devices, those of groups one by one."""
+    """Return the real block devices, with groups expanded."""
     return [member for device in devices for member in device.members if isinstance(member, DiskDevice)]
 
 
 @dataclass(frozen=True)
 class DirectoryDevice(_Own):
-    """An existing directory, in which each stack gets a fresh subdirectory. Nothing is formatted."""
+    """An existing directory. Each stack gets a new subdirectory; nothing is formatted."""
 
     path: Path
-    #: In test ids, if the last part of the path does not tell it from another device of the session.
+    #: The name in test ids, if the last part of the path is not unique in the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Directory
     most: ClassVar[int] = 1
@@ -330,7 +330,7 @@ class DirectoryDevice(_Own):
     def opened(self, context: BuildContext, count: int = 1) -> Iterator[Directory]:
         with directories.lasting(self.path, context.journal) as data:
             target = context.mountpoint("directory")
-            # Other users reach the data there, if a test starts something as one of them, and by no other name.
+            # A test may start programs as another user. Such a user reaches the data only under this path.
             with context.journal.entry(mounts.MOUNT, target=str(target)), directories.reachable(data, target) as path:
                 yield Directory(path)
 
@@ -340,7 +340,7 @@ def _which_disk(facts: Facts) -> dict[str, Fact]:
 
 
 def _same_disk(facts: Facts) -> guard.Disk:
-    """Return the disk that a journal names. Raises `Gone` if another one has its name by now."""
+    """Return the disk that a journal names. Raise `Gone` if the name now belongs to another disk."""
     disk = guard.identify(Path(journal.text(facts, "path")))
     now = disk.facts() | {"path": journal.text(facts, "path")}
     if now != {name: facts.get(name) for name in now}:
@@ -359,7 +359,7 @@ def _unlabelled(machine: Machine, facts: Facts) -> bool:
 
 
 def _relabelled(machine: Machine, facts: Facts) -> str:
-    # Held from before the proof until it is empty, so both are about the same disk.
+    # Held from before the check until the device is empty, so that both concern the same disk.
     with guard.held(_same_disk(facts), overwrite=True) as device:
         _prove_left_by_session(device.path, facts)
         with device.claimed():
@@ -368,12 +368,12 @@ def _relabelled(machine: Machine, facts: Facts) -> str:
 
 
 def _prove_left_by_session(path: Path, facts: Facts) -> None:
-    """Raise `Gone` if somebody may have put something on a device since a session left it."""
+    """Raise `Gone` if somebody may have written to a device since a session left it."""
     if "digest" in facts and guard.half_emptied(path, facts):
         return
     signature = facts.get("signature")
     if not signature or guard.signature(path) != signature:
-        # A device without the very signature that we wrote may be in somebody's use, as one with plain dm-crypt on it.
+        # Without the signature that we wrote, the device may be in use, for example by plain dm-crypt.
         raise Gone(
             "nothing proves that it holds what the session left and no other data; "
             f"`--fsstack-overwrite={path}` gives it over to testing if nobody needs it"
@@ -386,7 +386,7 @@ def _prove_left_by_session(path: Path, facts: Facts) -> None:
 
 
 def _out_of_reach(signature: Fact) -> bool:
-    """Whether nobody can have put files there: the passphrase was random, and died with the session."""
+    """Whether nobody can have written files there. The passphrase was random, and was lost with the session."""
     return isinstance(signature, str) and signature.startswith("crypto_LUKS ")
 
 
@@ -401,13 +401,13 @@ DISK = Kind(
 
 
 def _last_parts(path: Path, count: int) -> str:
-    """Return the end of a path in characters that ``-k`` accepts."""
+    """Return the last parts of a path, in characters that ``-k`` accepts."""
     words = path.parts[1:][-count:] or ("root",)
     return re.sub(r"[^A-Za-z0-9_.:-]+", ".", ".".join(words))
 
 
 def with_unique_ids(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Return the devices with unique ids, made of as few last parts of their paths as possible."""
+    """Give the devices unique ids, from as few trailing parts of their paths as possible."""
     chosen = list(dict.fromkeys(devices))
     members = list(dict.fromkeys(member for device in chosen for member in device.members))
     named = dict(zip(members, _with_unique_ids(members)))
@@ -426,14 +426,14 @@ def _with_unique_ids(unique: list[Device]) -> list[Device]:
         for index, device in enumerate(unique):
             if device.id in twice and isinstance(device, (DiskDevice, DirectoryDevice)):
                 name = _last_parts(device.path, count)
-                # Characters that are left out may be the whole difference.
+                # Two paths may differ only in characters that are left out.
                 unlike = "" if count <= len(device.path.parts) else f"-{index + 1}"
                 unique[index] = dataclasses.replace(device, name=name + unlike)
     return unique
 
 
 def _gigabytes(size: int) -> str:
-    """Write a size for --fsstack-size, rounded up."""
+    """Format a size for --fsstack-size, rounded up."""
     return f"{-(-size // 2**30)}G"
 
 
@@ -445,12 +445,12 @@ def _discards(device: Path) -> bool:
 
 
 def _names_of(text: str) -> list[str]:
-    """Return the names of a group's devices, with + between them; one, if the text is the path of a device."""
+    """Return the device names in a group such as ``A+B``. An existing device path is one name, even with a +."""
     return [text] if text.startswith("dir:") or os.path.exists(text) else text.split("+")
 
 
 def look_up(text: str) -> guard.Disk | guard.Refused:
-    """Return the block device that a word on the command line means now, or why that cannot be told."""
+    """Return the block device that a command-line argument means now, or why it is refused."""
     try:
         return guard.identify(Path(text))
     except guard.Refused as refused:
@@ -458,9 +458,9 @@ def look_up(text: str) -> guard.Disk | guard.Refused:
 
 
 def parse_device(text: str, *, size: int, overwrite: Container[Identity], discard: bool = False) -> Device:
-    """Return the device or group that a word on the command line names. Raises ValueError for one that cannot be.
+    """Parse the device or group in a command-line argument.
 
-    `overwrite` are the devices whose contents the user gave up.
+    The user permits overwriting the devices in `overwrite`. Raises ValueError for an impossible device.
     """
     if (names := _names_of(text))[1:]:
         members = [parse_device(name, size=size, overwrite=overwrite, discard=discard) for name in names]

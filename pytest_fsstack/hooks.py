@@ -1,6 +1,7 @@
-"""Hooks by which other plugins, and a project's conftest, add to this one; so do the built-in parts, but for layers.
+"""Hooks with which plugins and conftests add layers, workloads, reports and tables.
 
-PYTEST_DONT_REWRITE: it is loaded into every pytest run of the machine.
+The built-in reports, tables and workloads use them as well. PYTEST_DONT_REWRITE: every pytest run of the machine
+imports this module.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ if TYPE_CHECKING:
     from pytest_fsstack.report.model import Grid
     from pytest_fsstack.stack.model import Layer
 
-#: Where the plugin declares its options, also after pytest has read the command line.
+#: The parser with which the plugin can still declare options after pytest has read the command line.
 PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
-#: In the input of a worker of pytest-xdist: the execnet channel that closes when its controller is gone.
+#: A key in `workerinput` of pytest-xdist: an execnet channel that closes when the controller ends.
 CONTROLLER = "fsstack_controller"
 
 
 def pytest_fsstack_layers() -> Sequence[type[Layer]]:  # type: ignore[empty-body]
-    """Return layer classes, which stacks can then name."""
+    """Return layer classes for use in stacks."""
 
 
 def pytest_fsstack_workloads() -> Mapping[str, Callable[..., object]]:  # type: ignore[empty-body]
-    """Return workloads by name, each decorated with `pytest_fsstack.workloads.workload`, for ``--fsstack-doctor``."""
+    """Return workloads by name, for ``--fsstack-doctor``. Decorate each with `pytest_fsstack.workloads.workload`."""
 
 
 def pytest_fsstack_reports() -> Mapping[str, Callable[[Results], str]]:  # type: ignore[empty-body]
-    """Return reports by name, which ``--fsstack-report NAME=FILE`` can then write: results in, text out."""
+    """Return reports by name, for ``--fsstack-report NAME=FILE``. A report turns results into text."""
 
 
 def pytest_fsstack_tables() -> Mapping[str, Callable[..., list[Grid]]]:  # type: ignore[empty-body]
-    """Return tables by name, which the marker ``fsstack_table`` can then name: a `View` of a chain in, grids out."""
+    """Return tables by name, for the marker ``fsstack_table``. A table turns a `View` of a chain into grids."""

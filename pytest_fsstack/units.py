@@ -1,4 +1,4 @@
-"""Sizes, figures, overheads, errors and lists of names as people write them."""
+"""Format and parse sizes, figures, overheads, errors and lists of names."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isclose, isfinite, nan
 
-#: From this overhead on, people read a ratio: nobody pictures 1240 % more.
+#: From this overhead on, a ratio is easier to read: x13.4 instead of +1240 %.
 RATIOS_FROM = 3.0
 
 _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``512M``, ``4G``, ``1.5T`` or a plain number of bytes; units are powers of 1024. Raises ValueError."""
-    # More digits are no size of anything, and too many for a float.
+    """Return the bytes in ``512M``, ``4G``, ``1.5T`` or a plain number, in powers of 1024. Raise ValueError."""
+    # Longer numbers are no sizes, and overflow a float.
     if len(text) > 40:
         raise ValueError(f"{text[:20]!r}... is not a size: it has {len(text)} characters")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """``4.0 GiB``, ``512 B``."""
+    """Format a size: ``4.0 GiB``, ``512 B``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -34,7 +34,7 @@ def format_size(size: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """A figure with its unit, scaled for reading: bytes in powers of 1024, seconds from µs to s."""
+    """Format a figure with a scaled unit: bytes in powers of 1024, seconds from µs to s."""
     if unit == "B":
         return format_size(value)
     if unit == "B/s":
@@ -45,13 +45,13 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{number} {unit}".rstrip()
 
 
-#: Stands where an interval would.
+#: Shown in place of an interval.
 NO_INTERVAL = "(too few rounds)"
 
 
 @dataclass(frozen=True)
 class OverheadUnit:
-    """The unit of overheads (0.3 is 30 %) in one table or line: percent, or ratios to the baseline.
+    """The unit of all overheads (0.3 is 30 %) in a table or line: percent, or ratios to the baseline.
 
     >>> OverheadUnit().signed(1.34), OverheadUnit().interval(0.98, 2.2), OverheadUnit().limit(0.3)
     ('+134 %', '(98.0 to 220 %)', '30 %')
@@ -63,25 +63,25 @@ class OverheadUnit:
 
     @classmethod
     def fitting(cls, overheads: Iterable[float]) -> OverheadUnit:
-        """Return ratios if one of them is 300 % or more."""
+        """Return ratios if any overhead is 300 % or more."""
         return cls(any(overhead >= RATIOS_FROM for overhead in overheads if isfinite(overhead)))
 
     def signed(self, overhead: float, budgets: Iterable[float] = ()) -> str:
-        """Return ``+12.3 %``, ``-3.0 %`` or ``x13.4``; it is not rounded to 0, or to a budget, if it is beside it."""
+        """Return ``+12.3 %``, ``-3.0 %`` or ``x13.4``. An overhead near 0 or near a budget is not rounded to it."""
         number = self._number(overhead, budgets)
         if self.ratios:
             return number
         return f"{number} %" if number.startswith("-") or number == "0.0" else f"+{number} %"
 
     def interval(self, low: float, high: float, budgets: Iterable[float] = ()) -> str:
-        """Return ``(10.1 to 14.0 %)``, or that there is none. Ends are rounded as by `signed`."""
+        """Return ``(10.1 to 14.0 %)``, with ends rounded as by `signed`. Return `NO_INTERVAL` if there is none."""
         if not isfinite(high):
             return NO_INTERVAL
         ends = " to ".join(self._number(end, budgets) for end in (low, high))
         return f"({ends})" if self.ratios else f"({ends} %)"
 
     def limit(self, overhead: float) -> str:
-        """A budget, as exactly as somebody wrote it."""
+        """Format a budget with all of its digits."""
         return f"x{1 + overhead:g}" if self.ratios else f"{overhead * 100:g} %"
 
     def _number(self, overhead: float, budgets: Iterable[float]) -> str:
@@ -93,12 +93,12 @@ class OverheadUnit:
         limits = [1 + limit if self.ratios else limit * 100 for limit in (0.0, *budgets)]
         nearest = min(limits, key=lambda limit: abs(limit - value))
         number = rounded(value, decimals, nearest)
-        # Adding 0.0 turns the -0.0 of a rounded tiny gain into 0.0.
+        # Adding 0.0 turns -0.0 into 0.0.
         return f"{'x' if self.ratios else ''}{number + 0.0:.{decimals}f}"
 
 
 def percent(overhead: float, *budgets: float) -> str:
-    """Return an overhead without a sign, in percent below 300 %, from there on as ratio to the baseline.
+    """Return an overhead without a plus sign: percent below 300 %, otherwise the ratio to the baseline.
 
     >>> percent(0.412), percent(-0.03), percent(12.4), percent(0.30004, 0.3)
     ('41.2 %', '-3.0 %', 'x13.4', '30.1 %')
@@ -107,14 +107,14 @@ def percent(overhead: float, *budgets: float) -> str:
 
 
 def rounded(value: float, decimals: int, limit: float = nan) -> float:
-    """Round a value, but not to a limit that it is beside, nor to the other side of it.
+    """Round a value so that it stays on its side of a limit.
 
     >>> rounded(130.4, 0), rounded(130.4, 0, 130), rounded(129.6, 0, 130), rounded(130, 0, 130)
     (130.0, 131.0, 129.0, 130.0)
     """
     scale, number = 10.0**decimals, round(value, decimals)
     if isclose(value, limit, rel_tol=1e-9, abs_tol=1e-6 / scale):
-        return float(number)  # what floating point adds to an equal value
+        return float(number)  # removes floating-point noise
     if value > limit >= number:
         return (floor(limit * scale) + 1) / scale
     if value < limit <= number:
@@ -128,13 +128,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def first_names(names: Sequence[str]) -> str:
-    """The first three, and how many more."""
+    """Return the first three names, and the number of the others."""
     first = ", ".join(names[:3])
     return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
 
 
 def shortened(name: str, width: int) -> str:
-    """Return a name in so many columns; the middle of a longer one is left out."""
+    """Shorten a name to a number of columns by leaving out its middle."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -142,7 +142,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of an error: that of an `OSError` without its number, and with its file in brackets."""
+    """Return the text of an error. For an `OSError`, leave out the number and put the file in brackets."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error)
