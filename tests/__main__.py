@@ -20,10 +20,13 @@ LONG = "tests/kernel/test_truth_in_guest.py"
 SLOW = {LONGEST, LONG}
 GUESTS = dict.fromkeys([LONGEST, LONG, *sorted(map(str, Path(LONGEST).parent.glob("test_*.py")))])
 
+#: One run of a laboratory, on two of its nodes.
+LABORATORY = "tests/laboratory/test_runs.py::test_two_hosts_run_a_scenario_and_are_pooled"
+
 # Tests that wait for devices leave the processors to those that do not, so all go together, three for each processor.
 WORKERS = min(16, 3 * (os.cpu_count() or 1))
 # The two that take longest come first.
-PLACES = [ONE_GUEST, "tests/real/test_torture.py", "tests/real", "tests/plugin", "tests/unit"]
+PLACES = [ONE_GUEST, "tests/real/test_torture.py", LABORATORY, "tests/real", "tests/plugin", "tests/unit"]
 TEST = {"all but most guests": [*PLACES, f"-n{WORKERS}", "--dist=worksteal"]}
 IN_TURNS = ["-n2", "--dist=loadscope", "--no-loadscope-reorder"]
 FAMILIES = [guest for guest in GUESTS if guest.endswith("_in_guest.py") and guest not in SLOW]

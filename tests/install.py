@@ -1,6 +1,7 @@
 """Install what the tests need beside the plugin's own layers, on Debian, as root: ``python -m tests.install``.
 
-``python -m tests.install laboratory`` installs Slurm as well, none of whose services stays.
+``python -m tests.install laboratory`` installs what the other tests of the laboratory need as well. None of the services
+of these packages is started.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ OF_TESTS = {
     "mergerfs": "mergerfs",
     "unionfs": "unionfs-fuse",
     "sshd": "openssh-server",
+    **cluster.TOOLS,
 }
 #: Any of these commands is a browser for the HTML report; of a browser, this is what needs no screen. Ubuntu has none
 #: as a package.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER_PACKAGE = BROWSERS[0]
-#: What a laboratory on this machine needs, and a library for clocks that are wrong.
-OF_LABORATORY = {**cluster.TOOLS, **ssh.TOOLS, "faketime": "faketime"}
+#: What hosts with sshd on this machine need, and a library for clocks that are wrong.
+OF_LABORATORY = {**ssh.TOOLS, "faketime": "faketime"}
 #: Schemas for jobs of LAVA, for Debian's own Python.
 LAVA_PACKAGE, LAVA = "lava-common", Path("/usr/lib/python3/dist-packages/lava_common")
 #: Services of packages. The tests start their own.

@@ -104,7 +104,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """All daemons of a cluster, which end with the tests, also if those are killed."""
     missing = {package for tool, package in TOOLS.items() if shutil.which(tool, path=ENVIRONMENT["PATH"]) is None}
     if missing:
-        pytest.skip(f"needs {', '.join(sorted(missing))}: tox -e laboratory installs it")
+        pytest.skip(f"needs {', '.join(sorted(missing))}: python -m tests.install installs it")
     cluster = Cluster(tmp_path_factory.mktemp("laboratory") / "cluster", NODES)
     try:
         cluster.start()
