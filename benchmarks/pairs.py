@@ -46,10 +46,7 @@ class Pairs:
     @property
     def milliseconds_more(self) -> tuple[float, float, float]:
         """The median difference of a pair, and its 95 % interval, whatever the distribution is."""
-        differences = sorted(ours - theirs for ours, theirs in zip(self.ours, self.reference, strict=True))
-        outside = max(0, math.floor((len(differences) - 1.96 * math.sqrt(len(differences))) / 2))
-        low, high = differences[outside], differences[-1 - outside]
-        return 1000 * statistics.median(differences), 1000 * low, 1000 * high
+        return milliseconds([ours - theirs for ours, theirs in zip(self.ours, self.reference, strict=True)])
 
     def __str__(self) -> str:
         found = self.overhead
@@ -58,6 +55,13 @@ class Pairs:
             f"{self.ratio_of_medians:.3f}; of {len(self.ours)} pairs: ratio {1 + found.overhead:.3f}, 95 % interval "
             f"{1 + found.low:.3f} to {1 + found.high:.3f}"
         )
+
+
+def milliseconds(seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median in milliseconds, and its 95 % interval, whatever the distribution is."""
+    ordered = sorted(seconds)
+    outside = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
+    return 1000 * statistics.median(ordered), 1000 * ordered[outside], 1000 * ordered[-1 - outside]
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,13 @@ def ratio_finding(
     return Finding(what, f"{ratio:.3f}", target, least <= ratio <= most, [str(pairs), *details])
 
 
-def difference_finding(what: str, pairs: Pairs, *, most: float, details: Sequence[str] = ()) -> Finding:
+def difference_finding(
+    what: str, more: tuple[float, float, float], *, most: float, details: Sequence[str] = ()
+) -> Finding:
     """Judge how many milliseconds ours takes more. The whole interval must be at most `most`."""
-    more, low, high = pairs.milliseconds_more
-    measured = f"{more:+.2f} ms ({low:+.2f} to {high:+.2f})"
-    return Finding(what, measured, f"at most {most:g} ms more", high <= most, [str(pairs), *details])
+    middle, low, high = more
+    measured = f"{middle:+.2f} ms ({low:+.2f} to {high:+.2f})"
+    return Finding(what, measured, f"at most {most:g} ms more", high <= most, details)
 
 
 def run(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> str:

@@ -4,9 +4,10 @@
 
 Whole processes of ``pytest --collect-only`` in an empty directory, with and without ``-p no:fsstack``. The plugin is a
 copy that is installed as a wheel installs it: pytest treats the modules of a checkout otherwise. All other plugins are
-left out of both. Judged is CPU time (user and system): a start waits for nothing, so an idle machine takes this long,
-and a busy machine disturbs it least. Valgrind, where it is installed, counts the instructions of one start of each: a
-figure that no other program disturbs.
+left out of both. Judged is CPU time (user and system): a start waits for nothing, so an idle machine takes this long.
+Two starts in a row differ by more than the plugin costs. So Valgrind, if it is installed, counts the instructions of
+one start of each. Judged is that share of the CPU time that starts without the plugin take, as if all instructions
+took the same. Without Valgrind, the difference of pairs is judged.
 
 Two ways of starting are measured: with compiled files, and with ``PYTHONDONTWRITEBYTECODE``, as in many containers,
 where Python compiles the plugin in each run. The slower one is judged.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import statistics
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest_fsstack
-from benchmarks.pairs import Finding, Pairs, cpu_seconds_of, difference_finding, interleaved, main, run
+from benchmarks.pairs import Finding, Pairs, cpu_seconds_of, difference_finding, interleaved, main, milliseconds, run
 
 PAIRS = 150
 MOST = 8.0
@@ -43,15 +43,20 @@ def measure(pairs: int = PAIRS) -> Finding:
         run(*_command(*WITHOUT), cwd=directory / "empty", expected=NOTHING_COLLECTED, env=uncompiled)
         starts = {"compiled": installed, "compiled in each run": {**uncompiled, "PYTHONDONTWRITEBYTECODE": "1"}}
         results = {way: _pairs(directory / "empty", env, pairs) for way, env in starts.items()}
-        slower = max(results, key=lambda way: results[way].milliseconds_more[0])
+        more = {way: result.milliseconds_more for way, result in results.items()}
         details = []
         for way, result in results.items():
-            median, low, high = result.milliseconds_more
+            median, low, high = more[way]
             details += [f"{way}: {median:+.2f} ms, 95 % interval {low:+.2f} to {high:+.2f}; {result}"]
-            details += _instructions(directory, starts[way], statistics.median(result.reference))
-        if results[slower].milliseconds_more[0] > MOST:
+            if shutil.which("valgrind"):
+                instructions, share = _instructions(directory, starts[way])
+                more[way] = milliseconds([seconds * share for seconds in result.reference])
+                text = f"  {instructions / 1e6:+.1f} million instructions, {share:+.2%}: {more[way][0]:+.2f} ms"
+                details += [f"{text}, 95 % interval {more[way][1]:+.2f} to {more[way][2]:+.2f}"]
+        slower = max(more, key=lambda way: more[way][0])
+        if more[slower][0] > MOST:
             details += _imports(directory / "empty", starts[slower])
-    return difference_finding(f"start-up (CPU time, {slower})", results[slower], most=MOST, details=details)
+    return difference_finding(f"start-up (CPU time, {slower})", more[slower], most=MOST, details=details)
 
 
 def _install(site: Path) -> None:
@@ -80,10 +85,8 @@ def _pairs(directory: Path, env: Mapping[str, str], pairs: int) -> Pairs:
     return interleaved(start, lambda: start(*WITHOUT), pairs)
 
 
-def _instructions(directory: Path, env: Mapping[str, str], reference_seconds: float) -> list[str]:
-    """Return how many instructions more there are, and the time that they take if all take the same."""
-    if shutil.which("valgrind") is None:
-        return []
+def _instructions(directory: Path, env: Mapping[str, str]) -> tuple[int, float]:
+    """Return how many more instructions a start has with the plugin, and their share of those without it."""
 
     def count(*words: str) -> int:
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={directory}/callgrind"]
@@ -96,8 +99,7 @@ def _instructions(directory: Path, env: Mapping[str, str], reference_seconds: fl
 
     reference = count(*WITHOUT)
     more = count() - reference
-    milliseconds = 1000 * reference_seconds * more / reference
-    return [f"  {more / 1e6:+.1f} million instructions, {more / reference:+.2%}: {milliseconds:.2f} ms at that speed"]
+    return more, more / reference
 
 
 def _imports(directory: Path, env: Mapping[str, str]) -> list[str]:
