@@ -1,7 +1,7 @@
 """Install what the tests need beside the plugin's own layers, on Debian, as root: ``python -m tests.install``.
 
-``python -m tests.install laboratory`` installs what the other tests of the laboratory need as well. None of the services
-of these packages is started.
+``python -m tests.install laboratory`` installs what all tests of the laboratory need as well. None of the services of
+these packages is started.
 """
 
 from __future__ import annotations
