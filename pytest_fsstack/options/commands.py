@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-_NAME = re.compile(r"([\w.+-]+)=(?=\S)")
+_NAME = re.compile(r"([\w.+-]+)=(?=\S|$)")
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -14,7 +14,7 @@ def parse(text: str) -> tuple[str, str]:
     match = _NAME.match(text)
     line = text[match.end() :] if match else text
     if not line.strip():
-        raise ValueError("there is no command")
+        raise ValueError(f"there is no command in {text!r}")
     name = match[1] if match else re.sub(r"[^\w.+-]", "", os.path.basename(line.split()[0])) or "command"
     return name, line
 

@@ -17,7 +17,9 @@ def lines(results: Results, *, width: int, coloured: bool = False) -> list[str]:
     """Return the end of a session."""
     tables = [terminal.table_lines(results, chain, width=width, coloured=coloured) for chain in results.chains]
     text = [line for table in tables for line in table]
-    text += [visible(f"{problem.kind + ':':<13} {problem}") for problem in problems(results)]
+    # Pytest has shown the failures above.
+    others = [problem for problem in problems(results) if problem.kind != "failed"]
+    text += [visible(f"{problem.kind + ':':<13} {problem}") for problem in others]
     return [*text, "", *(visible(line) for chain in results.chains for line in sentences(chain))]
 
 
@@ -28,7 +30,7 @@ def sentences(chain: ChainResults) -> Iterator[str]:
         others = [stack for stack in chain.stacks if stack != chain.reference(stack) and stack not in chain.controls]
         for reference in dict.fromkeys(map(chain.reference, others or chain.stacks)):
             median = chain.median(step, reference, metric)
-            if median is None:
+            if median is None or chain.note(step, reference):
                 continue
             costs = [_cost(chain, step, stack, metric) for stack in others if chain.reference(stack) == reference]
             label = f"{step}: " if len(chain.steps) > 1 else ""

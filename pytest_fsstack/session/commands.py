@@ -78,8 +78,11 @@ def _failing_shortly(act: Callable[[Timed, Built], None], timed: Timed, fsstack:
     """Run a step. Hide the lines of this file from the traceback."""
     try:
         act(timed, fsstack)
+        return
     except (AssertionError, commands.CommandError) as error:
-        pytest.fail(str(error), pytrace=False)
+        reason = str(error)
+    # Outside of the handler, so that pytest does not show the reason twice.
+    pytest.fail(reason, pytrace=False)
 
 
 def _described(test: Any, name: str, summary: str, requirements: Iterable[Need]) -> None:
@@ -126,7 +129,9 @@ class Commands:
     def __init__(self, config: pytest.Config) -> None:
         self.steps = steps(config)
         if not (options.given_for(config, "stacks")):
-            raise pytest.UsageError("--fsstack-command: on which stacks? Add --fsstack-stacks=ext4, for example")
+            raise pytest.UsageError(
+                "--fsstack-command: on which stacks? Add --fsstack-stacks=ext4, or --stack ext4 to `fsstack bench`"
+            )
         if not options.only_looks(config):
             with options.blaming_option(config, "command"):
                 if lacks := needs.missing(need for step in self.steps for need in _needs(step)):

@@ -6,12 +6,14 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from pytest_fsstack import command
+from pytest_fsstack.command import USAGE_ERROR
 from pytest_fsstack.machine import commands
 from pytest_fsstack.report.answer import main_metric
 from tests.plugin.conftest import Project
@@ -112,7 +114,7 @@ def test_a_shell_runs_only_if_asked_for(project: Project) -> None:
     [
         (["--fsstack-command=tar 'x"], ["--fsstack-command", "tar 'x", "quotation"]),
         (["--fsstack-command="], ["--fsstack-command", "no command"]),
-        (["--fsstack-command=pack="], ["pack="]),
+        (["--fsstack-command=pack="], ["no command", "pack="]),
         (["--fsstack-command=true", "--fsstack-command=true a"], ["'true'", "first="]),
         (["--fsstack-command=no-such-program a"], ["no-such-program"]),
         (["--fsstack-command=true", "--fsstack-check=no-such-program a"], ["no-such-program"]),
@@ -154,16 +156,16 @@ def test_workers_of_xdist_skip_commands(project: Project, words: list[str]) -> N
 # -- fsstack bench -----------------------------------------------------------------------------------------------------
 
 
-def bench(project: Project, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    capfd.readouterr()
-    code = command.main(["bench", f"--fsstack-device=dir:{project.device}", "-p", "no:cacheprovider", *words])
-    out, err = capfd.readouterr()
-    return code, out + err
+def bench(project: Project, *words: str) -> tuple[int, str]:
+    """Return the exit code and the output of a process of its own."""
+    command = [sys.executable, "-m", "pytest_fsstack.command", "bench", f"--fsstack-device=dir:{project.device}"]
+    done = subprocess.run([*command, "-p", "no:cacheprovider", *words], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
 
 
-def test_bench_ends_with_a_table_and_a_sentence(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bench_ends_with_a_table_and_a_sentence(project: Project) -> None:
     words = ["--stack", "plain", "--stack", "crypt", "--fsstack-rounds=5", "--setup", "touch a"]
-    code, output = bench(project, capfd, *words, "--", "cp", "a", "b c")
+    code, output = bench(project, *words, "--", "cp", "a", "b c")
     assert code == 0, output
     lines = output.strip().splitlines()
     assert lines[-1].startswith("plain took ")
@@ -173,17 +175,25 @@ def test_bench_ends_with_a_table_and_a_sentence(project: Project, capfd: pytest.
     assert sum("round" in line and "done" in line for line in lines) == 5
 
 
-def test_bench_fails_by_a_budget_and_says_why(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bench_fails_by_a_budget_and_says_why(project: Project) -> None:
     words = ["--stack=plain", "--stack=crypt", "--budget", "crypt: 1%", "--fsstack-rounds=5", "--shell"]
-    code, output = bench(project, capfd, *words, "--", "case {} in *crypt) sleep 0.2;; esac")
-    assert code == pytest.ExitCode.TESTS_FAILED
+    code, output = bench(project, *words, "--", "case {} in *crypt) sleep 0.2;; esac")
+    assert code == pytest.ExitCode.TESTS_FAILED, output
     assert "FAIL" in output
     assert "crypt takes " in output.strip().splitlines()[-1]
 
 
-def test_bench_without_a_command_is_wrong(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
-    code, output = bench(project, capfd, "--stack", "plain")
-    assert code == command.USAGE_ERROR
+def test_bench_shows_a_failure_once(project: Project) -> None:
+    words = ["--stack=plain", "--fsstack-rounds=2", "--check", "ls no-such-file"]
+    code, output = bench(project, *words, "--", "true")
+    assert code == pytest.ExitCode.TESTS_FAILED, output
+    assert output.count("No such file") == 1
+    assert "plain took" not in output
+
+
+def test_bench_without_a_command_is_wrong(project: Project) -> None:
+    code, output = bench(project, "--stack", "plain")
+    assert code == USAGE_ERROR
     assert output.startswith("fsstack: bench: ")
 
 
@@ -267,9 +277,9 @@ def test_a_fio_file_that_leads_out_is_refused_before_round_1(project: Project, l
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-def test_bench_runs_a_fio_file(project: Project, capfd: pytest.CaptureFixture[str], jobs: Path) -> None:
+def test_bench_runs_a_fio_file(project: Project, jobs: Path) -> None:
     words = ["jobs/rand read.fio", "--stack", "plain", "--stack", "crypt", "--fsstack-rounds=1"]
-    code, output = bench(project, capfd, *words)
+    code, output = bench(project, *words)
     assert code == 0, output
     last = output.strip().splitlines()[-1]
     assert last.startswith("plain had ")
