@@ -1,4 +1,4 @@
-"""In a checkout: a bare `pytest` runs the project's tests; with any fsstack option and no paths, the scenarios."""
+"""Run the project's tests by a bare `pytest` in a checkout, but the scenarios if an fsstack option is given."""
 
 from __future__ import annotations
 

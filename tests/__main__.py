@@ -1,9 +1,9 @@
-"""The tests in parts: ``python -m tests``, ``python -m tests kernels`` for all guests, ``families`` for one per family.
+"""Run the tests: ``python -m tests``, ``python -m tests kernels`` (all guests), or ``families`` (one guest per family).
 
-With other arguments, one session of pytest with them.
+Other arguments go to a single pytest session.
 
-Guests in emulation keep one CPU busy each, and share nothing: two of their files or classes run at a time, the longest
-first. Tests on real devices wait for the kernel as much as they work.
+An emulated guest uses one CPU, so two files or classes with guests run at a time, the longest first. Tests on real
+devices spend half of their time waiting for the kernel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ python -m tests kernels"""
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the highest exit code of pytest."""
+    """Run the tests. Return the highest exit code of pytest."""
     if len(arguments) == 1 and arguments[0] in GUESTS_OF:
         return run(GUESTS_OF[arguments[0]])
     if arguments:
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(parts: dict[str, list[str]]) -> int:
-    """Run each part, also after one that failed, and say how long they took."""
+    """Run all parts, even after a failure, and print their durations."""
     took = []
     codes = []
     for name, words in parts.items():

@@ -1,4 +1,4 @@
-"""Command lines as pages show them: read as a shell reads them, and each checked by what it calls."""
+"""Checks of command lines in the docs: split like in a shell, then parsed by the programs that they call."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pytest_fsstack.report import BUILT_IN as REPORTS
 from pytest_fsstack.stack.model import Stack
 from tests.pages import ROOT
 
-#: Words before a command that run it.
+#: Words that can precede a command.
 BEFORE = {"sudo", "exec", "-E"}
-#: Programs of others, whose words nobody here can judge.
+#: Programs of other projects, whose arguments are not checked.
 OTHERS = {"apt", "dd", "exit", "export", "git", "lsblk", "make", "mkdir", "parallel", "source", "xdg-open"}
-#: Files that a page has the reader write, or that a reader has.
+#: Files that the reader creates or has.
 OF_READERS = {"randread.fio", "test_notes.py", "test_storage.py", "~/test_speed.py", "tests/storage", "run.json"}
-#: Options that name something of the reader's machine: a file, a device, a kernel, a governor.
+#: Options with values that depend on the reader's machine: files, devices, kernels, governors.
 OF_MACHINES = {
     "compare",
     "corpus",
@@ -38,9 +38,9 @@ OF_MACHINES = {
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The commands of a block of shell, each as its words; also those within ``sh -c``."""
+    """Yield the commands of a shell block as words, including those within ``sh -c``."""
     text = re.sub(r"\\\n", " ", text)
-    # Nothing that a shell would put there has blanks.
+    # Shell substitutions never contain blanks.
     text = re.sub(r"\$\(.*?\)", "X", text)
     lines = shlex.shlex(text, posix=True, punctuation_chars=";&|<>\n")
     lines.whitespace, lines.whitespace_split, lines.commenters = " \t\r", True, ""
@@ -68,9 +68,9 @@ def _command(words: list[str]) -> Iterator[list[str]]:
 
 
 class Checker:
-    """Checks command lines; `parse` has pytest parse words, and raises what it raises.
+    """A checker of command lines. `parse` calls pytest's parser, and raises its errors.
 
-    `others` are layers that are not built in: only their names are known.
+    `others` are layers that are not built in. Only their names are known.
     """
 
     def __init__(self, parse: Callable[[list[str]], object], others: Iterable[str] = ()) -> None:
@@ -78,7 +78,7 @@ class Checker:
         self._others = re.compile(rf"\b({'|'.join(others)})\b(\([^)]*\))?")
 
     def check(self, words: list[str]) -> None:
-        """Raises AssertionError, or what a parser raises, if a word of it cannot be right."""
+        """Raise AssertionError, or a parser's error, if a command line is invalid."""
         program, rest = Path(words[0]).name, words[1:]
         if program in ("python", "python3"):
             assert rest[0] == "-m" or (ROOT / rest[0]).is_file(), f"there is no {rest[0]}"
@@ -108,7 +108,7 @@ class Checker:
                 assert file in OF_READERS or (ROOT / file).exists(), f"there is no {file}"
 
     def option(self, option: options.Option, text: str) -> None:
-        """The value of an option of ours, as far as it is not of a machine."""
+        """Check the value of an option of the plugin, unless it depends on the machine."""
         if option.flag or (option.bare and not text):
             return
         assert text, f"{option.flags} has no value"
@@ -126,7 +126,7 @@ class Checker:
             option.read(text)
 
     def stack(self, text: str) -> None:
-        # What takes a directory and gives one stands where they do.
+        # Replace unknown layers by `directory`, which stacks in the same way.
         Stack.parse(self._others.sub("directory", text), LAYERS)
 
     def fsstack(self, words: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 
 from tests.sessions import FEW_PLUGINS, heed_signals
 
-# pytest loads this file also for the scenarios of a checkout, which need nothing that only the tests have.
+# pytest also loads this file for the scenarios of a checkout, where test requirements may be missing.
 with contextlib.suppress(ModuleNotFoundError):
     from hypothesis import settings
 
-    # Machines that run other things beside say nothing by how long one example takes.
+    # On a busy machine, the duration of an example means nothing.
     settings.register_profile("fsstack", deadline=None)
     settings.load_profile("fsstack")
 
 HERE = Path(__file__).parent
-#: Seconds that a test may take with its fixtures, by its folder: several times what a busy machine was seen to need,
-#: and in `kernel` longer than whatever waits for guests there. A test that hangs is better shown than waited for.
+#: The time limit of a test with its fixtures in seconds, by folder: several times the maximum seen on a busy machine.
+#: In `kernel`, it exceeds the limits for guests. A failure is better than a hanging run.
 LIMITS = {"unit": 300, "plugin": 300, "real": 900, "laboratory": 900, "kernel": 3600}
 
-#: How the variables begin that CI sets.
+#: Prefixes of variables that CI systems set.
 OF_CI = ("GITHUB_", "GITLAB_", "CI_", "JENKINS_", "FORGEJO_", "GITEA_", "GIT_BRANCH", "GIT_COMMIT", "BUILD_", "BRANCH_")
 
 heed_signals()
@@ -31,12 +31,12 @@ heed_signals()
 
 @pytest.fixture(autouse=True)
 def _sessions_inside_have_few_plugins(request: pytest.FixtureRequest) -> None:
-    """A test names the others that it needs by the mark `plugins`."""
+    """Load few plugins in sessions that tests start. The mark `plugins` names others."""
     if "pytester" in request.fixturenames:
-        # After pytester, which forgets what the outer session was given.
+        # After pytester, which discards the options of the outer session.
         request.getfixturevalue("pytester")
     environment = request.getfixturevalue("monkeypatch")
-    # Nor do they tell the CI that the tests run in, if any, of what they measure.
+    # These sessions must not report to the CI system in which the tests run.
     for name in os.environ:
         if name == "CI" or name.startswith(OF_CI):
             environment.delenv(name)

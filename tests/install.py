@@ -1,4 +1,4 @@
-"""Install what the tests need beside the plugin's own layers, on Debian, as root: ``python -m tests.install``.
+"""Install the requirements of the tests on Debian, as root: ``python -m tests.install``.
 
 ``python -m tests.install laboratory`` installs what all tests of the laboratory need as well. None of the services of
 these packages is started.
@@ -19,8 +19,8 @@ from pytest_fsstack.machine import commands
 from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 from tests.laboratory import cluster, ssh
 
-#: Tools of the tests themselves, and the packages that hold them: partitions, an LVM for the guard to find, and what
-#: the docs and examples make layers of; and an fsync that does nothing, for power cuts that lose data.
+#: Tools of the tests, with their packages: partitions, an LVM that the guard must find, layers in docs and examples,
+#: and an fsync that does nothing, for power cuts that lose data.
 OF_TESTS = {
     "sfdisk": "fdisk",
     "partx": "util-linux",
@@ -32,38 +32,37 @@ OF_TESTS = {
     "sshd": "openssh-server",
     **cluster.TOOLS,
 }
-#: Any of these commands is a browser for the HTML report; of a browser, this is what needs no screen. Ubuntu has none
-#: as a package.
+#: Browsers for the HTML report, headless if possible. Ubuntu has no package of one.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER_PACKAGE = BROWSERS[0]
 #: What hosts with sshd on this machine need, and a library for clocks that are wrong.
 OF_LABORATORY = {**ssh.TOOLS, "faketime": "faketime"}
 #: Schemas for jobs of LAVA, for Debian's own Python.
 LAVA_PACKAGE, LAVA = "lava-common", Path("/usr/lib/python3/dist-packages/lava_common")
-#: Services of packages. The tests start their own.
+#: Services of packages. They must not start, because the tests start their own.
 SERVICES = {"munge": ("munge",), "slurm-wlm": ("slurmctld", "slurmd"), "openssh-server": ("ssh",)}
 POLICY = Path("/usr/sbin/policy-rc.d")
-#: What the scenarios of the truth run.
+#: Programs that scenarios of correctness run.
 CRATES = ("pjdfstest", "fsx")
 
 
 def browser() -> str | None:
-    """The path of a browser that is installed."""
+    """Return the path of an installed browser."""
     return next(filter(None, map(commands.which, BROWSERS)), None)
 
 
 def build_crates() -> subprocess.Popen[bytes] | None:
-    """Have cargo build what no package has, beside all else; None where there is nothing to build, or no cargo."""
+    """Start cargo in the background for missing crates. Return None if there are none, or without cargo."""
     missing = [name for name in CRATES if Crate(name).missing()]
     cargo = commands.which("cargo") or shutil.which("cargo", path=os.path.expanduser("~/.cargo/bin"))
     if not missing or cargo is None:
         return None
-    # They wait for the filesystem more than they compute, so an optimised build is not worth its time.
+    # They mostly wait for the filesystem, so an optimised build would not pay off.
     return subprocess.Popen([cargo, "install", "--quiet", "--debug", *missing])
 
 
 def main() -> int:
-    """Returns the exit code of what installs; what is missing is skipped by its tests, with the reason."""
+    """Return the exit code of the installation. Tests skip what could not be installed."""
     building = build_crates()
     try:
         return install_packages(OF_LABORATORY if sys.argv[1:] == ["laboratory"] else {})
@@ -74,7 +73,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _no_services(packages: Iterable[str], env: Mapping[str, str]) -> Iterator[None]:
-    """Let none of the packages start a service now or at the next start of the machine."""
+    """Prevent packages from starting a service, now or at boot."""
     if POLICY.exists():
         yield
         return

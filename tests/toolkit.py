@@ -1,6 +1,6 @@
-"""A stack and a clock for workloads, without root, and what else several folders of tests share.
+"""Helpers that several folders of tests share: a stack and a clock for workloads, without root.
 
-They are not named `timed` and `fsstack`: the plugin runs every test that takes those on real stacks.
+The fixtures are not named `timed` and `fsstack`, because the plugin runs every test with those on real stacks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_fsstack.stack.model import BuildContext, Directory, Stack
 
 
 def chains_of(path: Path) -> list[ChainResults]:
-    """The chains in a file of --fsstack-json."""
+    """Return the chains in a file of --fsstack-json."""
     return saved.loads(path.read_text()).chains
 
 
@@ -39,12 +39,12 @@ def block(
     cold: bool = True,
     preload: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[str, Any]:
-    """What `NotedTimed` notes of a block."""
+    """Record the arguments of a timed block."""
     return {"bytes": bytes, "files": files, "direction": direction, "cold": cold, "preload": list(preload)}
 
 
 class NotedJournal(Journal):
-    """A journal that only remembers."""
+    """A journal in memory."""
 
     def __init__(self) -> None:
         super().__init__(Path(os.devnull), RealMachine())
@@ -55,12 +55,12 @@ class NotedJournal(Journal):
 
     @property
     def entries(self) -> list[tuple[str, object]]:
-        """The kind of each thing that was entered, and its name if it has one."""
+        """Return the kind of each entry, and its name if it has one."""
         return [(line["kind"], line["facts"].get("name")) for line in self.lines if "entry" in line]
 
 
 class NotedStack(Built):
-    """A directory as a real stack; `broken` is what goes wrong by the time of the remount."""
+    """A directory that acts as a real stack. `broken` is called at a remount, to damage files."""
 
     def __init__(self, directory: Path) -> None:
         stack, context = Stack.parse("directory", BUILT_IN), BuildContext(directory, NotedJournal())
@@ -76,28 +76,28 @@ class NotedStack(Built):
 
 
 class NotedTimed(Timed):
-    """The real `Timed`, of which a test sees what was asked of it, and whose commands it may alter.
+    """The real `Timed`, which also records its arguments. Tests can replace its commands.
 
-    It never starts cold: that would take root, and the caches of the whole machine.
+    It never starts cold, which would need root, and would drop the caches of the whole machine.
     """
 
     def __init__(self, stack: Built, repeated: str = "") -> None:
         super().__init__(stack, repeated)
         self.blocks: list[dict[str, Any]] = []
         self.inside: list[tuple[str, ...]] = []
-        #: Stands between a command and what the workload sees of its output.
+        #: Changes a command's output before the workload gets it.
         self.altered: Callable[[str], str] = str
         self.altered_stderr: Callable[[str], str] = str
-        #: Stands between a command and what the workload gets of it.
+        #: Changes a command's result before the workload gets it.
         self.spoiled: Callable[[Completed], Completed] = lambda done: done
         #: Runs before each command.
         self.before: Callable[[], object] = lambda: None
-        #: Runs in place of the command, and gives its output where it gives a text.
+        #: Runs instead of the command. If it returns a text, that is the output.
         self.instead: Callable[[], object] | None = None
         self._running = False
 
     def another(self) -> NotedTimed:
-        """For a second step: itself, as a step has one block; it notes where the first one did."""
+        """Prepare for a second step, because each step has one block. Records continue."""
         self._entered, self._sample = False, None
         return self
 
@@ -139,12 +139,12 @@ class NotedTimed(Timed):
 
     @property
     def recorded(self) -> dict[str, tuple[float, str, str]]:
-        """Each figure with its unit and its better direction."""
+        """Return each figure with its unit and its better direction."""
         return {name: (value, metric.unit, metric.better) for name, (metric, value) in self._extra.items()}
 
     @property
     def resolutions(self) -> dict[str, float]:
-        """Of the figures that have one."""
+        """Return the resolutions of figures that have one."""
         return {name: metric.resolution for name, (metric, _) in self._extra.items() if metric.resolution}
 
     @property
@@ -153,12 +153,12 @@ class NotedTimed(Timed):
 
     @property
     def reason(self) -> str:
-        """Why the stack did not do the work."""
+        """Return why the stack did not do its work."""
         return self._incomplete
 
 
 def flip(path: Path, offset: int) -> None:
-    """Alter one byte of a file."""
+    """Change one byte of a file."""
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)
@@ -167,7 +167,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 def imported(source: str) -> list[tuple[str, str]]:
-    """Return the modules of the package that a file imports, and the names taken from them."""
+    """Return the modules of the package that a source imports, with the names that it imports from them."""
     names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_fsstack"):
