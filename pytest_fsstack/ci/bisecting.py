@@ -1,7 +1,6 @@
-"""``--fsstack-exit=bisect``: the exit code of a session is what `git bisect run` wants to know.
+"""Exit codes for `git bisect run`, with ``--fsstack-exit=bisect``.
 
-Whatever keeps a session from judging, a wrong option, a conftest that cannot be imported or an internal error, is no
-reason to call a commit bad.
+If a session could not judge, because of a wrong option, a broken conftest or an internal error, the commit is skipped.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Bisecting:
-    """The pytest plugin that turns the exit code into one for bisecting; `session` finds the plugin's state."""
+    """A pytest plugin that sets the exit code for bisecting. `session` finds the plugin's state."""
 
     def __init__(self, session: Callable[[pytest.Config], Session | None]) -> None:
         self._session = session
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, int | None, int | None]:
-        """Return 0, 1 or 125; from 128 on, what pytest would."""
+        """Return 0, 1 or 125. From 128 on, return pytest's exit code."""
         if any(config.getoption(f"fsstack_{name}") for name in ("doctor", "dry_run", "cleanup")):
             return (yield)
         try:
@@ -47,7 +46,7 @@ class Bisecting:
 
 @contextmanager
 def skipping_broken_conftests() -> Iterator[None]:
-    """End pytest with 125 if a conftest cannot be imported, which it would call wrong usage."""
+    """Exit with 125 if a conftest cannot be imported. pytest would exit with the code for wrong usage."""
     try:
         yield
     except Exception as error:
@@ -57,7 +56,7 @@ def skipping_broken_conftests() -> Iterator[None]:
 
 
 def _changes(config: pytest.Config) -> list[Outcome | None]:
-    """The verdicts on what changed since earlier runs, if there is a limit for that."""
+    """Return the verdicts on changes since earlier runs, if a limit is set."""
     from pytest_fsstack.over_time.plugin import Comparing
 
     return [

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.judging.verdict import Outcome
 
-#: Exit codes as git-bisect(1) reads them. From 128 on it ends, which is right for a session that a signal ended.
+#: Exit codes for git-bisect(1). From 128 on, it stops, which is right after a signal.
 GOOD, BAD, SKIP, ENDS = 0, 1, 125, 128
 
 
 def exit_code(results: Results, unjudged: int, status: int, changes: Iterable[Outcome | None] = ()) -> int:
-    """0 if all budgets of the session are kept, 1 if one is broken, 125 if that is not known.
+    """Return 0 if all budgets are kept, 1 if one is broken, 125 if that is unknown.
 
-    `unjudged` is how many budgets nothing was found out about, `status` pytest's exit code, `changes` are the verdicts
-    on what changed since earlier runs, None where there are too few of them. What fails otherwise says nothing about
-    budgets: a test that is broken, a stack that cannot be built, a wrong option of an old commit.
+    `unjudged` is the number of budgets without a verdict, and `status` is pytest's exit code. `changes` are the
+    verdicts on changes since earlier runs, None if there are too few runs. Other failures say nothing about budgets: a
+    broken test, a stack that cannot be built, an option that an old commit lacks.
     """
     if status >= ENDS:
         return status
@@ -34,6 +34,6 @@ def exit_code(results: Results, unjudged: int, status: int, changes: Iterable[Ou
 
 
 def in_words(code: int) -> str:
-    """A line for people."""
+    """Describe an exit code in a line."""
     text = {GOOD: "good: all budgets are kept", BAD: "bad: a budget is broken", SKIP: "skip: it is not decided"}
     return f"git bisect is told {text.get(code, 'to stop')} (exit code {code})"

@@ -1,4 +1,4 @@
-"""Failures beside the code in CI: GitHub's workflow commands, and GitLab's code quality report."""
+"""Annotations for CI systems: GitHub's workflow commands, and GitLab's code quality report."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from pytest_fsstack.judging.results import Results, TestOutcome
 from pytest_fsstack.report import markdown
 
-#: GitHub shows no more of one kind for a step, and takes no larger summary of it.
+#: GitHub's limits: annotations of one kind per step, and bytes of a summary.
 GITHUB_ANNOTATIONS, GITHUB_SUMMARY = 10, 1 << 20
 
 
 def github(failed: Iterable[TestOutcome]) -> list[str]:
-    """``::error`` lines (docs.github.com, "Workflow commands"); the last of them says how many more there are."""
+    """Return ``::error`` lines (docs.github.com, "Workflow commands"). The last one has the number of the others."""
     failures = list(failed)
     annotated = failures if len(failures) <= GITHUB_ANNOTATIONS else failures[: GITHUB_ANNOTATIONS - 1]
     lines = [_error(test) for test in annotated]
@@ -38,7 +38,7 @@ def _property(text: str) -> str:
 
 
 def github_summary(results: Results, room: int) -> str:
-    """The Markdown report, in at most so many bytes: a larger summary would be refused as a whole."""
+    """Return the Markdown report in at most `room` bytes, because GitHub refuses a larger summary."""
     text = markdown.report(results)
     if len(text.encode()) <= room:
         return text
@@ -48,9 +48,9 @@ def github_summary(results: Results, room: int) -> str:
 
 
 def gitlab(failed: Iterable[TestOutcome]) -> str:
-    """GitLab's code quality report (docs.gitlab.com, "Code Quality report format"); a list, empty without failures.
+    """Return GitLab's code quality report (docs.gitlab.com, "Code Quality report format"), a list of failures.
 
-    The fingerprint is of the test and not of its figures, so that a failure that is still there is no new one.
+    The fingerprint depends only on the test, so that a repeated failure does not count as new.
     """
 
     entries = [

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import TestOutcome
     from pytest_fsstack.session.state import Session
 
-#: In the directory of GitLab's project, named by `artifacts: reports:` of the job.
+#: Files in the directory of GitLab's project, as named by `artifacts: reports:` of the job.
 GITLAB_CODE_QUALITY, GITLAB_METRICS = "fsstack-code-quality.json", "fsstack-metrics.txt"
-#: The plugin that annotates all failures on GitHub, if it is installed.
+#: A plugin that annotates all failures on GitHub, if it is installed.
 _ANNOTATES = "pytest_github_actions_annotate_failures"
 
 Say = Callable[[str], object]
 
 
 def start(config: pytest.Config, session: Session, environ: Mapping[str, str] = os.environ) -> None:
-    """Register what this CI is given, if it is one that is known here. Raises `pytest.UsageError`."""
+    """Register the reports for this CI system, if it is known. Raises `pytest.UsageError`."""
     give = {"github": _github, "gitlab": _gitlab}.get(labels.of_ci(environ).get("ci", ""))
     if give and options.value(config, "ci") == "auto" and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reporting(config, session, give, environ), "fsstack-ci")
 
 
 class Reporting:
-    """The pytest plugin that gives the failed tests on stacks to CI at the end."""
+    """A pytest plugin that reports failed tests on stacks to CI at the end."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Reporting:
 
     @property
     def failed(self) -> list[TestOutcome]:
-        """The failed tests, each with the path of its file in the repository; empty if it is not in there."""
+        """Return the failed tests with the paths of their files in the repository. The path is empty outside of it."""
         from msgspec.structs import replace
 
         tests = self.session.results.tests.values()
@@ -64,7 +64,7 @@ class Reporting:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Tell CI. What cannot be written is a line, and fails nothing: nobody asked for it."""
+        """Write the reports for CI. An unwritable one is mentioned, but does not fail the session."""
         if self.session.results.chains or self.failed:
             terminalreporter.ensure_newline()
             self._give(self, terminalreporter.write_line)

@@ -1,7 +1,7 @@
-"""The command `fsstack`: short forms of what pytest does with this plugin's options, and work on results.
+"""The command `fsstack`: short forms of pytest with this plugin's options, and operations on results.
 
-Nothing else of the package imports this. To add a subcommand: declare its words in `parser`, and write a function from
-what `argparse` makes of them to an exit code, in a module of this package that is imported when the command is called.
+No other part of the package imports this. To add a subcommand, declare its arguments in `parser`, and write a function
+from the parsed arguments to an exit code, in a module that is imported on use.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 
 from pytest_fsstack import __version__
 
-#: As pytest has it for wrong usage.
+#: As in pytest.
 USAGE_ERROR = 4
-#: The files that `fsstack new` writes.
+#: Kinds of files that `fsstack new` writes.
 KINDS = ("workload", "layer", "scenario", "lab")
 
-#: What `fsstack bench` takes, with its value and its meaning. Each is an option of pytest too.
+#: Options of `fsstack bench`, with value and meaning. Each is also an option of pytest.
 BENCH = (
     ("stack", "STACK", "a stack such as 'luks | ext4'. The first is the baseline"),
     ("budget", "BUDGET", "the highest accepted cost of a stack, such as 'luks*: 30%%'"),
@@ -33,7 +33,7 @@ BENCH = (
 
 
 class CommandLineError(Exception):
-    """The command line is wrong; the message says how, in a sentence."""
+    """Wrong usage. The message is a sentence."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _as_option(name: str) -> Callable[[str], Any]:
-    """Return what reads and checks a text as the option of pytest with that name does."""
+    """Return a parser of texts that checks them like pytest's option with that name."""
 
     def read(text: str) -> Any:
         from pytest_fsstack.options import named
@@ -58,7 +58,7 @@ def _as_option(name: str) -> Callable[[str], Any]:
 
 
 def parser() -> Parser:
-    """Return the parser of the command; `subcommands` has those of its subcommands."""
+    """Return the parser of the command. `subcommands` returns those of its subcommands."""
     whole = Parser("fsstack", description="Measure and judge storage stacks with pytest.", allow_abbrev=False)
     whole.epilog = "fsstack COMMAND --help says more; pytest --help has all options (--fsstack-...)."
     whole.add_argument("--version", action="version", version=f"pytest-fsstack {__version__}")
@@ -79,7 +79,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def _add(group: Any, name: str, place: str, text: str, *, same: str = "", rest: str = "") -> Parser:
-    """Add a subcommand. `same` does it without this command. `rest` is what further words are."""
+    """Add a subcommand. `same` is the equivalent without this command, and `rest` describes further arguments."""
     epilog = f"The same without it: {same}" if same else None
     added: Parser = group.add_parser(name, help=text, description=text, epilog=epilog, allow_abbrev=False)
     if rest:
@@ -199,7 +199,7 @@ def _add_laboratory(group: Any) -> None:
 
 
 def first_word(arguments: argparse.Namespace, what: str) -> str:
-    """Take the first of the free words, which must be there. Raises `CommandLineError`."""
+    """Remove and return the first positional argument. Raises `CommandLineError` if there is none."""
     if not arguments.words or arguments.words[0].startswith("-"):
         raise CommandLineError(what)
     word: str = arguments.words.pop(0)
@@ -207,12 +207,12 @@ def first_word(arguments: argparse.Namespace, what: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns its exit code, which is 4 for wrong usage. Words are those of the command line."""
+    """Run a subcommand with the words of the command line. Return its exit code, which is 4 for wrong usage."""
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        # A reader such as head has read enough. What is left must not be written when Python ends.
+        # The reader (such as head) has closed the pipe. Python must not fail on flushing the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
@@ -236,16 +236,16 @@ def _run(words: list[str]) -> int:
 
 
 def read(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the words; `place` is where the subcommand's function is. Raises `CommandLineError`."""
+    """Parse the command line. `place` names the subcommand's function. Raises `CommandLineError`."""
     words, command = list(words), list[str]()
     if words[0] == "bench" and "--" in words:
-        # Versions of argparse differ in what they leave of the dashes.
+        # Versions of argparse treat the dashes differently.
         dashes = words.index("--")
         words, command = words[:dashes], words[dashes + 1 :]
     arguments, unknown = parser().parse_known_args(words)
     arguments.measured = command
     if unknown and "words" not in arguments:
         raise CommandLineError(f"{words[0]}: unrecognized arguments: {' '.join(unknown)}")
-    # argparse takes options that stand before the first word for unknown ones.
+    # argparse does not recognise options before the first positional argument.
     arguments.words = [*unknown, *getattr(arguments, "words", [])]
     return arguments

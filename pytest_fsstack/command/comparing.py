@@ -1,4 +1,4 @@
-"""Runs that have ended, now against then: as ``--fsstack-compare``, but nothing is measured."""
+"""Comparison of finished runs, like ``--fsstack-compare``, but without measuring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Compare runs; returns 1 if one cost more than the limit, 4 if they cannot be compared or none could be judged.
+    """Compare runs. Return 1 if a limit is broken, 4 if they cannot be compared or none could be judged.
 
     Raises `CommandLineError`.
     """
@@ -47,7 +47,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    """Show what the limit can tell of one more run; returns 1 if it decides less than nearly all unchanged runs.
+    """Show the power of the limit for one more run. Return 1 if many unchanged runs would be inconclusive.
 
     Raises `CommandLineError`.
     """
@@ -65,7 +65,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _read(names: list[str]) -> dict[Path, Results]:
-    """The runs of one side, by file. Raises `CommandLineError`."""
+    """Return the runs of one side by file. Raises `CommandLineError`."""
     runs: dict[Path, Results] = {}
     for name in names:
         try:
@@ -76,7 +76,7 @@ def _read(names: list[str]) -> dict[Path, Results]:
 
 
 def _judge(result: comparison.Comparison, now: list[Results], strict: bool) -> int:
-    """Say what does not keep to the limit; the exit code."""
+    """Print the broken limits, and return the exit code."""
     undecided = [change for change in result.judged if change.outcome in (None, "inconclusive")]
     wrong = [describe(change, result).partition("\n")[0] for change in result.regressions]
     if strict:

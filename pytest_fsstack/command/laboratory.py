@@ -22,16 +22,16 @@ from pytest_fsstack.machine.directories import scratch
 if TYPE_CHECKING:
     Function = Callable[[argparse.Namespace], int]
 
-#: From so many hosts on, budgets are judged over hosts.
+#: With so many hosts or more, budgets are judged over hosts.
 _OVER_HOSTS = 5
-#: What a laboratory gives to each session.
+#: Options that the laboratory sets for each session.
 _GIVEN = ("--fsstack-device", "--fsstack-json", "--fsstack-log", "--junitxml")
-#: The reports of the pool, by their files in the directory of a run.
+#: Reports of the pool, with their file names in the directory of a run.
 _REPORTS = {"json": "pool.json", "html": "pool.html", "markdown": "pool.md"}
 
 
 def _explained(function: Function) -> Function:
-    """Turn what is wrong with a laboratory into a sentence."""
+    """Turn errors of a laboratory into messages."""
 
     @wraps(function)
     def explained(arguments: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def _explained(function: Function) -> Function:
 
 @_explained
 def run(arguments: argparse.Namespace) -> int:
-    """Run a session on each host; returns 1 if one did not end well, else what pooling returns."""
+    """Run a session on each host. Return 1 if one failed, else the exit code of pooling."""
     directory = arguments.directory or Path(time.strftime("lab-%Y%m%d-%H%M%S"))
     words = _pytest_words(arguments.words)
     if (directory / "run.json").exists():
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @_explained
 def fetch(arguments: argparse.Namespace) -> int:
-    """Fetch what has ended since."""
+    """Fetch sessions that have ended since."""
     run = Run.open(arguments.directory)
     with run.held():
         run.finish(submit=False)
@@ -82,14 +82,14 @@ def status(arguments: argparse.Namespace) -> int:
 
 @_explained
 def stop(arguments: argparse.Namespace) -> int:
-    """End the sessions of a run; `run` or `fetch` have their rounds until then."""
+    """Stop the sessions of a run. `run` or `fetch` get their rounds so far."""
     Run.open(arguments.directory).stop()
     return 0
 
 
 @_explained
 def check(arguments: argparse.Namespace) -> int:
-    """Ask the doctor of each host; returns 0 if the sessions can run on all of them."""
+    """Run the doctor on each host. Return 0 if the sessions can run on all of them."""
     with scratch(Path(tempfile.gettempdir()), "fsstack-lab-") as directory:
         lab, root = settings.load(arguments.laboratory), arguments.laboratory.absolute().parent
         run = Run.begin(directory / "run", lab, root, _pytest_words(arguments.words))
@@ -111,7 +111,7 @@ def _check(run: Run, host: Host) -> int:
 
 
 def _pytest_words(words: list[str]) -> list[str]:
-    # Some versions of argparse leave it there.
+    # Some versions of argparse keep it.
     words = words[1:] if words[:1] == ["--"] else words
     if any(word.partition("=")[0] == "--directory" for word in words):
         raise CommandLineError("lab: give --directory before LAB.toml, and what is for pytest after --")
@@ -121,7 +121,7 @@ def _pytest_words(words: list[str]) -> list[str]:
 
 
 def _pool(run: Run) -> int:
-    """Pool what there is; returns 1 if a session did not end well, or what pooling returns."""
+    """Pool the results so far. Return 1 if a session failed, else the exit code of pooling."""
     files, lost = run.files(), {}
     for host in run.state.hosts:
         for task in host.tasks:
@@ -134,8 +134,8 @@ def _pool(run: Run) -> int:
     reports = [f"--{report}={run.directory / name}" for report, name in _REPORTS.items()]
     pooled = read(["pool", *reports, *map(str, files.values())])
     pooled.lost = {name: reason for name, reason in lost.items() if name not in files}
-    # A session may end well, and have measured nothing: its host lacks a tool.
+    # A session may succeed without having measured anything, because its host lacks a tool.
     pooled.complete = True
-    # A verdict over hosts takes five of them. That of each host was in its exit code.
+    # A verdict over hosts needs five. Those of single hosts are in their exit codes.
     pooled.each = len(run.state.hosts) < _OVER_HOSTS
     return max(pooling.pool(pooled), 1 if lost else 0)

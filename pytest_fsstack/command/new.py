@@ -1,4 +1,4 @@
-"""Files to start from: a workload, a layer or a scenario, each with a test that passes as it is, or a LAB.toml."""
+"""Template files: a workload, a layer or a scenario, each with a passing test, or a LAB.toml."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def new(arguments: argparse.Namespace) -> int:
         _write({Path("LAB.toml"): (Path(laboratory.__file__).parent / "LAB.toml").read_text()})
         print("name your hosts and disks in it; then: fsstack lab check LAB.toml -- --fsstack-scenario=filesystems")
         return 0
-    # pytest-fsstack's own names in the test, and Python's.
+    # Names that the plugin uses in the test, and Python's keywords.
     if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
         raise CommandLineError(f"new: {name!r} is no name for a {kind}: use small letters, digits and underscores")
     if kind == "layer":
@@ -238,7 +238,7 @@ def _write(files: dict[Path, str]) -> None:
 
 
 def _files(kind: str, name: str) -> tuple[dict[Path, str], str]:
-    """The files with their texts, and what remains to be done by hand."""
+    """Return the files with their contents, and the remaining steps for the user."""
     words = {
         "name": name,
         "title": name.replace("_", " ").capitalize(),

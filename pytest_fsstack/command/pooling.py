@@ -1,4 +1,4 @@
-"""The same sessions on several hosts, pooled: ``fsstack pool``."""
+"""Pooling of the same sessions on several hosts: ``fsstack pool``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pytest_fsstack.session.files import ReportFile, check_all
 if TYPE_CHECKING:
     from pytest_fsstack.judging.verdict import Outcome
 
-#: The reports that are files, by their options.
+#: Reports to files, by option.
 WRITERS = {"html": pool_page.report, "markdown": pool_text.markdown_report, "json": pool_text.json}
 
 
 def pool(arguments: argparse.Namespace) -> int:
-    """Pool hosts; returns 1 if a budget is broken, 4 if they cannot be pooled or none could be judged.
+    """Pool hosts. Return 1 if a budget is broken, 4 if they cannot be pooled or none could be judged.
 
     Raises `CommandLineError`.
     """
@@ -57,7 +57,7 @@ def _files(names: list[str]) -> list[Path]:
 
 
 def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
-    """Return the sessions, and why other files hold none."""
+    """Return the sessions, and why other files contain none."""
     sessions, unreadable = [], {}
     for path in files:
         try:
@@ -68,7 +68,7 @@ def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
 
 
 def _judge(result: Pool, arguments: argparse.Namespace) -> int:
-    """Say which budgets are broken; the exit code. Raises `CommandLineError` if a budget was not judged at all."""
+    """Print the broken budgets, and return the exit code. Raises `CommandLineError` if a budget was never judged."""
     outcomes = _outcomes_of_hosts if arguments.each else _outcome_over_hosts
     failing = (*(("inconclusive", None) if arguments.strict else ()), "fail")
     wrong = []
@@ -103,7 +103,7 @@ def _print(result: Pool) -> None:
 
 
 def _write(result: Pool, arguments: argparse.Namespace) -> int:
-    """Write the reports; returns 1 if one cannot be written. Raises `CommandLineError` for names that cannot be."""
+    """Write the reports. Return 1 if one cannot be written. Raises `CommandLineError` for invalid names."""
     files = [
         (ReportFile(name, Path(file).absolute()), writer)
         for name, writer in WRITERS.items()

@@ -1,4 +1,4 @@
-"""Reports of a session that has ended, from its saved JSON, by the writers that sessions use."""
+"""Reports of a finished session, from its saved JSON."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from pytest_fsstack.judging.results import Results
 
-#: The report that is printed if none is named.
+#: The report that is printed by default.
 PRINTED = "markdown"
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Write the reports; returns 1 if one could not be written. Raises `CommandLineError`."""
+    """Write the reports. Return 1 if one could not be written. Raises `CommandLineError`."""
     from pytest_fsstack.command.sessions import ask
 
     problems: list[CommandLineError] = []
@@ -77,7 +77,7 @@ def _report(words: list[str], config: pytest.Config) -> int:
 
 
 def _weigh(results: Results, text: str) -> None:
-    """Weigh the steps in the cost over all of them. Raises `CommandLineError`."""
+    """Apply weights to the steps in the overall cost. Raises `CommandLineError`."""
     steps = [step for chain in results.chains for step in chain.steps]
     try:
         weights = parse_weights(text)
@@ -97,13 +97,13 @@ def _write(file: ReportFile, writer: Callable[[Results], str], results: Results)
 
 
 def _done(name: str, write: Callable[[], object]) -> int:
-    """The exit code of writing a report; what goes wrong with one does not keep others from being written."""
+    """Write a report, and return the exit code. Errors do not stop the other reports."""
     try:
         write()
     except ReportError as error:
         print(f"fsstack: {error}", file=sys.stderr)
     except Exception as error:
-        # Whatever another project's report raises.
+        # A report of another project failed.
         print(f"fsstack: {name} not written: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
     else:
         return 0
@@ -111,14 +111,14 @@ def _done(name: str, write: Callable[[], object]) -> int:
 
 
 class _Shapes(dict[str, Any]):
-    """The tables by name. One that is not known is of a plugin that is not here."""
+    """Tables by name. Unknown ones belong to plugins that are not installed."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise ReportError(f"there is no table {name!r}: the plugin that has it is not here")
 
 
 def _together(names: list[str]) -> Results:
-    """The results in a file, or those of several, which their names tell apart. Raises `CommandLineError`."""
+    """Return the results in a file, or merge those of several files. Raises `CommandLineError`."""
     if len(names) == 1:
         return _read(names[0])
     stems = [Path(name).stem for name in names]
@@ -128,7 +128,7 @@ def _together(names: list[str]) -> Results:
 
 
 def _read(name: str) -> Results:
-    """The results in a file. Raises `CommandLineError`."""
+    """Return the results in a file. Raises `CommandLineError`."""
     try:
         return saved.loads(Path(name).read_bytes())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Subcommands that are sessions of pytest, and those that only ask its configuration."""
+"""Subcommands that run pytest sessions, or only evaluate pytest's configuration."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pytest_fsstack.options.commands import parse
 
 
 def run(arguments: Namespace) -> int:
-    """Run a scenario by its name; returns pytest's exit code. Raises `CommandLineError`."""
+    """Run a scenario by name. Return pytest's exit code. Raises `CommandLineError`."""
     scenario = first_word(arguments, f"run: name a scenario first: {', '.join(options.SCENARIOS)}")
     return _pytest([f"--fsstack-scenario={scenario}", *arguments.words])
 
 
 def bench(arguments: Namespace) -> int:
-    """Compare stacks by commands; returns pytest's exit code. Raises `CommandLineError`."""
+    """Compare stacks by commands. Return pytest's exit code. Raises `CommandLineError`."""
     words, command = arguments.words, [*arguments.command]
     if arguments.measured:
-        # A single word may be a whole line, in quotation marks.
+        # A single argument may be a whole quoted command line.
         join = shlex.join if len(arguments.measured) > 1 and not arguments.shell else " ".join
         name, line = parse(join(arguments.measured))
         command.append(f"{name}={line}")
@@ -45,7 +45,7 @@ def bench(arguments: Namespace) -> int:
 
 
 class _Brief:
-    """The pytest plugin of a short output: no letter for each test, and `report.brief` at the end."""
+    """A pytest plugin for short output: no progress dots, and `report.brief` at the end."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
@@ -57,22 +57,22 @@ class _Brief:
 
 
 def doctor(arguments: Namespace) -> int:
-    """Ask the doctor; returns 0 if all that is selected can run."""
+    """Run the doctor. Return 0 if all selected parts can run."""
     option, words = options.named("doctor"), arguments.words
     wish = words.pop(0) if words and words[0] in option.choices else option.choices[0]
     return _pytest([f"{option.flags}={wish}", *words])
 
 
 def cleanup(arguments: Namespace) -> int:
-    """Undo what killed sessions have left."""
+    """Undo changes of killed sessions."""
     return _pytest(["--fsstack-cleanup", *arguments.words])
 
 
 def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> int:
-    """Call the function in place of a session, once pytest has read its options, the ini and the first conftests.
+    """Call the function instead of a session, once pytest has read its options, the ini and the first conftests.
 
-    So what other plugins and the project's own conftest bring is known as in a session. Returns what the function
-    returns, or 4 if it raises `pytest.UsageError`.
+    So layers of other plugins and of the project's conftest are available. Return the function's result, or 4 if it
+    raises `pytest.UsageError`.
     """
 
     class Instead:
@@ -84,7 +84,7 @@ def ask(function: Callable[[pytest.Config], int], words: Sequence[str] = ()) -> 
         @pytest.hookimpl(tryfirst=True)
         def pytest_load_initial_conftests(self, early_config: pytest.Config, parser: pytest.Parser) -> None:
             options.declare(early_config, parser)
-            # Registered after all plugins, so it is asked before them: a kernel in the ini must not be booted.
+            # Registered last, so it is called first. A kernel in the ini must not be booted.
             early_config.pluginmanager.register(Instead(), "fsstack-command")
 
     return _pytest(words, Early())

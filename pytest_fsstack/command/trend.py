@@ -1,4 +1,4 @@
-"""Subcommands on histories: show possible changes of each series, and remove old runs."""
+"""Subcommands for histories: show possible changes of series, and remove old runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_fsstack.over_time.trend import ALPHA, FIGURES, OVERHEADS, change_poi
 
 
 def trend(arguments: argparse.Namespace) -> int:
-    """Show each series of each machine, and where it may have changed. Raises `CommandLineError`."""
+    """Show each series of each machine, with possible changes. Raises `CommandLineError`."""
     files = _files("trend", arguments.directory)
     ramp = BLOCKS if _can_show(BLOCKS) else ASCII
     count = 0
@@ -31,7 +31,7 @@ def trend(arguments: argparse.Namespace) -> int:
         print(f"machine {path.stem}: {len(selection.runs)} of {len(stored.runs)} runs")
         for reason, number in selection.left_out.items():
             print(f"  left out: {number}, because {reason}")
-        # Those that a comparison of the newest run would have.
+        # Metrics that a comparison of the newest run would use.
         measures = None if arguments.all else budgeted(selection.runs[-1:])
         series = trends(selection.runs, FIGURES if arguments.figures else OVERHEADS, measures)
         for entry in series:
@@ -44,7 +44,7 @@ def trend(arguments: argparse.Namespace) -> int:
 
 
 def prune(arguments: argparse.Namespace) -> int:
-    """Remove the runs that are older than what is kept. Raises `CommandLineError`."""
+    """Remove old runs. Raises `CommandLineError`."""
     before = (datetime.now(timezone.utc) - _days(arguments.keep)).isoformat(timespec="seconds")
     for path in _files("prune", arguments.directory):
         try:
@@ -57,14 +57,14 @@ def prune(arguments: argparse.Namespace) -> int:
 
 
 def _days(text: str) -> timedelta:
-    """Read a number of days. Raises `CommandLineError`."""
+    """Parse a number of days. Raises `CommandLineError`."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}d", text, re.ASCII):
         raise CommandLineError(f"prune: argument --keep: must be a number of days such as 365d (got {text})")
     return timedelta(days=int(text[:-1]))
 
 
 def _files(name: str, directory: Path) -> list[Path]:
-    """The files of a history. Raises `CommandLineError`."""
+    """Return the files of a history. Raises `CommandLineError`."""
     if not directory.is_dir():
         raise CommandLineError(f"{name}: there is no directory {directory}")
     if files := sorted(directory.glob("*.jsonl")):

@@ -1,1 +1,1 @@
-"""Looks ahead at a session: the doctor, the dry run, and the commands of a stack."""
+"""Checks ahead of a session: the doctor, the dry run, and the commands of a stack."""

@@ -1,7 +1,7 @@
 """The doctor of `--fsstack-doctor`: checks which stacks this machine can build.
 
-The doctor looks at what is selected, as pytest selects it: the stacks of the collected tests, and the workloads that
-their code names. Without a selection it looks at everything.
+The doctor checks the stacks of the selected tests, and the workloads in their code. Without a selection, it checks
+everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A device, layer or workload, and what it needs."""
+    """A device, layer or workload, with its requirements."""
 
     kind: str
     name: str
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Column:
-    """A kernel, and what a part lacks on it. Where nobody could ask, `problem` says why."""
+    """A kernel, and the missing requirements on it. `problem` says why it could not be asked."""
 
     kernel: str
     lacks: Callable[[Part], Sequence[MissingRequirement]]
@@ -56,12 +56,12 @@ class Column:
         return "?" if self.problem else "no" if self.lacks(part) else "yes"
 
 
-#: What booting a guest needs, which is nobody's question in a guest.
+#: Requirements for booting a guest. They are not checked in a guest.
 _GUESTS = "kernels"
 
 
 class Doctor:
-    """Takes the place of running the tests, once they are collected."""
+    """A pytest plugin that runs the doctor instead of the collected tests."""
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self.config, self.session = config, session
@@ -81,11 +81,11 @@ class Doctor:
 
 
 def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> int:
-    """Print what of the selection runs here, what is missing, and how to get it; with ``=install``, get it.
+    """Print which selected parts run here, what is missing, and how to install it. ``=install`` installs it.
 
-    ``=all`` and ``=install-all`` do so for everything that there is. The exit code is 0 if all that is selected can
-    run, or if nothing is selected. With kernels given, it must run on each of them, and each is asked in a guest.
-    Raises `pytest.UsageError` for mistakes in options.
+    ``=all`` and ``=install-all`` include everything. The exit code is 0 if all selected parts can run, or if nothing is
+    selected. Given kernels are each asked in a guest, and the parts must run on all of them. Raises `pytest.UsageError`
+    for mistakes in options.
     """
     from pytest_fsstack.kernels import probe
 
@@ -159,7 +159,7 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
         return unknown(str(error))
 
     def lacks(part: Part) -> Sequence[MissingRequirement]:
-        # A guest has a disk of its own, which takes the place of a loop device.
+        # A guest has its own disk instead of a loop device.
         name = blockdev.GUEST_DISK if (part.kind, part.name) == ("device", "loop") else part.name
         return answer.get(
             (part.kind, name), [MissingRequirement(Missing.OTHER, "is not known there", "see what pytest says there")]
@@ -170,7 +170,7 @@ def _ask(config: pytest.Config, plan: Plan, kernel: Kernel) -> Column:
 
 @dataclass(frozen=True)
 class _Accepted:
-    """The need for a device that the session does not refuse."""
+    """A requirement: a device that the session does not refuse."""
 
     lack: MissingRequirement | None
 
@@ -230,17 +230,17 @@ def _show(parts: Iterable[Part], columns: Sequence[Column]) -> None:
 
 
 def _reasons(part: Part, columns: Sequence[Column]) -> Iterator[tuple[MissingRequirement, str]]:
-    """Yield the missing requirements of a part, each with its kernels if they do not apply to all."""
+    """Yield the missing requirements of a part, with their kernels unless they apply to all."""
     answering = [column for column in columns if column.cell(part) in ("yes", "no")]
     for lack in dict.fromkeys(lack for column in answering for lack in column.lacks(part)):
         about = [column.kernel for column in answering if lack in column.lacks(part)]
-        # What a kernel lacks names the kernel.
+        # A missing kernel feature always names the kernel.
         everywhere = len(about) == len(answering) or lack.kind is Missing.KERNEL
         yield lack, "" if everywhere else ", ".join(about)
 
 
 def _packages(parts: Iterable[Part], *, elsewhere: bool) -> list[str]:
-    """The packages that would help: not those of a part that this kernel cannot run, unless another one is asked."""
+    """Return the packages to install. Parts that this kernel cannot run are left out, unless others are asked."""
     packages: set[str] = set()
     for part in parts:
         lacks = needs.lacking(part.needs)
@@ -250,10 +250,10 @@ def _packages(parts: Iterable[Part], *, elsewhere: bool) -> list[str]:
 
 
 def _install(packages: Sequence[str]) -> None:
-    """Run the package manager; its output is the user's. What it cannot get does not keep the rest from being got."""
+    """Run the package manager with its output visible. A package that fails does not stop the others."""
     manager = needs.package_manager()
     if manager == "apt":
-        # Without its lists, as in a fresh container, apt knows no package.
+        # In a fresh container, apt has no package lists.
         _run(["apt-get", "update"])
     install = needs.INSTALL[manager]
     with _without_cluster() if manager == "apt" and "postgresql" in packages else contextlib.nullcontext():
@@ -263,13 +263,13 @@ def _install(packages: Sequence[str]) -> None:
     print(flush=True)
 
 
-#: Debian's package of PostgreSQL reads all files in this directory before it creates a database cluster.
+#: Debian's package of PostgreSQL reads this directory before it creates a database cluster.
 CLUSTERS = Path("/etc/postgresql-common/createcluster.d")
 
 
 @contextlib.contextmanager
 def _without_cluster() -> Iterator[None]:
-    """Let Debian's package of PostgreSQL create no database cluster of the system, and start no server."""
+    """Prevent Debian's package of PostgreSQL from creating a cluster and starting a server."""
     missing = [directory for directory in (CLUSTERS, CLUSTERS.parent) if not directory.exists()]
     CLUSTERS.mkdir(parents=True, exist_ok=True)
     file = CLUSTERS / "pytest-fsstack.conf"
@@ -279,7 +279,7 @@ def _without_cluster() -> Iterator[None]:
     finally:
         file.unlink()
         for directory in missing:
-            with contextlib.suppress(OSError):  # the package keeps its own files there
+            with contextlib.suppress(OSError):  # the package has its own files there
                 directory.rmdir()
 
 
@@ -298,7 +298,7 @@ def _run(command: Sequence[str]) -> bool:
 def _selected(
     config: pytest.Config, session: Session, items: Sequence[pytest.Item], devices: Iterable[Part]
 ) -> list[Part]:
-    """The stacks of the selected tests, or else those of the options; their devices; the workloads of the tests."""
+    """Return the stacks of the selected tests (or of the options), their devices, and the workloads of the tests."""
     from pytest_fsstack.rounds.chains import parameter_of
     from pytest_fsstack.workloads import needs_of
 
@@ -306,7 +306,7 @@ def _selected(
     stacks = [parameter.stack for parameter in parameters] or list(session.settings.stacks)
     if not stacks:
         return []
-    # A stack's own options may need more, or less, than its layers do by default.
+    # A stack's options may change the requirements of its layers.
     stack_parts = {stack.id: Part("stack", stack.id, stack.needs()) for stack in stacks}
     words = {word for item in items if parameter_of(item) for word in _words(item)}
     own = {item.originalname: needs_of(item.function) for item in items if isinstance(item, pytest.Function)}
@@ -319,7 +319,7 @@ def _selected(
 
 
 def _words(item: pytest.Item) -> Iterable[str]:
-    """The names that the code of a test uses."""
+    """Return the names in the code of a test."""
     return tuple(getattr(getattr(item, "function", None), "__code__", _words.__code__).co_names)
 
 

@@ -1,4 +1,4 @@
-"""The dry run of `--fsstack-dry-run`: shows the actions of the session and their time, and runs nothing."""
+"""The dry run of `--fsstack-dry-run`: shows the actions and the duration of a session without running it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class DryRun:
-    """Takes the place of running the tests, once they are collected. Raises `pytest.UsageError`."""
+    """A pytest plugin that shows the dry run instead of running tests. Raises `pytest.UsageError`."""
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config, self._session = config, session
         self._earlier = _earlier(config)
-        # pytest-xdist would collect in workers, which cannot show anything.
+        # Workers of pytest-xdist could not show anything.
         for name, value in ("numprocesses", None), ("dist", "no"), ("tx", []):
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
@@ -48,7 +48,7 @@ class DryRun:
 def described(
     config: pytest.Config, session: Session, items: list[pytest.Item], earlier: list[Results]
 ) -> Iterator[str]:
-    """The lines for a selection. The commands of a stack are shown where it is met first."""
+    """Return the lines for a selection. A stack's commands are shown once."""
     chains = list(dict.fromkeys(session.chains.values()))
     yield "fsstack: dry run: nothing is built, measured or written"
     kernels = _Kernels(tuple(options.value(config, "kernel")), options.boots(config))
@@ -84,7 +84,7 @@ def described(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The least and largest number of runs of each stack of a chain, in its order, and a description."""
+    """The minimum and maximum number of runs of each stack of a chain, with a description."""
 
     rounds: str
     least: dict[str, int]
@@ -109,7 +109,7 @@ class _Plan:
             ]
             for stack in stacks
         }
-        # Verdicts between kernels are on all stacks.
+        # Verdicts between kernels apply to all stacks.
         between = options.value(config, "kernel") and options.value(config, "max-regression") is not None
         judged = {stack: bool(between or budgets[stack]) for stack in stacks}
         most = {stack: last if judged[stack] else first for stack in stacks}
@@ -118,7 +118,7 @@ class _Plan:
             for stack in stacks:
                 if any(budget.overhead is not None for budget in budgets[stack]):
                     most[stack] += confirmed
-        # These run for as long as any other stack does.
+        # These run as long as any other stack.
         for stack in {chain.baseline, chain.control} & most.keys():
             most[stack] = max(most.values())
         if settings.discard_rounds:
@@ -136,14 +136,14 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Kernels:
-    """The kernels that are named, as they are named: to look into a package would mean to unpack it."""
+    """The given kernels by name, because looking into a package would mean unpacking it."""
 
     names: tuple[str, ...]
     boots: int
 
     @property
     def guests(self) -> int:
-        """Return how many places there are for each stack to run in."""
+        """Return the number of places in which each stack runs."""
         return max(1, len(self.names) * self.boots)
 
     def lines(self, plan: _Plan) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _devices(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
 
 
 def _missing(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
-    """Each reason once, with the stacks that it keeps from running."""
+    """Yield each reason once, with the stacks that it prevents."""
     reasons: dict[str, list[str]] = {}
     for stack in stacks:
         for reason in missing([*chain.device.needs(), *chain.stacks[stack].stack.needs()]):
@@ -222,7 +222,7 @@ def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], k
 
 
 def _earlier(config: pytest.Config) -> list[Results]:
-    """The runs that the command line names, the latest last. Raises `pytest.UsageError`."""
+    """Return the runs that the command line names, the latest last. Raises `pytest.UsageError`."""
     runs: list[Results] = []
     if directory := options.value(config, "history"):
         path = history.file_of(directory, identity.machine_id())

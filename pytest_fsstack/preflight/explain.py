@@ -1,7 +1,7 @@
-"""The commands of a stack, as its layers give them, none of them run.
+"""The commands of a stack, without running them.
 
-The stack is built, remounted and taken down by the code that does so in a session, in a scratch directory, on a
-`RecordingMachine`. What a layer does past its context's machine is neither shown nor kept from happening.
+The code of a session builds, remounts and takes down the stack, in a scratch directory, on a `RecordingMachine`.
+Actions that bypass the context's machine are not shown, and really happen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine,
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, Stack
 
-#: What names in the commands stand for, because it is known only when they run.
+#: Names in the commands for values that are only known when they run.
 LEGEND = {
     "DIR": "a directory that the session makes, for mount points",
     "PID": "the number of the session's process",
@@ -33,7 +33,7 @@ LEGEND = {
 
 @dataclass
 class Explanation:
-    """The lines to show, and why there are no more of them, if not all could be had."""
+    """The lines to show, and the error if they are incomplete."""
 
     lines: list[str] = field(default_factory=list)
     problem: str = ""
@@ -65,7 +65,7 @@ def explained(stack: Stack, device: Device) -> Explanation:
 
 
 def _named(text: str, names: dict[str, str], own: str) -> str:
-    """Return text with names in place of what is known only when it runs. Words of the stack's `own` text stay."""
+    """Replace values that are only known later by names. Words in the stack's `own` text stay."""
     for path, name in names.items():
         text = text.replace(path, name)
     text = re.sub(rf"(?<![^\W_])fsstack(--?){os.getpid()}-", r"fsstack\1PID-", text)
@@ -74,30 +74,30 @@ def _named(text: str, names: dict[str, str], own: str) -> str:
 
 
 class _Machine(RecordingMachine):
-    """Heads what is recorded with what it is for."""
+    """A machine that adds headings to the recorded lines."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.filesystems = filesystems()
 
     def setting(self, path: Path) -> str:
-        """Return what was set, or a word for what is there: nothing is read, as most devices are yet to be made."""
+        """Return the value that was set, or a placeholder. Nothing is read, because most devices do not exist."""
         return self.settings.get(path, "OLD")
 
     def number(self, device: Path) -> str:
-        """Return the name of a device, by which its queue is shown."""
+        """Return the name of a device, which identifies its queue."""
         return (blockdev.number(device) if device.exists() else None) or device.name
 
     def section(self, title: str) -> None:
         self.lines.append(f"## {title}")
 
     def mapper_environment(self) -> dict[str, str]:
-        """Return what the tools get here, which depends on whether udevd runs."""
+        """Return the environment for tools on this machine, which depends on udevd."""
         return commands.mapper_environment()
 
     @contextlib.contextmanager
     def limited(self, layer: str, step: str) -> Iterator[None]:
-        """Do as `RecordingMachine.limited`, under a heading unless nothing is done."""
+        """Do as `RecordingMachine.limited`, and add a heading unless nothing is done."""
         headings = {"making": f"{layer}: make it", "opening": f"{layer}: open it"}
         before = len(self.lines)
         yield
@@ -105,7 +105,7 @@ class _Machine(RecordingMachine):
             self.lines.insert(before, f"# {headings[step]}")
 
     def shown(self) -> list[str]:
-        """Return the lines of the sections in which there is anything."""
+        """Return the lines of all sections that have any."""
         lines: list[str] = []
         for line, following in zip(self.lines, [*self.lines[1:], "## "]):
             if not line.startswith("## "):
