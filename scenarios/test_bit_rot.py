@@ -16,9 +16,9 @@ Places are drawn anew in each round.
     pytest scenarios/test_bit_rot.py --fsstack-size=512M
     pytest scenarios/test_bit_rot.py --fsstack-size=512M --fsstack-kernel=KERNEL     what needs the device-mapper
 
-The mirrors `btrfs-raid1` and `zfs-mirror` take two devices, and each flip is on one of them. Devices are read as a
-whole for each flip, so take small ones; XFS needs 300 MB. The test fails if data are wrong without an error, unless
-each layer declares `Limit.CHECKSUMS`, or gone, unless each declares `Limit.NAME_CHECKSUMS`.
+The mirrors `btrfs-raid1`, `zfs-mirror` and `md-raid1` take two devices, and each flip is on one of them. Devices are
+read as a whole for each flip, so take small ones; XFS needs 300 MB. The test fails if data are wrong without an error,
+unless each layer declares `Limit.CHECKSUMS`, or gone, unless each declares `Limit.NAME_CHECKSUMS`.
 Controls: what neither checks nor authenticates contents must return wrong data for *every* flip in them, or the flips
 do not reach them.
 """
@@ -86,6 +86,7 @@ def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
     f"raid1 = {PART} | raid(level=1) | {EXT4}",
     "zfs-mirror = pool(2) | zfs(vdev='mirror', mkfs='-o failmode=continue -O atime=off')",
     "btrfs-raid1 = pool(2) | btrfs(data='raid1', metadata='raid1', mount='noatime')",
+    f"md-raid1 = md | {EXT4}",
     f"raid1-integrity = {PART} | integrity(mode='none') | raid(level=1) | {EXT4}",
     baseline="ext4",
     keep=("ext4",),

@@ -36,6 +36,7 @@ class Sized(Sizes):
 @pytest.mark.fsstack(
     "btrfs-raid1 = pool(2) | btrfs(data='raid1', metadata='raid1', mount='noatime')",
     "zfs-mirror = pool(2) | zfs(vdev='mirror')",
+    "md-raid1 = md | ext4(mount='noatime')",
     baseline="btrfs-raid1",
 )
 @pytest.mark.fsstack_sizes(

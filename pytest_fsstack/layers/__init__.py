@@ -50,6 +50,8 @@ BUILT_IN = _BuiltIn(
         "lvm": "lvm.Lvm",
         "raid": "raid.Raid",
         "md": "volumes.md.Md",
+        "bcache": "volumes.caches.Bcache",
+        "writecache": "volumes.caches.Writecache",
         "delay": "mapper.Delay",
         "flakey": "mapper.Flakey",
         "recorded": "recorded.Recorded",

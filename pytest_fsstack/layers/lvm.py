@@ -17,12 +17,21 @@ from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BuildContext, OptionError, option
+from pytest_fsstack.stack.model import Block, BuildContext, OptionError, PoolLayer, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
-_TARGETS = {"linear": "linear", "striped": "striped", "thin": "thin-pool", "snapshot": "snapshot"}
+_TARGETS = {
+    "linear": "linear",
+    "striped": "striped",
+    "thin": "thin-pool",
+    "snapshot": "snapshot",
+    "raid1": "raid",
+    "cache": "cache",
+}
+#: The kinds that stand on several devices only.
+_SEVERAL = ("raid1", "cache")
 
-#: Thin pools are not checked or repaired, which would need additional tools. They are as new as their stack.
+#: Thin pools and caches are not checked or repaired, which would need additional tools. They are as new as their stack.
 _CONFIGURATION = """\
 devices {{
     global_filter = [ {accepted}, "r|.*|" ]
@@ -42,6 +51,7 @@ global {{
     notify_dbus = 0
     system_id_source = "none"
     thin_check_executable = ""
+    cache_check_executable = ""
 }}
 activation {{
     monitoring = 0
@@ -128,12 +138,13 @@ GROUP = Kind("vg", _active, _deactivated)
 
 
 @dataclass(frozen=True)
-class Lvm(mapper.MapperLayer):
-    """A logical volume of LVM, in a volume group of its own on the device below.
+class Lvm(PoolLayer, mapper.MapperLayer):
+    """A logical volume of LVM, in a volume group of its own on the device below, or on a pool of devices.
 
-    `kind` is one of four. A linear volume. A volume striped over slices of the device. A thin volume, in a pool that
-    fills with its writes. A volume with a snapshot, where the first write to a block copies it. With `on='snapshot'`
-    the stack stands on the snapshot.
+    `kind` is one of six. A linear volume. A volume striped over the devices, or over slices of a single one. A thin
+    volume, in a pool that fills with its writes. A volume with a snapshot, where the first write to a block copies it.
+    With `on='snapshot'` the stack stands on the snapshot. A mirror (`raid1`), whose copies count as right from the
+    start, so nothing is synchronised during measurements. A volume with a `cache`, which is on the last device.
     """
 
     leaves: ClassVar = (GROUP, mapper.MAPPING)
@@ -147,12 +158,13 @@ class Lvm(mapper.MapperLayer):
     }
 
     kind: str = option("linear", "the kind of volume", choices=tuple(_TARGETS))
-    stripes: int | None = option(None, "number of stripes of a striped volume. The default is 2")
+    stripes: int | None = option(None, "number of stripes. The default is 2, or the number of devices of a pool")
     stripe_size: int | None = option(None, "bytes of a stripe, a power of 2 from 4096 on. The default is LVM's, 65536")
     chunk_size: int | None = option(
         None,
         "bytes of a chunk of a thin pool (65536 and multiples) or a snapshot (4096 to 524288). The default is LVM's",
     )
+    mode: str = option("writethrough", "how a cache writes", choices=("writethrough", "writeback"))
     on: str = option("origin", "the place of the stack if there is a snapshot", choices=("origin", "snapshot"))
     extents: str = option(
         "",
@@ -174,6 +186,7 @@ class Lvm(mapper.MapperLayer):
             "chunk_size": ("thin", "snapshot"),
             "virtual_size": ("thin",),
             "on": ("snapshot",),
+            "mode": ("cache",),
         }
         for name, kinds in belongs.items():
             if name in self.given_options and self.kind not in kinds:
@@ -187,9 +200,18 @@ class Lvm(mapper.MapperLayer):
                 raise OptionError(name, f"must be a number of bytes such as 65536 (got {size})")
         self.size_of("virtual_size")
 
+    def check_members(self, count: int) -> None:
+        if self.kind in _SEVERAL and count < 2:
+            raise OptionError("kind", f"{self.kind!r} needs 2 devices: put pool(2) below it, or write devices=2")
+        if self.kind == "striped" and 1 < count < (self.stripes or 2):
+            raise OptionError("stripes", f"{self.stripes} stripes need as many devices (got {count})")
+
+    def check_loss(self) -> None:
+        raise OptionError("kind", "LVM without one of its devices is not supported: use md")
+
     def create(self, below: Block, context: BuildContext) -> None:
         machine, group = context.machine, context.name(self.name)
-        if self.kind == "striped":
+        if self._slices(below):
             below.wipe()
         with (
             self._physical(below, context) as volumes,
@@ -202,8 +224,15 @@ class Lvm(mapper.MapperLayer):
             # The system's LVM may see the group. It must not activate it automatically.
             words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
             machine.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
+            # Only an active mirror notes that its copies count as right.
+            active = "-ay" if self.kind == "raid1" else "-an"
             for words in self._volumes(below, group):
-                machine.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
+                machine.run("lvm", "lvcreate", "-qy", active, *words, env=env)
+            if active == "-ay":
+                machine.run("lvm", "lvchange", "-qy", "-an", f"{group}/lv", env=env)
+            if self.kind == "cache":
+                words = ["--type", "cache", "--cachevol", "cache", "--cachemode", self.mode, f"{group}/lv"]
+                machine.run("lvm", "lvconvert", "-qy", *words, env=env)
 
     def _volumes(self, below: Block, group: str) -> list[list[str]]:
         """Return the options of `lvcreate` for each volume."""
@@ -220,7 +249,16 @@ class Lvm(mapper.MapperLayer):
         extents = ["--extents", self.extents or "100%FREE"]
         if self.kind == "striped":
             size_of = ["--stripesize", f"{self.stripe_size or 65536}b"]
-            return [["--stripes", str(self.stripes or 2), *size_of, *plain, *extents, *verbatim, group]]
+            stripes = str(self.stripes or max(2, len(below.parts)))
+            return [["--stripes", stripes, *size_of, *plain, *extents, *verbatim, group]]
+        if self.kind == "raid1":
+            copies = ["--type", "raid1", "--mirrors", str(len(below.parts) - 1), "--nosync"]
+            return [[*copies, *plain, *extents, *verbatim, group]]
+        if self.kind == "cache":
+            *origins, cache = (str(part.path) for part in below.parts)
+            # What is first in the cache counts, so it must be zeros.
+            fast = ["-Wn", "--name", "cache", "--extents", "100%PVS", group, cache]
+            return [[*plain, "--extents", self.extents or "100%PVS", *verbatim, group, *origins], fast]
         return [[*plain, *extents, *verbatim, group]]
 
     @contextlib.contextmanager
@@ -242,13 +280,16 @@ class Lvm(mapper.MapperLayer):
                 raise OSError(f"LVM activated {', '.join(devices) or 'nothing'}, and not {name}")
             yield mapper.block(machine, name, devices[name])
 
+    def _slices(self, below: Block) -> int:
+        """Return the number of slices that the device is cut into; 0 if it is used as a whole."""
+        return self.stripes or 2 if self.kind == "striped" and not below.parts[1:] else 0
+
     @contextlib.contextmanager
     def _physical(self, below: Block, context: BuildContext) -> Iterator[list[Block]]:
-        """Yield the physical volumes: the device, or one slice per stripe."""
-        if self.kind != "striped":
-            yield [below]
+        """Yield the physical volumes: the devices, or one slice of a single device per stripe."""
+        if not (count := self._slices(below)):
+            yield list(below.parts)
             return
-        count = self.stripes or 2
         length = below.sectors // count // 2048 * 2048
         extents = [(number * length, length) for number in range(count)]
         with mapper.slices(context.name("pv"), context, below, extents) as volumes:

@@ -161,7 +161,8 @@ class RecordingMachine:
         """Record the mappings that a command creates, with their lengths."""
         tables = {}
         if words[:2] == ["lvm", "lvcreate"]:
-            group = words[-1].partition("/")[0].replace("-", "--")
+            own = next((word for word in words if word.startswith("fsstack-")), "")
+            group = own.partition("/")[0].replace("-", "--")
             for option, value in itertools.pairwise(words):
                 if option in ("--name", "--thinpool"):
                     self._mappings.setdefault(f"{group}-{value}", None)

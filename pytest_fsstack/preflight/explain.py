@@ -27,8 +27,13 @@ LEGEND = {
     "PID": "the number of the session's process",
     "SECRET": "a descriptor from which a random passphrase or key is read; it never is in a file",
     "KEYID": "the public name of a random key",
+    "UUID": "the name of a cache set, which is new for each stack",
     "OLD": "the value before",
 }
+
+
+#: What is drawn anew each time, as regular expressions, and the names that are shown instead.
+_IDS = {r"(?<![0-9a-f])[0-9a-f]{16,}(?![0-9a-f])": "KEYID", r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b": "UUID"}
 
 
 @dataclass
@@ -70,7 +75,9 @@ def _named(text: str, names: dict[str, str], own: str) -> str:
         text = text.replace(path, name)
     text = re.sub(rf"(?<![^\W_])fsstack(--?){os.getpid()}-", r"fsstack\1PID-", text)
     text = re.sub(r"\b(lvm|mdadm)-[a-z0-9_]{8}\b", r"\1-XXXXXXXX", text)
-    return re.sub(r"(?<![0-9a-f])[0-9a-f]{16,}(?![0-9a-f])", lambda key: key[0] if key[0] in own else "KEYID", text)
+    for form, name in _IDS.items():
+        text = re.sub(form, lambda found, name=name: found[0] if found[0] in own else name, text)  # type: ignore[misc]
+    return text
 
 
 class _Machine(RecordingMachine):

@@ -92,8 +92,8 @@ class Built:
 
     @property
     def disks(self) -> tuple[Block, ...]:
-        """Return the block devices at the bottom of the stack; none in a directory."""
-        return self.bottom.parts if isinstance(self.bottom, Block) else ()
+        """Return the session's block devices at the bottom of the stack; none in a directory."""
+        return self.bottom.parts[: self.stack.members] if isinstance(self.bottom, Block) else ()
 
     @property
     def path(self) -> Path:
@@ -409,6 +409,10 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
             with kmsg.listening() as kernel:
                 try:
                     bottom = undo.enter_context(device.opened(context, stack.members))
+                    for layer in stack.layers[:1]:
+                        if own := undo.enter_context(layer.own_devices(context)):
+                            assert isinstance(bottom, Block)
+                            bottom = Pool.of([*bottom.parts, *own])
                     built = Built(stack, device, bottom, context)
                     disks = (disk.path for disk in built.disks)
                     undo.enter_context(built.tuning.bottom(*disks, topmost=not stack.has_block_layer))

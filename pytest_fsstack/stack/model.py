@@ -10,7 +10,7 @@ import os
 import re
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -327,6 +327,8 @@ class Layer:
 
     #: The option that is set by a number without a name, as in pool(2). Empty if there is none.
     counts: ClassVar[str] = ""
+    #: Whether it must be the lowest layer.
+    lowest: ClassVar[bool] = False
 
     @property
     def members(self) -> int:
@@ -336,6 +338,10 @@ class Layer:
     def needs(self) -> list[Need]:
         """Return the requirements on the machine."""
         return []
+
+    def own_devices(self, context: BuildContext) -> AbstractContextManager[Sequence[Block]]:
+        """Open devices of its own that the lowest layer stands on, after the session's, while the stack stands."""
+        return nullcontext(())
 
     def create(self, below: Below, context: BuildContext) -> None:
         """Format the place below."""
@@ -628,7 +634,7 @@ class Stack:
         for index, (layer, call) in enumerate(zip(self.layers, pipe.calls)):
             on_pool = index == 0 or self.layers[index - 1].gives is Pool
             try:
-                if index and layer.members > 1:
+                if index and (layer.members > 1 or layer.lowest):
                     raise OptionError("", "it takes devices of the session, and so must be the lowest layer")
                 layer.check_members(self.members if on_pool else 1)
             except OptionError as error:

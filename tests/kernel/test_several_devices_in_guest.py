@@ -1,4 +1,4 @@
-"""The layers on several devices on a kernel that has software RAID.
+"""The layers on several devices on a kernel that has software RAID, the device-mapper and bcache.
 
 One guest with four disks runs all of `guest/inside_several_devices.py`; each of its tests is a test here.
 """

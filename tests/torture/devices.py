@@ -18,7 +18,7 @@ from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop
 from tests.real.machine.test_foreign_contents import BY_HAND, TOOLS
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running
-from tests.torture.place import HUNG, Figures, Place
+from tests.torture.place import HUNG, MIRROR, Figures, Place
 
 _MIB = 1 << 20
 _SIZE = 320 * _MIB
@@ -54,7 +54,7 @@ timer.start()
 
 
 def wrong_device(place: Place) -> Figures:
-    """A device that is not given over: something is on it, or somebody uses it, or both."""
+    """A device that is not given over, alone or one of two: something is on it, or somebody uses it, or both."""
     with _foreign(place) as (loop, on_it):
         name = place.random.choice(sorted(_USES))
         if name == "mounted" and on_it not in ("ext4", "xfs", "btrfs"):
@@ -68,16 +68,19 @@ def wrong_device(place: Place) -> Figures:
             before = _blocks(loop)
             found = _guarded(place, what, path, flag)
             unheard = place.random.choice(_UNHEARD).format(device=path)
-            code = _session(place, str(path), *([f"--fsstack-overwrite={path}"] if flag else []), ini=unheard)
+            names = [str(path), str(place.device)][: place.random.randint(1, 2)]
+            device = "+".join(place.random.sample(names, len(names)))
+            code = _session(place, device, *([f"--fsstack-overwrite={path}"] if flag else []), ini=unheard)
             # An ini may not hold the flag at all, which is said before a device is looked at.
             refused = "will not be overwritten" in place.output or (unheard and "overwrite" in place.output)
             if code != 4 or not refused:
-                place.complain(f"{what}, by {path}, flag {flag}, ini {unheard!r}: exit code {code}")
+                place.complain(f"{what}, by {device}, flag {flag}, ini {unheard!r}: exit code {code}")
                 found["not refused"] += 1
             found += _written(place, what, before, _blocks(loop))
         if not place.controlled or place.random.random() < 0.2:
             place.controlled = True
             found += _control(place, loop)
+        found += place.unlabelled()
     return found + Counter({"cases": 1})
 
 
@@ -361,7 +364,7 @@ def _guarded(place: Place, what: str, path: Path, flag: bool) -> Figures:
 
 
 def _session(place: Place, device: str, *arguments: str, ini: str = "") -> int:
-    place.write("ext4")
+    place.write(MIRROR if "+" in device else "ext4")
     (place.directory / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
     with place.session("--fsstack-rounds=1", *arguments, device=device) as process:
         try:

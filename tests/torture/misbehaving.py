@@ -165,7 +165,7 @@ def _ended(place: Place, name: str, what: str) -> Figures:
         cleaning.wait()
     found += place.figures_of_what_is_left(process.pid, what=what)
     _end_children(place)
-    found += place.put_in_order(what, admitted=True)
+    found += place.put_in_order(what, admitted=True, dead=process.pid)
     place.give_over()
     return found
 

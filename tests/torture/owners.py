@@ -77,7 +77,7 @@ def owners(place: Place) -> Figures:
     found += place.figures_of_what_is_left(process.pid, what=what, allowed=("journals", "directories"))
     for journal in place.left(process.pid)["journals"]:
         Path(journal).unlink()
-    return found + place.put_in_order(what, admitted=True)
+    return found + place.put_in_order(what, admitted=True, dead=process.pid)
 
 
 def _state(directory: Path) -> dict[str, tuple[int, int, str]]:

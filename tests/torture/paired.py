@@ -8,9 +8,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.torture.place import Figures, Place, ended_by, loop
+from tests.torture.place import MIRROR, Figures, Place, ended_by, loop
 
-MIRROR = "pool(2) | btrfs(data='raid1', metadata='raid1')"
 STACKS = (
     MIRROR,
     "ext4(external_log=True)",

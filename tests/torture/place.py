@@ -29,6 +29,8 @@ STACKS = (
 )
 #: These take many seconds to build, or to take down.
 SLOW = ("zfs", "ext4 | cryfs")
+#: A stack of two devices.
+MIRROR = "pool(2) | btrfs(data='raid1', metadata='raid1')"
 #: The smallest device that all of them fit on: XFS needs 300 MB.
 SIZE = 304 << 20
 #: Seconds after which a session counts as hung.
@@ -234,15 +236,16 @@ class Place:
             return Counter({"out of order": 1})
         return Counter()
 
-    def put_in_order(self, what: str = "", *, admitted: bool = False) -> Figures:
+    def put_in_order(self, what: str = "", *, admitted: bool = False, dead: int = 0) -> Figures:
         """Have what the session could not undo undone by the next one; the disk has its label, or it was said why not.
 
-        `admitted`: the session had a reason to say so.
+        `admitted`: the session had a reason to say so. Of one that is `dead`, a clean-up of any place may have said it.
         """
         found: Figures = Counter()
         said = self.output
         if not guard.labelled(self.device) and not self._blank():
-            if admitted and str(self.device) in said:
+            reason = f"disk {self.device} of the session of process {dead}:"
+            if admitted and (str(self.device) in said or any(reason in other for other in SAID)):
                 found["admitted"] += 1
             else:
                 self.complain(f"{what}: the device has no label")

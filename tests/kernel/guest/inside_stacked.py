@@ -26,6 +26,7 @@ ENCRYPTED = (
     "essiv = ext4 | fscrypt(contents='AES-128-CBC')",
     "adiantum = ext4 | fscrypt(contents='Adiantum', policy='-f 0x4')",
     "f2fs = f2fs | fscrypt",
+    "f2fs-adiantum = f2fs | fscrypt(contents='Adiantum', policy='-f 0x4')",
     "both = ext4 | fscrypt | ecryptfs",
 )
 NAME = "a-name-that-nobody-must-find"

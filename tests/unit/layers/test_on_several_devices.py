@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import Unproved
 from pytest_fsstack.machine.recording import RecordingJournal
-from pytest_fsstack.stack.model import BuildContext, OptionError, Pool, Stack
+from pytest_fsstack.stack.build import build
+from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
 from pytest_fsstack.stack.spec import SpecError
-from pytest_fsstack.volumes import md
-from tests.unit.layers.conftest import LayerMachine, only
+from pytest_fsstack.volumes import caches, md
+from tests.unit.layers.conftest import SECTORS, LayerMachine, only
 
 WIPED = ["wipefs -aq /dev/a", "wipefs -aq /dev/b"]
 
@@ -35,6 +37,11 @@ def first(pool: Pool, count: int) -> Pool:
         ("ext4(external_log=True)", 2, "ext4-external_log"),
         ("zfs(vdev='mirror', devices=2)", 2, "zfs-devices.2-mirror"),
         ("btrfs(devices=4, data='raid10')", 4, "btrfs-devices.4-raid10"),
+        ("lvm(kind='raid1', devices=3) | ext4", 3, "lvm-devices.3-raid1+ext4"),
+        ("lvm(kind='striped') | ext4", 1, "lvm-striped+ext4"),
+        ("bcache | xfs", 2, "bcache+xfs"),
+        ("bcache(cache='ram:256M') | xfs", 1, "bcache-ram:256M+xfs"),
+        ("writecache(cache='ram:1G') | ext4", 1, "writecache-ram:1G+ext4"),
         ("ext4", 1, "ext4"),
     ],
 )
@@ -57,6 +64,14 @@ def test_a_layer_says_how_many_devices_it_takes(text: str, members: int, id: str
         ("pool(2) | zfs(devices=2)", "lowest", "zfs(devices=2)"),
         ("luks | md", "lowest", "md"),
         ("luks | xfs(external_log=True)", "lowest", "xfs(external_log=True)"),
+        ("luks | bcache", "lowest", "bcache"),
+        ("luks | writecache(cache='ram:1G')", "lowest", "writecache(cache='ram:1G')"),
+        ("bcache(cache='/dev/sda')", "ram:256M", "cache='/dev/sda'"),
+        ("bcache(cache='ram:1K')", "ram:256M", "cache='ram:1K'"),
+        ("bcache(mode='writeback', sequential_cutoff='a')", "size", "sequential_cutoff='a'"),
+        ("lvm(kind='cache') | ext4", r"pool\(2\)", "kind='cache'"),
+        ("pool(3) | lvm(kind='striped', stripes=4)", "4 stripes", "stripes=4"),
+        ("lvm(mode='writeback')", "kind='cache'", "mode='writeback'"),
     ],
 )
 def test_it_is_refused_where_it_is_wrong(text: str, facts: str, under: str) -> None:
@@ -154,6 +169,8 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
         ("md(level=5, initial='sync')", None),
         ("md(level=10)", None),
         ("ext4", ""),
+        ("bcache", ""),
+        ("lvm(kind='raid1', devices=2)", "kind"),
     ],
 )
 def test_what_has_no_second_copy_stands_no_loss(text: str, option: str | None) -> None:
@@ -172,6 +189,145 @@ def test_a_device_is_given_back_through_the_guard(machine: LayerMachine, pool: P
         machine.taken()
         only("md").regain(place, pair, context, 1)
         assert machine.taken() == ["wipefs -aq /dev/b", "mdadm --add /dev/md_fsstack-PID-1-md /dev/b"]
+
+
+# -- LVM ---------------------------------------------------------------------------------------------------------------
+
+PLAIN = "-Wn -Zn --name lv --extents"
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("linear", [f"lvcreate -qy -an {PLAIN} 100%FREE GROUP"]),
+        ("striped", [f"lvcreate -qy -an --stripes 3 --stripesize 65536b {PLAIN} 100%FREE GROUP"]),
+        (
+            "raid1",
+            [
+                f"lvcreate -qy -ay --type raid1 --mirrors 2 --nosync {PLAIN} 100%FREE GROUP",
+                "lvchange -qy -an GROUP/lv",
+            ],
+        ),
+        (
+            "cache",
+            [
+                f"lvcreate -qy -an {PLAIN} 100%PVS GROUP /dev/a /dev/b",
+                "lvcreate -qy -an -Wn --name cache --extents 100%PVS GROUP /dev/c",
+                "lvconvert -qy --type cache --cachevol cache --cachemode writethrough GROUP/lv",
+            ],
+        ),
+    ],
+)
+def test_lvm_stands_on_all_devices_of_a_pool(
+    text: str, commands: list[str], machine: LayerMachine, pool: Pool, context: BuildContext
+) -> None:
+    only(f"pool(3) | lvm(kind='{text}')").create(first(pool, 3), context)
+    group, paths = "fsstack-PID-1-lvm", ["/dev/a", "/dev/b", "/dev/c"]
+    made = [line for path in paths for line in (f"wipefs -aq {path}", f"lvm pvcreate -qffy {path}")]
+    made.append(f"lvm vgcreate -q --setautoactivation n {group} {' '.join(paths)}")
+    assert machine.taken() == [*made, *(f"lvm {command.replace('GROUP', group)}" for command in commands)]
+
+
+# -- caches ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registered(machine: LayerMachine, tmp_path: Path) -> Path:
+    """The kernel's directory of a disk with a cache, which is there as long as nothing stops it."""
+    machine.sysfs = tmp_path / "sys"
+    directory = machine.sysfs / "dev/block/0:0/bcache"
+    directory.mkdir(parents=True)
+    (directory / "dev").symlink_to("/sys/devices/virtual/block/bcache7")
+    (directory / "cache").mkdir()
+    return directory
+
+
+def test_bcache_is_made_with_both_devices_and_stopped_again(
+    machine: LayerMachine, pool: Pool, context: BuildContext, journal: RecordingJournal
+) -> None:
+    only("bcache").create(first(pool, 2), context)
+    ((kind, facts),) = journal.entered
+    # Of 384 MiB, so that there are at least 1,024.
+    made = f"make-bcache --cset-uuid {facts['uuid']} --bucket 262144 --cache /dev/b --bdev /dev/a"
+    assert kind == "bcache"
+    assert machine.taken() == [*WIPED, made, f"echo 1 >/sys/fs/bcache/{facts['uuid']}/stop", "udevadm settle"]
+
+
+def test_bcache_has_the_cache_first_and_its_settings_each_time(
+    machine: LayerMachine, pool: Pool, context: BuildContext, registered: Path
+) -> None:
+    text = "bcache(mode='writeback', sequential_cutoff='1M')"
+    with only(text).opened(first(pool, 2), context) as place:
+        assert place.path == Path("/dev/bcache7")
+        register = machine.sysfs / "fs/bcache/register_quiet"
+        lines = [f"echo /dev/{letter} >{register}" for letter in "ba"]
+        lines += [f"echo writeback >{registered}/cache_mode", f"echo 1048576 >{registered}/sequential_cutoff"]
+        assert machine.commands == lines
+        assert isinstance(place, Block)
+        place.check()
+        (registered / "dev").unlink()
+        (registered / "dev").symlink_to("/sys/devices/virtual/block/bcache0")
+        with pytest.raises(OSError, match="bcache7"):
+            place.check()
+
+
+def test_a_cache_that_the_kernel_does_not_take_is_told(
+    machine: LayerMachine, pool: Pool, context: BuildContext, registered: Path
+) -> None:
+    (registered / "cache").rmdir()
+    machine.wait_until = until  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="/dev/b did not become the cache of /dev/a"):
+        with only("bcache").opened(first(pool, 2), context):
+            pytest.fail("it was opened")
+
+
+def test_caches_of_a_dead_session_are_stopped_and_no_others(machine: LayerMachine, tmp_path: Path) -> None:
+    machine.sysfs, own, other = tmp_path, "aaaa-1", "bbbb-2"
+    sets = [tmp_path / "fs/bcache" / identity for identity in (own, other)]
+    waiting = {name: tmp_path / "class/block" / name / "bcache" for name in ("sdb", "sdc", "sdd")}
+    for directory in *sets, *waiting.values():
+        directory.mkdir(parents=True)
+        (directory / "stop").touch()
+    for name, identity in ("sdb", own), ("sdc", other), ("sdd", own):
+        machine.answers[f"bcache-super-show /dev/{name}"] = f"sb.version 1\ncset.uuid\t\t{identity}\n"
+    # A disk that has its cache goes with the cache set.
+    (waiting["sdd"] / "cache").mkdir()
+    machine.wait_until = lambda condition, seconds: bool(condition())  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="still in use"):
+        caches.CACHE_SET.undo(machine, {"uuid": own})
+    stopped = {line.partition(">")[2] for line in machine.commands if line.startswith("echo 1")}
+    assert stopped == {f"{sets[0]}/stop", f"{waiting['sdb']}/stop"}
+    assert not caches.CACHE_SET.present(machine, {"uuid": "cccc-3"})
+    for facts in {}, {"uuid": ""}:
+        with pytest.raises(Unproved):
+            caches.CACHE_SET.present(machine, facts)
+
+
+def test_writecache_begins_empty_and_covers_the_first_device(
+    machine: LayerMachine, pool: Pool, context: BuildContext
+) -> None:
+    layer, pair = only("writecache(block_size=1024)"), first(pool, 2)
+    layer.create(pair, context)
+    assert machine.lines[-1].startswith("# /dev/b: written to")
+    assert machine.taken() == WIPED
+    with layer.opened(pair, context):
+        table = f"0 {SECTORS} writecache s /dev/a /dev/b 1024 0"
+        assert machine.taken() == [f"dmsetup create fsstack-PID-1-writecache --table '{table}'"]
+
+
+def test_a_cache_in_memory_stands_as_long_as_the_stack_and_is_no_device_of_the_session(
+    machine: LayerMachine, context: BuildContext
+) -> None:
+    stack = Stack.parse("writecache(cache='ram:16M') | ext4", BUILT_IN)
+    machine.sizes[Path("LOOP")] = SECTORS
+    with build(stack, LoopDevice(SECTORS * 512), dataclasses.replace(context, depth=0)) as built:
+        assert [disk.path for disk in built.disks] == [Path("LOOP")]
+        machine.lines.clear()
+        with built.taken_down():
+            pass
+        assert "writecache s LOOP LOOP2 4096 0" in "\n".join(machine.commands)
+        assert "tmpfs" not in "\n".join(machine.commands)
+    assert machine.commands[-1].startswith("umount")
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

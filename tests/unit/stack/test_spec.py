@@ -115,7 +115,7 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
     [
         ("", "at least one layer", ""),
         ("luks | ext5", "unknown layer 'ext5'; did you mean ext", "ext5"),
-        ("zzz", "there are: bcachefs, bind, btrfs", "zzz"),
+        ("zzz", "there are: bcache, bcachefs, bind, btrfs", "zzz"),
         ("ext4(compress='zlib')", "ext4 has no option 'compress'; it has: binary, mkfs, mount", "compress='zlib'"),
         ("btrfs(compress='gzip')", "compress: must be zlib, lzo or zstd", "compress='gzip'"),
         ("encfs(mode='fast')", "must be one of standard, paranoia", "mode='fast'"),
