@@ -1,4 +1,4 @@
-"""How pytest runs an item of a chain: once in each round, and a last time without its work to report it.
+"""The pytest protocol for items of chains: one run in each round, and a final one without its work for the report.
 
 Other plugins keep state about an item in wrappers of the hook ``pytest_runtest_protocol`` and of the hooks of its
 phases. So each run calls that hook, and so does the report. The report repeats the phases, but replays their recorded
