@@ -82,7 +82,7 @@ class Damage:
 
 
 class Work(Protocol):
-    """What is done on the stack before a cut, and what must be there after it."""
+    """The work on the stack before a cut, and the check after it."""
 
     def make(self, directory: Path) -> None:
         """Prepare the directory on the stack."""
