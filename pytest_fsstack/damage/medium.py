@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_fsstack.machine.descriptors import read_direct, size_of_device
+from pytest_fsstack.machine.descriptors import pieces_direct, size_of_device
 from pytest_fsstack.stack.model import Block, Directory, Place
 
 #: Bytes. A unit of a file may be shorter, at its end.
@@ -100,8 +100,8 @@ def _read_device(place: Block) -> Image:
     # Neither from a cache, which a filesystem goes past, nor into one.
     image = Image()
     for part, span in spans(place):
-        for start in range(0, len(span), _AT_ONCE):
-            image.units.update(_units("", span.start + start, read_direct(part.path, start, _AT_ONCE)))
+        for start, content in pieces_direct(part.path, _AT_ONCE):
+            image.units.update(_units("", span.start + start, content))
     return image
 
 
