@@ -200,6 +200,10 @@ class Comparison:
             self._do(*calls)
             self._check("")
 
+    def exists(self, path: str) -> bool:
+        """Return whether a path is there, as far as the model shows it."""
+        return os.path.lexists(self._model.at(path))
+
     def spoil(self) -> None:
         """Change what is stored behind the model's back, in a control."""
         if self._spoil:

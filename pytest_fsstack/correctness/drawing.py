@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -170,6 +170,21 @@ THEMES = (
             "length": [10, 5000],
             "size": [0, 10, 9000],
         },
+        length=40,
+    ),
+    Theme(
+        "directories",
+        "rename*5 renameat2*2 mkdir*3 rmdir*2 open*2 unlink link readdir",
+        (*_directories("d", "e", "d/e"), *_made("e/a", 10)),
+        {
+            "path": ["d/a", "e/a"],
+            "old": ["d", "e", "d/e", "e/d", "e/a"],
+            "new": ["d", "e", "d/e", "e/d", "d/a"],
+            "mkdir.path": ["d", "e", "d/e", "e/d"],
+            "rmdir.path": ["d", "e", "d/e", "e/d"],
+            "flags": ["RDWR CREAT"],
+        },
+        length=30,
     ),
     Theme(
         "open files",
@@ -235,6 +250,9 @@ THEMES = (
         (*_directories("d"), *_made("a", 100)),
         {
             "mode": [0o644, 0o600, 0o755, 0o6755, 0o4711, 0o2775, 0o1777, 0o777, 0o055, 0o444],
+            # With the umask, a set-group-ID bit might be left without the permission to execute. On FUSE, the kernel
+            # does not take that away at a write.
+            "open.mode": [0o644, 0o600, 0o755, 0o4755, 0o777],
             "chmod.path": ["a", "d", "d/a", "d"],
             "chown.path": ["a", "d", "d/a"],
             "mkdir.path": ["e", "d/e", "e/e"],
@@ -243,11 +261,11 @@ THEMES = (
             "size": [0, 10],
         },
         users=3,
-        length=25,
+        length=40,
     ),
     Theme(
         "times",
-        "utimens*6 mtime pwrite*2 pread chmod rename link unlink open mkdir chown",
+        "utimens*6 mtime pwrite*2 pread chmod rename*3 link unlink open mkdir chown",
         (*_directories("d"), *_made("a", 100), Call("utimens", ("a", _TIMES[0], _TIMES[2]))),
         {
             "path": ["a", "d", "d/a", "b"],
@@ -261,6 +279,7 @@ THEMES = (
             "length": [10],
         },
         times=True,
+        length=30,
     ),
     Theme(
         "set-user-ID",
@@ -279,9 +298,16 @@ THEMES = (
     ),
     Theme(
         "attributes",
-        "setxattr*6 getxattr*2 listxattr*2 removexattr*3 rename*2 link unlink",
+        "setxattr*6 getxattr*2 listxattr*2 removexattr*3 rename*2 link unlink open*2",
         (*_directories("d"), *_made("a", 10), *_made("b", 10, 1)),
-        {"path": ["a", "b", "d"], "old": ["a", "b"], "new": ["a", "b"]},
+        {
+            "path": ["a", "b", "d"],
+            "open.path": ["a", "b"],
+            "flags": ["RDWR CREAT"],
+            "old": ["a", "b"],
+            "new": ["a", "b"],
+        },
+        length=40,
     ),
     Theme(
         "ACLs",
@@ -401,7 +427,8 @@ THEMES = (
             "rmdir.path": ["e", "d/e"],
             "access.how": ["F"],
             "symlink.path": ["b", "d/c"],
-            "target": ["a"],
+            # The kernel follows a link in several steps.
+            "target": ["nowhere"],
             "flags": ["RDWR CREAT EXCL"],
         },
         **_AT_ONCE,
@@ -493,14 +520,27 @@ PARAMETERS = {
 } | {"fill": ["leave"]}
 
 
-def draw(theme: Theme, seed: str, *, name_max: int = 255, users: bool = False, full: bool = False) -> list[Call]:
-    """Return a sequence of calls of a theme. Another user makes some with `users`."""
+#: Calls whose path need not exist.
+_MAKING = ("open", "mkdir", "symlink", "synced", "used", "name_max")
+
+
+def draw(
+    theme: Theme,
+    seed: str,
+    *,
+    name_max: int = 255,
+    users: bool = False,
+    full: bool = False,
+    exists: Callable[[str], bool] = lambda path: True,
+) -> Iterator[Call]:
+    """Yield a sequence of calls of a theme. Another user makes some with `users`.
+
+    Most calls are drawn again while they name a path that does not exist then, or rename a path to itself.
+    """
     random_ = random.Random(seed)
     weights = [(name, int(times or 1)) for name, times in re.findall(r"([a-z]\w*)(?:\*(\d))?", theme.calls)]
     names = [name for name, times in weights for _ in range(times)]
     random_.shuffle(names)
-    if not theme.each:
-        names = random_.choices(names, k=theme.length)
 
     def call(name: str) -> Call:
         values = [_value(random_, theme, name, parameter, name_max) for parameter in PARAMETERS[name]]
@@ -508,7 +548,20 @@ def draw(theme: Theme, seed: str, *, name_max: int = 255, users: bool = False, f
         process = random_.choice((1, 2)) if random_.randrange(10) < theme.others else 0
         return Call(name, tuple(values), user, process, theme.at_once > 0)
 
-    return [*theme.begin, *([call("fill")] if full else []), *map(call, names)]
+    def fits(call: Call) -> bool:
+        paths = dict(zip(PARAMETERS[call.name], call.arguments))
+        needed = [paths[key] for key in ("path", "old") if key in paths and call.name not in _MAKING]
+        return all(map(exists, needed)) and ("old" not in paths or paths["old"] != paths["new"])
+
+    yield from theme.begin
+    if full:
+        yield call("fill")
+    for name in names if theme.each else range(theme.length):
+        for _ in range(random_.choice((1, 6, 6, 6))):
+            drawn = call(name if isinstance(name, str) else random_.choice(names))
+            if fits(drawn):
+                break
+        yield drawn
 
 
 def _value(random_: random.Random, theme: Theme, name: str, parameter: str, name_max: int) -> Any:

@@ -8,10 +8,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count, groupby
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,8 @@ _MEMORY = Path("/dev/shm")
 _AFTER = 4
 #: How often calls of two processes at once are repeated, to see a difference again.
 _ATTEMPTS = 20
+#: Seconds after which no further sequence of a theme is made at once: on a busy machine, each takes long.
+_RACING = 0.5
 
 
 @dataclass
@@ -224,26 +225,27 @@ class Search:
         comparisons: dict[Theme, Comparison] = {}
         differences: dict[Theme, Difference] = {}
 
-        def attempt(theme: Theme, *actions: Callable[[], object]) -> None:
+        def attempt(theme: Theme, steps: Iterable[tuple[Call, ...]], *begin: Callable[[], object]) -> None:
             try:
-                for action in actions:
+                for action in begin:
+                    action()
+                for step in steps:
                     # A signal that was raised inside of a call was taken for its answer.
                     signals.safe_point()
-                    action()
+                    self.patient.make(comparisons[theme], *step)
             except DIFFERENT as error:
                 signals.safe_point()
                 differences[theme] = difference_of(theme, error, comparisons[theme])
 
-        def steps(theme: Theme, comparison: Comparison, seed: str, start: int = 0) -> list[partial[None]]:
-            drawn = draw(theme, seed, name_max=self.name_max, users=self.users, full=comparison.full)
-            end = start + _AFTER if seed.endswith("after") else None
-            return [partial(self.patient.make, comparison, *step) for step in steps_of(drawn[start:end])]
+        def steps(theme: Theme, comparison: Comparison, seed: str) -> Iterator[tuple[Call, ...]]:
+            options = {"name_max": self.name_max, "users": self.users, "full": comparison.full}
+            return steps_of(draw(theme, seed, **options, exists=comparison.exists))  # type: ignore[arg-type]
 
         try:
             for theme in themes:
                 comparison = comparisons[theme] = self.compared()
                 comparison.times = theme.times
-                attempt(theme, *steps(theme, comparison, seed))
+                attempt(theme, steps(theme, comparison, seed))
                 comparison.leave()
             try:
                 for comparison in comparisons.values():
@@ -255,7 +257,8 @@ class Search:
             for theme, comparison in comparisons.items():
                 if theme not in differences:
                     start = len(theme.begin) + comparison.full
-                    attempt(theme, comparison.remounted, *steps(theme, comparison, f"{seed}/after", start))
+                    after = islice(steps(theme, comparison, f"{seed}/after"), start, start + _AFTER)
+                    attempt(theme, after, comparison.remounted)
                 comparison.leave()
         finally:
             for comparison in comparisons.values():
@@ -268,15 +271,18 @@ class Search:
 
         One that does not may be a moment in which the kernel itself shows a call half done.
         """
+        until = time.monotonic() + _RACING
         for number in range(theme.at_once):
-            calls = draw(theme, f"{seed}/{number}", name_max=self.name_max)
+            if number > 1 and time.monotonic() > until:
+                break
+            calls = [*draw(theme, f"{seed}/{number}", name_max=self.name_max)]
             difference = replay(self.compared, theme, calls, make=self.patient.make, met=self.met)
             if difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS)):
                 return difference
         return None
 
 
-def steps_of(calls: Sequence[Call]) -> Iterator[tuple[Call, ...]]:
+def steps_of(calls: Iterable[Call]) -> Iterator[tuple[Call, ...]]:
     """Yield calls one by one, but together those that are made at once."""
     for at_once, group in groupby(calls, lambda call: call.at_once):
         if at_once:

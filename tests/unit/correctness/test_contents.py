@@ -78,7 +78,7 @@ def test_each_call_is_drawn_and_each_argument_has_values() -> None:
     assert {name for name in vars(Side) if not name.startswith("_")} - helpers == {*PARAMETERS}
     for theme in (*THEMES, *FULL):
         for number in range(20):
-            drawn = draw(theme, str(number), users=True)
+            drawn = [*draw(theme, str(number), users=True)]
             assert all(len(call.arguments) == len(PARAMETERS[call.name]) for call in drawn[len(theme.begin) :])
             assert len(drawn) > len(theme.begin)
     assert {*DOMAINS} <= {name for names in PARAMETERS.values() for name in names} | {
@@ -87,7 +87,7 @@ def test_each_call_is_drawn_and_each_argument_has_values() -> None:
 
 
 def test_a_seed_draws_the_same_calls() -> None:
-    assert draw(THEMES[0], "1") == draw(THEMES[0], "1") != draw(THEMES[0], "2")
+    assert [*draw(THEMES[0], "1")] == [*draw(THEMES[0], "1")] != [*draw(THEMES[0], "2")]
 
 
 @pytest.mark.parametrize("how", ["", "KEEP_SIZE", "PUNCH_HOLE KEEP_SIZE"])

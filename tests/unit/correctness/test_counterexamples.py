@@ -56,7 +56,7 @@ def test_programs_give_the_answers_of_the_model(tmp_path: Path, theme: Theme) ->
 @pytest.mark.parametrize("theme", [theme for theme in THEMES if theme.at_once], ids=lambda theme: theme.name)
 def test_a_script_of_two_processes_knows_all_possible_answers(tmp_path: Path, theme: Theme) -> None:
     comparison = Comparison(tmp_path / "stack", tmp_path / "model", lambda: None)
-    calls = draw(theme, "1")
+    calls = [*draw(theme, "1")]
     for step in steps_of(calls):
         if not step[0].at_once:
             comparison.make(*step)
