@@ -298,10 +298,10 @@ THEMES = (
     ),
     Theme(
         "attributes",
-        "setxattr*6 getxattr*2 listxattr*2 removexattr*3 rename*2 link unlink open*2",
+        "setxattr*6 getxattr*2 listxattr*2 removexattr*2 rename*4 link unlink open*3",
         (*_directories("d"), *_made("a", 10), *_made("b", 10, 1)),
         {
-            "path": ["a", "b", "d"],
+            "path": ["a", "a", "b", "b", "d"],
             "open.path": ["a", "b"],
             "flags": ["RDWR CREAT"],
             "old": ["a", "b"],

@@ -49,7 +49,6 @@ BUG(TMPFILE_EMPTY, "tmpfile-empty", "append", "a file of O_TMPFILE that gets a n
 
 /* renames, links, unlinking */
 BUG(EXCHANGE_RENAMES, "exchange-renames", "names", "exchanging two names renames one over the other")
-BUG(NOREPLACE_REPLACES, "noreplace-replaces", "names", "RENAME_NOREPLACE replaces")
 BUG(RENAME_NONEMPTY, "rename-nonempty", "names", "a directory is renamed over one that is not empty")
 BUG(RENAME_COPIES, "rename-copies", "names", "renaming a file with several names makes a copy")
 BUG(RENAME_TRUNCATES, "rename-truncates", "names", "an open file that another is renamed over loses its contents")

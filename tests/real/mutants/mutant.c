@@ -481,7 +481,7 @@ static int rename_with_bugs(int from, const char *old, int to, const char *new, 
 	int fd, has_target;
 	fstatat(from, old, &st, AT_SYMLINK_NOFOLLOW);
 	has_target = !fstatat(to, new, &target, AT_SYMLINK_NOFOLLOW);
-	if ((bug == EXCHANGE_RENAMES && flags & RENAME_EXCHANGE) || (bug == NOREPLACE_REPLACES && flags & RENAME_NOREPLACE))
+	if (bug == EXCHANGE_RENAMES && flags & RENAME_EXCHANGE)
 		flags = 0;
 	if (flags)
 		return renameat2(from, old, to, new, flags);
