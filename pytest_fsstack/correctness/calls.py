@@ -450,8 +450,10 @@ def state(side: Side, path: str) -> dict[str, Any]:
         result |= {"kind": "file", "links": status.st_nlink, "size": status.st_size}
         with contextlib.suppress(PermissionError):
             fd = os.open(side.at(path), os.O_RDONLY)
-            result["content"] = content_of(fd, status.st_size)
-            os.close(fd)
+            try:
+                result["content"] = content_of(fd, status.st_size)
+            finally:
+                os.close(fd)
     with contextlib.suppress(OSError):
         for name in side.listxattr(path):
             result[name] = os.getxattr(side.at(path), name)

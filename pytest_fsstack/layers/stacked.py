@@ -183,7 +183,7 @@ class Gocryptfs(_Fuse):
         Limit.NAME_CHECKSUMS: "nuetzlich.net/gocryptfs/forward_mode_crypto: names in EME, without authentication",
     }
     faults: ClassVar = {
-        "contents": "gocryptfs 2.3: an append right after link() leaves zeros, and msync of an unlinked file fails",
+        "contents": "gocryptfs 2.3: an append after link() leaves zeros; fsync and fchmod of an unlinked file fail",
         "posix": "gocryptfs 2.3: modes of mkdir, and times of symbolic links",
         "power_cut": "gocryptfs 2.3: synced bytes in the last block are lost, and directories (its issue 1033)",
         "xfstests": "gocryptfs 2.3: generic/184 (mknod) and generic/375 (the set-group-ID bit)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import subprocess
 import tempfile
@@ -37,7 +38,7 @@ def compiled() -> Path:
     source = b"".join((HERE / name).read_bytes() for name in ("mutant.c", "bugs.h"))
     program = Path(tempfile.gettempdir(), f"pytest-fsstack-mutant-{hashlib.sha256(source).hexdigest()[:16]}")
     if not program.exists():
-        part = program.with_suffix(".part")
+        part = program.with_suffix(f".{os.getpid()}.part")
         flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
         subprocess.run(["gcc", *flags, "-o", part, HERE / "mutant.c"], check=True)
         part.rename(program)
