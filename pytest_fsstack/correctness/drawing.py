@@ -126,7 +126,7 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "lock.length": [1, 10, 90, 0],
     "count": [0, 1, 100, 500, 700],
     "synced.how": ["fsync", "fdatasync", "O_SYNC", "O_DSYNC", "directory"],
-    "synced.path": ["d/n0", "d/n1", "d/n2", "d/n3", "d/n4"],
+    "synced.path": [f"d/n{number}" for number in range(50)],
     "used.path": ["u"],
     "name_max.path": [LONGEST],
     "leave": [0],
@@ -458,11 +458,11 @@ THEMES = (
     Theme("figures", "used name_max", _directories("d"), each=True, every=8),
     Theme(
         "syncs",
-        "synced*5 fsync fdatasync syncfs",
+        "synced*8 fsync fdatasync syncfs",
         (*_directories("d"), *_made("a", 10)),
         {"slot": [0]},
-        length=8,
-        every=4,
+        length=20,
+        every=2,
     ),
     Theme(
         "everything",
