@@ -3,7 +3,8 @@
 Calls are drawn from the seed of the round and made twice: on the stack, and in a directory in memory. Each answer
 must be the same, and after each call all names, contents, sizes, links, modes, owners and attributes, of open files
 too. Calls are drawn by themes, such as names, holes, offsets beyond 4 GiB, ACLs, locks or directories of 1,000 names.
-Each theme has its turn in each run, and after each turn the stack is remounted. What a layer documents not to have
+Each theme has its turn in each run, and after each turn the stack is remounted. In some, two processes make calls at
+once, and some order of these must explain all answers. What a layer documents not to have
 may be refused (docs/layers.md). The same once more on a filesystem that is full, where calls may fail for lack of
 space, and must then have changed nothing else. And fsx, on one file. Differences fail the test, each with the fewest
 calls that lead to it.
