@@ -25,11 +25,8 @@ _TARGETS = {
     "striped": "striped",
     "thin": "thin-pool",
     "snapshot": "snapshot",
-    "raid1": "raid",
     "cache": "cache",
 }
-#: The kinds that stand on several devices only.
-_SEVERAL = ("raid1", "cache")
 
 #: Thin pools and caches are not checked or repaired, which would need additional tools. They are as new as their stack.
 _CONFIGURATION = """\
@@ -141,10 +138,9 @@ GROUP = Kind("vg", _active, _deactivated)
 class Lvm(PoolLayer, mapper.MapperLayer):
     """A logical volume of LVM, in a volume group of its own on the device below, or on a pool of devices.
 
-    `kind` is one of six. A linear volume. A volume striped over the devices, or over slices of a single one. A thin
+    `kind` is one of five. A linear volume. A volume striped over the devices, or over slices of a single one. A thin
     volume, in a pool that fills with its writes. A volume with a snapshot, where the first write to a block copies it.
-    With `on='snapshot'` the stack stands on the snapshot. A mirror (`raid1`), whose copies count as right from the
-    start, so nothing is synchronised during measurements. A volume with a `cache`, which is on the last device.
+    With `on='snapshot'` the stack stands on the snapshot. A volume with a `cache`, which is on the last device.
     """
 
     leaves: ClassVar = (GROUP, mapper.MAPPING)
@@ -201,13 +197,10 @@ class Lvm(PoolLayer, mapper.MapperLayer):
         self.size_of("virtual_size")
 
     def check_members(self, count: int) -> None:
-        if self.kind in _SEVERAL and count < 2:
+        if self.kind == "cache" and count < 2:
             raise OptionError("kind", f"{self.kind!r} needs 2 devices: put pool(2) below it, or write devices=2")
         if self.kind == "striped" and 1 < count < (self.stripes or 2):
             raise OptionError("stripes", f"{self.stripes} stripes need as many devices (got {count})")
-
-    def check_loss(self) -> None:
-        raise OptionError("kind", "LVM without one of its devices is not supported: use md")
 
     def create(self, below: Block, context: BuildContext) -> None:
         machine, group = context.machine, context.name(self.name)
@@ -224,12 +217,8 @@ class Lvm(PoolLayer, mapper.MapperLayer):
             # The system's LVM may see the group. It must not activate it automatically.
             words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
             machine.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
-            # Only an active mirror notes that its copies count as right.
-            active = "-ay" if self.kind == "raid1" else "-an"
             for words in self._volumes(below, group):
-                machine.run("lvm", "lvcreate", "-qy", active, *words, env=env)
-            if active == "-ay":
-                machine.run("lvm", "lvchange", "-qy", "-an", f"{group}/lv", env=env)
+                machine.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
             if self.kind == "cache":
                 words = ["--type", "cache", "--cachevol", "cache", "--cachemode", self.mode, f"{group}/lv"]
                 machine.run("lvm", "lvconvert", "-qy", *words, env=env)
@@ -251,9 +240,6 @@ class Lvm(PoolLayer, mapper.MapperLayer):
             size_of = ["--stripesize", f"{self.stripe_size or 65536}b"]
             stripes = str(self.stripes or max(2, len(below.parts)))
             return [["--stripes", stripes, *size_of, *plain, *extents, *verbatim, group]]
-        if self.kind == "raid1":
-            copies = ["--type", "raid1", "--mirrors", str(len(below.parts) - 1), "--nosync"]
-            return [[*copies, *plain, *extents, *verbatim, group]]
         if self.kind == "cache":
             *origins, cache = (str(part.path) for part in below.parts)
             # What is first in the cache counts, so it must be zeros.

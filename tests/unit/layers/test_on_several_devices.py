@@ -37,7 +37,7 @@ def first(pool: Pool, count: int) -> Pool:
         ("ext4(external_log=True)", 2, "ext4-external_log"),
         ("zfs(vdev='mirror', devices=2)", 2, "zfs-devices.2-mirror"),
         ("btrfs(devices=4, data='raid10')", 4, "btrfs-devices.4-raid10"),
-        ("lvm(kind='raid1', devices=3) | ext4", 3, "lvm-devices.3-raid1+ext4"),
+        ("lvm(kind='striped', devices=3) | ext4", 3, "lvm-devices.3-striped+ext4"),
         ("lvm(kind='striped') | ext4", 1, "lvm-striped+ext4"),
         ("bcache | xfs", 2, "bcache+xfs"),
         ("bcache(cache='ram:256M') | xfs", 1, "bcache-ram:256M+xfs"),
@@ -170,7 +170,6 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
         ("md(level=10)", None),
         ("ext4", ""),
         ("bcache", ""),
-        ("lvm(kind='raid1', devices=2)", "kind"),
     ],
 )
 def test_what_has_no_second_copy_stands_no_loss(text: str, option: str | None) -> None:
@@ -201,13 +200,6 @@ PLAIN = "-Wn -Zn --name lv --extents"
     [
         ("linear", [f"lvcreate -qy -an {PLAIN} 100%FREE GROUP"]),
         ("striped", [f"lvcreate -qy -an --stripes 3 --stripesize 65536b {PLAIN} 100%FREE GROUP"]),
-        (
-            "raid1",
-            [
-                f"lvcreate -qy -ay --type raid1 --mirrors 2 --nosync {PLAIN} 100%FREE GROUP",
-                "lvchange -qy -an GROUP/lv",
-            ],
-        ),
         (
             "cache",
             [
