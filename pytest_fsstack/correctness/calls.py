@@ -551,7 +551,7 @@ class Other:
         try:
             return pickle.load(self._process.stdout)  # type: ignore[no-any-return]
         except EOFError:
-            raise OSError(errno.ESRCH, f"the process ended with {self._process.wait()}") from None
+            raise OSError(errno.ESRCH, f"the process ended with {self._process.wait(10)}") from None
 
     def close(self) -> None:
         """End the process."""
@@ -559,7 +559,11 @@ class Other:
         assert self._process.stdout
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            # A call of its may hang in the kernel for as long as the daemon does not answer.
+            self._process.kill()
         self._process.stdout.close()
 
     def _ask(self, request: Any) -> None:
