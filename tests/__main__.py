@@ -23,8 +23,8 @@ GUESTS = dict.fromkeys([LONGEST, LONG, *sorted(map(str, Path(LONGEST).parent.glo
 #: One run of a laboratory, on two of its nodes.
 LABORATORY = "tests/laboratory/test_runs.py::test_two_hosts_run_a_scenario_and_are_pooled"
 
-# Tests that wait for devices leave the processors to those that do not, so all go together, three for each processor.
-WORKERS = min(16, 3 * (os.cpu_count() or 1))
+# Tests that wait for devices leave the processors to those that do not, so all go together, two for each processor.
+WORKERS = min(16, 2 * (os.cpu_count() or 1))
 # The two that take longest come first.
 PLACES = [ONE_GUEST, "tests/real/test_torture.py", LABORATORY, "tests/real", "tests/plugin", "tests/unit"]
 TEST = {"all but most guests": [*PLACES, f"-n{WORKERS}", "--dist=worksteal"]}
