@@ -258,25 +258,25 @@ class Comparison:
         at = time.monotonic_ns() + 200_000
         for other, history in zip(others, histories):
             other.start([(call.name, call.arguments, call.user) for call in history], at)
-        done = [other.answers() for other in others]
+        all_replies = [other.answers() for other in others]
         self.met.update((call.name, "at once") for call in calls)
         self.met.update((call.name, "made") for call in calls)
         actual, reasons = states(self._stack), []
-        for order in orders([[(begin, end) for _, begin, end in answers] for answers in done]):
-            found = [done[process][index][0] for process, index in order]
-            answers, expected = self._modelled([histories[process][index] for process, index in order], found)
+        for order in orders([[(begin, end) for _, begin, end in answers] for answers in all_replies]):
+            actual_answers = [all_replies[process][index][0] for process, index in order]
+            answers, expected = self._modelled([histories[process][index] for process, index in order], actual_answers)
             unlike = next(self._unlike(actual, expected), None)
-            if all(map(_agree, found, answers)):
+            if all(map(_agree, actual_answers, answers)):
                 if not unlike:
                     return
                 reasons.append(f"after calls of two processes at once, {unlike[0]}")
-        found = [found for answers in done for found, *_ in answers]
-        said = ", ".join(f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], found))
+        answers = [answer for replies in all_replies for answer, *_ in replies]
+        said = ", ".join(f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], answers))
         reasons.append(f"no order of the calls of two processes explains the answers {said}")
         raise DifferentError(reasons[0], possible=self._possible(histories))
 
     def _modelled(
-        self, calls: Sequence[Call], found: Sequence[Any] = ()
+        self, calls: Sequence[Call], actual_answers: Sequence[Any] = ()
     ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
         """Make calls of several processes on a new model. What was refused with a right to do so is not made."""
         root = self._roots[1].with_name(f"{self._roots[1].name}-order")
@@ -287,7 +287,7 @@ class Comparison:
             for call in self._made:
                 answer(sides[call.process], call.name, call.arguments)
             for index, call in enumerate(calls):
-                actual = found[index] if found else None
+                actual = actual_answers[index] if actual_answers else None
                 if isinstance(actual, OSError) and actual.errno in _REFUSING and self._may_refuse(call, actual.errno):
                     answers.append(actual)
                 else:

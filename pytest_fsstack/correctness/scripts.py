@@ -89,20 +89,20 @@ def python(
     `calls` that these calls need, and nothing else.
     """
     source = inspect.getsource(calls)
-    head, _, rest = source.partition("class Side:")
-    rest, tail = re.split(r"(?m)^(?=# -- )", rest, maxsplit=1)
-    methods = re.split(r"(?m)^(?=    (?:@|def ))(?<!@contextlib\.contextmanager\n)", rest)
-    wanted = {"__init__", "let_go", "readdir", "listxattr", "mtime", "ctime"}
-    wanted |= {call.name for call in way if call != REMOUNT}
+    head, _, body = source.partition("class Side:")
+    body, tail = re.split(r"(?m)^(?=# -- )", body, maxsplit=1)
+    methods = re.split(r"(?m)^(?=    (?:@|def ))(?<!@contextlib\.contextmanager\n)", body)
+    needed = {"__init__", "let_go", "readdir", "listxattr", "mtime", "ctime"}
+    needed |= {call.name for call in way if call != REMOUNT}
     bodies = {re.search(r"def (\w+)", method)[1]: method for method in methods[1:]}  # type: ignore[index]
     tail = tail.partition("\n\nif __name__")[0]
     processes = max((call.process for call in way), default=0)
     if not processes:
         tail = tail.partition("# -- other processes")[0]
-    while more := {name for kept in wanted for name in re.findall(r"\.(\w+)\(", bodies[kept])} & {*bodies} - wanted:
-        wanted |= more
-    kept = "".join(method for name, method in bodies.items() if name in wanted)
-    kept = re.sub(r"(?m)^    # -- .*\n\n?", "", kept)
+    while more := {name for method in needed for name in re.findall(r"\.(\w+)\(", bodies[method])} & {*bodies} - needed:
+        needed |= more
+    code = "".join(method for name, method in bodies.items() if name in needed)
+    code = re.sub(r"(?m)^    # -- .*\n\n?", "", code)
     in_order = [(call, expected) for call, expected in zip(way, answers) if not call.at_once]
     calls_ = "".join(
         f"    ({call.name!r}, {call.arguments!r}, {call.user}, {call.process}, {expected!r}),\n"
@@ -117,7 +117,7 @@ def python(
     head = re.sub(r'\A"""(?s:.*?)"""', lambda _: f'"""{words}"""', head)
     possible_ = "".join(f"    {list(answers)!r},\n" for answers in possible)
     return (
-        f"{head}class Side:{methods[0]}{kept.rstrip()}\n\n\n{tail.rstrip()}\n\n\n"
+        f"{head}class Side:{methods[0]}{code.rstrip()}\n\n\n{tail.rstrip()}\n\n\n"
         f"#: Calls, their arguments, the user, the process and the expected answers.\nCALLS = [\n{calls_}]\n"
         f"#: The expected state of a path afterwards.\nSTATE: dict[str, dict[str, str]] = {states!r}\n"
         f"#: How many other processes make calls, which at once, and what these may answer and lead to.\n"
@@ -140,23 +140,23 @@ def c(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str
         if call == REMOUNT:
             lines.append("\tremount(count > 2 ? words[2] : NULL);")
             continue
-        made = f"call_{call.name}({', '.join(_literal(argument) for argument in call.arguments)})"
-        line = f"expect({_literal(str(call))}, {made}, {_literal(expected)});"
+        expression = f"call_{call.name}({', '.join(_literal(argument) for argument in call.arguments)})"
+        line = f"expect({_literal(str(call))}, {expression}, {_literal(expected)});"
         lines.append(f"\tas_user({call.user});\n\t{line}\n\tas_user(0);" if call.user else f"\t{line}")
     for part, value in state.items():
         if part not in ("number", "ctime"):
-            made = f"state({_literal(path)}, {_literal(part)})"
-            lines.append(f"\texpect({_literal(f'{path}: {part}')}, {made}, {_literal(shown(value))});")
+            expression = f"state({_literal(path)}, {_literal(part)})"
+            lines.append(f"\texpect({_literal(f'{path}: {part}')}, {expression}, {_literal(shown(value))});")
     main = "\n".join(["int main(int count, char **words)", "{", *lines, "\treturn wrong > 0;", "}"])
     head, *functions = re.split(r"\n\n(?=\S)", source.strip())
-    kept: list[str] = []
-    wanted = set(re.findall(r"\w+", main))
+    selected: list[str] = []
+    needed = set(re.findall(r"\w+", main))
     for function in reversed(functions):
         names = re.findall(r"(\w+)\(", function.partition("\n{")[0].partition(" { ")[0])[-1:]
-        if not names or names[0] in wanted:
-            kept.append(function)
-            wanted |= {*re.findall(r"\w+", function)} if names else set()
-    return "\n\n".join([f"/* {title.replace('*/', '* /')} */", head, *reversed(kept), main, ""])
+        if not names or names[0] in needed:
+            selected.append(function)
+            needed |= {*re.findall(r"\w+", function)} if names else set()
+    return "\n\n".join([f"/* {title.replace('*/', '* /')} */", head, *reversed(selected), main, ""])
 
 
 def _literal(value: Any) -> str:
