@@ -89,7 +89,7 @@ class Scale:
         """Return round figures along the axis."""
         if self.logarithmic:
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
-            for digits in ((1, 2, 5), (1, 3), (1,)):
+            for digits in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
                 candidates = [digit * 10.0**power for power in powers for digit in digits]
                 ticks = [tick for tick in candidates if self.low <= tick <= self.high]
                 if len(ticks) <= most:
