@@ -128,6 +128,8 @@ class Bcache(_Cached):
     them. So in a group (`--fsstack-device=/dev/sdb+/dev/nvme0n1`) the slow disk comes first. `written_bytes` leaves a
     cache in memory out. Udev may start the cache by itself when its devices are free. It is stopped before the next
     step.
+
+    Prefer a second device. A cache in memory was once seen registered after its stack was closed, with its loop device.
     """
 
     leaves: ClassVar = (CACHE_SET, mounts.MOUNT)
