@@ -27,6 +27,7 @@ from pytest_fsstack.units import reason_of
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PR_SET_PDEATHSIG = 1
+_PF_EXITING = 0x4
 
 #: The default time limit of a command in seconds: --fsstack-timeout.
 limit = 600.0
@@ -95,8 +96,14 @@ class Process:
     pidfd: int | None
 
     @property
+    def gone(self) -> bool:
+        """Whether it has ended, so that waiting for it does not block."""
+        return self.pidfd is None or bool(select.select([self.pidfd], [], [], 0)[0])
+
+    @property
     def alive(self) -> bool:
-        return self.pidfd is not None and not select.select([self.pidfd], [], [], 0)[0]
+        """Whether it can still serve. Its clients notice the closed files of an exiting process first."""
+        return not _exiting(self.running.pid) and not self.gone
 
     def send(self, number: int) -> None:
         """Send a signal if it still runs."""
@@ -116,6 +123,16 @@ class Process:
         process = self.running.process
         code = process.wait()
         return code, process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
+
+
+def _exiting(pid: int) -> bool:
+    """Return whether a process has begun to exit (PF_EXITING of include/linux/sched.h, in proc_pid_stat(5))."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # of a process that is gone
+        return False
+    # The name in parentheses may contain blanks. The flags are the seventh field after it.
+    return bool(int(stat.rpartition(")")[2].split()[6]) & _PF_EXITING)
 
 
 #: Lists that record commands as they start.

@@ -47,7 +47,7 @@ class Daemon:
         for number, seconds in (0, patience), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0):
             if number:
                 self._process.send(number)
-            if commands.wait_until(lambda: not self.alive, seconds):
+            if commands.wait_until(lambda: self._process.gone, seconds):
                 self._process.ended()
                 self._undo.close()
                 self._running.discard(self.pid)

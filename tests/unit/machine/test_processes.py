@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,19 @@ def test_a_session_of_its_own_keeps_the_terminals_signals_away() -> None:
     finally:
         daemon.kill()
     assert not daemon.alive
+
+
+def test_a_server_is_dead_as_soon_as_its_clients_notice() -> None:
+    for _ in range(20):
+        read, write = os.pipe()
+        os.set_inheritable(write, True)
+        daemon = RealMachine().start("sleep", "60", fds=(write,))
+        os.close(write)
+        os.kill(daemon.pid, signal.SIGKILL)
+        assert os.read(read, 1) == b""
+        assert not daemon.alive
+        os.close(read)
+        daemon.kill()
 
 
 def test_a_daemon_of_ours_is_no_user_of_a_mount(tmp_path: Path) -> None:
