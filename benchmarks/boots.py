@@ -8,7 +8,7 @@ from math import exp, log1p
 
 from benchmarks.machines import BUDGET, MACHINES, STEP, Table, above, course_of, run, share, sigma_of
 from benchmarks.turns import KERNELS, in_turns
-from pytest_fsstack.judging.course import Place, Policy
+from pytest_fsstack.judging.course import KernelBoot, Policy
 from pytest_fsstack.judging.verdict import Looks
 
 #: What differs from boot to boot.
@@ -18,14 +18,16 @@ _TROUBLE = MACHINES["outliers, drift 20 % per 60 runs"]
 
 def outcome_of(rng: random.Random, boots: int, cv: float, truth: float) -> str:
     """Return the verdict on the second kernel, whose true cost is `truth`, from that many boots of each."""
-    shifts = {Place(kernel, boot): rng.gauss(0, _BOOT) for boot in range(boots) for kernel in KERNELS}
+    shifts = {KernelBoot(kernel, boot): rng.gauss(0, _BOOT) for boot in range(boots) for kernel in KERNELS}
     if boots == 1:
-        shift = shifts[Place("second")] - shifts[Place("first")]
+        shift = shifts[KernelBoot("second")] - shifts[KernelBoot("first")]
         return in_turns(rng, _TROUBLE, cv, exp(log1p(truth) + shift) - 1, BUDGET)[0]
     # Rounds of several boots decide nothing, so there is one block of them.
     noise = iter(_TROUBLE(rng, sigma_of(cv), Looks().rounds[0] * len(shifts)))
     course = course_of(rng, {"ext4": []}, Policy(limit=BUDGET), kernels=KERNELS, boots=boots)
-    run(course, lambda cell: next(noise) + shifts[cell.place] + (log1p(truth) if cell.kernel == "second" else 0.0))
+    run(
+        course, lambda cell: next(noise) + shifts[cell.kernel_boot] + (log1p(truth) if cell.kernel == "second" else 0.0)
+    )
     course.conclude()
     return course.between().worst(STEP, "ext4:second") or "none"
 

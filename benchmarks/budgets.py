@@ -28,8 +28,8 @@ def outcomes_of(rng: random.Random, cv: float, truths: list[float], *, confirms:
     course = course_of(rng, budgets, Policy(sharing=len(truths) if confirms else 0))
     noise = chain.from_iterable(_TROUBLE(rng, sigma_of(cv), len(costs)) for _ in count())
     run(course, lambda cell: costs[cell.stack] + next(noise))
-    outcomes = [str(course.own.worst(STEP, name)) for name in costs if name != "baseline"]
-    return outcomes, sum(map(len, course.own.orders))
+    outcomes = [str(course.chain.worst(STEP, name)) for name in costs if name != "baseline"]
+    return outcomes, sum(map(len, course.chain.orders))
 
 
 def _row(sessions: int, seed: int, budgets: int, *, confirms: bool) -> list[str]:

@@ -8,7 +8,7 @@ from math import exp, log1p
 
 from benchmarks.machines import BUDGET, MACHINES, STEP, Table, Trouble, course_of, run, share, sigma_of
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import Place, Round, carry_overs
+from pytest_fsstack.judging.carry_over import FigureKey, Round, carry_overs
 from pytest_fsstack.judging.course import Cell, Policy
 from pytest_fsstack.judging.verdict import Looks
 
@@ -30,7 +30,7 @@ class Runs:
     def run(self, stacks: Sequence[str], truths: dict[str, float]) -> dict[str, float]:
         """Run a round in random order. Returns the logarithms of the times of the last step."""
         order, logs = self._rng.sample(stacks, len(stacks)), dict[str, float]()
-        figures: dict[Place, dict[str, float]] = {}
+        figures: dict[FigureKey, dict[str, float]] = {}
         for stack in order:
             usual = log1p(truths.get(stack, 0.0)) + (self._effect if self._before == self._culprit else 0.0)
             for step in range(self._steps):
@@ -83,7 +83,7 @@ def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, lo
     baseline, judged = names[0], names[-1]
     budgets = {name: [] if name == baseline else [Budget(overhead=BUDGET)] for name in names}
     course = course_of(rng, budgets, Policy(looks))
-    noise, before = iter(trouble(rng, sigma_of(_CV), stacks * looks.most)), [""]
+    noise, before = iter(trouble(rng, sigma_of(_CV), stacks * looks.max_rounds)), [""]
 
     def log_of(cell: Cell) -> float:
         carried = log1p(effect) if before[0] == judged else 0.0
@@ -92,8 +92,8 @@ def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, lo
 
     run(course, log_of)
     course.conclude()
-    doubted = bool(course.own.doubt(STEP, judged))
-    return course.own.worst(STEP, judged) or "", doubted
+    doubted = bool(course.chain.doubt(STEP, judged))
+    return course.chain.worst(STEP, judged) or "", doubted
 
 
 def table_of_verdicts(sessions: int, seed: int) -> Table:

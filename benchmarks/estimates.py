@@ -20,7 +20,7 @@ def coverage(sessions: int, seed: int) -> Table:
         for truth in (0.0, BUDGET, above(0.10)):
             rng, early, late = random.Random(f"{seed} coverage {cv} {truth}"), list[Verdict](), list[Verdict]()
             for _ in range(sessions):
-                ratios = log_ratios(rng, _TROUBLE, cv, truth, Looks().most)
+                ratios = log_ratios(rng, _TROUBLE, cv, truth, Looks().max_rounds)
                 early.append(stopped(ratios, Looks()))
                 late.append(judge(ratios, BUDGET, Looks()))
             rows.append(
@@ -81,7 +81,7 @@ def _of_ticks(rng: random.Random, count: int, cv: float, budget: float, truth: f
     start = count + rng.random()
     pairs = [
         (float(floor(start * (1 + truth) * exp(rng.gauss(0, sigma)))), float(floor(start * exp(rng.gauss(0, sigma)))))
-        for _ in range(looks.most)
+        for _ in range(looks.max_rounds)
     ]
     ratios = dict(enumerate(log_ratios_of(*zip(*pairs), resolution=1.0)))
     known_to = dict(enumerate(bounds(*zip(*pairs), resolution=1.0)))
@@ -122,7 +122,7 @@ def _inconclusive(
     ended = []
     for _ in range(sessions):
         truth = above(rng.uniform(-0.3, 0.3) if part is None else part)
-        ended.append((truth, stopped(log_ratios(rng, _TROUBLE, cv, truth, looks.most), looks)))
+        ended.append((truth, stopped(log_ratios(rng, _TROUBLE, cv, truth, looks.max_rounds), looks)))
     return [(truth, verdict) for truth, verdict in ended if verdict.outcome == "inconclusive"]
 
 

@@ -18,7 +18,7 @@ from pytest_fsstack.judging.course import (
     CellRun,
     ChainPlan,
     Course,
-    Place,
+    KernelBoot,
     PlannedStack,
     PlannedTest,
     Policy,
@@ -84,7 +84,7 @@ def course_of(
         tuple(PlannedTest(STEP, name, tuple(of_stack)) for name, of_stack in budgets.items()),
         wishes=wishes or {},
     )
-    places = [Place(kernel, boot) for boot in range(boots) for kernel in kernels]
+    places = [KernelBoot(kernel, boot) for boot in range(boots) for kernel in kernels]
     policy = replace(policy or Policy(), seed=rng.getrandbits(32))
     return Course(dict.fromkeys(places, plan), policy, "simulated", kernels, boots)
 
@@ -105,10 +105,10 @@ def run(course: Course, log_of: Callable[[Cell], float], build: float = 0.0) -> 
 
 def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks: Looks) -> Verdict:
     """Judge one session: rounds of a baseline and a stack in random order."""
-    noise = iter(trouble(rng, sigma_of(cv), 2 * looks.most))
+    noise = iter(trouble(rng, sigma_of(cv), 2 * looks.max_rounds))
     course = course_of(rng, {"base": [], "stack": [Budget(overhead=BUDGET)]}, Policy(looks))
     run(course, lambda cell: next(noise) + (log1p(truth) if cell.stack == "stack" else 0.0))
-    (judgement,) = course.own.judgements_of(STEP, "stack")
+    (judgement,) = course.chain.judgements_of(STEP, "stack")
     assert judgement.verdict is not None
     return judgement.verdict
 

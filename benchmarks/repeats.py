@@ -42,7 +42,7 @@ def session(
             samples = tuple(Sample({"seconds": exp(run)}) for run in runs)
             course.add(cell, CellRun((StepRun(STEP, samples, REPETITION * count),), BUILD + REPETITION * count))
         course.end_round({})
-    verdict = course.own.judgements_of(STEP, "stack")[0].verdict
+    verdict = course.chain.judgements_of(STEP, "stack")[0].verdict
     assert verdict is not None
     return verdict, count, cost
 

@@ -45,7 +45,7 @@ _FAR = 3.65
 _ROUNDING = 1e-9
 
 #: A step, a metric and a stack; "" means all steps, or all stacks.
-Place = tuple[str, str, str]
+FigureKey = tuple[str, str, str]
 
 
 class CarryOver(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Round:
     """The runs of a round, in order, and their figures by series. A discarded round has no figures."""
 
     order: Sequence[str]
-    figures: Mapping[Place, Mapping[str, float]] = field(default_factory=dict)
+    figures: Mapping[FigureKey, Mapping[str, float]] = field(default_factory=dict)
 
 
 def cost(sample: Sample, metric: Metric) -> float:
@@ -117,12 +117,12 @@ def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
     return sorted(carry, key=lambda carry: (carry.p, -abs(carry.overhead)))
 
 
-def _strongest(differences: Mapping[tuple[Place, str], float]) -> dict[Place, tuple[str, float]]:
+def _strongest(differences: Mapping[tuple[FigureKey, str], float]) -> dict[FigureKey, tuple[str, float]]:
     """Return the predecessor with the largest difference, by series.
 
     Between two stacks, longer times after one mean shorter times after the other. The longer ones are returned.
     """
-    strongest: dict[Place, tuple[str, float]] = {}
+    strongest: dict[FigureKey, tuple[str, float]] = {}
     # Rounded, because the order of additions changes the last digits.
     for (place, after), difference in sorted(
         differences.items(), key=lambda item: (round(abs(item[1]), 9), item[1]), reverse=True
@@ -149,11 +149,11 @@ class _Runs:
                 ]
         self.present = {place: [value is not None for value in kinds[0]] for place, kinds in self.scores.items()}
 
-    def _steps_of(self, place: Place) -> list[Place]:
+    def _steps_of(self, place: FigureKey) -> list[FigureKey]:
         """Return the series, or the series of every step if it stands for all steps."""
         return [place] if place[0] else [step for step in self.residuals if step[1:] == place[1:]]
 
-    def _residuals(self, rounds: Sequence[Round], place: Place) -> list[float | None]:
+    def _residuals(self, rounds: Sequence[Round], place: FigureKey) -> list[float | None]:
         """Return the logarithm of each figure less the median of its stack; None where there is no figure."""
         figures = [one.figures.get(place, {}).get(name, 0.0) for one in rounds for name in one.order]
         logs = [log(value) if value > 0 else None for value in figures]
@@ -170,7 +170,7 @@ class _Runs:
         """Draw the order of each round again."""
         return [stack for stacks in self.rounds for _, stack in sorted((rng.random(), stack) for stack in stacks)]
 
-    def observed(self) -> dict[tuple[Place, str], float]:
+    def observed(self) -> dict[tuple[FigureKey, str], float]:
         """Return the differences in the observed order.
 
         The residuals are centred on the medians of the observed order, not on those of a drawn one. So these
@@ -179,7 +179,7 @@ class _Runs:
         larger = sqrt(len(self.order) / (len(self.order) - len(self.names) + 1)) if self.order else 1.0
         return {key: difference / larger for key, difference in self.differences(self.order).items()}
 
-    def differences(self, order: Sequence[int]) -> dict[tuple[Place, str], float]:
+    def differences(self, order: Sequence[int]) -> dict[tuple[FigureKey, str], float]:
         """Return how far the times after each predecessor are from the others of the same stacks, in standard
         deviations.
         """
@@ -193,10 +193,10 @@ class _Runs:
                 differences[place, name] = max((_difference(each, numbers, before, count) for each in sums), key=abs)
         return differences
 
-    def overhead(self, place: Place, after: str) -> float:
+    def overhead(self, place: FigureKey, after: str) -> float:
         """Return the typical excess of a time after that predecessor over times of the same stack after others."""
         before = self.names.index(after)
-        sides: dict[tuple[Place, int], tuple[list[float], list[float]]] = {}
+        sides: dict[tuple[FigureKey, int], tuple[list[float], list[float]]] = {}
         for step in self._steps_of(place):
             for index, residual in enumerate(self.residuals[step]):
                 if residual is not None:

@@ -22,34 +22,34 @@ Conditions = Mapping[str, float]
 _SHARES = ("steal", "psi_cpu", "psi_io", "psi_memory")
 NAMES = ("load", *_SHARES, "throttled")
 
-_RULE = re.compile(r"(?P<name>[a-z_]+)\s*(?:>\s*(?P<most>\d+(?:\.\d+)?)\s*(?P<percent>%)?)?")
+_RULE = re.compile(r"(?P<name>[a-z_]+)\s*(?:>\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<percent>%)?)?")
 
 _HOW = "write 'load>2', 'steal>5%', 'psi_io>20%' (or psi_cpu, psi_memory) or 'throttled', with commas between"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that discards a round if the named condition exceeds `most`: a share, a load or a number of events."""
+    """A rule that discards a round if the named condition exceeds `limit`: a share, a load or a number of events."""
 
     name: str
-    most: float = 0.0
+    limit: float = 0.0
 
     def __str__(self) -> str:
         if self.name == "throttled":
             return self.name
-        return f"{self.name}>{f'{self.most * 100:.6g}%' if self.name in _SHARES else f'{self.most:g}'}"
+        return f"{self.name}>{f'{self.limit * 100:.6g}%' if self.name in _SHARES else f'{self.limit:g}'}"
 
     def broken(self, conditions: Conditions) -> bool:
         """Whether these conditions break the rule."""
-        return conditions.get(self.name, 0.0) > self.most
+        return conditions.get(self.name, 0.0) > self.limit
 
 
 class Discarded(msgspec.Struct, frozen=True):
-    """A round that a rule discarded: recorded, but never judged. `place` is the number (from 0) of the round that
+    """A round that a rule discarded: recorded, but never judged. `replaced_by` is the number (from 0) of the round that
     replaced it.
     """
 
-    place: int
+    replaced_by: int
     rule: str
     order: list[str]
     conditions: Conditions
@@ -66,7 +66,7 @@ def _rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if not match or match["name"] not in NAMES:
         raise ValueError(f"{text!r} is no rule; {_HOW}")
-    name, limit = match["name"], match["most"]
+    name, limit = match["name"], match["limit"]
     if (limit is None) != (name == "throttled") or bool(match["percent"]) != (name in _SHARES):
         raise ValueError(f"{text!r} is no rule; {_HOW}")
     return Rule(name, float(limit or 0) / (100 if name in _SHARES else 1))

@@ -5,7 +5,7 @@ boot. A client builds and runs the cells of a round in their order:
 
     while round := course.next_round():
         for cell in round.order:
-            if course.stands(cell):
+            if course.can_run(cell):
                 course.add(cell, run(cell, round))
         course.end_round(conditions)
     course.conclude()
@@ -32,7 +32,7 @@ from pytest_fsstack.judging.conditions import Conditions, Rule, first_broken, gi
 from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices, of_the_machine
-from pytest_fsstack.judging.plan import Left, Planner, Question, State, confirmation_level
+from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level
 from pytest_fsstack.judging.repetition import Repeated, Wish, combined
 from pytest_fsstack.judging.results import (
     IN_EACH_KERNEL,
@@ -48,7 +48,7 @@ from pytest_fsstack.judging.standing import ProgressState, costliest, standings
 from pytest_fsstack.judging.verdict import Looks, Verdict
 
 #: Error rates with one boot of each kernel, from `python -m benchmarks verdict 1200`.
-_OF_THESE_BOOTS = (
+_BOOT_ERROR_RATES = (
     "of these boots: if boots differ by 2 %, a limit that is kept fails in 37 / 22 / 17 % of sessions at a CV of "
     "2 / 5 / 10 %"
 )
@@ -57,7 +57,7 @@ _OF_THESE_BOOTS = (
 _Value = TypeVar("_Value")
 
 
-class Place(NamedTuple):
+class KernelBoot(NamedTuple):
     """A boot of a kernel: the kernel's name, and the boot's number from 0."""
 
     kernel: str = ""
@@ -72,8 +72,8 @@ class Cell(NamedTuple):
     boot: int = 0
 
     @property
-    def place(self) -> Place:
-        return Place(self.kernel, self.boot)
+    def kernel_boot(self) -> KernelBoot:
+        return KernelBoot(self.kernel, self.boot)
 
 
 class PlannedStack(msgspec.Struct, frozen=True):
@@ -221,25 +221,30 @@ class Course:
     """
 
     def __init__(
-        self, plans: Mapping[Place, ChainPlan], policy: Policy, key: str, kernels: Sequence[str] = ("",), boots: int = 1
+        self,
+        plans: Mapping[KernelBoot, ChainPlan],
+        policy: Policy,
+        key: str,
+        kernels: Sequence[str] = ("",),
+        boots: int = 1,
     ) -> None:
         self.policy, self.kernels, self.boots = policy, kernels, boots
-        self._plans = {place: plans[place] for kernel in kernels for place in plans if place.kernel == kernel}
+        self._plans = {boot: plans[boot] for kernel in kernels for boot in plans if boot.kernel == kernel}
         self._rng = random.Random(f"{policy.seed} {key}")
         stacks = dict.fromkeys(stack for plan in plans.values() for stack in plan.stacks)
         #: All cells by their names in results.
         self.cells = {
             self.name(cell): cell
             for stack in stacks
-            for place, plan in self._plans.items()
+            for boot, plan in self._plans.items()
             if stack in plan.stacks
-            for cell in [Cell(stack, *place)]
+            for cell in [Cell(stack, *boot)]
         }
         #: Samples, and judgements of the tests' own budgets: each cell against the baseline on its kernel and boot.
-        self.own = self._new_results()
+        self.chain = self._new_results()
         self._tests = {
-            (test.step, self.name(Cell(test.stack, *place))): test
-            for place, plan in self._plans.items()
+            (test.step, self.name(Cell(test.stack, *boot))): test
+            for boot, plan in self._plans.items()
             for test in plan.tests
         }
         #: Judgements of the limit between kernels, by step, then by stack on its kernel.
@@ -252,7 +257,7 @@ class Course:
         #: By cell: a failed step that has no report of its own (its index and its error).
         self._causes: dict[str, tuple[int, str]] = {}
         self._concluded = False
-        self.planner = Planner(policy.plan, self._questions(), self.own.controls)
+        self.planner = Planner(policy.plan, self._questions(), self.chain.controls)
         for name in self.cells:
             self._find_missing(name)
 
@@ -277,26 +282,26 @@ class Course:
             results.steps += [step for step in plan.steps if step not in results.steps]
             results.groups |= plan.groups
         for name, cell in self.cells.items():
-            plan = self._plans[cell.place]
+            plan = self._plans[cell.kernel_boot]
             planned = plan.stacks[cell.stack]
             results.stacks[name] = StackInfo(
                 name, planned.spec, kernel=cell.kernel, encrypts=planned.encrypts, settings=planned.settings
             )
             if len(self._plans) > 1:
-                results.against[name] = self.name(Cell(plan.baseline, *cell.place))
+                results.against[name] = self.name(Cell(plan.baseline, *cell.kernel_boot))
             if cell.stack == plan.control:
                 results.controls.append(name)
         return results
 
     def _questions(self) -> list[Question]:
         """Return the comparisons with the baseline, then those with the first kernel if rounds decide these."""
-        questions = [Question(name, self.own.reference(name)) for name in self.cells]
+        questions = [Question(name, self.chain.reference(name)) for name in self.cells]
         if self.policy.limit is None or self.boots > 1 or self.policy.once:
             return questions
         return questions + [
             Question(name, stack_on(cell.stack, self.kernels[0]))
             for name, cell in self.cells.items()
-            if cell.kernel != self.kernels[0] and name not in self.own.controls
+            if cell.kernel != self.kernels[0] and name not in self.chain.controls
         ]
 
     # -- the plan ------------------------------------------------------------------------------------------------------
@@ -307,36 +312,38 @@ class Course:
         if not cells:
             return None
         order = tuple(self.cells[name] for name in self._rng.sample(cells, len(cells)))
-        self.own.orders.append([])
-        return Round(self.own.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
+        self.chain.orders.append([])
+        return Round(self.chain.rounds - 1, order, {step: repeated.count for step, repeated in self._repeated.items()})
 
     @property
     def _run(self) -> int:
         """Return the number of rounds so far, of the plan or of the confirmation."""
-        return self.own.rounds - (self.own.confirmation.start if self.own.confirmation else 0)
+        return self.chain.rounds - (self.chain.confirmation.start if self.chain.confirmation else 0)
 
     @property
-    def gave_up(self) -> bool:
+    def too_many_discarded(self) -> bool:
         """Whether as many rounds were discarded as were planned."""
-        return len(self.own.discarded) >= self.own.looks.most
+        return len(self.chain.discarded) >= self.chain.looks.max_rounds
 
     def _planned(self) -> list[str]:
-        return [] if self.gave_up or self._run >= self.planner.looks.most else self.planner.next_round()
+        return (
+            [] if self.too_many_discarded or self._run >= self.planner.looks.max_rounds else self.planner.next_round()
+        )
 
     @property
     def _may_confirm(self) -> bool:
-        return self.policy.sharing > 1 and self.own.confirmation is None and not self.policy.once
+        return self.policy.sharing > 1 and self.chain.confirmation is None and not self.policy.once
 
     def _confirming(self) -> list[str]:
         """Start fresh rounds for cells that seem to break a budget, if failures need confirmation. Return them."""
-        if self.gave_up or not self._may_confirm:
+        if self.too_many_discarded or not self._may_confirm:
             return []
         self._judge()
         ended = self.planner.ended
         suspects = {question for question in self._suspects() if not ended.intersection(question)}
         if not suspects:
             return []
-        results = self.own
+        results = self.chain
         results.confirmation = Confirmation(results.rounds, confirmation_level(self.policy.sharing))
         states: dict[Question, State] = {**self.planner.states, **dict.fromkeys(suspects, "running")}
         self.planner = Planner(results.confirming, self.planner.questions, states=states, ended=ended)
@@ -347,7 +354,7 @@ class Course:
             if any(judgement.outcome == "fail" and judgement.budget.overhead is not None for judgement in judgements):
                 yield question
 
-    def stands(self, cell: Cell) -> bool:
+    def can_run(self, cell: Cell) -> bool:
         """Whether a cell can still run in the current round."""
         return self.name(cell) not in self.planner.ended
 
@@ -356,23 +363,28 @@ class Course:
     def add(self, cell: Cell, run: CellRun) -> None:
         """Record a run of a cell in the current round."""
         name = self.name(cell)
-        self.own.orders[-1].append(name)
+        self.chain.orders[-1].append(name)
         lasts = [step for step in run.steps if step.ending != "left out"]
         for step in run.steps:
             self._add_step(name, step)
         if lasts:
-            self.own.stacks[name] = structs.replace(
-                self.own.stacks[name], mounts=list(run.mounts), commands=list(run.commands), tools=dict(run.tools)
+            self.chain.stacks[name] = structs.replace(
+                self.chain.stacks[name], mounts=list(run.mounts), commands=list(run.commands), tools=dict(run.tools)
             )
         for repeated in self._repeated.values():
             repeated.end(run.seconds)
         if not lasts or lasts[-1].ending:
             self.planner.end(name)
-        if run.steps and run.steps[0].in_setup and self.own.rounds == 1 and cell.stack == self._plan_of(name).baseline:
-            self._end_place(cell)
+        if (
+            run.steps
+            and run.steps[0].in_setup
+            and self.chain.rounds == 1
+            and cell.stack == self._plan_of(name).baseline
+        ):
+            self._drop_without_baseline(cell)
 
     def _add_step(self, name: str, run: StepRun) -> None:
-        results, step = self.own, run.step
+        results, step = self.chain, run.step
         self._endings[step, name] = run.ending
         if repeated := self._repeated.get(step):
             repeated.add(name, results.rounds, run.samples, run.seconds)
@@ -384,11 +396,11 @@ class Course:
         if len(run.samples) == (repeated.count if repeated else 1):
             results.add(step, name, combined(run.samples))
         if run.ending:
-            self._end_steps(name, run)
+            self._record_end(name, run)
 
-    def _end_steps(self, name: str, run: StepRun) -> None:
+    def _record_end(self, name: str, run: StepRun) -> None:
         """Record why a step and the ones after it have no samples."""
-        results, steps = self.own, self._plan_of(name).stacks[self.cells[name].stack].steps
+        results, steps = self.chain, self._plan_of(name).stacks[self.cells[name].stack].steps
         what = "was skipped" if run.ending == "skipped" else run.ending
         note = f"{what} in round {results.rounds}"
         results.notes.setdefault(run.step, {})[name] = note
@@ -402,7 +414,7 @@ class Course:
             self._causes[name] = (results.steps.index(run.step), text)
 
     def _plan_of(self, name: str) -> ChainPlan:
-        return self._plans[self.cells[name].place]
+        return self._plans[self.cells[name].kernel_boot]
 
     def _label(self, name: str) -> str:
         return f"{self.cells[name].stack} on {self._plan_of(name).device}"
@@ -413,17 +425,17 @@ class Course:
         lacks = plan.stacks[cell.stack].lacks
         text, of_baseline = "; ".join(lacks), not lacks
         if not lacks and plan.baseline in plan.stacks and (lacks := plan.stacks[plan.baseline].lacks):
-            text = f"the baseline {self._label(self.own.reference(name))} cannot run here ({'; '.join(lacks)})"
+            text = f"the baseline {self._label(self.chain.reference(name))} cannot run here ({'; '.join(lacks)})"
             text += ": name another one with --fsstack-baseline"
         if lacks:
             self.drop(cell, NotRun(f"{self._label(name)}: {text}", lacking=True, of_baseline=of_baseline), text)
 
-    def _end_place(self, cell: Cell) -> None:
+    def _drop_without_baseline(self, cell: Cell) -> None:
         """Drop all cells of a kernel whose baseline cannot be built: nothing could be compared with it."""
         baseline = self._label(self.name(cell))
         text = f"the chain was ended in round 1, because the baseline {baseline} cannot be built"
         for other in self.cells.values():
-            if other.place == cell.place and other != cell:
+            if other.kernel_boot == cell.kernel_boot and other != cell:
                 self.drop(other, NotRun(text, of_baseline=True), note=text)
 
     def drop(self, cell: Cell, reason: NotRun, note: str) -> None:
@@ -431,42 +443,42 @@ class Course:
         name = self.name(cell)
         self.planner.end(name)
         for step in self._plan_of(name).stacks[cell.stack].steps:
-            self.own.notes.setdefault(step, {}).setdefault(name, note)
+            self.chain.notes.setdefault(step, {}).setdefault(name, note)
             self._not_run.setdefault((step, name), reason)
 
-    def lose(self, place: Place) -> None:
+    def lose(self, kernel_boot: KernelBoot) -> None:
         """Drop all cells of a kernel that went down, unless the course is over."""
-        text = f"the kernel {place.kernel} went down"
+        text = f"the kernel {kernel_boot.kernel} went down"
         for cell in self.cells.values():
-            if cell.place == place and not self._concluded:
+            if cell.kernel_boot == kernel_boot and not self._concluded:
                 self.drop(cell, NotRun(text), text)
 
     @property
     def failures(self) -> int:
         """Return the number of failed tests, without those of the control."""
-        return sum(ending == "failed" for (_, name), ending in self._endings.items() if name not in self.own.controls)
+        return sum(ending == "failed" for (_, name), ending in self._endings.items() if name not in self.chain.controls)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def end_round(self, conditions: Conditions) -> None:
         """End the current round. The rules decide by `conditions` whether it counts or is discarded."""
-        for attribute in ("_known", "left"):
+        for attribute in ("_progress", "rounds_left"):
             self.__dict__.pop(attribute, None)
         if rule := first_broken(self.policy.discard, conditions):
-            self.own.discard(str(rule), conditions)
+            self.chain.discard(str(rule), conditions)
             return
-        self.own.conditions.append(conditions)
+        self.chain.conditions.append(conditions)
         if self.planner.due(self._run):
             self._judge()
             self.planner.look(self._run, self._verdicts())
-            if not self.own.repeated:
-                self.own.repeated = {
+            if not self.chain.repeated:
+                self.chain.repeated = {
                     step: repetition.settle(self._reference) for step, repetition in self._repeated.items()
                 }
 
     def _reference(self, name: str) -> str:
         """Return the reference of a cell: the baseline on its kernel, or the same stack on the first kernel."""
-        reference = self.own.reference(name)
+        reference = self.chain.reference(name)
         return stack_on(self.cells[name].stack, self.kernels[0]) if reference == name else reference
 
     def _judge(self) -> None:
@@ -474,8 +486,8 @@ class Course:
         if self.policy.once:
             return
         for (step, name), test in self._tests.items():
-            if self.own.of(step, name):
-                self.own.judge_all(step, name, *test.budgets)
+            if self.chain.of(step, name):
+                self.chain.judge_all(step, name, *test.budgets)
         if len(self.kernels) > 1 and self.policy.limit is not None:
             self._judge_between(Budget(overhead=self.policy.limit))
 
@@ -487,12 +499,12 @@ class Course:
                 if between.of(step, stack) or between.of(step, reference):
                     judgement = between.judge(step, stack, budget)
                     if self.boots == 1 and judgement.verdict:
-                        judgement = structs.replace(judgement, text=f"{judgement.text}, {_OF_THESE_BOOTS}")
+                        judgement = structs.replace(judgement, text=f"{judgement.text}, {_BOOT_ERROR_RATES}")
                     self._judged_between.setdefault(step, {})[stack] = [judgement]
 
     def _judgements(self) -> Iterable[tuple[Question, list[Judgement]]]:
         """Yield all judgements so far with their questions."""
-        for view in (self.own, self.between()) if self.boots == 1 and self._judged_between else (self.own,):
+        for view in (self.chain, self.between()) if self.boots == 1 and self._judged_between else (self.chain,):
             for _, name, judgements in view.all_judgements():
                 yield Question(name, view.reference(name)), judgements
 
@@ -500,7 +512,7 @@ class Course:
         """Return the verdicts so far on the budgets of each question. During confirmation, use fresh rounds only."""
         verdicts: dict[Question, list[Verdict | None]] = {}
         for question, judgements in self._judgements():
-            if self.own.confirmation is None:
+            if self.chain.confirmation is None:
                 verdicts.setdefault(question, []).extend(judgement.verdict for judgement in judgements)
             else:
                 verdicts.setdefault(question, []).extend(
@@ -512,13 +524,16 @@ class Course:
         """Judge the final samples, and add remarks for readers. `comparisons` counts those of the whole session."""
         self._judge()
         self._concluded = True
-        results = self.own
+        results = self.chain
         results.carry_over = results.find_carry_over()
         results.remarks = self._remarks(results, [*doubts(results), *notices(results, comparisons)])
 
     def _remarks(self, chain: ChainResults, noticed: Sequence[str]) -> list[str]:
         """Return the remarks of the scenario, the reason for an early end, and the most important notices."""
-        remarks = [*next(iter(self._plans.values())).remarks, *([given_up(self.own.discarded)] if self.gave_up else [])]
+        remarks = [
+            *next(iter(self._plans.values())).remarks,
+            *([given_up(self.chain.discarded)] if self.too_many_discarded else []),
+        ]
         return [*remarks, *noticed[:3], *filter(None, [carry_over.remark(chain.carry_over)])]
 
     # -- views of one result -------------------------------------------------------------------------------------------
@@ -528,7 +543,7 @@ class Course:
         against = {
             stack_on(cell.stack, cell.kernel): stack_on(cell.stack, self.kernels[0]) for cell in self.cells.values()
         }
-        chain = self._by_boot() if self.boots > 1 else structs.replace(self.own, remarks=[], carry_over=[])
+        chain = self._by_boot() if self.boots > 1 else structs.replace(self.chain, remarks=[], carry_over=[])
         chain.against, chain.judgements = against, self._judged_between
         chain.baseline = stack_on(next(iter(self._plans.values())).baseline, self.kernels[0])
         if self.boots > 1:
@@ -540,17 +555,17 @@ class Course:
     def _within(self) -> ChainResults:
         """Return each stack on each kernel, compared with the baseline there. Several boots have no verdicts."""
         if self.boots == 1:
-            return self.own
+            return self.chain
         chain = self._by_boot()
         for cell in self.cells.values() if len(self.kernels) > 1 else ():
-            baseline = self._plans[cell.place].baseline
+            baseline = self._plans[cell.kernel_boot].baseline
             chain.against[stack_on(cell.stack, cell.kernel)] = stack_on(baseline, cell.kernel)
         chain.remarks = self._remarks(chain, [*doubts(chain), *of_the_machine(chain)])
         return chain
 
     def _by_boot(self) -> ChainResults:
         """Return the boots of each kernel in a row. Each boot's rounds start at a number of its own."""
-        results, names = self.own, {name: stack_on(cell.stack, cell.kernel) for name, cell in self.cells.items()}
+        results, names = self.chain, {name: stack_on(cell.stack, cell.kernel) for name, cell in self.cells.items()}
         chain = structs.replace(
             results,
             baseline=names[results.baseline],
@@ -585,7 +600,7 @@ class Course:
         views = self.views()
         if len(self.kernels) > 1:
             between = views[0]
-            between.carry_over = between.find_carry_over() if self.boots == 1 else self.own.carry_over
+            between.carry_over = between.find_carry_over() if self.boots == 1 else self.chain.carry_over
             between.remarks = self._remarks(between, notices(between) if self.boots == 1 else of_the_machine(between))
         return views
 
@@ -601,7 +616,7 @@ class Course:
     @property
     def judged(self) -> int:
         """Return the number of judged budgets, decided or not."""
-        return self.own.judged + (self.between().judged if self._judged_between else 0)
+        return self.chain.judged + (self.between().judged if self._judged_between else 0)
 
     @property
     def budgets(self) -> int:
@@ -614,10 +629,10 @@ class Course:
     @property
     def waived(self) -> int:
         """Return the number of budgets of preparing tests, which have no timed block."""
-        return sum(len(test.budgets) for place, test in self._tests.items() if self._only_prepares(*place))
+        return sum(len(test.budgets) for key, test in self._tests.items() if self._only_prepares(*key))
 
     def _only_prepares(self, step: str, name: str) -> bool:
-        measured, ending = self.own.measured, self._endings.get((step, name))
+        measured, ending = self.chain.measured, self._endings.get((step, name))
         return bool(ending == "" and measured and step not in measured and not self._promise(step, name))
 
     # -- progress ------------------------------------------------------------------------------------------------------
@@ -625,31 +640,31 @@ class Course:
     @property
     def progress(self) -> ProgressState:
         """Return the progress of the chain after the last round."""
-        confirming = self.own.confirmation is not None
-        return self._known._replace(round=max(1, self._run), phase="confirming" if confirming else "planned")
+        confirming = self.chain.confirmation is not None
+        return self._progress._replace(round=max(1, self._run), phase="confirming" if confirming else "planned")
 
     @property
     def _has_ended_rounds(self) -> bool:
-        return bool(self.own.conditions or self.own.discarded)
+        return bool(self.chain.conditions or self.chain.discarded)
 
     @cached_property
-    def _known(self) -> ProgressState:
-        results = self.own if self.policy.limit is None or len(self.kernels) == 1 else self.between()
+    def _progress(self) -> ProgressState:
+        results = self.chain if self.policy.limit is None or len(self.kernels) == 1 else self.between()
         return ProgressState(
-            self.own.id,
-            self.own.device,
+            self.chain.id,
+            self.chain.device,
             1,
-            self.own.looks.most,
-            stacks=tuple(standings(results, self.planner.of_cells())) if self._has_ended_rounds else (),
+            self.chain.looks.max_rounds,
+            stacks=tuple(standings(results, self.planner.cell_states())) if self._has_ended_rounds else (),
             decided=self.planner.summary(),
-            costliest=costliest(self.own),
-            results=self.own if self._has_ended_rounds else None,
+            costliest=costliest(self.chain),
+            results=self.chain if self._has_ended_rounds else None,
         )
 
     @cached_property
-    def left(self) -> list[Left]:
+    def rounds_left(self) -> list[RoundsLeft]:
         """Return the remaining rounds of each cell."""
-        remaining = self.planner.left(self._run, confirms=self._may_confirm) if self._has_ended_rounds else {}
+        remaining = self.planner.rounds_left(self._run, confirms=self._may_confirm) if self._has_ended_rounds else {}
         return list(remaining.values())
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
@@ -657,19 +672,19 @@ class Course:
     def outcome(self, step: str, cell: Cell, again: Callable[[], str] = str) -> Outcome:
         """Decide the outcome of a test. `again` returns the command that runs it alone."""
         name = self.name(cell)
-        ending, place = self._endings.get((step, name)), (step, name)
+        ending, key = self._endings.get((step, name)), (step, name)
         if cause := self._cause(step, name):
             return Outcome("failed", cause, in_setup=True)
         if ending:
             return Outcome("failed" if ending == "failed" else "skipped", as_run=True)
-        if ending is None or place in self._not_run:
+        if ending is None or key in self._not_run:
             return self._of_not_run(step, name)
-        outcome = self._of_rounds(step, name) or self._of_budgets(self.own, step, name, again)
-        return structs.replace(outcome, expected=self.own.expected(step, name, strict=self.policy.strict))
+        outcome = self._of_rounds(step, name) or self._of_budgets(self.chain, step, name, again)
+        return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self.policy.strict))
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
         """Return a test's figures for other programs, or None if nothing was measured."""
-        results, name = self.own, self.name(cell)
+        results, name = self.chain, self.name(cell)
         if not (facts := saved.facts(results, step, name)):
             return None
         properties = (
@@ -687,9 +702,9 @@ class Course:
 
     def _cause(self, step: str, name: str) -> str:
         """Return the error of a step that the test depends on or is compared with, or an empty text."""
-        for of in (name, self.own.reference(name)):
-            index, text = self._causes.get(of, (len(self.own.steps), ""))
-            if step in self.own.steps[index:]:
+        for of in (name, self.chain.reference(name)):
+            index, text = self._causes.get(of, (len(self.chain.steps), ""))
+            if step in self.chain.steps[index:]:
                 return text
         return ""
 
@@ -714,11 +729,11 @@ class Course:
         The budget of a class applies to its measuring steps. It is enough if one step measures.
         """
         test = self._tests[step, name]
-        return "" if test.of_class and self.own.samples else test.promise
+        return "" if test.of_class and self.chain.samples else test.promise
 
     def _of_rounds(self, step: str, name: str) -> Outcome | None:
         """Return the outcome of a test that has no rounds to judge, or None."""
-        results, promise = self.own, self._promise(step, name)
+        results, promise = self.chain, self._promise(step, name)
         if results.discarded and not results.rounds:
             # The test itself succeeded, but could not be judged.
             text = f"inconclusive: no round counts: {summary(results.discarded)}"
@@ -744,7 +759,7 @@ class Course:
         """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
         strict, worst = self.policy.strict, chain.worst(step, name)
         if worst == "fail":
-            return Outcome("failed", "\n".join([describe_failure(chain, step, name, again()), *doubts(self.own)]))
+            return Outcome("failed", "\n".join([describe_failure(chain, step, name, again()), *doubts(self.chain)]))
         if worst == "inconclusive":
             text = describe_undecided(chain, step, name)
             # A budget that is expected to be broken has its own reason.

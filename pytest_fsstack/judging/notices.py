@@ -58,8 +58,8 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
     noise = max((spread(chain.series(step, chain.baseline, "seconds")) for step in chain.steps), default=0.0)
     if noise and any(chain.judgements.values()):
         texts.append(
-            f"the baseline's time varies by {percent(noise)}, so {chain.looks.most} rounds often miss an overhead less "
-            f"than about {percent(visible(noise, chain.looks.most))} above its budget"
+            f"the baseline's time varies by {percent(noise)}, so {chain.looks.max_rounds} rounds often miss an "
+            f"overhead less than about {percent(visible(noise, chain.looks.max_rounds))} above its budget"
         )
     return texts[:3]
 

@@ -26,20 +26,22 @@ def confirmation_level(budgets: int) -> float:
 State = Literal["running", "pass", "fail", "given up", "measured", "ended"]
 
 
-class Left(NamedTuple):
+class RoundsLeft(NamedTuple):
     """The remaining rounds of a cell: at most, and if each trend holds (None if no trend shows yet)."""
 
     expected: int | None
-    most: int
+    maximum: int
 
 
-def longer(one: Left, other: Left) -> Left:
+def longer(one: RoundsLeft, other: RoundsLeft) -> RoundsLeft:
     """Return the larger of two remaining times."""
     both_expected = one.expected is not None and other.expected is not None
-    return Left(max(one.expected or 0, other.expected or 0) if both_expected else None, max(one.most, other.most))
+    return RoundsLeft(
+        max(one.expected or 0, other.expected or 0) if both_expected else None, max(one.maximum, other.maximum)
+    )
 
 
-def together(states: Iterable[State]) -> State:
+def combined_state(states: Iterable[State]) -> State:
     """Return the combined state of a cell that runs for several reasons."""
     order: tuple[State, ...] = ("ended", "running", "fail", "given up", "pass", "measured")
     present = set(states)
@@ -121,7 +123,7 @@ class Planner:
         if not verdicts:
             return "measured"
         open_ones = [verdict for verdict in verdicts if verdict is not None and not verdict.settled]
-        if open_ones and rounds < self.looks.most and question.reference not in self.ended:
+        if open_ones and rounds < self.looks.max_rounds and question.reference not in self.ended:
             return "running"
         if any(verdict is not None and verdict.outcome == "fail" for verdict in verdicts):
             return "fail"
@@ -129,26 +131,26 @@ class Planner:
             return "pass"
         return "given up"
 
-    def of_cells(self) -> dict[str, State]:
+    def cell_states(self) -> dict[str, State]:
         """Return the state of each cell over all of its questions."""
         states: dict[str, list[State]] = {}
         for question, state in self.states.items():
             states.setdefault(question.cell, []).append("ended" if question.cell in self.ended else state)
-        return {cell: together(parts) for cell, parts in states.items()}
+        return {cell: combined_state(parts) for cell, parts in states.items()}
 
-    def left(self, rounds: int, *, confirms: bool = False) -> dict[str, Left]:
+    def rounds_left(self, rounds: int, *, confirms: bool = False) -> dict[str, RoundsLeft]:
         """Return the remaining rounds of each cell after so many rounds. `confirms` adds those for confirmation."""
-        looks, remaining = self.looks, dict[str, Left]()
-        fresh = looks.most if confirms else 0
-        fixed = looks.most if len(looks.rounds) == 1 else 0
+        looks, remaining = self.looks, dict[str, RoundsLeft]()
+        fresh = looks.max_rounds if confirms else 0
+        fixed = looks.max_rounds if len(looks.rounds) == 1 else 0
         for question, state in self.states.items():
             if question.cell in self.ended:
                 continue
             if state == "running":
                 end = fixed or self.expected.get(question)
-                of_cell = Left(end - rounds if end else None, looks.most - rounds + fresh)
+                of_cell = RoundsLeft(end - rounds if end else None, looks.max_rounds - rounds + fresh)
             elif state == "fail" and confirms:
-                of_cell = Left(looks.minimum_rounds, looks.most)
+                of_cell = RoundsLeft(looks.minimum_rounds, looks.max_rounds)
             else:
                 continue
             # Fresh rounds have no control.

@@ -124,7 +124,7 @@ class Repeated:
         self.wish = wish
         # A plan of one block judges all rounds together, so no number may depend on figures.
         self._open = wish == "auto" and len(looks.rounds) > 1
-        judged = looks.most >= looks.minimum_rounds
+        judged = looks.max_rounds >= looks.minimum_rounds
         self.count = wish if isinstance(wish, int) else FIRST if judged else 1
         self._logs: dict[str, dict[int, list[float]]] = {}
         self._repetitions: list[float] = []

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from pytest_fsstack.judging import runs, verdict
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.carry_over import CarryOver, Place, Round, carry_overs, cost
+from pytest_fsstack.judging.carry_over import CarryOver, FigureKey, Round, carry_overs, cost
 from pytest_fsstack.judging.conditions import Conditions, Discarded
 from pytest_fsstack.judging.repetition import Repetition
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, RoundNumber, Sample
@@ -277,11 +277,11 @@ class ChainResults(msgspec.Struct):
             return None
         start, looks = self.confirmation.start, self.confirming
         # Later rounds that ran for other stacks are not part of the plan.
-        fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.most}
+        fresh = {number - start: ratio for number, ratio in ratios.items() if 0 <= number - start < looks.max_rounds}
         if not fresh:
             return None
         bounds = {number - start: pair for number, pair in bounds.items()}
-        return verdict.judge(fresh, overhead, looks, min(self.rounds - start, looks.most), bounds)
+        return verdict.judge(fresh, overhead, looks, min(self.rounds - start, looks.max_rounds), bounds)
 
     def of(self, step: str, stack: str) -> dict[int, Sample]:
         """Return the samples of a step on a stack by round."""
@@ -301,16 +301,16 @@ class ChainResults(msgspec.Struct):
 
     def discard(self, rule: str, conditions: Conditions) -> None:
         """Discard the last round for all stacks. The next one replaces it."""
-        place, discarded = self.rounds - 1, dict[str, dict[str, Sample]]()
+        number, discarded = self.rounds - 1, dict[str, dict[str, Sample]]()
         for step, stack, samples in self.all_samples():
-            if place in samples:
-                discarded.setdefault(step, {})[stack] = samples.pop(place)
+            if number in samples:
+                discarded.setdefault(step, {})[stack] = samples.pop(number)
         self.samples = {
             step: {stack: samples for stack, samples in by_stack.items() if samples}
             for step, by_stack in self.samples.items()
             if any(by_stack.values())
         }
-        self.discarded.append(Discarded(place, rule, self.orders.pop(), conditions, discarded))
+        self.discarded.append(Discarded(number, rule, self.orders.pop(), conditions, discarded))
 
     def all_samples(self) -> Iterator[tuple[str, str, dict[int, Sample]]]:
         """Yield each measured step and stack, with its samples by round."""
@@ -582,14 +582,14 @@ class ChainResults(msgspec.Struct):
         """Return effects of the previous run on judged figures, or else on times, the most significant first."""
         rounds, metrics = [], {step: self.compared_metrics(step) for step in self.steps}
         for number in range(self.rounds + 1):
-            rounds += [Round(discarded.order) for discarded in self.discarded if discarded.place == number]
+            rounds += [Round(discarded.order) for discarded in self.discarded if discarded.replaced_by == number]
             if number < self.rounds:
                 rounds.append(Round(self.orders[number], self._figures_of_round(number, metrics)))
         return carry_overs(rounds, f"{self.seed} {self.id}")
 
-    def _figures_of_round(self, number: int, metrics: Mapping[str, list[str]]) -> dict[Place, dict[str, float]]:
+    def _figures_of_round(self, number: int, metrics: Mapping[str, list[str]]) -> dict[FigureKey, dict[str, float]]:
         """Return the figures of one round, by step and metric, then by stack."""
-        figures: dict[Place, dict[str, float]] = {}
+        figures: dict[FigureKey, dict[str, float]] = {}
         for step, stack, samples in self.all_samples():
             if number in samples and not samples[number].incomplete:
                 defined = self._defined(step)

@@ -161,7 +161,7 @@ def _without_rounds(chain: ChainResults) -> ChainResults:
 
 def _of_last_round(chain: ChainResults) -> ChainResults:
     line = _without_rounds(chain)
-    if chain.discarded and chain.discarded[-1].place == chain.rounds:
+    if chain.discarded and chain.discarded[-1].replaced_by == chain.rounds:
         line.discarded = chain.discarded[-1:]
         return line
     line.orders, line.conditions = chain.orders[-1:], chain.conditions[-1:]

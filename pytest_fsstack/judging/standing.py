@@ -30,13 +30,13 @@ class TimeLeft(NamedTuple):
     """The remaining seconds of a chain: at most, and if all trends hold (None if some show none yet)."""
 
     expected: float | None
-    most: float
+    maximum: float
 
 
 class ProgressState(NamedTuple):
     """The progress of a chain.
 
-    `round` counts from 1 within its phase, which has at most `most` rounds. `running` is the running stack, and empty
+    `round` counts from 1 within its phase, which has at most `max_rounds`. `running` is the running stack, and empty
     between rounds. `decided` is a text as from `plan.in_words`. `elapsed` is in seconds. `results` is set between
     rounds.
     """
@@ -44,7 +44,7 @@ class ProgressState(NamedTuple):
     chain: str
     device: str
     round: int
-    most: int
+    max_rounds: int
     phase: Phase = "planned"
     running: str = ""
     step: str = ""
@@ -52,7 +52,7 @@ class ProgressState(NamedTuple):
     decided: str = ""
     costliest: StackStatus | None = None
     elapsed: float = 0.0
-    left: TimeLeft | None = None
+    time_left: TimeLeft | None = None
     results: ChainResults | None = None
 
 

@@ -160,7 +160,7 @@ class Looks(msgspec.Struct, frozen=True):
         return self.alpha if self.alpha_of_fail is None else self.alpha_of_fail
 
     @property
-    def most(self) -> int:
+    def max_rounds(self) -> int:
         """Return the number of rounds at the last look."""
         return self.rounds[-1]
 
@@ -184,7 +184,7 @@ class Looks(msgspec.Struct, frozen=True):
             while 0.5**rounds > self.alpha:
                 rounds += 1
             return rounds
-        return next((n for n in self.rounds if 0.5**n <= self.spent(n)), self.most)
+        return next((n for n in self.rounds if 0.5**n <= self.spent(n)), self.max_rounds)
 
     def spent(self, rounds: int) -> float:
         """Return the alpha that looks up to so many rounds may spend."""
@@ -196,7 +196,7 @@ class Looks(msgspec.Struct, frozen=True):
         ln(1 + (e - 1) t) at the share t of the planned rounds: the spending function of Pocock type of Lan & DeMets,
         Biometrika 70 (1983) 659.
         """
-        share = min(1.0, rounds / self.most)
+        share = min(1.0, rounds / self.max_rounds)
         # At the end exactly 1, which the logarithm of e misses in the last bit.
         return 1.0 if share == 1 else log1p((e - 1) * share)
 
@@ -383,11 +383,11 @@ def expected_rounds(verdict: Verdict) -> int:
     if verdict.settled or len(looks.rounds) == 1:
         return rounds
     bounds, later = _whole(looks), looks.rounds[verdict.look :]
-    hopeless = abs(verdict.z) * sqrt(looks.most / rounds) < bounds[-1] / 2
+    hopeless = abs(verdict.z) * sqrt(looks.max_rounds / rounds) < bounds[-1] / 2
     for end, bound in zip(later, bounds[verdict.look :], strict=True):
-        if abs(verdict.z) * sqrt(end / rounds) >= bound or (hopeless and 2 * end >= looks.most):
+        if abs(verdict.z) * sqrt(end / rounds) >= bound or (hopeless and 2 * end >= looks.max_rounds):
             return end
-    return looks.most
+    return looks.max_rounds
 
 
 @cache
@@ -502,7 +502,7 @@ class _Evidence:
     def hopeless(self) -> bool:
         """Whether the rest of the plan would hardly decide."""
         looks, number = self.looks, len(self.middle.sizes)
-        share = looks.rounds[number - 1] / looks.most
+        share = looks.rounds[number - 1] / looks.max_rounds
         if share < 0.5 or share == 1 or not self.rounds:
             return False
         # The remaining blocks are complete, as planned.

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.data.corpus import cache_directory
-from pytest_fsstack.judging.course import Cell, ChainPlan, Course, Place, Policy
+from pytest_fsstack.judging.course import Cell, ChainPlan, Course, KernelBoot, Policy
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import Description
@@ -67,15 +67,15 @@ class Controller:
         self.settings, self._counts = session.settings, session.budgets
         self._own_policy, self._log_round = session.policy, session.log_round
         #: The plans of the chains, by their names, from all workers.
-        self._plans: dict[str, dict[Place, ChainPlan]] = {}
+        self._plans: dict[str, dict[KernelBoot, ChainPlan]] = {}
         self._courses: dict[str, Course] = {}
         self._paces: dict[str, Pace] = {}
         #: The machine's counters before the round that is running, at both ends of a pause; None between rounds.
         self._seen: tuple[load.Reading, load.Reading] | None = None
         self._lines: dict[Any, _Line] = {}
         #: The workers that measure, and the places of those that went down.
-        self._nodes: dict[Place, Any] = {}
-        self._lost: set[Place] = set()
+        self._nodes: dict[KernelBoot, Any] = {}
+        self._lost: set[KernelBoot] = set()
         #: The names of all tests on all kernels, and of the verdicts between them.
         self._tests: set[str] = set()
         self._session: pytest.Session | None = None
@@ -207,13 +207,14 @@ class Controller:
             return []
         self._seen = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))
         turns = [
-            (self._nodes[cell.place], Turn(1, cell.stack, this.number, dict(this.repetitions))) for cell in this.order
+            (self._nodes[cell.kernel_boot], Turn(1, cell.stack, this.number, dict(this.repetitions)))
+            for cell in this.order
         ]
         return turns if any(node in nodes for node, _ in turns) else []
 
     def reports(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
         """Return the turns in which workers report the tests of a chain, in the order of the kernels."""
-        reports: dict[Place, list[Report]] = {}
+        reports: dict[KernelBoot, list[Report]] = {}
         if chain in self._plans:
             course = self._course(chain)
             course.conclude(self._comparisons)
@@ -286,9 +287,9 @@ class Controller:
         """Say where a chain is: between turns, so that no kernel waits for it."""
         self._progress(self._paces[chain].timed(self._course(chain))._replace(running=running))
 
-    def _place_of(self, node: Any) -> Place:
+    def _place_of(self, node: Any) -> KernelBoot:
         kernel, boot = self._kernel_of(_index(node))
-        return Place(kernel.name, boot)
+        return KernelBoot(kernel.name, boot)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class Comparing:
             alpha=settings.looks.alpha,
             session=settings.confirms,
             machine=identity.machine_id(),
-            rounds=settings.looks.most if settings.fixed_rounds else None,
+            rounds=settings.looks.max_rounds if settings.fixed_rounds else None,
         )
 
     def _compare(self) -> None:

@@ -97,7 +97,7 @@ class _Plan:
             return cls._fixed(stacks, 1, "none: nothing is measured, and each stack is built as pytest runs the tests")
         if runs_once(config):
             return cls._fixed(stacks, 1, "1, because of --benchmark-disable")
-        first, last = settings.looks.rounds[0], settings.looks.most
+        first, last = settings.looks.rounds[0], settings.looks.max_rounds
         additional = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
         additional += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""
         budgets = {

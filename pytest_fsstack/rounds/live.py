@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pytest_fsstack.judging.plan import State
 from pytest_fsstack.judging.standing import ProgressState, StackStatus
-from pytest_fsstack.rounds.moment import known, place, rounds, time_left
+from pytest_fsstack.rounds.progress_text import chain_on_device, findings_so_far, rounds, time_left
 from pytest_fsstack.units import OverheadUnit
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class View:
         # The cursor stays visible, so no ending of the session can leave it hidden.
         console.show_cursor(True)
 
-    def show(self, moment: ProgressState) -> None:
-        self._live.update(rendered(moment, self._live.console), refresh=True)
+    def show(self, state: ProgressState) -> None:
+        self._live.update(rendered(state, self._live.console), refresh=True)
 
     def erase(self) -> None:
         """Erase the view, and put the cursor where it began."""
@@ -61,19 +61,19 @@ class View:
         self._live.stop()
 
 
-def rendered(moment: ProgressState, console: Console) -> RenderableType:
+def rendered(state: ProgressState, console: Console) -> RenderableType:
     """Render the progress for the width of a console. Long lines are cut, and the last columns are dropped first."""
-    now = " ".join(filter(None, [moment.running, moment.step])) or "round done"
-    elapsed = f"{timedelta(seconds=int(moment.elapsed))} elapsed"
-    remaining = (time_left(moment.left) or "less than a minute left") if moment.left else ""
+    now = " ".join(filter(None, [state.running, state.step])) or "round done"
+    elapsed = f"{timedelta(seconds=int(state.elapsed))} elapsed"
+    remaining = (time_left(state.time_left) or "less than a minute left") if state.time_left else ""
     # If a device's path is long, its end is cut, so it comes last.
     lines = [
-        f"{rounds(moment)}: {place(moment)}",
+        f"{rounds(state)}: {chain_on_device(state)}",
         "; ".join(filter(None, [now, elapsed, remaining])),
-        "; ".join(known(moment)),
+        "; ".join(findings_so_far(state)),
     ]
     texts = [Text(text, no_wrap=True, overflow="ellipsis") for text in lines if text]
-    return Group(*texts, *([_table(moment, console)] if moment.stacks else []))
+    return Group(*texts, *([_table(state, console)] if state.stacks else []))
 
 
 #: Columns of the table, the most important first.
@@ -96,19 +96,19 @@ def _interval(standing: StackStatus, unit: OverheadUnit) -> str:
     return unit.interval(estimate.low, estimate.high).strip("()") if estimate and isfinite(estimate.high) else ""
 
 
-def _table(moment: ProgressState, console: Console) -> Table:
+def _table(state: ProgressState, console: Console) -> Table:
     boundless = console.options.update(max_width=10_000)
     for count in range(len(_COLUMNS), 2, -1):
-        table = _with_columns(moment, count, console.width)
+        table = _with_columns(state, count, console.width)
         if console.measure(table, options=boundless).maximum <= console.width:
             return table
-    return _with_columns(moment, 2, console.width)
+    return _with_columns(state, 2, console.width)
 
 
-def _with_columns(moment: ProgressState, count: int, width: int) -> Table:
+def _with_columns(state: ProgressState, count: int, width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     # All rows share a unit so that they can be compared.
-    unit = OverheadUnit.fitting(status.estimate.overhead for status in moment.stacks if status.estimate)
+    unit = OverheadUnit.fitting(status.estimate.overhead for status in state.stacks if status.estimate)
     for title, _ in _COLUMNS[:count]:
         # Shorten long names of stacks before dropping figures.
         longest = max(12, width * 2 // 5) if title == "stack" else None
@@ -116,8 +116,8 @@ def _with_columns(moment: ProgressState, count: int, width: int) -> Table:
         table.add_column(
             title, no_wrap=True, overflow="ellipsis", max_width=longest, justify="right" if right else "left"
         )
-    for status in moment.stacks:
-        style = "bold" if status.stack == moment.running else _STYLES.get(status.state, "")
+    for status in state.stacks:
+        style = "bold" if status.stack == state.running else _STYLES.get(status.state, "")
         table.add_row(*(Text(cell(status, unit)) for _, cell in _COLUMNS[:count]), style=style)
     return table
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging.course import Cell, Course, Place, Policy
+from pytest_fsstack.judging.course import Cell, Course, KernelBoot, Policy
 from pytest_fsstack.measuring import load
 from pytest_fsstack.options.scenarios import as_option
 from pytest_fsstack.rounds.chains import Chain, parameter_of
@@ -37,9 +37,9 @@ class Loop:
         chain = self.runner.chains.get(item)
         if chain is None or not chain.timed or chain.done:
             return
-        course = Course({Place(): plan_of(chain, self.budgets)}, self.policy, f"{chain.id} {chain.device.id}")
+        course = Course({KernelBoot(): plan_of(chain, self.budgets)}, self.policy, f"{chain.id} {chain.device.id}")
         self._courses[chain] = course
-        self.runner.results.chains.append(course.own)
+        self.runner.results.chains.append(course.chain)
         try:
             self._run(chain, course)
         finally:
@@ -53,7 +53,7 @@ class Loop:
         while not self._ends_the_session(course) and (this := course.next_round()):
             readings = load.watch(any(rule.name.startswith("psi") for rule in self.policy.discard))
             for cell in this.order:
-                if course.stands(cell):
+                if course.can_run(cell):
                     show = functools.partial(self._show, course, pace, cell.stack)
                     course.add(cell, self.runner.run(chain, cell.stack, this, show))
                     pace.add(1)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.judging.plan import Left
+from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.standing import ProgressState, TimeLeft
-from pytest_fsstack.rounds.moment import line, place, rounds
+from pytest_fsstack.rounds.progress_text import chain_on_device, line, rounds
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.course import Course
     from pytest_fsstack.rounds.live import View
 
-#: The value with which this module marks an open line of the reporter. pytest itself never uses it.
-_OURS = -2
+#: The value of `currentfspath` that marks a line of the live view. pytest itself never uses it.
+_VIEW_LINE = -2
 #: No intermediate table is written if the chain ends within this many seconds.
-_SOON = 20.0
+_TABLE_MIN_SECONDS = 20.0
 
 
 class Pace:
@@ -42,22 +42,27 @@ class Pace:
 
     def timed(self, course: Course) -> ProgressState:
         """Return the progress of a course, with its elapsed and remaining time."""
-        return course.progress._replace(elapsed=self.elapsed, left=self.left(course.left))
+        return course.progress._replace(elapsed=self.elapsed, time_left=self.time_left(course.rounds_left))
 
-    def left(self, runs: Iterable[Left]) -> TimeLeft | None:
+    def time_left(self, runs: Iterable[RoundsLeft]) -> TimeLeft | None:
         """Return the remaining time, or None before the first run."""
         if not self._runs:
             return None
         counts, seconds = list(runs), self.elapsed / self._runs
         expectations = [count.expected for count in counts if count.expected is not None]
         expected = seconds * sum(expectations) if len(expectations) == len(counts) else None
-        return TimeLeft(expected, seconds * sum(count.most for count in counts))
+        return TimeLeft(expected, seconds * sum(count.maximum for count in counts))
 
 
-def _is_due(moment: ProgressState) -> bool:
+def _is_due(state: ProgressState) -> bool:
     """Whether a table is due: after rounds 1, 2, 4, 8 and so on, unless the chain ends soon."""
-    over = moment.results is not None and not moment.running and moment.phase == "planned"
-    return over and moment.round.bit_count() == 1 and moment.left is not None and moment.left.most >= _SOON
+    over = state.results is not None and not state.running and state.phase == "planned"
+    return (
+        over
+        and state.round.bit_count() == 1
+        and state.time_left is not None
+        and state.time_left.maximum >= _TABLE_MIN_SECONDS
+    )
 
 
 class Progress:
@@ -92,17 +97,17 @@ class Progress:
         in_place = bool(reporter and reporter.isatty and movable and not tests_write)
         return cls(reporter, in_place=in_place, brief=options.is_brief(config))
 
-    def __call__(self, moment: ProgressState) -> None:
+    def __call__(self, state: ProgressState) -> None:
         reporter = self._reporter
         if reporter is None:
             return
         if not self._in_place:
-            if not moment.running:
-                reporter.write_line(line(moment))
-                self._show_table(reporter, moment)
+            if not state.running:
+                reporter.write_line(line(state))
+                self._show_table(reporter, state)
                 reporter.flush()
             return
-        if self._view is not None and reporter.currentfspath != _OURS:
+        if self._view is not None and reporter.currentfspath != _VIEW_LINE:
             # Another writer has added a line below.
             self.leave()
         if self._view is None:
@@ -111,28 +116,28 @@ class Progress:
             reporter.ensure_newline()
             # Mark an open line, as the reporter itself does. The next output then starts on a new line, even after an
             # interrupt.
-            reporter.currentfspath = _OURS
+            reporter.currentfspath = _VIEW_LINE
             self._view = View(reporter)
-        self._view.show(moment)
-        if _is_due(moment):
+        self._view.show(state)
+        if _is_due(state):
             self.end()
-            self._show_table(reporter, moment)
+            self._show_table(reporter, state)
 
-    def _show_table(self, reporter: pytest.TerminalReporter, moment: ProgressState) -> None:
+    def _show_table(self, reporter: pytest.TerminalReporter, state: ProgressState) -> None:
         """Write the figures so far, if a table is due. It stays on the terminal."""
-        if moment.results is None or not _is_due(moment):
+        if state.results is None or not _is_due(state):
             return
         from pytest_fsstack.report.terminal import lines_so_far
 
-        reporter.section(f"so far, after {rounds(moment)}: {place(moment)}", sep="-")
+        reporter.section(f"so far, after {rounds(state)}: {chain_on_device(state)}", sep="-")
         width = shutil.get_terminal_size().columns
-        for text in lines_so_far(moment.results, width=width, coloured=reporter.hasmarkup):
+        for text in lines_so_far(state.results, width=width, coloured=reporter.hasmarkup):
             reporter.write_line(text)
 
     def end(self) -> None:
         """Remove the view."""
         if self._reporter is not None and self._view is not None:
-            if self._reporter.currentfspath == _OURS:
+            if self._reporter.currentfspath == _VIEW_LINE:
                 self._view.erase()
                 self._reporter.currentfspath = None
             else:

@@ -185,7 +185,7 @@ class Ending:
 def header(session: Session) -> list[str]:
     """Return the header lines about settings."""
     settings = session.settings
-    limit = "1 round" if settings.looks.most == 1 else f"{settings.looks.most} rounds"
+    limit = "1 round" if settings.looks.max_rounds == 1 else f"{settings.looks.max_rounds} rounds"
     rounds = limit if settings.fixed_rounds else f"at most {limit}"
     devices = ", ".join(device.spec for device in settings.devices)
     lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
@@ -203,7 +203,7 @@ def header(session: Session) -> list[str]:
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
     if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
         lines.append(
-            f"fsstack: {limit} {'is' if settings.looks.most == 1 else 'are'} too few for a verdict: at least "
+            f"fsstack: {limit} {'is' if settings.looks.max_rounds == 1 else 'are'} too few for a verdict: at least "
             f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"
         )
     return lines

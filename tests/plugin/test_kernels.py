@@ -357,7 +357,7 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
     assert set(Counter(kernels.log).values()) == {8}
     both, within = chains_of(kernels.pytester.path / "out.json")
     assert both.rounds == within.rounds == 6
-    assert [each.place for each in both.discarded] == [0, 2]
+    assert [each.replaced_by for each in both.discarded] == [0, 2]
     everywhere = {f"{stack}:{kernel}" for stack in ("plain", "crypt") for kernel in ("old", "new")}
     for each in both.discarded:
         assert set(each.order) == everywhere

@@ -320,7 +320,7 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_for_all_stacks_and_re
     (chain,) = chains_of(project.pytester.path / "out.json")
     assert chain.rounds == len(chain.conditions) == 4
     assert [each.conditions["load"] for each in chain.discarded] == [5.0, 5.0]
-    assert [each.place for each in chain.discarded] == [1, 1]
+    assert [each.replaced_by for each in chain.discarded] == [1, 1]
     assert all(sum(map(len, each.samples.values())) == 6 for each in chain.discarded)
     assert all([*chain.of(step, "crypt")] == [0, 1, 2, 3] for step in chain.steps)
 

@@ -34,8 +34,8 @@ def test_a_round_is_discarded_by_what_is_above_its_limit_and_by_nothing_else(
     rule: Rule, found: dict[str, float]
 ) -> None:
     others = {name: value for name, value in found.items() if name != rule.name}
-    assert first_broken([rule], {**others, rule.name: rule.most + 0.001}) is rule
-    assert first_broken([rule], {**others, rule.name: rule.most}) is None
+    assert first_broken([rule], {**others, rule.name: rule.limit + 0.001}) is rule
+    assert first_broken([rule], {**others, rule.name: rule.limit}) is None
     assert first_broken([rule], others) is None
 
 
@@ -77,7 +77,7 @@ def test_a_discarded_round_is_kept_and_never_judged() -> None:
     assert results.rounds == 2
     assert results.series("s", "a", "seconds") == [1.0, 2.0]
     (discarded,) = results.discarded
-    assert (discarded.place, discarded.rule, discarded.order) == (1, "load>2", ["a", "b"])
+    assert (discarded.replaced_by, discarded.rule, discarded.order) == (1, "load>2", ["a", "b"])
     assert discarded.samples["s"]["b"]["seconds"] == 50.0
 
 

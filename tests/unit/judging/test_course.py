@@ -21,15 +21,15 @@ from pytest_fsstack.judging.course import (
     CellRun,
     ChainPlan,
     Course,
+    KernelBoot,
     NotRun,
     Outcome,
-    Place,
     PlannedStack,
     PlannedTest,
     Policy,
     StepRun,
 )
-from pytest_fsstack.judging.plan import Left
+from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.repetition import FIRST
 from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
 from pytest_fsstack.judging.sample import Sample
@@ -60,7 +60,7 @@ def of_kernels(policy: Policy = LIMIT, budget: float | None = None, boots: int =
 
 
 def runs_of(course: Course) -> dict[str, int]:
-    return {name: sum(name in order for order in course.own.orders) for name in course.cells}
+    return {name: sum(name in order for order in course.chain.orders) for name in course.cells}
 
 
 def slower(cell: Cell) -> float:
@@ -72,7 +72,7 @@ def slower(cell: Cell) -> float:
 
 
 def orders(seed: int) -> list[list[str]]:
-    return finished(course_of(random.Random(seed), stacks(), kernels=KERNELS), slower).own.orders
+    return finished(course_of(random.Random(seed), stacks(), kernels=KERNELS), slower).chain.orders
 
 
 def test_the_order_of_a_round_is_drawn_over_all_cells_and_the_seed_replays_it() -> None:
@@ -99,7 +99,7 @@ def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_onl
     finished(course, lambda cell: 1.05 if cell == Cell("luks", "new") else 1.0, noise=0.03)
     runs = runs_of(course)
     assert runs["ext4:new"] == runs["luks:new"] > runs["luks:old"]
-    assert course.own.worst(STEP, "luks:old") == "pass"
+    assert course.chain.worst(STEP, "luks:old") == "pass"
 
 
 @pytest.mark.parametrize(("later", "outcome"), [(1.0, "pass"), (1.5, "fail")])
@@ -107,7 +107,7 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
     course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
 
     def cost(cell: Cell) -> float:
-        return (1.5 if course.own.rounds <= 8 else later) if cell == Cell("luks", "new") else 1.0
+        return (1.5 if course.chain.rounds <= 8 else later) if cell == Cell("luks", "new") else 1.0
 
     finished(course, cost)
     assert runs_of(course) == {"ext4:old": 8, "ext4:new": 8, "luks:old": 16, "luks:new": 16}
@@ -123,9 +123,9 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
 
 def test_failures_of_budgets_and_between_kernels_are_confirmed_by_the_same_rounds() -> None:
     course = finished(of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4), 0.5), slower)
-    assert course.own.rounds == 16
+    assert course.chain.rounds == 16
     assert set(runs_of(course).values()) == {16}
-    judged = [course.own.judgements_of(STEP, "luks:new")[0], course.between().judgements_of(STEP, "luks:new")[0]]
+    judged = [course.chain.judgements_of(STEP, "luks:new")[0], course.between().judgements_of(STEP, "luks:new")[0]]
     assert [(each.outcome, each.confirmed is not None) for each in judged] == [("fail", True)] * 2
 
 
@@ -138,8 +138,8 @@ def test_rounds_on_a_busy_machine_are_run_again_on_all_kernels() -> None:
             course.add(cell, CellRun((StepRun(STEP, (Sample({"seconds": 1.0}),)),)))
         course.end_round(conditions)
     assert course.next_round() is None
-    assert course.own.rounds == 4
-    (discarded,) = course.own.discarded
+    assert course.chain.rounds == 4
+    (discarded,) = course.chain.discarded
     assert sorted(discarded.order) == sorted(course.cells)
 
 
@@ -150,7 +150,7 @@ def test_repetitions_are_chosen_once_for_all_kernels() -> None:
     assert this.repetitions == {STEP: FIRST}
     # What differs is from repetition to repetition, and these are cheap.
     run(course, noisy(lambda cell: 1.05 if cell.stack == "luks" else 1.0, noise=0.05), build=10.0)
-    found = course.own.repeated[STEP]
+    found = course.chain.repeated[STEP]
     assert found.variance is not None
     assert found.count == 5
 
@@ -159,7 +159,7 @@ def test_what_failed_runs_no_more_and_is_compared_with_nothing() -> None:
     course = of_kernels()
     while this := course.next_round():
         for cell in this.order:
-            assert course.stands(cell)
+            assert course.can_run(cell)
             failed = cell == Cell("luks", "new")
             ending = StepRun(STEP, ending="failed", cause="no space") if failed else StepRun(STEP, (sample(1.0),))
             course.add(cell, CellRun((ending,)))
@@ -181,8 +181,8 @@ def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
     course = of_kernels()
     this = course.next_round()
     assert this is not None
-    course.lose(Place("new"))
-    assert [course.stands(cell) for cell in this.order] == [cell.kernel == "old" for cell in this.order]
+    course.lose(KernelBoot("new"))
+    assert [course.can_run(cell) for cell in this.order] == [cell.kernel == "old" for cell in this.order]
     finished(course, slower)
     assert runs_of(course) == {"ext4:old": 7, "ext4:new": 0, "luks:old": 7, "luks:new": 0}
     assert list(course.between().stacks) == ["ext4:old", "ext4:new", "luks:old", "luks:new"]
@@ -190,16 +190,16 @@ def test_a_kernel_that_goes_down_leaves_the_others_results() -> None:
 
 def test_what_is_left_and_decided_is_known_after_each_round() -> None:
     course = of_kernels(Policy(Looks.fixed(8), limit=0.05, sharing=4))
-    assert course.left == []
+    assert course.rounds_left == []
     run_one(course, slower)
-    assert course.left == [Left(7, 15)] * 4
+    assert course.rounds_left == [RoundsLeft(7, 15)] * 4
     assert course.progress.decided == ""
-    while course.own.rounds < 8:
+    while course.chain.rounds < 8:
         run_one(course, slower)
     assert course.progress.decided == "2 fail"
     assert course.progress.phase == "planned"
     run_one(course, slower)
-    assert (course.progress.phase, course.progress.round, course.progress.most) == ("confirming", 1, 8)
+    assert (course.progress.phase, course.progress.round, course.progress.max_rounds) == ("confirming", 1, 8)
     status = {each.stack: each for each in course.progress.stacks}["luks:new"]
     assert status.estimate is not None
     assert status.estimate.overhead == pytest.approx(0.2, abs=0.05)
@@ -209,7 +209,7 @@ def test_what_is_left_and_decided_is_known_after_each_round() -> None:
 def run_one(course: Course, cost: Callable[[Cell], float]) -> None:
     this = course.next_round()
     assert this is not None
-    log_of = noisy(cost, course.own.rounds)
+    log_of = noisy(cost, course.chain.rounds)
     for cell in this.order:
         course.add(cell, CellRun((StepRun(STEP, (sample(exp(log_of(cell))),)),)))
     course.end_round({})
@@ -241,7 +241,7 @@ def test_on_one_kernel_stacks_are_compared_and_judged_as_without() -> None:
 
 def test_boots_of_one_kernel_are_judged_each_by_itself_and_shown_together() -> None:
     course = finished(course_of(random.Random(1), stacks(0.3), kernels=("only",), boots=3), slower)
-    assert [course.own.worst(STEP, f"luks:only (boot {boot})") for boot in (1, 2, 3)] == ["fail"] * 3
+    assert [course.chain.worst(STEP, f"luks:only (boot {boot})") for boot in (1, 2, 3)] == ["fail"] * 3
     (chain,) = course.results()
     assert list(chain.stacks) == ["ext4:only", "luks:only"]
     assert len(chain.log_ratios(STEP, "luks:only", "seconds")) == 3
@@ -268,9 +268,9 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int
 def test_boots_are_compared_by_the_rounds_that_all_of_them_have() -> None:
     course = of_kernels(LIMIT, boots=3)
     run_one(course, lambda cell: 1.0)
-    course.lose(Place("new", 0))
+    course.lose(KernelBoot("new", 0))
     # The machine gets slower, and one boot went down early.
-    finished(course, lambda cell: float(course.own.rounds))
+    finished(course, lambda cell: float(course.chain.rounds))
     found = course.between().estimate(STEP, "luks:new")
     assert found is not None
     assert found.overhead == pytest.approx(0, abs=0.05)
@@ -295,7 +295,7 @@ def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> N
 
 def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() -> None:
     plan = replace_plan(control="control")
-    course = Course({Place(kernel): plan for kernel in KERNELS}, LIMIT, "", KERNELS)
+    course = Course({KernelBoot(kernel): plan for kernel in KERNELS}, LIMIT, "", KERNELS)
     finished(course, lambda cell: 1.5 if cell == Cell("control", "new") else 1.0)
     between, within = course.results()
     assert between.controls == within.controls == ["control:old", "control:new"]
@@ -317,7 +317,7 @@ def replace_plan(**changes: object) -> ChainPlan:
 def local(policy: Policy, test: PlannedTest, cost: float = 1.0, **changes: object) -> Outcome:
     """Return the outcome of one test on luks, which costs so much, beside the baseline."""
     plan = replace_plan(tests=(PlannedTest(STEP, "ext4"), test), **changes)
-    course = Course({Place(): plan}, replace(policy, looks=Looks.fixed(8)), "")
+    course = Course({KernelBoot(): plan}, replace(policy, looks=Looks.fixed(8)), "")
     finished(course, lambda cell: cost if cell.stack == "luks" else 1.0)
     return course.outcome(STEP, Cell("luks"))
 
@@ -418,7 +418,7 @@ class AnyCourse(RuleBasedStateMachine):
         judged = () if budget is None else (Budget(overhead=budget),)
         tests = (PlannedTest(STEP, "ext4"), PlannedTest(STEP, "luks", judged, "has a budget" if judged else ""))
         boots = 1 if kernels == ("",) else boots
-        plans = {Place(kernel, boot): replace_plan(tests=tests) for boot in range(boots) for kernel in kernels}
+        plans = {KernelBoot(kernel, boot): replace_plan(tests=tests) for boot in range(boots) for kernel in kernels}
         self.course = Course(plans, self.policy, "any", kernels, boots)
         self.again = Course(plans, self.policy, "any", kernels, boots)
         self.over = False
@@ -438,10 +438,10 @@ class AnyCourse(RuleBasedStateMachine):
         assert len(set(this.order)) == len(this.order)
         chosen = data.draw(st.sampled_from(this.order))
         if happens == "lost" and chosen.kernel:
-            self.course.lose(chosen.place)
-            self.again.lose(chosen.place)
+            self.course.lose(chosen.kernel_boot)
+            self.again.lose(chosen.kernel_boot)
         for cell in this.order:
-            if self.course.stands(cell):
+            if self.course.can_run(cell):
                 measured = (sample(data.draw(st.sampled_from([1.0, 1.01, 1.7]))),)
                 step = StepRun(STEP, measured if happens != "no sample" or cell != chosen else ())
                 if cell == chosen and happens in ("failure", "skip"):
@@ -457,10 +457,10 @@ class AnyCourse(RuleBasedStateMachine):
         assert self.course.next_round() is None
 
     def teardown(self) -> None:
-        course, own = self.course, self.course.own
+        course, own = self.course, self.course.chain
         course.conclude()
-        assert own.rounds <= 2 * own.looks.most
-        assert len(own.discarded) <= own.looks.most
+        assert own.rounds <= 2 * own.looks.max_rounds
+        assert len(own.discarded) <= own.looks.max_rounds
         for (step, name), test in course._tests.items():
             outcome = course.outcome(step, course.cells[name])
             assert outcome == course.outcome(step, course.cells[name])
@@ -489,4 +489,4 @@ def test_a_cell_that_is_dropped_says_why_it_did_not_run() -> None:
     course.drop(Cell("luks"), NotRun("no disk"), "no disk")
     finished(course, slower)
     assert course.outcome(STEP, Cell("luks")) == Outcome("skipped", "no disk", in_setup=True)
-    assert course.own.note(STEP, "luks") == "no disk"
+    assert course.chain.note(STEP, "luks") == "no disk"

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.judging.plan import Left, Planner, Question, confirmation_level, longer
+from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, confirmation_level, longer
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge
 
 STACKS = ("base", "one", "two", "free")
@@ -69,7 +69,7 @@ def test_a_stack_that_failed_runs_no_more_and_the_others_do() -> None:
     # Of what it was compared with, there will be no more rounds.
     planner.look(8, {TWO: [verdict(0.0, 8)]})
     assert planner.next_round() == []
-    assert planner.of_cells() == {"base": "ended", "one": "ended", "two": "given up", "free": "measured"}
+    assert planner.cell_states() == {"base": "ended", "one": "ended", "two": "given up", "free": "measured"}
 
 
 def test_a_cell_runs_beside_what_its_open_questions_are_about() -> None:
@@ -79,7 +79,7 @@ def test_a_cell_runs_beside_what_its_open_questions_are_about() -> None:
     assert planner.next_round() == ["a:old", "a:new", "b:old", "b:new"]
     planner.look(8, {between[0]: [verdict(1.0, 8)], between[1]: [verdict(0.0, 8)]})
     assert planner.next_round() == ["b:old", "b:new"]
-    assert planner.of_cells() == {"a:old": "measured", "a:new": "fail", "b:old": "measured", "b:new": "running"}
+    assert planner.cell_states() == {"a:old": "measured", "a:new": "fail", "b:old": "measured", "b:new": "running"}
 
 
 @given(st.lists(st.sampled_from([-0.3, -0.01, 0.0, 0.01, 0.3]), min_size=1, max_size=4), st.integers(0, 99))
@@ -96,7 +96,7 @@ def test_every_plan_ends_by_its_last_look_and_survives_json(truths: list[float],
         rounds += 1
         if planner.due(rounds):
             planner.look(rounds, {questions[name]: [judge(d[name], 0.0, looks, rounds)] for name in names})
-    assert rounds <= looks.most
+    assert rounds <= looks.max_rounds
     for name in names:
         # What it was decided on is all that was run of it: the first verdict stood.
         assert judge(d[name], 0.0, looks, rounds).estimate.rounds == len(d[name])
@@ -114,28 +114,32 @@ def test_confirmed_failures_of_any_number_of_budgets_keep_one_error_rate(budgets
 
 def test_what_is_left_is_what_runs_until_the_trends_decide_and_at_most_the_plan() -> None:
     planner = Planner(Looks(), QUESTIONS)
-    assert planner.left(3)["one"] == planner.left(3)["base"] == Left(None, 77)
+    assert planner.rounds_left(3)["one"] == planner.rounds_left(3)["base"] == RoundsLeft(None, 77)
     nearly = Verdict("inconclusive", verdict(0.0, 8).estimate, 0.0, Looks(), 1, z=1.4)
     planner.look(8, {ONE: [verdict(1.0, 8)], TWO: [nearly]})
-    assert planner.left(10) == {"base": Left(14, 70), "two": Left(14, 70)}
+    assert planner.rounds_left(10) == {"base": RoundsLeft(14, 70), "two": RoundsLeft(14, 70)}
     # A failure that has to be confirmed runs again, for one block if it is as clear as before.
-    assert planner.left(10, confirms=True) == {"base": Left(14, 150), "one": Left(8, 80), "two": Left(14, 150)}
+    assert planner.rounds_left(10, confirms=True) == {
+        "base": RoundsLeft(14, 150),
+        "one": RoundsLeft(8, 80),
+        "two": RoundsLeft(14, 150),
+    }
 
 
 def test_of_a_plan_with_one_look_all_is_left() -> None:
     planner = Planner(Looks.fixed(30), [BASE, ONE])
-    assert planner.left(10) == {"base": Left(20, 20), "one": Left(20, 20)}
+    assert planner.rounds_left(10) == {"base": RoundsLeft(20, 20), "one": RoundsLeft(20, 20)}
 
 
 def test_what_a_stack_is_wanted_for_twice_is_left_for_the_longer_of_both() -> None:
-    assert longer(Left(3, 10), Left(5, 8)) == Left(5, 10)
-    assert longer(Left(None, 10), Left(5, 8)) == Left(None, 10)
+    assert longer(RoundsLeft(3, 10), RoundsLeft(5, 8)) == RoundsLeft(5, 10)
+    assert longer(RoundsLeft(None, 10), RoundsLeft(5, 8)) == RoundsLeft(None, 10)
 
 
 def test_a_control_runs_for_as_long_as_any_stack_and_keeps_none_running() -> None:
     planner = Planner(Looks(), [*QUESTIONS, Question("control", "base")], ["control"])
     assert planner.next_round() == [*STACKS, "control"]
-    assert planner.left(3)["control"] == planner.left(3)["base"]
+    assert planner.rounds_left(3)["control"] == planner.rounds_left(3)["base"]
     planner.look(8, {ONE: [verdict(0.0, 8)], TWO: [verdict(1.0, 8)]})
     assert planner.next_round() == ["base", "one", "control"]
     planner.look(16, {ONE: [verdict(-1.0, 16)]})

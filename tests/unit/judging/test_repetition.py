@@ -173,7 +173,7 @@ def test_a_round_in_which_a_repetition_is_missing_tells_nothing() -> None:
 def session(rng: random.Random, ratio: float, repeated: Repeated) -> str:
     """A session of a stack with a budget of 5 %, whose number of repetitions is chosen after the first block."""
     looks, ratios = Looks(), dict[int, float]()
-    for number in range(looks.most):
+    for number in range(looks.max_rounds):
         medians = {}
         for stack, factor in (("base", 1.0), ("crypt", ratio)):
             level = rng.gauss(0, 0.05)

@@ -126,7 +126,7 @@ def logged(results: Results) -> list[bytes]:
         orders, discarded, conditions = iter(chain.orders), iter(chain.discarded), iter(chain.conditions)
         waiting = list(discarded)
         while True:
-            if waiting and waiting[0].place == rounds.rounds:
+            if waiting and waiting[0].replaced_by == rounds.rounds:
                 rounds.discarded.append(waiting.pop(0))
             elif (order := next(orders, None)) is not None:
                 number = rounds.rounds

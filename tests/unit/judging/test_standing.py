@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.plan import State, together
+from pytest_fsstack.judging.plan import State, combined_state
 from pytest_fsstack.judging.results import ChainResults, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.standing import costliest, standings
@@ -62,6 +62,6 @@ def test_once_all_are_decided_the_one_that_came_worst_off_stands_for_it() -> Non
 
 
 def test_a_stack_that_runs_for_several_reasons_runs_for_as_long_as_one_of_them_holds() -> None:
-    assert together(["pass", "running", "fail"]) == "running"
-    assert together(["pass", "fail", "measured"]) == "fail"
-    assert together(["running", "ended"]) == "ended"
+    assert combined_state(["pass", "running", "fail"]) == "running"
+    assert combined_state(["pass", "fail", "measured"]) == "fail"
+    assert combined_state(["running", "ended"]) == "ended"

@@ -10,12 +10,12 @@ import sys
 import pytest
 from rich.console import Console
 
-from pytest_fsstack.judging.plan import Left
+from pytest_fsstack.judging.plan import RoundsLeft
 from pytest_fsstack.judging.standing import ProgressState, StackStatus, TimeLeft
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.rounds.live import rendered
-from pytest_fsstack.rounds.moment import line, time_left
 from pytest_fsstack.rounds.progress import Pace, Progress
+from pytest_fsstack.rounds.progress_text import line, time_left
 from tests.terminal import Reporter, screen
 from tests.unit.report.test_answer import measured
 
@@ -24,22 +24,22 @@ from tests.unit.report.test_answer import measured
     ("left", "said"),
     [
         ([], ""),
-        ([Left(1, 2)], ""),
-        ([Left(None, 12), Left(4, 12)], "at most 8 min left"),
-        ([Left(4, 12), Left(4, 12)], "about 3 min left, at most 8 min"),
-        ([Left(12, 12)], "about 4 min left"),
-        ([Left(1, 12)], "about 20 s left, at most 4 min"),
-        ([Left(0, 12)], "about 10 s left, at most 4 min"),
-        ([Left(None, 900)], "at most 5.0 h left"),
+        ([RoundsLeft(1, 2)], ""),
+        ([RoundsLeft(None, 12), RoundsLeft(4, 12)], "at most 8 min left"),
+        ([RoundsLeft(4, 12), RoundsLeft(4, 12)], "about 3 min left, at most 8 min"),
+        ([RoundsLeft(12, 12)], "about 4 min left"),
+        ([RoundsLeft(1, 12)], "about 20 s left, at most 4 min"),
+        ([RoundsLeft(0, 12)], "about 10 s left, at most 4 min"),
+        ([RoundsLeft(None, 900)], "at most 5.0 h left"),
     ],
 )
-def test_the_time_left_is_said_at_most_and_as_expected(left: list[Left], said: str) -> None:
+def test_the_time_left_is_said_at_most_and_as_expected(left: list[RoundsLeft], said: str) -> None:
     now = [100.0]
     pace = Pace(lambda: now[0])
-    assert pace.left([Left(4, 12)]) is None
+    assert pace.time_left([RoundsLeft(4, 12)]) is None
     pace.add(3)
     now[0] += 60
-    assert time_left(pace.left(left)) == said
+    assert time_left(pace.time_left(left)) == said
     assert pace.elapsed == 60
 
 
@@ -62,7 +62,7 @@ MOMENT = ProgressState(
     decided="1 pass, 1 fail",
     costliest=STANDINGS[3],
     elapsed=75.9,
-    left=TimeLeft(200.0, 700.0),
+    time_left=TimeLeft(200.0, 700.0),
 )
 
 
@@ -78,10 +78,10 @@ def test_a_round_is_a_line_of_a_log() -> None:
     )
 
 
-def shown(moment: ProgressState, width: int) -> list[str]:
+def shown(state: ProgressState, width: int) -> list[str]:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(rendered(moment, console))
+        console.print(rendered(state, console))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -246,18 +246,18 @@ def test_the_answer_and_the_table_appear_after_the_first_round_and_are_refined(i
 
 
 @pytest.mark.parametrize(
-    "moment",
+    "state",
     [
-        after(8)._replace(left=TimeLeft(5.0, 15.0)),
-        after(8)._replace(left=None),
+        after(8)._replace(time_left=TimeLeft(5.0, 15.0)),
+        after(8)._replace(time_left=None),
         after(8)._replace(phase="confirming"),
         after(6),
         after(8)._replace(results=None),
     ],
 )
-def test_no_table_appears_shortly_before_the_last_one(moment: ProgressState) -> None:
+def test_no_table_appears_shortly_before_the_last_one(state: ProgressState) -> None:
     reporter = Reporter()
-    Progress(reporter)(moment)  # type: ignore[arg-type]
+    Progress(reporter)(state)  # type: ignore[arg-type]
     assert titles(reporter.text) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.course import CellRun, ChainPlan, Course, Place, PlannedStack, Policy, StepRun
+from pytest_fsstack.judging.course import CellRun, ChainPlan, Course, KernelBoot, PlannedStack, Policy, StepRun
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
@@ -59,7 +59,7 @@ def test_names_do_not_change_with_kernels_and_labels_tell_them() -> None:
     costs = {"ext4": 1.0, "luks": 1.5}
     stacks = {name: PlannedStack(name, ("write",)) for name in costs}
     plan = ChainPlan(chain().id, "loop", "ext4", ("write",), stacks)
-    course = Course({Place("6.1"): plan, Place("6.12"): plan}, Policy(), "", ("6.1", "6.12"))
+    course = Course({KernelBoot("6.1"): plan, KernelBoot("6.12"): plan}, Policy(), "", ("6.1", "6.12"))
     while this := course.next_round():
         for cell in this.order:
             course.add(cell, CellRun((StepRun("write", (Sample({"seconds": costs[cell.stack]}),)),)))

@@ -6,22 +6,22 @@ from pytest_fsstack.judging.standing import ProgressState, TimeLeft
 from pytest_fsstack.units import percent
 
 
-def place(moment: ProgressState) -> str:
+def chain_on_device(state: ProgressState) -> str:
     """Return the chain and its device: ``TestA on loop``."""
-    return f"{moment.chain.partition('::')[2] or moment.chain} on {moment.device}"
+    return f"{state.chain.partition('::')[2] or state.chain} on {state.device}"
 
 
-def rounds(moment: ProgressState) -> str:
+def rounds(state: ProgressState) -> str:
     """Return the round: ``round 8 of at most 80``."""
-    fresh, why = ("fresh ", " (to confirm)") if moment.phase == "confirming" else ("", "")
-    return f"{fresh}round {moment.round} of at most {moment.most}{why}"
+    fresh, why = ("fresh ", " (to confirm)") if state.phase == "confirming" else ("", "")
+    return f"{fresh}round {state.round} of at most {state.max_rounds}{why}"
 
 
 def time_left(remaining: TimeLeft | None) -> str:
     """Return the remaining time if it may exceed a minute: ``about 3 min left, at most 2.5 h``."""
-    if remaining is None or remaining.most < 60:
+    if remaining is None or remaining.maximum < 60:
         return ""
-    longest = in_words(remaining.most)
+    longest = in_words(remaining.maximum)
     if remaining.expected is None:
         return f"at most {longest} left"
     expected = in_words(remaining.expected)
@@ -37,17 +37,21 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def known(moment: ProgressState) -> list[str]:
+def findings_so_far(state: ProgressState) -> list[str]:
     """Return the verdicts so far, and the costliest step."""
-    texts, dear = [moment.decided] if moment.decided else [], moment.costliest
+    texts, dear = [state.decided] if state.decided else [], state.costliest
     if dear and dear.estimate:
         texts.append(f"costliest so far: {dear.step} on {dear.stack} {percent(dear.estimate.overhead)}")
     return texts
 
 
-def line(moment: ProgressState) -> str:
+def line(state: ProgressState) -> str:
     """Return the progress as a log line."""
-    now = f": {moment.running}" if moment.running else " done"
+    now = f": {state.running}" if state.running else " done"
     return "; ".join(
-        [f"{place(moment)}: {rounds(moment)}{now}", *known(moment), *filter(None, [time_left(moment.left)])]
+        [
+            f"{chain_on_device(state)}: {rounds(state)}{now}",
+            *findings_so_far(state),
+            *filter(None, [time_left(state.time_left)]),
+        ]
     )
