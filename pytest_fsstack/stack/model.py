@@ -339,9 +339,9 @@ class Layer:
         """Return the requirements on the machine."""
         return []
 
-    def own_devices(self, context: BuildContext) -> AbstractContextManager[Sequence[Block]]:
-        """Open devices of its own that the lowest layer stands on, after the session's, while the stack stands."""
-        return nullcontext(())
+    def bottom(self, device: Below, context: BuildContext) -> AbstractContextManager[Place]:
+        """Prepare the session's device for the lowest layer, while the stack stands. It may add devices of its own."""
+        return nullcontext(device)
 
     def create(self, below: Below, context: BuildContext) -> None:
         """Format the place below."""

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import os
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +17,7 @@ from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, Pool, option
 from pytest_fsstack.stack.words import KEYWORD, SIZE
 from pytest_fsstack.units import parse_size
 
@@ -28,6 +27,8 @@ _LEAST = 16 << 20
 _BUCKETS = 1024
 #: Sectors of a bucket by make-bcache's own choice.
 _BUCKET = 1024
+#: Offset of the superblock (include/uapi/linux/bcache.h).
+_SUPERBLOCK = 4096
 #: Seconds that a cache may take to come or go.
 _PATIENCE = 60.0
 
@@ -41,8 +42,8 @@ def _registered(machine: Machine, identity: str) -> list[Path]:
     own = machine.sysfs / "fs/bcache" / identity
     directories = [own] if own.is_dir() else []
     for directory in (machine.sysfs / "class/block").glob("*/bcache"):
-        # A cache has no such file, and the disk of a cache set goes with it.
-        if (directory / "stop").exists() and not (directory / "cache").exists():
+        # The disk of a cache set goes with it. A cache may still be in use when its set has disappeared.
+        if not (directory / "cache").exists():
             _, output, _ = machine.ended("bcache-super-show", Path("/dev", directory.parent.name))
             directories += [directory] if identity in output.split() else []
     return directories
@@ -110,14 +111,14 @@ class _Cached(BlockLayer):
     def needs(self) -> list[Need]:
         return [*super().needs(), *(self._memory.needs() if self.cache else [])]
 
-    def own_devices(self, context: BuildContext) -> AbstractContextManager[Sequence[Block]]:
-        return self._in_memory(context) if self.cache else super().own_devices(context)
-
     @contextlib.contextmanager
-    def _in_memory(self, context: BuildContext) -> Iterator[Sequence[Block]]:
+    def bottom(self, device: Block, context: BuildContext) -> Iterator[Block]:
+        if not self.cache:
+            yield device
+            return
         # The session's device may be in memory too, in a directory of this name and depth.
-        with self._memory.opened(dataclasses.replace(context, depth=context.depth + 1)) as block:
-            yield [block]
+        with self._memory.opened(dataclasses.replace(context, depth=context.depth + 1)) as memory:
+            yield Pool.of([*device.parts, memory])
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,6 @@ class Bcache(_Cached):
     them. So in a group (`--fsstack-device=/dev/sdb+/dev/nvme0n1`) the slow disk comes first. `written_bytes` leaves a
     cache in memory out. Udev may start the cache by itself when its devices are free. It is stopped before the next
     step.
-
-    Prefer a second device. A cache in memory was once seen registered after its stack was closed, with its loop device.
     """
 
     leaves: ClassVar = (CACHE_SET, mounts.MOUNT)
@@ -151,13 +150,23 @@ class Bcache(_Cached):
         tools = [Tool(command, "bcache-tools") for command in ("make-bcache", "bcache-super-show")]
         return [Root("bcache"), kernel, *tools, Tool("udevadm", "udev"), *super().needs()]
 
+    @contextlib.contextmanager
+    def bottom(self, device: Block, context: BuildContext) -> Iterator[Block]:
+        with super().bottom(device, context) as pool, context.journal.entry(CACHE_SET, uuid=_identity(context)):
+            try:
+                yield pool
+            finally:
+                _stop(context.machine, _identity(context))
+                # Udev takes a device for a new one when it is closed, and would start the cache again.
+                for part in pool.parts:
+                    part.write([(_SUPERBLOCK, bytes(4096))])
+
     def create(self, below: Block, context: BuildContext) -> None:
         origin, cache = below.parts
-        with context.journal.entry(CACHE_SET, uuid=_identity(context)):
-            bucket = min(_BUCKET, 1 << max(cache.sectors // _BUCKETS, 1).bit_length() - 1) * SECTOR
-            words = ["--cset-uuid", _identity(context), "--bucket", str(bucket), "--cache", str(cache.path), "--bdev"]
-            origin.overwrite("make-bcache", *words, beside=[cache])
-            _stop(context.machine, _identity(context))
+        bucket = min(_BUCKET, 1 << max(cache.sectors // _BUCKETS, 1).bit_length() - 1) * SECTOR
+        words = ["--cset-uuid", _identity(context), "--bucket", str(bucket), "--cache", str(cache.path), "--bdev"]
+        origin.overwrite("make-bcache", *words, beside=[cache])
+        _stop(context.machine, _identity(context))
 
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
@@ -171,24 +180,23 @@ class Bcache(_Cached):
             link = directory / "dev"
             return Path("/dev", os.path.basename(os.readlink(link)) if link.is_symlink() else "bcacheN")
 
-        with context.journal.entry(CACHE_SET, uuid=_identity(context)):
-            try:
-                for part in cache, origin:
-                    # Quietly: udev may have been faster.
-                    machine.set(machine.sysfs / "fs/bcache/register_quiet", str(part.path))
-                if not machine.wait_until((directory / "cache").exists, _PATIENCE):
-                    raise OSError(f"{cache.path} did not become the cache of {origin.path}")
-                for name, value in settings.items():
-                    machine.set(directory / name, value)
-                path = device()
+        try:
+            for part in cache, origin:
+                # Quietly: udev may have been faster.
+                machine.set(machine.sysfs / "fs/bcache/register_quiet", str(part.path))
+            if not machine.wait_until((directory / "cache").exists, _PATIENCE):
+                raise OSError(f"{cache.path} did not become the cache of {origin.path}")
+            for name, value in settings.items():
+                machine.set(directory / name, value)
+            path = device()
 
-                def check() -> None:
-                    if device() != path:
-                        raise OSError(f"{path} is not this session's cache set any more; nothing was written to it")
+            def check() -> None:
+                if device() != path:
+                    raise OSError(f"{path} is not this session's cache set any more; nothing was written to it")
 
-                yield Block(path, check, machine)
-            finally:
-                _stop(machine, _identity(context))
+            yield Block(path, check, machine)
+        finally:
+            _stop(machine, _identity(context))
 
 
 def _identity(context: BuildContext) -> str:

@@ -37,7 +37,7 @@ OTHERS = {
     "lvm(devices=3, kind='striped') | ext4": r"lvm-lv: 0 \d+ striped 3 128 ",
     "lvm(devices=2, kind='cache', mode='writeback') | ext4": r"lvm-lv: 0 \d+ cache .* writeback ",
     "bcache | xfs": r"bcache0: \[writethrough\] writeback .* 4\.0M",
-    # Not yet bcache(cache='ram:64M'): once, its cache in memory stayed registered after the stack was closed.
+    "bcache(cache='ram:64M', mode='writeback', sequential_cutoff='0') | ext4": r"bcache0: .*\[writeback\] .* 0\.0k",
     "writecache | ext4": r"1-writecache: 0 \d+ writecache s ",
 }
 #: Stacks that can lose a device.
@@ -155,9 +155,10 @@ def killed(text: str, directory: Path) -> None:
         context = BuildContext(directory, journal.Journal(directory / "journals", machine), depth=1)
         pool = Pool.of([Block(disk, lambda: None, machine) for disk in DISKS[2:]])
         (layer,) = Stack.parse(text, BUILT_IN).layers
-        layer.create(pool, context)
-        with layer.opened(pool, context):
-            os.kill(os.getpid(), signal.SIGKILL)
+        with layer.bottom(pool, context) as bottom:
+            layer.create(bottom, context)
+            with layer.opened(bottom, context):
+                os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
     assert ended(forked(code, directory / "output")) == -signal.SIGKILL, (directory / "output").read_text()

@@ -237,12 +237,18 @@ def registered(machine: LayerMachine, tmp_path: Path) -> Path:
 def test_bcache_is_made_with_both_devices_and_stopped_again(
     machine: LayerMachine, pool: Pool, context: BuildContext, journal: RecordingJournal
 ) -> None:
-    only("bcache").create(first(pool, 2), context)
-    ((kind, facts),) = journal.entered
-    # Of 384 MiB, so that there are at least 1,024.
-    made = f"make-bcache --cset-uuid {facts['uuid']} --bucket 262144 --cache /dev/b --bdev /dev/a"
-    assert kind == "bcache"
-    assert machine.taken() == [*WIPED, made, f"echo 1 >/sys/fs/bcache/{facts['uuid']}/stop", "udevadm settle"]
+    layer = only("bcache")
+    with layer.bottom(first(pool, 2), context) as bottom:
+        ((kind, facts),) = journal.entered
+        assert kind == "bcache"
+        layer.create(bottom, context)
+        # Of 384 MiB, so that there are at least 1,024.
+        made = f"make-bcache --cset-uuid {facts['uuid']} --bucket 262144 --cache /dev/b --bdev /dev/a"
+        stopped = [f"echo 1 >/sys/fs/bcache/{facts['uuid']}/stop", "udevadm settle"]
+        assert machine.taken() == [*WIPED, made, *stopped]
+    # Udev finds no superblock that it would start.
+    assert [line.partition(":")[0] for line in machine.lines if "written to" in line] == ["# /dev/a", "# /dev/b"]
+    assert machine.taken() == stopped
 
 
 def test_bcache_has_the_cache_first_and_its_settings_each_time(
