@@ -22,7 +22,7 @@ from tabulate import tabulate
 
 from benchmarks.machines import Table, share
 from pytest_fsstack.judging.verdict import Outcome
-from pytest_fsstack.over_time.spread import DECIDED, Power, judge, power
+from pytest_fsstack.over_time.spread import DECIDED_SHARE, Power, judge, power
 from pytest_fsstack.report.quantiles import student_quantile
 
 NIGHTS, ACCEPTED_BLINDLY = 120, 10
@@ -163,7 +163,7 @@ class Gate:
 
     def __init__(self, rng: random.Random, noise: Noise, series: int, again: bool) -> None:
         self._rng, self._noise, self._again = rng, noise, again
-        self._alpha, self._decided = ALPHA / series, 1 - (1 - DECIDED) / series
+        self._alpha, self._decided = ALPHA / series, 1 - (1 - DECIDED_SHARE) / series
         self.accepted = [noise(rng) for _ in range(ACCEPTED_BLINDLY)]
         self.limit = self._power(0.05).smallest
         self.refused = 0

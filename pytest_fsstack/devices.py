@@ -53,18 +53,18 @@ class _Single:
         return (typing.cast("Device", self),)
 
 
-class _Own(_Single):
+class _SessionDevice(_Single):
     """A device that only this session uses, so no lock is needed."""
 
     #: One file is made for each stack that asks for one.
-    most: ClassVar[int] = sys.maxsize
+    max_devices: ClassVar[int] = sys.maxsize
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
-class LoopDevice(_Own):
+class LoopDevice(_SessionDevice):
     """A sparse file of `size` bytes in the session's directory."""
 
     size: int
@@ -88,7 +88,7 @@ class LoopDevice(_Own):
 
 
 @dataclass(frozen=True)
-class RamDevice(_Own):
+class RamDevice(_SessionDevice):
     """A loop device of `size` bytes, backed by a file on its own tmpfs."""
 
     size: int
@@ -129,9 +129,9 @@ class DiskDevice(_Single):
     #: The name in test ids, if the last part of the path is not unique in the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Block
-    most: ClassVar[int] = 1
+    max_devices: ClassVar[int] = 1
     #: The device behind the path when the user named it, or why it was refused. None: resolve the path on use.
-    meant: guard.Disk | guard.Refused | None = field(default=None, repr=False, compare=False)
+    resolved: guard.Disk | guard.Refused | None = field(default=None, repr=False, compare=False)
     #: The device that `held` locks.
     _held: list[guard.Held] = field(default_factory=list, repr=False, compare=False)
 
@@ -149,20 +149,20 @@ class DiskDevice(_Single):
 
     def disk(self) -> guard.Disk:
         """Return the device that the user named. Raise `guard.Refused` if it was refused."""
-        if isinstance(self.meant, guard.Refused):
-            raise self.meant
-        return self.meant or guard.identify(self.path)
+        if isinstance(self.resolved, guard.Refused):
+            raise self.resolved
+        return self.resolved or guard.identify(self.path)
 
     def identity(self) -> tuple[object, ...] | None:
         """Return the identity of the named device as plain data, or None if it is unknown."""
-        return dataclasses.astuple(self.meant.identity) if isinstance(self.meant, guard.Disk) else None
+        return dataclasses.astuple(self.resolved.identity) if isinstance(self.resolved, guard.Disk) else None
 
-    def as_in(self, identities: Mapping[str, tuple[object, ...]]) -> DiskDevice:
+    def pinned_to(self, identities: Mapping[str, tuple[object, ...]]) -> DiskDevice:
         """Return this device. Using it is refused if another process resolved the same name to another device."""
         if self.identity() == identities.get(self.spec, self.identity()):
             return self
         reason = "it is not the device any more that it was when the session began; start a new session to use this one"
-        return dataclasses.replace(self, meant=guard.Refused(self.path, reason))
+        return dataclasses.replace(self, resolved=guard.Refused(self.path, reason))
 
     def room(self, directory: Path) -> int:
         return self.disk().size
@@ -182,7 +182,7 @@ class DiskDevice(_Single):
 
     @contextlib.contextmanager
     def opened(self, context: BuildContext, count: int = 1) -> Iterator[Block]:
-        if count > self.most:
+        if count > self.max_devices:
             raise OSError(f"{self.path} is one device, and the stack needs {count}")
         notes = []
 
@@ -245,7 +245,7 @@ class DeviceGroup:
         return "+".join(device.id for device in self.members)
 
     @property
-    def most(self) -> int:
+    def max_devices(self) -> int:
         return len(self.members)
 
     def needs(self) -> list[Need]:
@@ -258,11 +258,11 @@ class DeviceGroup:
         return "give larger devices"
 
     def held(self) -> contextlib.AbstractContextManager[None]:
-        return _all_held(self.members)
+        return _hold_all(self.members)
 
     def opened(self, context: BuildContext, count: int = 1) -> contextlib.AbstractContextManager[Block]:
-        if count > self.most:
-            raise OSError(f"{self.spec} are {self.most} devices, and the stack needs {count}")
+        if count > self.max_devices:
+            raise OSError(f"{self.spec} are {self.max_devices} devices, and the stack needs {count}")
         return _joined(device.opened(context) for device in self.members[:count])
 
 
@@ -280,18 +280,18 @@ def refusals(device: Device) -> dict[Device, guard.Refused]:
 
 
 @contextlib.contextmanager
-def _all_held(devices: Iterable[DiskDevice]) -> Iterator[None]:
+def _hold_all(devices: Iterable[DiskDevice]) -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for device in devices:
             undo.enter_context(device.held())
         yield
 
 
-def as_in(device: Device, identities: Mapping[str, tuple[object, ...]]) -> Device:
-    """Apply `DiskDevice.as_in` to each real device of a device or group."""
+def pinned_to(device: Device, identities: Mapping[str, tuple[object, ...]]) -> Device:
+    """Apply `DiskDevice.pinned_to` to each real device of a device or group."""
     if isinstance(device, DeviceGroup):
-        return DeviceGroup(tuple(member.as_in(identities) for member in device.members))
-    return device.as_in(identities) if isinstance(device, DiskDevice) else device
+        return DeviceGroup(tuple(member.pinned_to(identities) for member in device.members))
+    return device.pinned_to(identities) if isinstance(device, DiskDevice) else device
 
 
 def disks_of(devices: Iterable[Device]) -> list[DiskDevice]:
@@ -300,14 +300,14 @@ def disks_of(devices: Iterable[Device]) -> list[DiskDevice]:
 
 
 @dataclass(frozen=True)
-class DirectoryDevice(_Own):
+class DirectoryDevice(_SessionDevice):
     """An existing directory. Each stack gets a new subdirectory; nothing is formatted."""
 
     path: Path
     #: The name in test ids, if the last part of the path is not unique in the session.
     name: str = ""
     gives: ClassVar[PlaceType] = Directory
-    most: ClassVar[int] = 1
+    max_devices: ClassVar[int] = 1
 
     @property
     def spec(self) -> str:
@@ -496,7 +496,7 @@ def parse_device(text: str, *, size: int, overwrite: Container[Identity], discar
             )
         disk = look_up(text)
         given_up = isinstance(disk, guard.Disk) and disk.identity in overwrite
-        return DiskDevice(path, given_up, discard, meant=disk)
+        return DiskDevice(path, given_up, discard, resolved=disk)
     raise ValueError(
         f"{text!r} is not a device; write loop, ram, a block device such as /dev/sdb1, or dir:/a/directory"
     )

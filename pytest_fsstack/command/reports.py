@@ -54,8 +54,8 @@ def _report(words: list[str], config: pytest.Config) -> int:
         parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
     arguments = vars(parser.parse_args(words))
     results = _together(arguments["runs"])
-    shapes = {name: shape for tables in config.hook.pytest_fsstack_tables() for name, shape in tables.items()}
-    results.shapes = _Shapes(shapes)
+    layouts = {name: layout for tables in config.hook.pytest_fsstack_tables() for name, layout in tables.items()}
+    results.table_layouts = _Layouts(layouts)
     if not results.chains:
         raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
     if arguments["weights"]:
@@ -110,7 +110,7 @@ def _done(name: str, write: Callable[[], object]) -> int:
     return 1
 
 
-class _Shapes(dict[str, Any]):
+class _Layouts(dict[str, Any]):
     """Tables by name. Unknown ones belong to plugins that are not installed."""
 
     def __missing__(self, name: str) -> NoReturn:

@@ -38,11 +38,11 @@ LEVEL = 0.01
 #: Number of random orders; with the observed order, they are 1,000.
 _DRAWS = 999
 #: Runs on either side of a run. Their median estimates the speed of the machine at that time.
-_NEAR = 15
+_WINDOW = 15
 #: The distance at which a time has no weight, in ninth deciles of all distances from 0: 6 standard deviations.
-_FAR = 3.65
+_CUTOFF = 3.65
 #: Sums that differ by less than this are equal.
-_ROUNDING = 1e-9
+_TOLERANCE = 1e-9
 
 #: A step, a metric and a stack; "" means all steps, or all stacks.
 FigureKey = tuple[str, str, str]
@@ -105,13 +105,13 @@ def carry_overs(rounds: Sequence[Round], seed: str) -> list[CarryOver]:
     may_exceed = round(LEVEL * (_DRAWS + 1)) - 1
     while len(maxima) < _DRAWS:
         maxima.append(max(map(abs, runs.differences(runs.drawn(rng)).values()), default=0.0))
-        may_exceed -= maxima[-1] >= largest - _ROUNDING
+        may_exceed -= maxima[-1] >= largest - _TOLERANCE
         if may_exceed < 0:
             return []
     maxima.sort()
     carry = []
     for (step, metric, stack), (after, difference) in _strongest(observed).items():
-        p = (1 + _DRAWS - bisect_left(maxima, abs(difference) - _ROUNDING)) / (_DRAWS + 1)
+        p = (1 + _DRAWS - bisect_left(maxima, abs(difference) - _TOLERANCE)) / (_DRAWS + 1)
         if p <= LEVEL:
             carry.append(CarryOver(step, after, runs.overhead((step, metric, stack), after), p, metric, stack))
     return sorted(carry, key=lambda carry: (carry.p, -abs(carry.overhead)))
@@ -236,7 +236,7 @@ def _levelled(residuals: Sequence[float | None]) -> list[float | None]:
     """Return the residuals less the median of their neighbours in time, which removes a drift of the machine."""
     levelled: list[float | None] = []
     for index, value in enumerate(residuals):
-        near = [*residuals[max(0, index - _NEAR) : index], *residuals[index + 1 : index + _NEAR + 1]]
+        near = [*residuals[max(0, index - _WINDOW) : index], *residuals[index + 1 : index + _WINDOW + 1]]
         neighbours = [residual for residual in near if residual is not None]
         level = statistics.median(neighbours) if neighbours else 0.0
         levelled.append(None if value is None else value - level)
@@ -250,7 +250,7 @@ def _scores(values: Sequence[float | None]) -> list[list[float | None]]:
     ordered = sorted(value for value in values if value is not None)
     ranks = [None if value is None else bisect_left(ordered, value) + bisect_right(ordered, value) for value in values]
     distances = sorted(map(abs, ordered))
-    far = _FAR * distances[9 * (len(distances) - 1) // 10] if distances else 0.0
+    far = _CUTOFF * distances[9 * (len(distances) - 1) // 10] if distances else 0.0
     weighted = [None if value is None else _weighted(value, far) for value in values]
     return [_standardised(ranks), _standardised(weighted)]
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import ChainResults
 
 #: Fewer rounds give no notices.
-_LEAST = 8
+_MIN_ROUNDS = 8
 #: The share of sessions with a false notice about a trend or a correlation, at most.
-_ALARMS = 0.01
+_FALSE_ALARM_RATE = 0.01
 #: In standard errors: the boundary of the default plan's last look (2.17), plus the 90 % quantile (1.28).
-_FINDS = 2.17 + 1.28
+_DETECTABLE = 2.17 + 1.28
 #: The distance of an outlier from the median, in robust standard deviations (1.4826 times the median deviation).
-_FAR = 5.0
+_OUTLIER_DISTANCE = 5.0
 
 
 def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
@@ -80,7 +80,7 @@ def changes(d: Sequence[float], comparisons: int = 1) -> bool:
     approximations.
     """
     n = len(d)
-    if n < _LEAST or len(set(d)) < n:
+    if n < _MIN_ROUNDS or len(set(d)) < n:
         return False
     order = sorted(range(n), key=d.__getitem__)
     ranks = [0] * n
@@ -91,24 +91,24 @@ def changes(d: Sequence[float], comparisons: int = 1) -> bool:
     middle = (n - 1) / 2
     ratio = sum((one - other) ** 2 for one, other in pairwise(ranks)) / sum((r - middle) ** 2 for r in ranks)
     variance = 4 * (n - 2) * (5 * n * n - 2 * n - 9) / (5 * n * (n + 1) * (n - 1) ** 2)
-    one_sided, two_sided = (NormalDist().inv_cdf(1 - _ALARMS / comparisons / sides) for sides in (1, 2))
+    one_sided, two_sided = (NormalDist().inv_cdf(1 - _FALSE_ALARM_RATE / comparisons / sides) for sides in (1, 2))
     return abs(trend) > two_sided or (2 - ratio) / sqrt(variance) > one_sided
 
 
 def outliers(series: Sequence[float]) -> int:
     """Count the figures far from the others, by the median deviation of their logarithms."""
     logs = _logs(series)
-    if len(logs) < _LEAST:
+    if len(logs) < _MIN_ROUNDS:
         return 0
     centre = statistics.median(logs)
     deviation = 1.4826 * statistics.median(abs(value - centre) for value in logs)
-    return sum(abs(value - centre) > _FAR * deviation for value in logs) if deviation else 0
+    return sum(abs(value - centre) > _OUTLIER_DISTANCE * deviation for value in logs) if deviation else 0
 
 
 def bimodal(series: Sequence[float]) -> bool:
     """Whether the figures form two groups of at least a quarter each, with a gap as wide as both groups together."""
     logs = sorted(_logs(series))
-    if len(logs) < 2 * _LEAST:
+    if len(logs) < 2 * _MIN_ROUNDS:
         return False
     for split in range(len(logs) // 4, len(logs) - len(logs) // 4 + 1):
         low, high = logs[:split], logs[split:]
@@ -122,7 +122,7 @@ def spread(series: Sequence[float]) -> float:
     rounds.
     """
     logs = _logs(series)
-    if len(logs) < _LEAST:
+    if len(logs) < _MIN_ROUNDS:
         return 0.0
     low, _, high = statistics.quantiles(logs, n=4)
     # The quartiles of a normal distribution are 1.349 standard deviations apart.
@@ -134,7 +134,7 @@ def visible(noise: float, rounds: int) -> float:
 
     A round's log-ratio has the noise of two runs. The Wilcoxon test is 0.955 times as efficient as that of the mean.
     """
-    return expm1(_FINDS * sqrt(2) * log(1 + noise) / sqrt(0.955 * rounds))
+    return expm1(_DETECTABLE * sqrt(2) * log(1 + noise) / sqrt(0.955 * rounds))
 
 
 def _logs(series: Sequence[float]) -> list[float]:

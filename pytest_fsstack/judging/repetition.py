@@ -23,9 +23,9 @@ from pytest_fsstack.judging.verdict import Looks
 Wish = int | Literal["auto"]
 
 #: For "auto", before anything is measured, and if nothing can be chosen.
-FIRST = 3
+INITIAL_COUNT = 3
 #: For "auto". More would hardly help: the variance between builds remains.
-MOST = 5
+MAX_COUNT = 5
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -43,7 +43,11 @@ class Repetition(msgspec.Struct, frozen=True):
     def describe(self, step: str) -> str:
         """Describe the number and its reason in one line."""
         auto = (
-            f" (auto; {FIRST} times at first)" if self.auto and self.count != FIRST else " (auto)" if self.auto else ""
+            f" (auto; {INITIAL_COUNT} times at first)"
+            if self.auto and self.count != INITIAL_COUNT
+            else " (auto)"
+            if self.auto
+            else ""
         )
         text = f"{step} runs {self.count} time{'s' if self.count > 1 else ''} in a round{auto}"
         if self.variance is None or self.cost is None:
@@ -70,7 +74,7 @@ def combined(samples: Sequence[Sample]) -> Sample:
 
 
 def best(build: float, repetition: float, between: float, within: float) -> int:
-    """Return the best number of repetitions: odd, from 1 to `MOST`. Odd numbers keep an outlier out of the median.
+    """Return the best number of repetitions: odd, from 1 to `MAX_COUNT`. Odd numbers keep an outlier out of the median.
 
     `build` and `repetition` are the costs in seconds of a round without repetitions, and of one repetition. `between`
     and `within` are the variances between rounds, and between repetitions of a round.
@@ -78,9 +82,9 @@ def best(build: float, repetition: float, between: float, within: float) -> int:
     if not within:
         return 1
     if not between or not repetition:
-        return MOST
+        return MAX_COUNT
     # The nearest odd number.
-    return min(MOST, 1 + 2 * round((math.sqrt(build / repetition * within / between) - 1) / 2))
+    return min(MAX_COUNT, 1 + 2 * round((math.sqrt(build / repetition * within / between) - 1) / 2))
 
 
 def variances(
@@ -125,7 +129,7 @@ class Repeated:
         # A plan of one block judges all rounds together, so no number may depend on figures.
         self._open = wish == "auto" and len(looks.rounds) > 1
         judged = looks.max_rounds >= looks.minimum_rounds
-        self.count = wish if isinstance(wish, int) else FIRST if judged else 1
+        self.count = wish if isinstance(wish, int) else INITIAL_COUNT if judged else 1
         self._logs: dict[str, dict[int, list[float]]] = {}
         self._repetitions: list[float] = []
         self._rounds: list[float] = []

@@ -533,7 +533,7 @@ class ChainResults(msgspec.Struct):
             number, alpha = f"{len(sides[0])} against {len(sides[1])} boots", self.looks.alpha
             text = (
                 f"{metric.name}: {number} are figures without a verdict: at alpha {alpha:.3g} it takes "
-                f"{runs.fewest(alpha)} of each (--fsstack-boots)"
+                f"{runs.min_runs(alpha)} of each (--fsstack-boots)"
             )
             return Judgement(budget, None, text, Unjudged.FEW_BOOTS)
         return Judgement(budget, judged, f"{metric.name}: {verdict.describe(judged)}")
@@ -675,7 +675,7 @@ class Results(msgspec.Struct, dict=True, tag_field="format", tag=FORMAT):
     #: The comparison with earlier runs, for reports (`over_time.text.Section`).
     comparison = _NO_COMPARISON
     #: Functions that make the tables of chains, by name.
-    shapes = _NO_TABLES
+    table_layouts = _NO_TABLES
 
     @property
     def judged(self) -> int:

@@ -26,7 +26,7 @@ from pytest_fsstack.judging.verdict import GRID, Estimate, Looks, Outcome, Verdi
 
 #: The smallest number of runs per side for a verdict, at any error rate. With two, no one could tell which is the
 #: outlier.
-FEWEST = 3
+MIN_RUNS = 3
 
 
 @cache
@@ -54,9 +54,9 @@ def boundary(new: int, old: int, alpha: float) -> int:
     return bisect_right(list(accumulate(arrangements(new, old))), allowed) - 1
 
 
-def fewest(alpha: float) -> int:
+def min_runs(alpha: float) -> int:
     """Return the smallest number of runs per side for a verdict at `alpha`."""
-    runs = FEWEST
+    runs = MIN_RUNS
     while boundary(runs, runs, alpha) < 0:
         runs += 1
     return runs
@@ -94,7 +94,7 @@ def judge(new: Sequence[float], old: Sequence[float], budget: float, alpha: floa
     """
     excesses = _excesses(new, old, budget)
     limit = boundary(len(new), len(old), alpha)
-    if limit < 0 or min(len(new), len(old)) < FEWEST:
+    if limit < 0 or min(len(new), len(old)) < MIN_RUNS:
         return None
     above = sum(excess > 0 for excess in excesses)
     outcome: Outcome = "inconclusive"

@@ -14,12 +14,12 @@ RoundNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 #: Figures are at most this large, and at least its reciprocal unless 0, so that squares and sums stay finite.
-LARGEST = 1e100
+MAX_FIGURE = 1e100
 
 
 def saturated(figure: float) -> float:
     """Clamp a figure to the range in which calculations stay finite."""
-    return float(figure if figure <= 0 else min(max(figure, 1 / LARGEST), LARGEST))
+    return float(figure if figure <= 0 else min(max(figure, 1 / MAX_FIGURE), MAX_FIGURE))
 
 
 class Metric(msgspec.Struct, frozen=True):

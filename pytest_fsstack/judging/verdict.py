@@ -60,16 +60,16 @@ BLOCK = 8
 LARGEST_BLOCK = 64
 
 #: A resolution below this share of the figure is ignored.
-_EXACT = 1e-4
+_MIN_RESOLUTION = 1e-4
 #: The largest overhead that is shown; ratios are at least its reciprocal.
-_LARGEST = 1e15
+_MAX_OVERHEAD = 1e15
 
 # Ten times the default plan. If more rounds were needed, advise another budget.
 _REASONABLE_ROUNDS = 800
 
 #: The chance with which the advised number of rounds settles a verdict.
-_PROBABLY = 0.8
-_CHANCES = ((_PROBABLY, "four of five"), (0.5, "one of two"))
+_SETTLING_CHANCE = 0.8
+_CHANCES = ((_SETTLING_CHANCE, "four of five"), (0.5, "one of two"))
 # With fewer boots, where the interval would just reach the budget, only half of the cases would be settled.
 _MARGIN = 1.5
 
@@ -120,7 +120,7 @@ def bounds(
     The list is empty if the resolution makes no difference (`_EXACT`). The arguments are those of `log_ratios`.
     """
     smallest = min((max(value, resolution) for value in (*samples, *baseline)), default=0.0)
-    if not resolution or resolution <= smallest * _EXACT:
+    if not resolution or resolution <= smallest * _MIN_RESOLUTION:
         return []
     widened = [[max(value, resolution) + resolution for value in values] for values in (samples, baseline)]
     one = log_ratios(samples, widened[1], better=better, resolution=resolution)
@@ -532,7 +532,7 @@ def overhead_beside(limit: float, excess: float, parts: int) -> float:
     """
     if excess == 0:
         return limit
-    largest = log(_LARGEST)
+    largest = log(_MAX_OVERHEAD)
     ratio = min(max(log1p(limit) + excess * GRID / parts, -largest), largest)
     overhead = expm1(ratio)
     return max(overhead, nextafter(limit, inf)) if excess > 0 else min(overhead, nextafter(limit, -inf))
@@ -596,7 +596,7 @@ def _advice_on_rounds(verdict: Verdict) -> str:
     )
 
 
-def rounds_advised(verdict: Verdict, chance: float = _PROBABLY) -> int | None:
+def rounds_advised(verdict: Verdict, chance: float = _SETTLING_CHANCE) -> int | None:
     """Return how many rounds, or boots, settle an inconclusive verdict with a given chance. None if too many."""
     if verdict.runs:
         return _boots_advised(verdict)

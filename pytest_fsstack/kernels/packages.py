@@ -26,7 +26,7 @@ from pytest_fsstack.units import reason_of
 _TOOLS: Mapping[str, tuple[str, ...]] = {".deb": ("dpkg-deb", "--fsys-tarfile", "-"), ".rpm": ("rpm2cpio", "-")}
 
 #: Bytes of an unpacked package. Those of distributions have less than a tenth of it.
-LARGEST = 16 << 30
+MAX_BYTES = 16 << 30
 
 #: Links of a directory of modules, which lead to the kernel's headers, in another package. Nothing here needs them.
 _HEADERS = ("build", "source")
@@ -107,7 +107,7 @@ def _archive(package: Path) -> Iterator[IO[bytes]]:
         if user:
             os.fchown(archive.fileno(), user.pw_uid, user.pw_gid)
             rights = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        limited = f'ulimit -f {LARGEST // 512} && out=$1 && shift && exec "$@" >"$out"'
+        limited = f'ulimit -f {MAX_BYTES // 512} && out=$1 && shift && exec "$@" >"$out"'
         out = f"/proc/self/fd/{archive.fileno()}"
         if commands.which(tool[0]) is None:
             raise commands.not_installed(tool)
@@ -186,8 +186,8 @@ def _write_all(members: Iterator[Member], top: int) -> None:
     total = 0
     for member in members:
         total += member.size
-        if total > LARGEST:
-            raise PackageError(f"it holds more than {LARGEST >> 30} GiB")
+        if total > MAX_BYTES:
+            raise PackageError(f"it holds more than {MAX_BYTES >> 30} GiB")
         if member.mode & (stat.S_ISUID | stat.S_ISGID) and member.kind != stat.S_IFDIR:
             raise PackageError(f"{_quoted(member.name)} would run as another user (setuid or setgid)")
         *parents, name = _parts(member.name) or (None,)

@@ -51,11 +51,11 @@ class ImageLayer(ToolLayer, DirectoryLayer):
 
     def image(self, below: Directory) -> Path:
         """Return the path of the image."""
-        return self.own(below) / "image"
+        return self.own_directory(below) / "image"
 
     def create(self, below: Directory, context: BuildContext) -> None:
         super().create(below, context)
-        empty, image = self.own(below) / "empty", self.image(below)
+        empty, image = self.own_directory(below) / "empty", self.image(below)
         context.machine.mkdir(empty)
         image.touch()
         context.machine.run(*self.words(Path(self.source or empty), image))

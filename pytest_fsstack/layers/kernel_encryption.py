@@ -134,7 +134,7 @@ class Ecryptfs(DirectoryLayer):
                     signatures.append(signature)
                 # mount.ecryptfs, if installed, would ask questions.
                 mount, options = in_keyring(_MOUNT, *words, "--", "-i"), ",".join(self._options(signatures))
-                place = context.mounted(self.name, self.own(below), "ecryptfs", options, by=mount, fds=fds)
+                place = context.mounted(self.name, self.own_directory(below), "ecryptfs", options, by=mount, fds=fds)
                 directory = undo.enter_context(place)
             yield directory
 
@@ -239,7 +239,10 @@ class Fscrypt(DirectoryLayer):
         super().create(below, context)
         modes = f"-c {_MODES[self.contents].number} -n {_MODES[self._names].number}"
         machine.run(
-            "xfs_io", "-c", " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()), self.own(below)
+            "xfs_io",
+            "-c",
+            " ".join(f"set_encpolicy -v 2 {modes} {self.policy} {key}".split()),
+            self.own_directory(below),
         )
 
     @contextlib.contextmanager
@@ -249,7 +252,7 @@ class Fscrypt(DirectoryLayer):
             try:
                 with context.secret.key(64) as fd:
                     context.machine.run("xfs_io", "-c", "add_enckey", below.path, stdin=fd)
-                yield Directory(self.own(below))
+                yield Directory(self.own_directory(below))
             finally:
                 self._remove_key(context.machine, below, key)
 
@@ -262,7 +265,7 @@ class Fscrypt(DirectoryLayer):
 
         # The kernel itself holds files for a moment, for example when another process drops caches.
         if not machine.wait_until(is_removed, _PATIENCE):
-            directory = self.own(below)
+            directory = self.own_directory(below)
             raise OSError(f"{directory} can still be read, since it is {mounts.in_use(machine, directory)}")
 
     @property

@@ -137,7 +137,7 @@ class NetworkLayer(ToolLayer, DirectoryLayer):
         delay = [" ".join([*_DELAY, f"{self.delay}ms"])] if self.delay else []
         text = "; ".join([*_PREPARE, *delay, *script])
         isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
-        server = machine.start(*isolated, "sh", "-euc", text, "sh", self.own(below), fds=fds)
+        server = machine.start(*isolated, "sh", "-euc", text, "sh", self.own_directory(below), fds=fds)
         with context.journal.entry(orphans.DAEMON, pid=server.pid, name=f"server of {self.name}"):
             answered = False
             try:

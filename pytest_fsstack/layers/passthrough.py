@@ -87,7 +87,7 @@ class PlainDirectory(DirectoryLayer):
     limits: ClassVar = _SHOWS_ALL
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
-        return contextlib.nullcontext(Directory(self.own(below)))
+        return contextlib.nullcontext(Directory(self.own_directory(below)))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Bind(DirectoryLayer):
         return [Root("mounting")]
 
     def opened(self, below: Directory, context: BuildContext) -> AbstractContextManager[Directory]:
-        return context.mounted(self.name, self.own(below), options="bind")
+        return context.mounted(self.name, self.own_directory(below), options="bind")
 
 
 @dataclass(frozen=True)

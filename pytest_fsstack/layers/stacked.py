@@ -222,7 +222,7 @@ class Gocryptfs(_Fuse):
             return Checked.of(*context.machine.ended(*words, fds=(fd,)))
 
     def _source(self, below: Directory) -> list[str]:
-        return ["-reverse", str(below.path)] if self.reverse else [str(self.own(below))]
+        return ["-reverse", str(below.path)] if self.reverse else [str(self.own_directory(below))]
 
 
 @dataclass(frozen=True)
@@ -278,24 +278,24 @@ class Encfs(_Fuse):
         if (volume := _volumes.get(self)) is None:
             return
         content, secret = volume
-        file = self.own(below) / _VOLUME
+        file = self.own_directory(below) / _VOLUME
         with file.open("xb") as copy:
             copy.write(_DURATION.sub(b"<desiredKDFDuration>1<", content))
         with context.secret.replacing(secret) as fd:
-            context.machine.run(self.beside(_CONTROL).command, "autopasswd", self.own(below), stdin=fd)
+            context.machine.run(self.beside(_CONTROL).command, "autopasswd", self.own_directory(below), stdin=fd)
         _volumes[self] = file.read_bytes(), context.secret
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
         with super().opened(below, context) as directory:
             # Only when it is new, because a test may change it later.
-            if self not in _volumes and (file := self.own(below) / _VOLUME).exists():
+            if self not in _volumes and (file := self.own_directory(below) / _VOLUME).exists():
                 _volumes[self] = file.read_bytes(), context.secret
             yield directory
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
         # The preset applies when encfs first sees the empty directory. Later, it reads its own configuration.
-        return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.own(below))]
+        return [f"--{self.mode}", "--stdinpass", "-f", *shlex.split(self.mount), str(self.own_directory(below))]
 
 
 _CONTROL = Tool("encfsctl", "encfs")
@@ -366,7 +366,7 @@ class Cryfs(_Fuse):
     def command(self, below: Directory, passphrase: str) -> list[str]:
         # The cipher and the size apply when it first sees the empty directory. Later, they must be the same.
         words = _given({"--cipher": self.cipher, "--blocksize": self.blocksize})
-        return ["-f", *words, *shlex.split(self.mount), str(self.own(below))]
+        return ["-f", *words, *shlex.split(self.mount), str(self.own_directory(below))]
 
 
 @dataclass(frozen=True)
@@ -426,9 +426,9 @@ class Securefs(_Fuse):
         with context.secret.passphrase() as fd:
             context.machine.run(
                 *(self.program.command, "create", "--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1000", *words),
-                *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.own(below))),
+                *(*shlex.split(self.init), "--keyfile", f"/proc/self/fd/{fd}", str(self.own_directory(below))),
                 fds=(fd,),
             )
 
     def command(self, below: Directory, passphrase: str) -> list[str]:
-        return ["mount", *shlex.split(self.mount), "--keyfile", passphrase, str(self.own(below))]
+        return ["mount", *shlex.split(self.mount), "--keyfile", passphrase, str(self.own_directory(below))]

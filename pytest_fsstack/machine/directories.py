@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SEARCH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The kernel's limit of links in a path.
-MOST_LINKS = 40
+MAX_LINKS = 40
 
 
 class HeldDirectory:
@@ -216,7 +216,7 @@ def _open_without_foreign_links(path: Path) -> int:
                 descriptor = _exchanged(descriptor, text)
                 continue
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
             if text.startswith("/"):
                 descriptor = _exchanged(descriptor, os.open("/", _SEARCH))

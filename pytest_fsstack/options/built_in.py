@@ -27,6 +27,6 @@ class BuiltIn:
 
     @pytest.hookimpl(trylast=True)
     def pytest_fsstack_tables(self) -> dict[str, Any]:
-        from pytest_fsstack.report.shapes import BUILT_IN
+        from pytest_fsstack.report.layouts import BUILT_IN
 
         return dict(BUILT_IN)

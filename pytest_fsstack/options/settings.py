@@ -133,7 +133,7 @@ def read_settings(
 
 
 def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...]:
-    from pytest_fsstack.devices import as_in, disks_of, parse_device, with_unique_ids
+    from pytest_fsstack.devices import disks_of, parse_device, pinned_to, with_unique_ids
     from pytest_fsstack.guard import Disk
     from pytest_fsstack.machine.blockdev import guest_disks
 
@@ -162,14 +162,14 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
                 f"--fsstack-overwrite={text} names no device of this session; add --fsstack-device={text}"
             )
     identities = getattr(config, "workerinput", {}).get(options.DEVICES, {})
-    return tuple(as_in(device, identities) for device in devices)
+    return tuple(pinned_to(device, identities) for device in devices)
 
 
 def _is_named_by(device: DiskDevice, text: str, disk: Disk | Refused) -> bool:
-    if isinstance(disk, Exception) or isinstance(device.meant, Exception) or device.meant is None:
+    if isinstance(disk, Exception) or isinstance(device.resolved, Exception) or device.resolved is None:
         # Nothing is overwritten. As for users without root, the tests are skipped with the reason.
         return os.path.realpath(text) == os.path.realpath(device.path)
-    return disk.identity == device.meant.identity
+    return disk.identity == device.resolved.identity
 
 
 def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device, ...]) -> Queue:

@@ -15,24 +15,24 @@ from math import exp, sqrt
 from statistics import NormalDist, median
 
 #: With fewer runs, nothing is looked for.
-FEWEST = 6
+MIN_RUNS = 6
 #: Fewest runs of which a lag-1 correlation is tested.
-_FEWEST_CORRELATED = 10
+_MIN_CORRELATED_RUNS = 10
 #: How often the correlation is estimated anew from the stretches between the changes.
 _PASSES = 3
 #: How far a change may be from where the test sees it.
-_NEAR = 2
+_NEIGHBOURS = 2
 #: No series is taken to follow itself more closely.
-_LARGEST = 0.9
+_MAX_CORRELATION = 0.9
 
 
 def change_points(values: Sequence[float], level: float) -> list[int]:
     """Return the numbers of the values at which another stretch begins.
 
-    In a series that does not change, something is found with a probability of about `level`. Fewer than `FEWEST`
+    In a series that does not change, something is found with a probability of about `level`. Fewer than `MIN_RUNS`
     values give nothing.
     """
-    if len(values) < FEWEST:
+    if len(values) < MIN_RUNS:
         return []
     points = [_split(values)[0]]
     for _ in range(_PASSES):
@@ -47,7 +47,7 @@ def change_points(values: Sequence[float], level: float) -> list[int]:
 
 def correlation(values: Sequence[float], level: float = 0.01) -> float:
     """Return the lag-1 rank correlation of a series without its largest step; 0 if it is not shown at `level`."""
-    if len(values) < _FEWEST_CORRELATED:
+    if len(values) < _MIN_CORRELATED_RUNS:
         return 0.0
     value = _lag_one(residuals(values, [_split(values)[0]]))
     return value if value * sqrt(len(values)) > NormalDist().inv_cdf(1 - level) else 0.0
@@ -64,7 +64,7 @@ def _placed(values: Sequence[float], points: Sequence[int]) -> list[int]:
     placed: list[int] = []
     for start, point, end in zip([0, *points], points, [*points[1:], len(values)]):
         start = placed[-1] if placed else start
-        places = range(max(start + 1, point - _NEAR), min(end, point + _NEAR + 1))
+        places = range(max(start + 1, point - _NEIGHBOURS), min(end, point + _NEIGHBOURS + 1))
         stretch = values[start:end]
         placed.append(min(places, key=lambda place: sum(map(abs, residuals(stretch, [place - start])))))
     return placed
@@ -72,7 +72,7 @@ def _placed(values: Sequence[float], points: Sequence[int]) -> list[int]:
 
 def _segments(values: Sequence[float], start: int, level: float) -> list[int]:
     """Split a series where it changed, then both parts again."""
-    if len(values) < FEWEST:
+    if len(values) < MIN_RUNS:
         return []
     point, p = _split(values)
     if p >= level:
@@ -106,4 +106,4 @@ def _lag_one(values: Sequence[float]) -> float:
 def _correlation(values: Sequence[float], points: int) -> float:
     """Return the lag-1 correlation of residuals; each stretch whose median was taken away makes it too low."""
     lag = _lag_one(values)
-    return min(_LARGEST, max(0.0, lag + (1 + points) * (1 + 3 * lag) / len(values)))
+    return min(_MAX_CORRELATION, max(0.0, lag + (1 + points) * (1 + 3 * lag) / len(values)))

@@ -348,18 +348,18 @@ class _Judge:
         ratios_then = [entry.ratio for entry in change.then if entry.ratio is not None]
         if not ratios_now or not ratios_then:
             return replace(change, how="" if change.shift is None and not (ratios_now or ratios_then) else NO_RATIO)
-        if min(len(ratios_now), len(ratios_then)) >= runs.FEWEST:
+        if min(len(ratios_now), len(ratios_then)) >= runs.MIN_RUNS:
             return self._by_runs(change, ratios_now, ratios_then)
         earlier = [fact.entry for fact in self._of_this_machine(now, then) if fact.entry.ratio is not None]
-        if len(earlier) >= spread.FEWEST_EARLIER:
+        if len(earlier) >= spread.MIN_EARLIER_RUNS:
             return self._by_spread(change, ratios_now, earlier)
         if len(ratios_now) == len(ratios_then) == 1:
             return replace(change, how=ONE_EACH)
         of_this = f" ({len(earlier)} of this machine)" if len(earlier) < len(ratios_then) else ""
         how = (
             f"{counted(len(ratios_now), 'run')} against {len(ratios_then)}{of_this}: "
-            f"a verdict takes {runs.FEWEST} a side, "
-            f"or one against {spread.FEWEST_EARLIER} earlier ones of the same machine"
+            f"a verdict takes {runs.MIN_RUNS} a side, "
+            f"or one against {spread.MIN_EARLIER_RUNS} earlier ones of the same machine"
         )
         return replace(change, how=how)
 
@@ -371,9 +371,9 @@ class _Judge:
         verdict = runs.judge(ratios_now, ratios_then, self.limit, self.alpha) if self.limit is not None else None
         how = f"exact test of {len(ratios_now)} against {len(ratios_then)} runs"
         if self.limit is not None and verdict is None:
-            fewest = runs.fewest(self.alpha)
+            count = runs.min_runs(self.alpha)
             how = (
-                f"{len(ratios_now)} against {len(ratios_then)} runs; at alpha {self.alpha:.3g} it takes {fewest} a side"
+                f"{len(ratios_now)} against {len(ratios_then)} runs; at alpha {self.alpha:.3g} it takes {count} a side"
             )
         estimate = runs.estimate(ratios_now, ratios_then, self.alpha, around=self.limit or 0.0)
         return replace(change, estimate=estimate, outcome=verdict.outcome if verdict else None, how=how)
@@ -399,7 +399,7 @@ class _Judge:
         counted = change.unit == "B"  # its own cost in bytes does not depend on the speed of the machine
         floor = _FEW_BYTES if counted else 0.0
         sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
-        if len(earlier) < spread.FEWEST_EARLIER or min(map(min, sides)) <= 0:
+        if len(earlier) < spread.MIN_EARLIER_RUNS or min(map(min, sides)) <= 0:
             return change
         logs_now, logs_then = ([log(figure) for figure in side] for side in sides)
         judged = spread.judge(logs_now, logs_then, self.limit, self.alpha if counted else self.warns)
@@ -475,11 +475,11 @@ def outlook(
     sharing = len(ratios) if session else 1
 
     def power(runs: Sequence[_Known]) -> spread.Power | None:
-        if len(runs) < spread.FEWEST_EARLIER:
+        if len(runs) < spread.MIN_EARLIER_RUNS:
             return None
         history = [fact.entry.ratio for fact in runs if fact.entry.ratio is not None]
         within = median(fact.within for fact in runs)
-        decided = 1 - (1 - spread.DECIDED) / sharing
+        decided = 1 - (1 - spread.DECIDED_SHARE) / sharing
         return spread.power(history, within, rounds or runs[-1].rounds, limit, alpha / sharing, decided)
 
     return [Outlook(place, len(runs), power(runs)) for place, runs in ratios.items()]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pytest_fsstack.report.quantiles import student_quantile, student_share
 
 #: Fewest hosts for a verdict over hosts: all on one side have the probability 1/32.
-FEWEST = 5
+MIN_HOSTS = 5
 #: Fewest hosts for a prediction of the next one, and to say that one of them differs from the others.
 FEWEST_PREDICTED, FEWEST_OTHERS = 3, 4
 

@@ -357,7 +357,7 @@ def _verdict(ratios: Sequence[float], budget: Budget | None, alpha: float) -> tu
     around = budget.overhead if budget and budget.overhead is not None else 0.0
     judged = verdict.judge(numbered, around, looks)
     estimate = judged.estimate
-    if len(ratios) < max(effects.FEWEST, looks.minimum_rounds):
+    if len(ratios) < max(effects.MIN_HOSTS, looks.minimum_rounds):
         return None, None, estimate.overhead
     high = None if isinf(estimate.high) else estimate.high
     interval = Ends(estimate.low, high, estimate.confidence)
@@ -365,7 +365,7 @@ def _verdict(ratios: Sequence[float], budget: Budget | None, alpha: float) -> tu
 
 
 def _too_few(hosts: int, alpha: float) -> str:
-    fewest = max(effects.FEWEST, Looks.fixed(1, alpha).minimum_rounds)
+    fewest = max(effects.MIN_HOSTS, Looks.fixed(1, alpha).minimum_rounds)
     return f"no verdict over {hosts} host{'' if hosts == 1 else 's'}: it takes {fewest} at alpha {alpha:.3g}"
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import isfinite
 from statistics import median
 
-from pytest_fsstack.over_time.changes import FEWEST
+from pytest_fsstack.over_time.changes import MIN_RUNS
 from pytest_fsstack.over_time.comparison import differences
 from pytest_fsstack.over_time.trend import ChangePoint, Trend
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity
@@ -38,8 +38,8 @@ def lines(trend: Trend, points: Sequence[ChangePoint], ramp: str = BLOCKS) -> li
         changed = {change.point for change in points}
         marks = ("^" if changed & set(range(*part)) else " " for part in _buckets(len(values), _WIDTH))
         text.append(f"  {''.join(marks)}".rstrip())
-    elif len(values) < FEWEST:
-        text.append(f"  too few runs to look for a change: it takes {FEWEST}")
+    elif len(values) < MIN_RUNS:
+        text.append(f"  too few runs to look for a change: it takes {MIN_RUNS}")
     for change in points:
         run, before = trend.points[change.point].run, trend.points[change.point - 1].run
         size = f"{OverheadUnit.fitting([change.size]).signed(change.size)}" if isfinite(change.size) else "from nothing"

@@ -23,11 +23,11 @@ from pytest_fsstack.judging.verdict import GRID, Estimate, Looks, Outcome, Verdi
 from pytest_fsstack.report.quantiles import student_quantile, student_share
 
 #: Fewest earlier runs for a verdict: with fewer, their spread is hardly known.
-FEWEST_EARLIER = 5
+MIN_EARLIER_RUNS = 5
 #: How many of the latest runs, and of the first ones. Where there are fewer than the latter, all runs are one window.
-LATEST, FIRST = 5, 10
+LATEST_RUNS, FIRST_RUNS = 5, 10
 #: The share of unchanged runs that a limit should decide before it counts as one that can be decided.
-DECIDED = 0.97
+DECIDED_SHARE = 0.97
 
 
 class Window(NamedTuple):
@@ -69,9 +69,12 @@ class Judged(NamedTuple):
 def windows(history: Sequence[float]) -> list[Window]:
     """Return the parts of a history that runs are compared with."""
     number = len(history)
-    if number < FIRST:
+    if number < FIRST_RUNS:
         return [Window(f"{number}", range(number))]
-    return [Window(f"the last {LATEST}", range(number - LATEST, number)), Window(f"the first {FIRST}", range(FIRST))]
+    return [
+        Window(f"the last {LATEST_RUNS}", range(number - LATEST_RUNS, number)),
+        Window(f"the first {FIRST_RUNS}", range(FIRST_RUNS)),
+    ]
 
 
 def spread(history: Sequence[float]) -> Spread:
@@ -79,11 +82,11 @@ def spread(history: Sequence[float]) -> Spread:
 
     Without the largest difference the variance is too low by 1.5 / H for H normally distributed runs. The degrees of
     freedom are those of the mean of H - 1 squared differences less 0.8. Both were fitted to simulations with 5 to 60
-    runs. Raises ValueError if there are fewer than `FEWEST_EARLIER`.
+    runs. Raises ValueError if there are fewer than `MIN_EARLIER_RUNS`.
     """
     number = len(history)
-    if number < FEWEST_EARLIER or not all(map(isfinite, history)):
-        raise ValueError(f"needs {FEWEST_EARLIER} earlier runs, each a finite logarithm (got {list(history)})")
+    if number < MIN_EARLIER_RUNS or not all(map(isfinite, history)):
+        raise ValueError(f"needs {MIN_EARLIER_RUNS} earlier runs, each a finite logarithm (got {list(history)})")
     squares = sorted((after - before) ** 2 / 2 for before, after in pairwise(history))
     squares[-1] = squares[-2]
     freedom = 2 * (number - 1) ** 2 / (3 * number - 4) - 0.8
@@ -96,7 +99,7 @@ def judge(now: Sequence[float], history: Sequence[float], limit: float | None, a
     A false *fail*, and a false *pass*, have at most the probability `alpha` at the limit if runs are as said above. A
     difference at the limit counts as not above it. Raises ValueError without a run now, or for what is not finite.
     """
-    if len(history) < FEWEST_EARLIER:
+    if len(history) < MIN_EARLIER_RUNS:
         return None
     if not now or not all(map(isfinite, now)):
         raise ValueError(f"needs a run, each a finite logarithm (got {list(now)})")
@@ -155,7 +158,7 @@ class Power(NamedTuple):
 
 
 def power(
-    history: Sequence[float], within: float, rounds: int, limit: float, alpha: float, decided: float = DECIDED
+    history: Sequence[float], within: float, rounds: int, limit: float, alpha: float, decided: float = DECIDED_SHARE
 ) -> Power:
     """Return what a limit can tell, if a run has so many rounds and `within` is the deviation of one of them.
 

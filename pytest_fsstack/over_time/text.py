@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time.comparison import Change, Comparison, Entry, Outlook
-from pytest_fsstack.over_time.spread import FEWEST_EARLIER
+from pytest_fsstack.over_time.spread import MIN_EARLIER_RUNS
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
 from pytest_fsstack.report.terminal import tabulated
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity, percent
@@ -166,7 +166,7 @@ def plan_lines(series: Sequence[Outlook], limit: float) -> list[str]:
 
 def _plan_row(series: Outlook) -> list[str]:
     if series.power is None:
-        return [str(series.place), str(series.runs), "-", f"always: it takes {FEWEST_EARLIER} runs", "-", "-"]
+        return [str(series.place), str(series.runs), "-", f"always: it takes {MIN_EARLIER_RUNS} runs", "-", "-"]
     power = series.power
     rounds = "no number" if power.rounds is None else str(power.rounds)
     undecided = percent(1 - power.decided)
@@ -189,7 +189,7 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
     more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
     if worst.power is None:
         runs = f"{counted(worst.runs, 'accepted run')} of this machine"
-        return f"{percent(limit)} cannot be judged for {worst.place}{more}: {runs}, it takes {FEWEST_EARLIER}"
+        return f"{percent(limit)} cannot be judged for {worst.place}{more}: {runs}, it takes {MIN_EARLIER_RUNS}"
     power = worst.power
     rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"
     return (

@@ -56,16 +56,16 @@ def described(
     for chain in chains:
         plan = _Plan.of(config, session, chain)
         yield f"\n{chain.id} on {chain.device.spec}"
-        yield from (f"  device: {line}" for line in _devices(chain, plan.most))
+        yield from (f"  device: {line}" for line in _devices(chain, plan.max_rounds))
         yield f"  steps: {', '.join(chain.steps)}"
-        yield f"  stacks: {', '.join(_name(chain, stack) for stack in plan.most)}"
+        yield f"  stacks: {', '.join(_name(chain, stack) for stack in plan.max_rounds)}"
         yield f"  rounds: {plan.rounds}"
         if settle := session.settings.settle.describe():
             yield f"  between two stacks: {settle}"
         yield from (f"  {line}" for line in kernels.lines(plan))
-        yield from (f"  missing here: {line}" for line in _missing(chain, plan.most))
+        yield from (f"  missing here: {line}" for line in _missing(chain, plan.max_rounds))
         yield f"  time: {_time(session, chain, plan, earlier, kernels)}"
-        for stack in plan.most:
+        for stack in plan.max_rounds:
             parameter = chain.stacks[stack]
             key = (chain.device, str(parameter.stack))
             if key in described_before:
@@ -87,8 +87,8 @@ class _Plan:
     """The minimum and maximum number of runs of each stack of a chain, with a description."""
 
     rounds: str
-    least: dict[str, int]
-    most: dict[str, int]
+    min_rounds: dict[str, int]
+    max_rounds: dict[str, int]
 
     @classmethod
     def of(cls, config: pytest.Config, session: Session, chain: Chain) -> _Plan:
@@ -112,21 +112,21 @@ class _Plan:
         # Verdicts between kernels apply to all stacks.
         between = options.value(config, "kernel") and options.value(config, "max-regression") is not None
         judged = {stack: bool(between or budgets[stack]) for stack in stacks}
-        most = {stack: last if judged[stack] else first for stack in stacks}
+        max_rounds = {stack: last if judged[stack] else first for stack in stacks}
         if additional:
             confirmed = last if session.budgets.confirmed > 1 else 0
             for stack in stacks:
                 if any(budget.overhead is not None for budget in budgets[stack]):
-                    most[stack] += confirmed
+                    max_rounds[stack] += confirmed
         # These run as long as any other stack.
-        for stack in {chain.baseline, chain.control} & most.keys():
-            most[stack] = max(most.values())
+        for stack in {chain.baseline, chain.control} & max_rounds.keys():
+            max_rounds[stack] = max(max_rounds.values())
         if settings.discard_rounds:
-            most = {stack: rounds + last for stack, rounds in most.items()}
+            max_rounds = {stack: rounds + last for stack, rounds in max_rounds.items()}
         rounds_text = str(first) if first == last else f"{first} to {last}, judged after every eighth"
         if first != last and not any(judged.values()):
             rounds_text = f"{first}, because there are no budgets to decide"
-        return cls(rounds_text + additional, dict.fromkeys(stacks, first), most)
+        return cls(rounds_text + additional, dict.fromkeys(stacks, first), max_rounds)
 
     @classmethod
     def _fixed(cls, stacks: Iterable[str], rounds: int, text: str) -> _Plan:
@@ -152,7 +152,7 @@ class _Kernels:
         boots = f"{self.boots} boots each" if self.boots > 1 else "1 boot each"
         first, *further = self.names
         yield f"kernels: {', '.join([f'{first} (baseline)', *further])}; {boots}"
-        yield f"turns: a stack on a kernel, one at a time: {len(plan.most) * self.guests} in the first round"
+        yield f"turns: a stack on a kernel, one at a time: {len(plan.max_rounds) * self.guests} in the first round"
 
 
 def _range(lowest: int, highest: int, times: int = 1) -> str:
@@ -198,12 +198,12 @@ def _missing(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
 
 
 def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], kernels: _Kernels) -> str:
-    runs = f"{_range(sum(plan.least.values()), sum(plan.most.values()), kernels.guests)} runs of stacks"
+    runs = f"{_range(sum(plan.min_rounds.values()), sum(plan.max_rounds.values()), kernels.guests)} runs of stacks"
     if kernels.names:
         return f"not known, because each kernel has its own speed; {runs}, and the boots"
     seconds = {
         stack: seconds_of_run(earlier, chain.id, chain.device.spec, chain.steps, stack, scale=session.settings.scale)
-        for stack in plan.most
+        for stack in plan.max_rounds
     }
     unknown = [stack for stack, seconds_of_one in seconds.items() if seconds_of_one is None]
     if unknown:
@@ -215,7 +215,7 @@ def _time(session: Session, chain: Chain, plan: _Plan, earlier: list[Results], k
                 sum(runs_by_stack[stack] * (seconds_of_one or 0.0) for stack, seconds_of_one in seconds.items())
             )
         )
-        for runs_by_stack in (plan.least, plan.most)
+        for runs_by_stack in (plan.min_rounds, plan.max_rounds)
     )
     duration = f"about {shortest}" if shortest == longest else f"about {shortest}, at most about {longest}"
     return f"{duration}, as in the last run of these stacks; {runs}"

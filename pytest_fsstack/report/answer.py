@@ -14,7 +14,7 @@ from pytest_fsstack.report.overall import geometric_mean
 from pytest_fsstack.units import OverheadUnit, first_names
 
 #: Problems of one kind that are shown; the last line says how many more there are.
-MOST = 12
+MAX_PROBLEMS = 12
 
 
 class Sentence(NamedTuple):
@@ -309,12 +309,12 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
     remedies: set[str] = set()
     for problem in problems:
         numbers[problem.kind] = numbers.get(problem.kind, 0) + 1
-        if numbers[problem.kind] <= MOST:
+        if numbers[problem.kind] <= MAX_PROBLEMS:
             yield problem._replace(remedy="") if problem.remedy in remedies else problem
             remedies.add(problem.remedy)
     for kind, number in numbers.items():
-        if number > MOST:
-            yield Problem(kind, "", f"and {number - MOST} more")
+        if number > MAX_PROBLEMS:
+            yield Problem(kind, "", f"and {number - MAX_PROBLEMS} more")
 
 
 def _failed(results: Results) -> Iterator[Problem]:

@@ -11,8 +11,8 @@ from typing import Any
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, problems
+from pytest_fsstack.report.layouts import grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, View, counted, heading, reference, visible
-from pytest_fsstack.report.shapes import grids
 from pytest_fsstack.units import OverheadUnit, format_quantity, format_size
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
@@ -151,7 +151,10 @@ def _families(results: Results) -> Iterator[dict[str, Any]]:
 def _section(results: Results, chain: ChainResults, *, room: int) -> dict[str, Any]:
     view = View(chain, results)
     outputs, left_out = _kept_texts(chain, room)
-    tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics() if metric != "seconds")]
+    tables = [
+        *grids(view, results.table_layouts),
+        *(view.grid(metric) for metric in view.metrics() if metric != "seconds"),
+    ]
     costs = _costs(view, figures.stack_colours(results))
     return {
         "title": chain.device,

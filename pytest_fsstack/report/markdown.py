@@ -6,8 +6,8 @@ import re
 
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
+from pytest_fsstack.report.layouts import grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, one_line, visible
-from pytest_fsstack.report.shapes import grids
 
 
 def report(results: Results) -> str:
@@ -37,7 +37,7 @@ def _answer(results: Results) -> list[str]:
 
 def _chain(results: Results, chain: ChainResults) -> str:
     view = View(chain, results)
-    tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(DETAILS))]
+    tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(DETAILS))]
     lines = [f"## {plain(chain.id)} on {plain(chain.device)}", ""]
     lines += [f"- {name}: {plain(text)}" for name, text in heading(results, chain).items()]
     lines += [f"- stack {plain(stack.id)}: {_code(stack.described)}" for stack in chain.stacks.values()]

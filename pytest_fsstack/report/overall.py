@@ -21,7 +21,7 @@ from pytest_fsstack.report.quantiles import student_quantile
 #: How often rounds are drawn. The ends of the interval vary by about 2 % of its width from seed to seed.
 DRAWS = 2000
 #: Fewest rounds for an interval.
-FEWEST = 4
+MIN_ROUNDS = 4
 CONFIDENCE = 0.9
 _SEED = 20150521
 
@@ -35,13 +35,13 @@ def geometric_mean(
     """Return the overall overhead of a stack.
 
     `steps` holds the log-ratios of each step by round, `overheads` the overhead of each step as reports show it, and
-    `weights` those of steps that do not weigh 1. The ends are -1 and infinity if fewer than `FEWEST` rounds have all
-    steps. Raises ValueError without a step that has a weight.
+    `weights` those of steps that do not weigh 1. The ends are -1 and infinity if fewer than `MIN_ROUNDS` rounds have
+    all steps. Raises ValueError without a step that has a weight.
     """
     shares = _shares(list(overheads), weights or {})
     center = sum(share * log1p(overheads[step]) for step, share in shares.items())
     rounds = sorted(set.intersection(*(set(steps[step]) for step in shares)))
-    if len(rounds) < FEWEST:
+    if len(rounds) < MIN_ROUNDS:
         return Estimate(expm1(center), -1.0, inf, confidence, len(rounds))
     rows = [[steps[step][number] for step in shares] for number in rounds]
     low, high = _deviations(rows, list(shares.values()), confidence)

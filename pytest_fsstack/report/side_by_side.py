@@ -19,7 +19,7 @@ def side_by_side(runs: Mapping[str, Results]) -> Results:
     found = Results({name: {**_session(run), **run.environment} for name, run in runs.items()})
     for name, run in runs.items():
         found.chains += [_of(chain, name, run) for chain in run.chains]
-        found.shapes = {**found.shapes, **run.shapes}
+        found.table_layouts = {**found.table_layouts, **run.table_layouts}
     found.interrupted = "; ".join(f"{name}: {run.interrupted}" for name, run in runs.items() if run.interrupted)
     return found
 

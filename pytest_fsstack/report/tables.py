@@ -7,8 +7,8 @@ import io
 
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report.csvfile import escaped
+from pytest_fsstack.report.layouts import grids
 from pytest_fsstack.report.model import Grid, View
-from pytest_fsstack.report.shapes import grids
 
 
 def report(results: Results) -> str:
@@ -21,7 +21,7 @@ def report(results: Results) -> str:
     lines = csv.writer(text, lineterminator="\n")
     for chain in results.chains:
         view = View(chain)
-        for grid in grids(view, results.shapes) or [view.grid(metric) for metric in view.metrics()]:
+        for grid in grids(view, results.table_layouts) or [view.grid(metric) for metric in view.metrics()]:
             lines.writerow(map(escaped, (chain.id, chain.device, grid.title)))
             columns = [column for index in range(len(grid.headers)) for column in _columns(grid, index)]
             lines.writerows(zip(*columns))

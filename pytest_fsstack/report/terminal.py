@@ -10,8 +10,8 @@ import pytest
 
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
+from pytest_fsstack.report.layouts import grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
-from pytest_fsstack.report.shapes import grids
 from pytest_fsstack.units import NO_INTERVAL
 
 _COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m", "open": "\x1b[33m"}
@@ -69,7 +69,7 @@ def table_lines(
     """The tables of a chain and the notes below them."""
     view, section = View(chain, results), list[str]()
     details = DETAILS if verbosity > 0 else ()
-    tables = [*grids(view, results.shapes), *(view.grid(metric) for metric in view.metrics(details))]
+    tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(details))]
     for grid in tables:
         section += ["", *table(grid, width, coloured)]
     if any(grid.judged for grid in tables):

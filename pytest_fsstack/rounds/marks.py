@@ -47,7 +47,7 @@ def check_words(mark: pytest.Mark | None) -> None:
             raise ValueError(f"the marker fsstack takes {name}= as text (got {text!r})")
 
 
-def check(item: pytest.Item, shapes: Callable[[], Collection[str]], mistakes: Mistakes) -> None:
+def check(item: pytest.Item, layouts: Callable[[], Collection[str]], mistakes: Mistakes) -> None:
     """Check the markers of an item, except `fsstack` and budgets. `tables` returns the names of the known tables."""
     for mark in item.iter_markers("fsstack_remark"):
         if len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str):
@@ -59,8 +59,8 @@ def check(item: pytest.Item, shapes: Callable[[], Collection[str]], mistakes: Mi
         mistakes.add(DRAWS, item)
     for mark in item.iter_markers("fsstack_table"):
         name = mark.args[0] if len(mark.args) == 1 else mark.args
-        if name not in shapes():
-            mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(shapes()))}", item)
+        if name not in layouts():
+            mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(layouts()))}", item)
 
 
 #: The mistake of a test that measures and has ``@given``.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_fsstack.machine.descriptors import opened, write_all
-from pytest_fsstack.machine.directories import MOST_LINKS, HeldDirectory
+from pytest_fsstack.machine.directories import MAX_LINKS, HeldDirectory
 from pytest_fsstack.report import ReportError
 
 
@@ -115,7 +115,7 @@ class ReportFile:
     def _target(self) -> Iterator[_Target]:
         """Open the target's directory, following only links of root or this user. Raises `OSError`."""
         path = self.path.absolute()
-        for _ in range(MOST_LINKS):
+        for _ in range(MAX_LINKS):
             with HeldDirectory.open(path.parent) as directory:
                 target = _Target(directory, path.name)
                 # Replace the target of a symbolic link, not the link.

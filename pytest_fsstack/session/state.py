@@ -97,13 +97,13 @@ class Session:
         from pytest_fsstack.judging.results import Results
 
         results = Results()
-        results.shapes = self.shapes
+        results.table_layouts = self.table_layouts
         return results
 
     @cached_property
-    def shapes(self) -> dict[str, Callable[..., Any]]:
+    def table_layouts(self) -> dict[str, Callable[..., Any]]:
         """Return the functions that make tables, by the names for the mark `fsstack_table`."""
-        return {name: shape for tables in self.config.hook.pytest_fsstack_tables() for name, shape in tables.items()}
+        return {name: layout for tables in self.config.hook.pytest_fsstack_tables() for name, layout in tables.items()}
 
     @property
     def only_looks(self) -> bool:
@@ -137,7 +137,7 @@ class Session:
         chains = self.chains = chains_of(collected, items, complete)
         for chain in dict.fromkeys(chains.values()):
             for item in chain.examples():
-                marks.check(item, lambda: self.shapes, self.mistakes)
+                marks.check(item, lambda: self.table_layouts, self.mistakes)
                 self.budgets.check_marks(item, self.mistakes)
                 selecting.check_sizes(item, chain, self.settings, self.mistakes)
         self.budgets.check(chains, self.mistakes)

@@ -484,12 +484,12 @@ class DirectoryLayer(Layer):
     takes: ClassVar[tuple[PlaceType, ...]] = (Directory,)
     gives: ClassVar[PlaceType] = Directory
 
-    def own(self, below: Directory) -> Path:
+    def own_directory(self, below: Directory) -> Path:
         """Return its own directory, which is `stores` if it has files of its own."""
         return below.path / (self.stores or self.name)
 
     def create(self, below: Directory, context: BuildContext) -> None:
-        context.machine.mkdir(self.own(below))
+        context.machine.mkdir(self.own_directory(below))
 
 
 @dataclass(frozen=True)
@@ -567,7 +567,7 @@ class Device(Protocol):
         """Return the devices of a group, or the device itself."""
 
     @property
-    def most(self) -> int:
+    def max_devices(self) -> int:
         """Return the maximum number of block devices for a stack."""
 
     def needs(self) -> list[Need]: ...
@@ -587,9 +587,9 @@ class Device(Protocol):
 
 # -- stacks ------------------------------------------------------------------------------------------------------------
 
-Known = Mapping[str, type[Layer]]
+LayerClasses = Mapping[str, type[Layer]]
 
-_GROUP = (
+_GROUP_ADVICE = (
     "name them as one group, as in --fsstack-device=/dev/sdb+/dev/sdc. Several --fsstack-device are one group only if "
     "every stack of a test needs exactly as many devices as there are"
 )
@@ -604,13 +604,13 @@ class Stack:
     settings: tuple[Setting, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, known: Known) -> Stack:
+    def parse(cls, text: str, layer_classes: LayerClasses) -> Stack:
         """Parse ``[name =] layer [| layer ...] [@ key=value, ...]`` with the known layers. Raises `SpecError`."""
         pipe = spec.parse(text)
-        layers = tuple(_layer(call, text, known) for call in pipe.calls)
+        layers = tuple(_layer(call, text, layer_classes) for call in pipe.calls)
         for below, above, call in zip(layers, layers[1:], pipe.calls[1:]):
             if below.gives not in above.takes:
-                raise SpecError(_misfit(above, below.name, below.gives, known), text, call.start, call.end)
+                raise SpecError(_misfit(above, below.name, below.gives, layer_classes), text, call.start, call.end)
         stack = cls(layers, pipe.name, pipe.settings)
         stack._check_members(text, pipe)
         stack._check_settings(text)
@@ -620,7 +620,7 @@ class Stack:
                     layers[index].check_wanted(feature)
                 except OptionError as error:
                     where = next((setting for setting in call.options if setting.name == error.option), call)
-                    able = [name for name, cls in known.items() if feature in cls.provides]
+                    able = [name for name, cls in layer_classes.items() if feature in cls.provides]
                     message = f"{above.name} needs {feature} by {_or(able)} below it: {error}"
                     raise SpecError(message, text, where.start, where.end) from None
         return stack
@@ -670,7 +670,7 @@ class Stack:
                 return
             yield from ((above, feature) for feature in above.wants)
 
-    def check_device(self, device: Device, known: Known, text: str | None = None) -> None:
+    def check_device(self, device: Device, layer_classes: LayerClasses, text: str | None = None) -> None:
         """Raise `SpecError` if the lowest layer cannot use this device, or a setting has no device."""
         text = str(self) if text is None else text
         for setting in spec.parse(text).settings:
@@ -680,11 +680,11 @@ class Stack:
                 raise SpecError(f"{message}: leave it out", text, setting.start, setting.end)
         call = spec.parse(text).calls[0]
         if device.gives not in self.layers[0].takes:
-            message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, known)
+            message = _misfit(self.layers[0], f"the device {device.spec}", device.gives, layer_classes)
             raise SpecError(message, text, call.start, call.end)
-        if self.members > device.most:
-            which = f"{device.spec} is {'one' if device.most == 1 else device.most}"
-            message = f"{call.name} needs {self.members} devices, and {which}: {_GROUP}"
+        if self.members > device.max_devices:
+            which = f"{device.spec} is {'one' if device.max_devices == 1 else device.max_devices}"
+            message = f"{call.name} needs {self.members} devices, and {which}: {_GROUP_ADVICE}"
             raise SpecError(message, text, call.start, call.end)
 
     @property
@@ -737,11 +737,11 @@ class Stack:
         return f"{self.name} = {self.spec}" if self.name else self.spec
 
 
-def _layer(call: spec.Call, text: str, known: Known) -> Layer:
-    cls = known.get(call.name)
+def _layer(call: spec.Call, text: str, layer_classes: LayerClasses) -> Layer:
+    cls = layer_classes.get(call.name)
     if cls is None:
-        near = difflib.get_close_matches(call.name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+        near = difflib.get_close_matches(call.name, layer_classes, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(layer_classes))}"
         raise SpecError(f"unknown layer {call.name!r}; {hint}", text, call.start, call.end)
     options, types = cls.options(), cls.option_types() if call.options else {}
     if any(not setting.name for setting in call.options):
@@ -791,11 +791,11 @@ def _wrong_value(value: typing.Any, expected: typing.Any, metadata: Mapping[str,
     return None
 
 
-def _misfit(above: Layer, below_name: str, below_gives: PlaceType, known: Known) -> str:
+def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes: LayerClasses) -> str:
     kinds = " or a ".join(kind.kind for kind in above.takes)
     between = [
         name
-        for name, cls in known.items()
+        for name, cls in layer_classes.items()
         if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
     ]
     offer = f"; put {_or(between)} between them" if between else ""

@@ -11,8 +11,8 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import markdown, terminal
+from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import COLOURS
-from pytest_fsstack.report.shapes import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ def results(rounds: int = 6, table: str = "", **figures: float) -> Results:
         for name, factor in (("ext4", 1.0), ("zipped", 3.0)):
             chain.add("read", name, Sample({"seconds": factor, **figures}))
     results = Results(chains=[chain])
-    results.shapes = BUILT_IN
+    results.table_layouts = BUILT_IN
     return results
 
 

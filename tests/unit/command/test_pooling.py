@@ -14,7 +14,7 @@ from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.over_time.effects import FEWEST
+from pytest_fsstack.over_time.effects import MIN_HOSTS
 from tests.unit.over_time.test_comparison import run
 
 Said = Callable[..., str]
@@ -85,10 +85,10 @@ def test_a_limit_is_judged_over_hosts(said: Said, limit: str, code: int, outcome
     assert ("over 8 hosts" in strict.splitlines()[-1]) == (outcome != "pass")
 
 
-@pytest.mark.parametrize("number", range(1, FEWEST + 1))
+@pytest.mark.parametrize("number", range(1, MIN_HOSTS + 1))
 def test_fewer_than_five_hosts_never_give_a_verdict_over_hosts(said: Said, number: int) -> None:
     files = [f"hosts/host{host}.json" for host in range(number)]
-    few = number < FEWEST
+    few = number < MIN_HOSTS
     out = said(*files, "--limit", "10%", "--json", "pool.json", code=4 if few else 1)
     assert (f"over {number} host" in out) == few or not few
     assert pooled()["outcome"] == (None if few else "fail")

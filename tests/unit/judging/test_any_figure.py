@@ -14,7 +14,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import BUILT_IN as REPORTS, terminal
-from pytest_fsstack.report.shapes import BUILT_IN as TABLES
+from pytest_fsstack.report.layouts import BUILT_IN as TABLES
 
 LARGEST = 1.7976931348623157e308
 figures = st.floats(0, LARGEST)
@@ -53,7 +53,7 @@ def test_any_finite_figures_are_judged_saved_and_shown(
 ) -> None:
     chain = chain_of(pairs, better, resolution)
     results = Results({}, [chain])
-    results.shapes = TABLES
+    results.table_layouts = TABLES
     text = saved.dumps(results)
     assert saved.dumps(saved.loads(text)) == text
     chain.remarks = [*notices(chain), *doubts(chain)]
@@ -68,5 +68,5 @@ def test_figures_that_are_worlds_apart_are_in_every_report(
     name: str, pairs: list[tuple[float, float]], resolution: float
 ) -> None:
     results = Results({}, [chain_of(pairs, "lower", resolution)])
-    results.shapes = TABLES
+    results.table_layouts = TABLES
     assert REPORTS[name](results)

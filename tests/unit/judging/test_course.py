@@ -30,7 +30,7 @@ from pytest_fsstack.judging.course import (
     StepRun,
 )
 from pytest_fsstack.judging.plan import RoundsLeft
-from pytest_fsstack.judging.repetition import FIRST
+from pytest_fsstack.judging.repetition import INITIAL_COUNT
 from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks, Verdict
@@ -147,7 +147,7 @@ def test_repetitions_are_chosen_once_for_all_kernels() -> None:
     course = course_of(random.Random(1), stacks(0.05), kernels=KERNELS, wishes={STEP: "auto"})
     this = course.next_round()
     assert this is not None
-    assert this.repetitions == {STEP: FIRST}
+    assert this.repetitions == {STEP: INITIAL_COUNT}
     # What differs is from repetition to repetition, and these are cheap.
     run(course, noisy(lambda cell: 1.05 if cell.stack == "luks" else 1.0, noise=0.05), build=10.0)
     found = course.chain.repeated[STEP]

@@ -9,7 +9,16 @@ import statistics
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.judging.repetition import FIRST, MOST, Repeated, Repetition, Wish, best, combined, variances
+from pytest_fsstack.judging.repetition import (
+    INITIAL_COUNT,
+    MAX_COUNT,
+    Repeated,
+    Repetition,
+    Wish,
+    best,
+    combined,
+    variances,
+)
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks, judge
 
@@ -60,13 +69,13 @@ def test_a_stack_that_takes_so_many_times_as_long_has_a_median_that_is_so_many_t
         ((12, 1), (1.0, 1.0), 3),  # sqrt(12) = 3.46
         ((18, 1), (4.0, 1.0), 3),
         ((14, 1), (4.0, 1.0), 1),
-        ((22, 1), (1.0, 1.0), MOST),
+        ((22, 1), (1.0, 1.0), MAX_COUNT),
         ((1, 16), (1.0, 1.0), 1),
-        ((100, 1), (1.0, 100.0), MOST),
-        ((5, 1), (0.0, 1.0), MOST),
+        ((100, 1), (1.0, 100.0), MAX_COUNT),
+        ((5, 1), (0.0, 1.0), MAX_COUNT),
         ((5, 1), (1.0, 0.0), 1),
         ((5, 1), (0.0, 0.0), 1),
-        ((0, 0), (1.0, 1.0), MOST),
+        ((0, 0), (1.0, 1.0), MAX_COUNT),
     ],
 )
 def test_the_best_number_is_that_of_kalibera_and_jones(
@@ -85,8 +94,8 @@ def test_no_other_number_gives_a_more_precise_mean_at_the_same_cost(
     exact = math.sqrt(build / repetition * within / between)
     chosen = best(build, repetition, between, within)
     # There is no better odd number far from it.
-    assert chosen in (1, MOST) or abs(chosen - exact) <= 1
-    others = [variance_by_cost(number) for number in range(1, MOST + 1, 2)]
+    assert chosen in (1, MAX_COUNT) or abs(chosen - exact) <= 1
+    others = [variance_by_cost(number) for number in range(1, MAX_COUNT + 1, 2)]
     assert variance_by_cost(chosen) <= 1.1 * min(others)
 
 
@@ -130,13 +139,13 @@ def feed(repeated: Repeated, rounds: int, build: float, noise: float, cost: floa
 
 @pytest.mark.parametrize(
     ("build", "noise", "cost", "least", "most"),
-    [(0.1, 0.01, 1.0, 1, 1), (0.03, 0.1, 1.0, MOST, MOST), (0.1, 0.1, 2.5, 1, 4)],
+    [(0.1, 0.01, 1.0, 1, 1), (0.03, 0.1, 1.0, MAX_COUNT, MAX_COUNT), (0.1, 0.1, 2.5, 1, 4)],
 )
 def test_auto_begins_with_three_and_settles_on_what_was_seen(
     build: float, noise: float, cost: float, least: int, most: int
 ) -> None:
     repeated = Repeated("auto", Looks())
-    assert repeated.count == FIRST == 3
+    assert repeated.count == INITIAL_COUNT == 3
     feed(repeated, 8, build, noise, cost)
     found = repeated.settle(_base)
     assert least <= repeated.count == found.count <= most

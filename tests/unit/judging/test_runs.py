@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import mannwhitneyu
 
-from pytest_fsstack.judging.runs import FEWEST, arrangements, boundary, estimate, fewest, judge, pseudo_median
+from pytest_fsstack.judging.runs import MIN_RUNS, arrangements, boundary, estimate, judge, min_runs, pseudo_median
 from pytest_fsstack.judging.verdict import Verdict, advice, describe
 
 sizes = st.integers(1, 6)
@@ -74,8 +74,8 @@ def test_the_interval_says_what_the_verdict_says(ours: list[float], theirs: list
 
 
 def test_three_runs_of_each_side_decide_at_5_percent_and_two_never_do() -> None:
-    assert FEWEST == fewest(0.05) == 3
-    assert (fewest(0.025), fewest(0.01)) == (4, 5)
+    assert MIN_RUNS == min_runs(0.05) == 3
+    assert (min_runs(0.025), min_runs(0.01)) == (4, 5)
     assert judge([1.0, 1.1], [0.0, 0.1], 0.05, 0.4) is None
     assert judge([1.0, 1.1, 1.2], [0.0, 0.1, 0.2], 0.05, 0.04) is None
     assert estimate([1.0, 1.1], [0.0, 0.1], 0.05).high == inf

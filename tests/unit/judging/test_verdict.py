@@ -577,7 +577,7 @@ def test_overheads_are_percentages_and_large_ones_ratios(overhead: float, text: 
 def test_judging_imports_neither_scipy_nor_numpy() -> None:
     program = (
         "import sys; from pytest_fsstack.judging.verdict import Looks, judge; judge({0: 0.1}, 0.3, Looks.fixed(1)); "
-        "import pytest_fsstack.report.shapes, pytest_fsstack.workloads.latency; "
+        "import pytest_fsstack.report.layouts, pytest_fsstack.workloads.latency; "
         "assert not {'numpy', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

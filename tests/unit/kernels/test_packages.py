@@ -256,7 +256,7 @@ def test_a_sparse_file_is_refused(tmp_path: Path, refused: Callable[[Path], str]
 def test_what_is_small_only_when_compressed_is_refused(
     suffix: str, tmp_path: Path, refused: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packages, "LARGEST", 1 << 20)
+    monkeypatch.setattr(packages, "MAX_BYTES", 1 << 20)
     package = tmp_path / "linux.deb"
     package.write_bytes(deb(tar([("zeros", FILE, 0o644, bytes(8 << 20))]), suffix))
     refused(package)

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.over_time.changes import FEWEST, change_points, correlation, residuals
+from pytest_fsstack.over_time.changes import MIN_RUNS, change_points, correlation, residuals
 
 SERIES = 60
 
@@ -52,7 +52,7 @@ def test_points_are_inside_in_order_and_stretches_are_not_empty(values: list[flo
     assert all(before < after for before, after in pairwise([0, *points, len(values)])) or not points
 
 
-@given(st.lists(st.floats(-1e6, 1e6), max_size=FEWEST - 1))
+@given(st.lists(st.floats(-1e6, 1e6), max_size=MIN_RUNS - 1))
 def test_nothing_is_found_in_too_few_runs(values: list[float]) -> None:
     assert change_points(values, 0.05) == []
 

@@ -124,11 +124,11 @@ def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
 
 def test_many_problems_of_a_kind_are_counted() -> None:
     results = measured()
-    for number in range(answer.MOST + 3):
+    for number in range(answer.MAX_PROBLEMS + 3):
         name = f"t.py::test_{number}"
         results.tests[name] = TestOutcome(name, "failed", "boom", "t.py")
     failed = [problem for problem in answer.problems(results) if problem.kind == "failed"]
-    assert len(failed) == answer.MOST + 1
+    assert len(failed) == answer.MAX_PROBLEMS + 1
     assert str(failed[-1]) == "and 3 more"
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from pytest_fsstack.report.overall import FEWEST, geometric_mean
+from pytest_fsstack.report.overall import MIN_ROUNDS, geometric_mean
 
 
 def constant(ratios: dict[str, float], rounds: int = 8) -> dict[str, dict[int, float]]:
@@ -46,10 +46,10 @@ def test_the_interval_of_two_values_per_round_is_known() -> None:
 
 
 def test_few_rounds_have_no_interval_and_only_rounds_with_all_steps_count() -> None:
-    steps = constant({"write": 2.0, "delete": 2.0}, FEWEST)
+    steps = constant({"write": 2.0, "delete": 2.0}, MIN_ROUNDS)
     del steps["delete"][0]
     overall = geometric_mean(steps, {"write": 1.0, "delete": 1.0})
-    assert (overall.low, overall.high, overall.rounds) == (-1.0, inf, FEWEST - 1)
+    assert (overall.low, overall.high, overall.rounds) == (-1.0, inf, MIN_ROUNDS - 1)
 
 
 def test_the_same_samples_give_the_same_interval() -> None:

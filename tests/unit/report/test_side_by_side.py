@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytest_fsstack.report import html, markdown
 from pytest_fsstack.report.figures import families, rows
+from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import View, heading
-from pytest_fsstack.report.shapes import BUILT_IN
 from pytest_fsstack.report.side_by_side import side_by_side
 from tests.unit.report.test_report import made
 
@@ -34,7 +34,7 @@ def test_a_test_has_a_facet_for_each_machine() -> None:
     found = side_by_side({"laptop": made(3, ["write"]), "server": made(4, ["write"])})
     (family,) = families(found.chains)
     assert {row.facet for row in rows(found, family)} == {"loop of laptop", "loop of server"}
-    found.shapes = BUILT_IN
+    found.table_layouts = BUILT_IN
     for page in html.report(found), markdown.report(found):
         assert "loop of laptop" in page
         assert "loop of server" in page

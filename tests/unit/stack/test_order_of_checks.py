@@ -27,7 +27,7 @@ class Disk:
     spec: ClassVar[str] = "/dev/fake"
     id: ClassVar[str] = "fake"
     gives: ClassVar[PlaceType] = Block
-    most: ClassVar[int] = 2
+    max_devices: ClassVar[int] = 2
 
     @property
     def members(self) -> tuple[Device, ...]:

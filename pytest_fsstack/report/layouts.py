@@ -20,12 +20,12 @@ from pytest_fsstack.report.model import Cell, Grid, View, overhead_numbers
 from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity
 
-Shape = Callable[..., list[Grid]]
+Layout = Callable[..., list[Grid]]
 
 
-def grids(view: View, shapes: Mapping[str, Shape]) -> list[Grid]:
+def grids(view: View, layouts: Mapping[str, Layout]) -> list[Grid]:
     """The tables that the chain's scenario asks for; empty where it asks for none."""
-    tables = [grid for name, options in view.chain.tables for grid in shapes[name](view, **options)]
+    tables = [grid for name, options in view.chain.tables for grid in layouts[name](view, **options)]
     return [grid.without_empty_columns() for grid in tables]
 
 
@@ -224,7 +224,7 @@ _ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLAC
 
 
 #: By name, as the marker has it.
-BUILT_IN: dict[str, Shape] = {
+BUILT_IN: dict[str, Layout] = {
     "times": times,
     "advantage": advantage,
     "small_files": small_files,

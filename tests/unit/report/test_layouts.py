@@ -16,8 +16,8 @@ from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import html, markdown, tables, terminal
 from pytest_fsstack.report.figures import cards
+from pytest_fsstack.report.layouts import BUILT_IN, grids
 from pytest_fsstack.report.model import Cell, Grid, View
-from pytest_fsstack.report.shapes import BUILT_IN, grids
 
 STACKS = {"ext4": 1.0, "fast": 0.5, "slow": 3.0}
 RAW = {f"{kind}_{size}": Metric(f"{kind}_{size}", "B") for kind in ("raw", "allocated") for size in (0, 1024)}
@@ -155,7 +155,7 @@ def results(*tables: str) -> Results:
 
 def with_tables(chain: ChainResults) -> Results:
     results = Results({}, [chain])
-    results.shapes = BUILT_IN
+    results.table_layouts = BUILT_IN
     return results
 
 
