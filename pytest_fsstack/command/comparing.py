@@ -89,5 +89,5 @@ def _judge(result: comparison.Comparison, now: list[Results], strict: bool) -> i
     if wrong:
         return 1
     if all(change.outcome is None for change in result.compared):
-        raise CommandLineError(f"compare: nothing was judged by --limit: {result.compared[0].how}")
+        raise CommandLineError(f"compare: nothing was judged by --limit: {result.compared[0].explanation}")
     return 0

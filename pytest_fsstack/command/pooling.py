@@ -38,7 +38,7 @@ def pool(arguments: argparse.Namespace) -> int:
             print(f"fsstack: not pooled: {reason}", file=sys.stderr)
         return USAGE_ERROR
     result = pool_sessions(
-        sessions, unreadable, limit=arguments.limit, alpha=arguments.alpha, together=arguments.strict
+        sessions, unreadable, limit=arguments.limit, alpha=arguments.alpha, shared_alpha=arguments.strict
     )
     _print(result)
     return max(_write(result, arguments), _judge(result, arguments), bool(unreadable and arguments.complete))
@@ -69,12 +69,12 @@ def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
 
 def _judge(result: Pool, arguments: argparse.Namespace) -> int:
     """Print the broken budgets, and return the exit code. Raises `CommandLineError` if a budget was never judged."""
-    outcomes = _outcomes_of_hosts if arguments.each else _outcome_over_hosts
+    outcomes = _outcomes_host_lines if arguments.each else _outcome_over_hosts
     failing = (*(("inconclusive", None) if arguments.strict else ()), "fail")
     wrong = []
     for entry in result.budgeted:
         wrong += [
-            f"{entry.place}: {text}" for outcome, text in outcomes(entry) if outcome in failing and not entry.expected
+            f"{entry.label}: {text}" for outcome, text in outcomes(entry) if outcome in failing and not entry.expected
         ]
     if arguments.strict:
         wrong += [f"{text} (--strict)" for text in pool_text.problems(result)]
@@ -83,7 +83,11 @@ def _judge(result: Pool, arguments: argparse.Namespace) -> int:
     if wrong:
         return 1
     if result.budgeted and not any(outcome for entry in result.budgeted for outcome, _ in outcomes(entry)):
-        reason = "on any host" if arguments.each else f"over hosts: {result.budgeted[0].how} (--each judges each host)"
+        reason = (
+            "on any host"
+            if arguments.each
+            else f"over hosts: {result.budgeted[0].why_no_verdict} (--each judges each host)"
+        )
         raise CommandLineError(f"pool: nothing was judged {reason}")
     return 0
 
@@ -92,8 +96,8 @@ def _outcome_over_hosts(entry: Pooled) -> list[tuple[Outcome | None, str]]:
     return [(entry.outcome, pool_text.in_short(entry))]
 
 
-def _outcomes_of_hosts(entry: Pooled) -> list[tuple[Outcome | None, str]]:
-    return [(figure.outcome, pool_text.of_host(figure)) for figure in entry.hosts]
+def _outcomes_host_lines(entry: Pooled) -> list[tuple[Outcome | None, str]]:
+    return [(figure.outcome, pool_text.host_line(figure)) for figure in entry.hosts]
 
 
 def _print(result: Pool) -> None:

@@ -12,7 +12,7 @@ from pytest_fsstack.command import CommandLineError
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.comparison import budgeted
 from pytest_fsstack.over_time.sparkline import ASCII, BLOCKS, lines
-from pytest_fsstack.over_time.trend import ALPHA, FIGURES, OVERHEADS, change_points, choose, trends
+from pytest_fsstack.over_time.trend import ALPHA, FIGURES, OVERHEADS, change_points, select_comparable, trends
 
 
 def trend(arguments: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def trend(arguments: argparse.Namespace) -> int:
             raise CommandLineError(f"trend: {path}: {error.strerror}") from None
         for problem in stored.problems:
             print(f"fsstack: {problem}", file=sys.stderr)
-        selection = choose(stored.runs)
+        selection = select_comparable(stored.runs)
         print(f"machine {path.stem}: {len(selection.runs)} of {len(stored.runs)} runs")
         for reason, number in selection.left_out.items():
             print(f"  left out: {number}, because {reason}")

@@ -21,16 +21,16 @@ from pytest_fsstack.judging.verdict import Estimate, Outcome
 from pytest_fsstack.over_time import changes, spread
 from pytest_fsstack.units import counted
 
-ONE_EACH = "one run each: what differs from run to run is not in it"
+ONE_RUN_EACH = "one run each: what differs from run to run is not in it"
 NO_RATIO = "figures of 0 on one side: there is no ratio to judge"
 NO_BUDGET = "not judged: this step has budgets, and none in this metric"
-OF_REFERENCE = "the bytes of the reference itself, against its earlier runs of this machine"
+REFERENCE_BYTES = "the bytes of the reference itself, against its earlier runs of this machine"
 #: The error rate of warnings, shared among all series.
-_WARNS = 0.01
+_WARNING_RATE = 0.01
 #: How far a reference must have moved for a warning.
-_MOVED = 0.05
+_MOVED_SHARE = 0.05
 #: Below this a reference's bytes are the filesystem's own housekeeping, and count as equal.
-_FEW_BYTES = float(1 << 20)
+_MIN_BYTES = float(1 << 20)
 #: A test, a step of it, and a metric.
 Measure = tuple[str, str, str]
 
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     ratio: float | None
 
 
-class Place(NamedTuple):
+class SeriesKey(NamedTuple):
     """The key of a series. Kernel and device are empty if all runs have one each, and so match any."""
 
     test: str
@@ -58,22 +58,22 @@ class Place(NamedTuple):
     device: str
 
     @property
-    def within(self) -> str:
-        """The place within its test."""
+    def name_in_test(self) -> str:
+        """The key within its test."""
         words = [self.step, "on", self.stack, self.kernel, self.device]
         over = "over the first kernel" if self.name.endswith("::kernel_overhead") else ""
         return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
 
     def __str__(self) -> str:
         test = self.test.rpartition("::")[2]
-        return self.within if test == f"test_{self.step}" else f"{test} {self.within}"
+        return self.name_in_test if test == f"test_{self.step}" else f"{test} {self.name_in_test}"
 
 
 @dataclass(frozen=True)
 class Change:
     """A series on both sides, and what became of it; `reference` is the stack that the overheads are over."""
 
-    place: Place
+    key: SeriesKey
     unit: str
     reference: str
     now: tuple[Entry, ...]
@@ -84,7 +84,7 @@ class Change:
     #: None without a limit, and where there are too few runs; of a reference, only a *fail* of its bytes.
     outcome: Outcome | None = None
     #: How it was judged, or why not; for people.
-    how: str = ""
+    explanation: str = ""
 
     is_reference: bool = False
     #: Whether a limit applies to it.
@@ -125,8 +125,8 @@ class Comparison:
     limit: float | None
     alpha: float
     changes: list[Change] = field(default_factory=list)
-    only_now: list[Place] = field(default_factory=list)
-    only_then: list[Place] = field(default_factory=list)
+    only_now: list[SeriesKey] = field(default_factory=list)
+    only_then: list[SeriesKey] = field(default_factory=list)
     #: What differs in the environment, a line each.
     differences: list[str] = field(default_factory=list)
 
@@ -165,48 +165,48 @@ def compare(
     """
     if not now or not then:
         raise ValueError(f"each side needs a run (got {len(now)} now and {len(then)} then)")
-    # Of a run of no known time, its place is taken as its time.
+    # Of a run of no known time, its key is taken as its time.
     then = sorted(then, key=lambda results: results.start)
     measures = budgeted(now)
     sides = _sides(now, then, measures)
-    shared = [place for place in sides[0] if place in sides[1]]
-    judged = [place for place in shared if _is_judged(place, sides[0][place].values(), measures)]
+    shared = [key for key in sides[0] if key in sides[1]]
+    judged = [key for key in shared if _is_judged(key, sides[0][key].values(), measures)]
     level = alpha / max(1, len(judged)) if session else alpha
     judge = _Judge(
         [[results.environment.get("machine_id") for results in side] for side in (now, then)],
         limit,
         level,
-        _WARNS / max(1, len(shared)),
+        _WARNING_RATE / max(1, len(shared)),
     )
-    series = [judge.change(place, sides[0][place], sides[1][place], place in judged) for place in shared]
+    series = [judge.change(key, sides[0][key], sides[1][key], key in judged) for key in shared]
 
-    def is_listed(place: Place) -> bool:
-        return is_compared((place.test, place.step, place.metric), measures)
+    def is_listed(key: SeriesKey) -> bool:
+        return is_compared((key.test, key.step, key.metric), measures)
 
     return Comparison(
         len(now),
         len(then),
         limit,
         alpha,
-        [change for change in series if change.outcome or is_listed(change.place)],
-        [place for place in sides[0] if place not in sides[1] and is_listed(place)],
-        [place for place in sides[1] if place not in sides[0] and is_listed(place)],
+        [change for change in series if change.outcome or is_listed(change.key)],
+        [key for key in sides[0] if key not in sides[1] and is_listed(key)],
+        [key for key in sides[1] if key not in sides[0] and is_listed(key)],
         differences(now, then),
     )
 
 
 def _sides(
     now: Iterable[Results], then: Iterable[Results], measures: Collection[Measure]
-) -> tuple[dict[Place, dict[int, _Known]], dict[Place, dict[int, _Known]]]:
+) -> tuple[dict[SeriesKey, dict[int, _RunFigure]], dict[SeriesKey, dict[int, _RunFigure]]]:
     runs_now, runs_then = ([_entries(results, measures) for results in side] for side in (now, then))
-    places = _places([*runs_now, *runs_then])
-    return _by_place(runs_now, places), _by_place(runs_then, places)
+    places = _key_matcher([*runs_now, *runs_then])
+    return _by_key(runs_now, places), _by_key(runs_then, places)
 
 
 # -- what a run says ---------------------------------------------------------------------------------------------------
 
 
-class _Known(NamedTuple):
+class _RunFigure(NamedTuple):
     entry: Entry
     unit: str
     reference: str
@@ -232,21 +232,21 @@ def is_compared(measure: Measure, measures: Collection[Measure]) -> bool:
     return measure[2] == "seconds" or measure in measures
 
 
-def _is_judged(place: Place, series: Iterable[_Known], measures: Collection[Measure]) -> bool:
+def _is_judged(key: SeriesKey, series: Iterable[_RunFigure], measures: Collection[Measure]) -> bool:
     """Return whether a limit judges a series: by the metrics of the step's budgets, else by the time.
 
     Of a reference it judges the bytes.
     """
     if any(figure.is_reference for figure in series):
         return any(figure.unit == "B" for figure in series)
-    has_budgets = any(measure[:2] == (place.test, place.step) for measure in measures)
-    by_budget = (place.test, place.step, place.metric) in measures if has_budgets else place.metric == "seconds"
+    has_budgets = any(measure[:2] == (key.test, key.step) for measure in measures)
+    by_budget = (key.test, key.step, key.metric) in measures if has_budgets else key.metric == "seconds"
     return by_budget and any(figure.entry.ratio is not None for figure in series)
 
 
-def _entries(results: Results, measures: Collection[Measure]) -> dict[Place, _Known]:
-    """Return what a run says, by place with its kernel and device. Stacks that did not do the work say nothing."""
-    entries: dict[Place, _Known] = {}
+def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, _RunFigure]:
+    """Return what a run says, by key with its kernel and device. Stacks that did not do the work say nothing."""
+    entries: dict[SeriesKey, _RunFigure] = {}
     for chain in results.chains:
         for step in chain.steps:
             for stack in chain.stacks:
@@ -256,21 +256,21 @@ def _entries(results: Results, measures: Collection[Measure]) -> dict[Place, _Kn
                     counted = metric.unit == "B" and stack == chain.reference(stack)
                     if not counted and not is_compared((test_of(chain), step, metric.name), measures):
                         continue
-                    place = place_of(results, chain, step, stack, metric.name)
-                    if place not in entries or entries[place].entry.ratio is None:
-                        entries.update(_entry(chain, step, stack, metric, place))
+                    key = series_key(results, chain, step, stack, metric.name)
+                    if key not in entries or entries[key].entry.ratio is None:
+                        entries.update(_entry(chain, step, stack, metric, key))
     return entries
 
 
-def place_of(results: Results, chain: ChainResults, step: str, stack: str, metric: str) -> Place:
+def series_key(results: Results, chain: ChainResults, step: str, stack: str, metric: str) -> SeriesKey:
     """Return the key of a series in a run, with its kernel and device."""
     info = chain.stacks[stack]
     name = name_of(chain, step, stack, metric, kind_of(chain, stack))
     kernel = info.kernel or results.labels.get("kernel", "")
-    return Place(test_of(chain), step, info.name, metric, name, kernel, chain.device)
+    return SeriesKey(test_of(chain), step, info.name, metric, name, kernel, chain.device)
 
 
-def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, place: Place) -> dict[Place, _Known]:
+def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, key: SeriesKey) -> dict[SeriesKey, _RunFigure]:
     figure = chain.median(step, stack, metric.name)
     if figure is None:
         return {}
@@ -278,7 +278,7 @@ def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, place: Pl
     ratios = list(chain.log_ratios(step, stack, metric.name).values()) if stack != reference else []
     within = stdev(ratios) if len(ratios) > 1 else 0.0
     entry = Entry(figure, _ratio(chain, step, stack, metric, ratios))
-    return {place: _Known(entry, metric.unit, reference, stack == reference, within, len(ratios))}
+    return {key: _RunFigure(entry, metric.unit, reference, stack == reference, within, len(ratios))}
 
 
 def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: Sequence[float]) -> float | None:
@@ -294,30 +294,28 @@ def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: S
     return runs.pseudo_median(ratios) if ratios else None
 
 
-def _places(runs_of_both: Iterable[Mapping[Place, _Known]]) -> Callable[[Place], Place]:
+def _key_matcher(runs_of_both: Iterable[Mapping[SeriesKey, _RunFigure]]) -> Callable[[SeriesKey], SeriesKey]:
     """Return how places of runs are matched: by kernel, and by device, only if some run has several."""
     by_kernel = by_device = False
     for entries in runs_of_both:
         kernels: dict[tuple[str, str], set[str]] = {}
         devices: dict[tuple[str, str], set[str]] = {}
-        for place in entries:
-            kernels.setdefault((place.name, place.device), set()).add(place.kernel)
-            devices.setdefault((place.name, place.kernel), set()).add(place.device)
+        for key in entries:
+            kernels.setdefault((key.name, key.device), set()).add(key.kernel)
+            devices.setdefault((key.name, key.kernel), set()).add(key.device)
         by_kernel = by_kernel or any(len(names) > 1 for names in kernels.values())
         by_device = by_device or any(len(names) > 1 for names in devices.values())
-    return lambda place: place._replace(
-        kernel=place.kernel if by_kernel else "", device=place.device if by_device else ""
-    )
+    return lambda key: key._replace(kernel=key.kernel if by_kernel else "", device=key.device if by_device else "")
 
 
-def _by_place(
-    side: Iterable[Mapping[Place, _Known]], matched: Callable[[Place], Place]
-) -> dict[Place, dict[int, _Known]]:
+def _by_key(
+    side: Iterable[Mapping[SeriesKey, _RunFigure]], matched: Callable[[SeriesKey], SeriesKey]
+) -> dict[SeriesKey, dict[int, _RunFigure]]:
     """Return the entries of each run that has them, by the run's number on its side."""
-    series: dict[Place, dict[int, _Known]] = {}
+    series: dict[SeriesKey, dict[int, _RunFigure]] = {}
     for number, entries in enumerate(side):
-        for place, entry in entries.items():
-            series.setdefault(matched(place), {})[number] = entry
+        for key, entry in entries.items():
+            series.setdefault(matched(key), {})[number] = entry
     return series
 
 
@@ -331,52 +329,54 @@ class _Judge:
     machines: Sequence[Sequence[str | None]]
     limit: float | None
     alpha: float
-    warns: float
+    warning_rate: float
 
     def change(
-        self, place: Place, now: Mapping[int, _Known], then: Mapping[int, _Known], is_judged: bool = True
+        self, key: SeriesKey, now: Mapping[int, _RunFigure], then: Mapping[int, _RunFigure], is_judged: bool = True
     ) -> Change:
         first = next(iter(now.values()))
         entries = [tuple(fact.entry for fact in side.values()) for side in (now, then)]
-        change = Change(place, first.unit, first.reference, entries[0], entries[1], is_reference=first.is_reference)
+        change = Change(key, first.unit, first.reference, entries[0], entries[1], is_reference=first.is_reference)
         if first.is_reference:
             return self._reference(change, self._of_this_machine(now, then))
         if not is_judged and self.limit is not None:
-            compared = replace(self, limit=None).change(place, now, then)
-            return replace(compared, is_judged=False, how=f"{place}: {NO_BUDGET}" if compared.how else "")
+            compared = replace(self, limit=None).change(key, now, then)
+            return replace(compared, is_judged=False, explanation=f"{key}: {NO_BUDGET}" if compared.explanation else "")
         ratios_now = [entry.ratio for entry in change.now if entry.ratio is not None]
         ratios_then = [entry.ratio for entry in change.then if entry.ratio is not None]
         if not ratios_now or not ratios_then:
-            return replace(change, how="" if change.shift is None and not (ratios_now or ratios_then) else NO_RATIO)
+            return replace(
+                change, explanation="" if change.shift is None and not (ratios_now or ratios_then) else NO_RATIO
+            )
         if min(len(ratios_now), len(ratios_then)) >= runs.MIN_RUNS:
             return self._by_runs(change, ratios_now, ratios_then)
         earlier = [fact.entry for fact in self._of_this_machine(now, then) if fact.entry.ratio is not None]
         if len(earlier) >= spread.MIN_EARLIER_RUNS:
             return self._by_spread(change, ratios_now, earlier)
         if len(ratios_now) == len(ratios_then) == 1:
-            return replace(change, how=ONE_EACH)
+            return replace(change, explanation=ONE_RUN_EACH)
         of_this = f" ({len(earlier)} of this machine)" if len(earlier) < len(ratios_then) else ""
-        how = (
+        explanation = (
             f"{counted(len(ratios_now), 'run')} against {len(ratios_then)}{of_this}: "
             f"a verdict takes {runs.MIN_RUNS} a side, "
             f"or one against {spread.MIN_EARLIER_RUNS} earlier ones of the same machine"
         )
-        return replace(change, how=how)
+        return replace(change, explanation=explanation)
 
-    def _of_this_machine(self, now: Mapping[int, _Known], then: Mapping[int, _Known]) -> list[_Known]:
-        machine = _one([self.machines[0][number] for number in now])
+    def _of_this_machine(self, now: Mapping[int, _RunFigure], then: Mapping[int, _RunFigure]) -> list[_RunFigure]:
+        machine = _single_machine([self.machines[0][number] for number in now])
         return [fact for number, fact in then.items() if machine and self.machines[1][number] == machine]
 
     def _by_runs(self, change: Change, ratios_now: Sequence[float], ratios_then: Sequence[float]) -> Change:
         verdict = runs.judge(ratios_now, ratios_then, self.limit, self.alpha) if self.limit is not None else None
-        how = f"exact test of {len(ratios_now)} against {len(ratios_then)} runs"
+        explanation = f"exact test of {len(ratios_now)} against {len(ratios_then)} runs"
         if self.limit is not None and verdict is None:
             count = runs.min_runs(self.alpha)
-            how = (
+            explanation = (
                 f"{len(ratios_now)} against {len(ratios_then)} runs; at alpha {self.alpha:.3g} it takes {count} a side"
             )
         estimate = runs.estimate(ratios_now, ratios_then, self.alpha, around=self.limit or 0.0)
-        return replace(change, estimate=estimate, outcome=verdict.outcome if verdict else None, how=how)
+        return replace(change, estimate=estimate, outcome=verdict.outcome if verdict else None, explanation=explanation)
 
     def _by_spread(self, change: Change, logs: Sequence[float], earlier: Sequence[Entry]) -> Change:
         ratios = [entry.ratio for entry in earlier if entry.ratio is not None]
@@ -390,24 +390,28 @@ class _Judge:
             then=tuple(earlier[number] for number in window.runs),
             estimate=judged.estimate,
             outcome=judged.verdict.outcome if judged.verdict else None,
-            how=f"{sides} of this machine, by the spread of all",
-            correlation=changes.correlation(ratios, self.warns),
+            explanation=f"{sides} of this machine, by the spread of all",
+            correlation=changes.correlation(ratios, self.warning_rate),
         )
 
-    def _reference(self, change: Change, earlier: Sequence[_Known]) -> Change:
+    def _reference(self, change: Change, earlier: Sequence[_RunFigure]) -> Change:
         """Judge what hits every stack: the bytes of the reference by the limit; its time is only warned of."""
         counted = change.unit == "B"  # its own cost in bytes does not depend on the speed of the machine
-        floor = _FEW_BYTES if counted else 0.0
+        floor = _MIN_BYTES if counted else 0.0
         sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
         if len(earlier) < spread.MIN_EARLIER_RUNS or min(map(min, sides)) <= 0:
             return change
         logs_now, logs_then = ([log(figure) for figure in side] for side in sides)
-        judged = spread.judge(logs_now, logs_then, self.limit, self.alpha if counted else self.warns)
+        judged = spread.judge(logs_now, logs_then, self.limit, self.alpha if counted else self.warning_rate)
         assert judged is not None
         change = replace(change, then=tuple(earlier[number].entry for number in judged.window.runs))
         if counted:
             failed = judged.verdict is not None and judged.verdict.outcome == "fail"
-            return replace(change, estimate=judged.estimate, outcome="fail", how=OF_REFERENCE) if failed else change
+            return (
+                replace(change, estimate=judged.estimate, outcome="fail", explanation=REFERENCE_BYTES)
+                if failed
+                else change
+            )
         return replace(change, estimate=judged.estimate, moved=self._has_moved(logs_now, logs_then))
 
     def _has_moved(self, logs_now: Sequence[float], logs_then: Sequence[float]) -> bool:
@@ -415,13 +419,13 @@ class _Judge:
         # A reference that got faster makes every stack look worse.
         for sign in (1, -1):
             signed = [[sign * value for value in side] for side in (logs_now, logs_then)]
-            judged = spread.judge(signed[0], signed[1], _MOVED, self.warns / 2)
+            judged = spread.judge(signed[0], signed[1], _MOVED_SHARE, self.warning_rate / 2)
             if judged and judged.verdict and judged.verdict.outcome == "fail":
                 return True
         return False
 
 
-def _one(machines: Sequence[str | None]) -> str | None:
+def _single_machine(machines: Sequence[str | None]) -> str | None:
     """Return the machine of some runs, if it is one that is known."""
     return machines[0] if len(set(machines)) == 1 else None
 
@@ -433,7 +437,7 @@ def _one(machines: Sequence[str | None]) -> str | None:
 class Outlook:
     """The power of a limit for the next run of a series. `power` is None if there are too few earlier runs."""
 
-    place: Place
+    key: SeriesKey
     runs: int
     power: spread.Power | None
 
@@ -468,13 +472,13 @@ def outlook(
     measures = budgeted(then[-1:])
     series, _ = _sides(of_machine, [], measures)
     ratios = {
-        place: [fact for fact in side.values() if fact.entry.ratio is not None]
-        for place, side in series.items()
-        if _is_judged(place, side.values(), measures) and not all(fact.is_reference for fact in side.values())
+        key: [fact for fact in side.values() if fact.entry.ratio is not None]
+        for key, side in series.items()
+        if _is_judged(key, side.values(), measures) and not all(fact.is_reference for fact in side.values())
     }
     sharing = len(ratios) if session else 1
 
-    def power(runs: Sequence[_Known]) -> spread.Power | None:
+    def power(runs: Sequence[_RunFigure]) -> spread.Power | None:
         if len(runs) < spread.MIN_EARLIER_RUNS:
             return None
         history = [fact.entry.ratio for fact in runs if fact.entry.ratio is not None]
@@ -482,23 +486,23 @@ def outlook(
         decided = 1 - (1 - spread.DECIDED_SHARE) / sharing
         return spread.power(history, within, rounds or runs[-1].rounds, limit, alpha / sharing, decided)
 
-    return [Outlook(place, len(runs), power(runs)) for place, runs in ratios.items()]
+    return [Outlook(key, len(runs), power(runs)) for key, runs in ratios.items()]
 
 
 # -- what differs ------------------------------------------------------------------------------------------------------
 
 #: Of the environment, what differs between any two runs, and what is refused and said by itself.
-_PASSING = ("date", "load", "kernel.version", "corpus", "kernels")
+_VARYING = ("date", "load", "kernel.version", "corpus", "kernels")
 
 
 def refusals(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
     """Return what makes a comparison of these runs meaningless, a sentence each; nothing if it may be made."""
     # Those that ended early did so in the middle of a plan, perhaps because of what they had measured.
     early = [f"a run was ended early ({run.interrupted})" for run in (*then, *now) if run.interrupted]
-    return list(dict.fromkeys([*early, *(reason for old in then for new in now for reason in unlike(new, old))]))
+    return list(dict.fromkeys([*early, *(reason for old in then for new in now for reason in mismatches(new, old))]))
 
 
-def unlike(now: Results, then: Results, *, devices: bool = True) -> list[str]:
+def mismatches(now: Results, then: Results, *, devices: bool = True) -> list[str]:
     """Return what makes a comparison of two runs meaningless. What is not known of one of them is no reason.
 
     `devices` of other models are a reason, unless runs are those of several hosts.
@@ -528,7 +532,10 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
     for step in now.steps:
         works = (then.work.get(step), now.work.get(step))
         if all(works) and works[0] != works[1]:
-            changed = [f"{name}: {_value_text(a)} and {_value_text(b)}" for name, a, b in _unequal(*map(_flat, works))]
+            changed = [
+                f"{name}: {_value_text(a)} and {_value_text(b)}"
+                for name, a, b in _changed_values(*map(_flattened, works))
+            ]
             yield f"{step} was asked for other work ({', '.join(changed)})"
     for info in now.stacks.values():
         before = then.stacks.get(info.id)
@@ -543,7 +550,7 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
         }
         for chain in (then, now)
     ]
-    for name, before, after in _unequal(*references):
+    for name, before, after in _changed_values(*references):
         if name in references[0] and name in references[1]:
             yield f"{name} was compared with {before} and is with {after}"
 
@@ -562,7 +569,7 @@ def differences(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
                 values.setdefault(name, {})[_value_text(value)] = None
         sides.append({name: ", ".join(texts) for name, texts in values.items()})
     groups = set.intersection(*({_group(name) for name in side} for side in sides))
-    return [f"{name}: {before} -> {after}" for name, before, after in _unequal(*sides) if _group(name) in groups]
+    return [f"{name}: {before} -> {after}" for name, before, after in _changed_values(*sides) if _group(name) in groups]
 
 
 def _group(name: str) -> str:
@@ -570,17 +577,17 @@ def _group(name: str) -> str:
 
 
 def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
-    facts = _flat({name: value for name, value in environment.items() if name != "devices"})
+    facts = _flattened({name: value for name, value in environment.items() if name != "devices"})
     for number, device in enumerate(environment.get("devices", ())):
         words = {name: value for name, value in device.items() if name != "model"}
-        facts.update((f"devices.{number}.{name}", value) for name, value in _flat(words).items())
+        facts.update((f"devices.{number}.{name}", value) for name, value in _flattened(words).items())
     for name, of_kernel in (environment.get("kernels") or {}).items():
         facts.update((f"{name}: {key}", value) for key, value in _environment(of_kernel).items())
-    return {name: value for name, value in facts.items() if not any(_is(name, passing) for passing in _PASSING)}
+    return {name: value for name, value in facts.items() if not any(_is_part_of(name, varying) for varying in _VARYING)}
 
 
-def _is(name: str, passing: str) -> bool:
-    return name.rpartition(": ")[2] == passing or name.rpartition(": ")[2].startswith(f"{passing}.")
+def _is_part_of(name: str, varying: str) -> bool:
+    return name.rpartition(": ")[2] == varying or name.rpartition(": ")[2].startswith(f"{varying}.")
 
 
 def _stacks(results: Results) -> dict[str, str]:
@@ -599,7 +606,7 @@ def _kind(spec: str) -> str:
     return "a directory" if spec.startswith("dir:") else "a disk" if spec.startswith("/") else spec
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
+def _flattened(value: Any, name: str = "") -> dict[str, Any]:
     """Return nested dictionaries and lists as one, with the names of all levels joined by dots."""
     inner = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else None
@@ -608,11 +615,11 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
         return {name: value}
     flat: dict[str, Any] = {}
     for key, part in inner:
-        flat.update(_flat(part, f"{name}.{key}" if name else str(key)))
+        flat.update(_flattened(part, f"{name}.{key}" if name else str(key)))
     return flat
 
 
-def _unequal(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def _changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     names = dict.fromkeys([*before, *after])
     return [
         (name, before.get(name, "nothing"), after.get(name, "nothing"))

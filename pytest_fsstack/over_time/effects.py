@@ -17,7 +17,7 @@ from pytest_fsstack.report.quantiles import student_quantile, student_share
 #: Fewest hosts for a verdict over hosts: all on one side have the probability 1/32.
 MIN_HOSTS = 5
 #: Fewest hosts for a prediction of the next one, and to say that one of them differs from the others.
-FEWEST_PREDICTED, FEWEST_OTHERS = 3, 4
+MIN_PREDICTED, MIN_COMPARED = 3, 4
 
 
 class Range(NamedTuple):
@@ -35,7 +35,7 @@ def predicted(hosts: Sequence[float], alpha: float) -> Range | None:
     spread of what was measured. So it holds for what the next host measures, whatever the part of its rounds in that.
     """
     number = len(hosts)
-    if number < FEWEST_PREDICTED:
+    if number < MIN_PREDICTED:
         return None
     reach = student_quantile(1 - alpha, number - 1) * stdev(hosts) * sqrt(1 + 1 / number)
     return Range(fmean(hosts) - reach, fmean(hosts) + reach)
@@ -74,14 +74,14 @@ def heterogeneity(hosts: Sequence[float], errors: Sequence[float], rounds: Seque
     return Heterogeneity(q, freedom, p, max(0.0, 1 - freedom / q) if q else 0.0)
 
 
-class Other(NamedTuple):
+class FarthestHost(NamedTuple):
     """The host that is farthest from the others, by its place in the sequence, and the p of that among all hosts."""
 
     host: int
     p: float
 
 
-def farthest(hosts: Sequence[float]) -> Other | None:
+def farthest(hosts: Sequence[float]) -> FarthestHost | None:
     """Return the host that differs most from the others; None for fewer than four hosts.
 
     The host is left out and held against the prediction of the others: t with k - 2 degrees of freedom, the externally
@@ -89,13 +89,13 @@ def farthest(hosts: Sequence[float]) -> Other | None:
     11 (1969) 1).
     """
     number = len(hosts)
-    if number < FEWEST_OTHERS:
+    if number < MIN_COMPARED:
         return None
     mean = fmean(hosts)
     host = max(range(number), key=lambda at: abs(hosts[at] - mean))
     distance = _distance(hosts[host], [*hosts[:host], *hosts[host + 1 :]])
     tail = 0.0 if distance == inf else 2 * (1 - student_share(distance, number - 2))
-    return Other(host, min(1.0, number * tail))
+    return FarthestHost(host, min(1.0, number * tail))
 
 
 def _distance(host: float, others: Sequence[float]) -> float:

@@ -20,10 +20,10 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
 from pytest_fsstack.judging.verdict import Looks, Outcome
-from pytest_fsstack.over_time.comparison import Measure, Place, budgeted, place_of
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, budgeted, series_key
 
 
-class Judged(NamedTuple):
+class JudgedBudget(NamedTuple):
     """A budget of a session, and its verdict there."""
 
     budget: Budget
@@ -43,30 +43,30 @@ class Reading(NamedTuple):
     ratio: float
     error: float | None
     rounds: int
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedBudget, ...]
 
 
 @dataclass(frozen=True)
 class SessionFile:
-    """The session in one file. `likeness` has its environment and its work, without any figure."""
+    """The session in one file. `metadata` has its environment and its work, without any figure."""
 
     path: Path
-    likeness: Results
-    readings: dict[Place, Reading] = field(default_factory=dict)
+    metadata: Results
+    readings: dict[SeriesKey, Reading] = field(default_factory=dict)
     #: Why a series was not measured.
-    notes: dict[Place, str] = field(default_factory=dict)
+    notes: dict[SeriesKey, str] = field(default_factory=dict)
     #: What has budgets in it.
     measures: frozenset[Measure] = frozenset()
 
     @property
     def machine(self) -> str:
         """The id of the machine. Machines without one count as one host."""
-        return str(self.likeness.environment.get("machine_id") or "")
+        return str(self.metadata.environment.get("machine_id") or "")
 
     @property
     def name(self) -> str:
         """The label ``host``, else the name of the file."""
-        return self.likeness.labels.get("host") or self.path.stem
+        return self.metadata.labels.get("host") or self.path.stem
 
 
 def read(path: Path, measures: Collection[Measure] = ()) -> SessionFile:
@@ -76,7 +76,7 @@ def read(path: Path, measures: Collection[Measure] = ()) -> SessionFile:
     except OSError as error:
         raise ValueError(error.strerror) from None
     results = _outline(content, measures) or _derive(saved.loads(content), measures)
-    session = SessionFile(path, _likeness(results), measures=frozenset(budgeted([results])))
+    session = SessionFile(path, _metadata(results), measures=frozenset(budgeted([results])))
     for chain in results.chains:
         for step, stack in _compared(chain):
             for metric in _metrics(chain, step, measures):
@@ -95,18 +95,18 @@ def _compared(chain: ChainResults) -> Iterator[tuple[str, str]]:
 
 def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metric: str) -> None:
     derived = chain.derived.get(step, {}).get(stack, Derived())
-    place = place_of(session.likeness, chain, step, stack, metric)
+    key = series_key(session.metadata, chain, step, stack, metric)
     figure = derived.figures.get(metric)
     overhead = figure.overhead if figure and _is_ratio(chain, step, stack, metric) else None
     if derived.incomplete or figure is None or overhead is None or overhead.estimate <= -1:
-        session.notes[place] = derived.incomplete or chain.note(step, stack) or "not measured"
+        session.notes[key] = derived.incomplete or chain.note(step, stack) or "not measured"
         return
     judged = tuple(
-        Judged(judgement.budget, judgement.outcome)
+        JudgedBudget(judgement.budget, judgement.outcome)
         for judgement in chain.judgements_of(step, stack)
         if judgement.budget.metric == metric
     )
-    session.readings[place] = Reading(
+    session.readings[key] = Reading(
         figure.unit,
         chain.stacks[chain.reference(stack)].name,
         figure.median,
@@ -124,7 +124,7 @@ def _is_ratio(chain: ChainResults, step: str, stack: str, metric: str) -> bool:
     return len(figures) == 2 and all(figure is not None and figure.median > figure.resolution for figure in figures)
 
 
-def _likeness(results: Results) -> Results:
+def _metadata(results: Results) -> Results:
     chains = [
         replace(chain, samples={}, judgements={}, orders=[], conditions=[], discarded=[], derived={})
         for chain in results.chains

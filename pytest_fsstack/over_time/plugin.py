@@ -44,12 +44,14 @@ def start(config: pytest.Config, session: Session) -> None:
             raise pytest.UsageError(
                 "--fsstack-save-reference: --benchmark-disable measures nothing that could be a reference"
             )
-        config.pluginmanager.register(Accepting(session, ReportFile("save-reference", path)), "fsstack-save-reference")
+        config.pluginmanager.register(
+            SavingReference(session, ReportFile("save-reference", path)), "fsstack-save-reference"
+        )
     if directory := options.value(config, "history"):
         if config.getoption("benchmark_disable", False):
             raise pytest.UsageError("--fsstack-history: --benchmark-disable measures nothing that could be added")
         path = history.file_of(directory, identity.machine_id())
-        config.pluginmanager.register(Recording(session, path), "fsstack-history")
+        config.pluginmanager.register(AddingToHistory(session, path), "fsstack-history")
 
 
 def earlier_runs(source: Path) -> dict[Path, Results]:
@@ -76,7 +78,7 @@ def refusals(now: Iterable[Results], then: Mapping[Path, Results]) -> list[str]:
     files: dict[str, dict[str, None]] = {}
     for results in now:
         for path, earlier in then.items():
-            for reason in comparison.unlike(results, earlier):
+            for reason in comparison.mismatches(results, earlier):
                 files.setdefault(reason, {})[path.name] = None
     return [f"{reason} [{', '.join(names)}]" for reason, names in files.items()]
 
@@ -93,7 +95,7 @@ class Comparing:
             for source in sources:
                 self.then |= earlier_runs(source)
             self._check_scale()
-        self.found: comparison.Comparison | None = None
+        self.result: comparison.Comparison | None = None
         self._session: pytest.Session
 
     def _check_scale(self) -> None:
@@ -125,7 +127,7 @@ class Comparing:
             return
         series = self._outlook()
         # The controller of xdist has no items.
-        series = [outlook for outlook in series if outlook.place.test in tests] or series
+        series = [outlook for outlook in series if outlook.key.test in tests] or series
         if not series or any(outlook.is_hopeless for outlook in series):
             text = plan_in_short(series, self.limit)
             raise pytest.UsageError(f"--fsstack-strict fails what is undecided, and --fsstack-max-regression: {text}")
@@ -158,25 +160,25 @@ class Comparing:
             )
             return
         settings = self.session.settings
-        self.found = comparison.compare(
+        self.result = comparison.compare(
             [now], then, limit=self.limit, alpha=settings.looks.alpha, session=settings.confirms
         )
-        self.session.results.comparison = section(self.found, [now], then)
-        if not self.found.compared:
+        self.session.results.comparison = section(self.result, [now], then)
+        if not self.result.compared:
             self._report(
                 "fsstack-compare", "failed", "not compared: no overhead was measured both now and in an earlier run"
             )
-        elif self.limit is not None and not self.found.judged:
+        elif self.limit is not None and not self.result.judged:
             text = "not judged: no metric of a budget has an overhead both now and in an earlier run"
             self._report("fsstack-compare", "failed", text)
-        for change in self.found.judged:
-            self._judge(change, self.found)
-        self._judge_references(self.found)
+        for change in self.result.judged:
+            self._judge(change, self.result)
+        self._judge_references(self.result)
         ran = {test_of(chain) for chain in now.chains}
-        for place in self.found.only_then if settings.strict and self.limit is not None else ():
-            if place.test in ran:
-                message = f"{place.stack}: {place.metric} was measured then and is not now (--fsstack-strict)"
-                self._report(_nodeid(place), "failed", message)
+        for key in self.result.only_then if settings.strict and self.limit is not None else ():
+            if key.test in ran:
+                message = f"{key.stack}: {key.metric} was measured then and is not now (--fsstack-strict)"
+                self._report(_nodeid(key), "failed", message)
 
     def _judge_references(self, result: comparison.Comparison) -> None:
         """Report what hits every stack: bytes fail by the limit, what moved is a warning in all reports."""
@@ -184,19 +186,19 @@ class Comparing:
 
         for change in result.regressions:
             if change.is_reference:
-                self._report(_nodeid(change.place), "failed", describe(change, result))
+                self._report(_nodeid(change.key), "failed", describe(change, result))
         for change, text in warnings(result):
             for chain in self.session.results.chains:
-                if test_of(chain) == change.place.test and text not in chain.remarks:
+                if test_of(chain) == change.key.test and text not in chain.remarks:
                     chain.remarks.append(text)
             if change.moved:
-                self._report(_nodeid(change.place), "skipped", text)
+                self._report(_nodeid(change.key), "skipped", text)
 
     def _judge(self, change: comparison.Change, result: comparison.Comparison) -> None:
         from pytest_fsstack.over_time.text import describe
 
         strict = self.session.settings.strict
-        nodeid = _nodeid(change.place)
+        nodeid = _nodeid(change.key)
         if change.outcome == "fail":
             self._report(nodeid, "failed", describe(change, result))
         elif change.outcome == "pass":
@@ -225,19 +227,19 @@ class Comparing:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         from pytest_fsstack.over_time.text import lines
 
-        if self.found is None or self.config.get_verbosity() < -1:
+        if self.result is None or self.config.get_verbosity() < -1:
             return
         then = list(self.then.values())
         terminalreporter.section(f"against {counted(len(then), 'earlier run')}")
-        for line in lines(self.found, [self.session.results], then):
+        for line in lines(self.result, [self.session.results], then):
             terminalreporter.write_line(line)
 
 
-def _nodeid(place: comparison.Place) -> str:
-    return f"{place.test}::{place.within} against earlier runs"
+def _nodeid(key: comparison.SeriesKey) -> str:
+    return f"{key.test}::{key.name_in_test} against earlier runs"
 
 
-class Accepting:
+class SavingReference:
     """The pytest plugin that writes the results where later runs look for them, if nothing failed."""
 
     def __init__(self, session: Session, file: ReportFile) -> None:
@@ -271,7 +273,7 @@ class Accepting:
         self.session.say(text, red=red)
 
 
-class Recording:
+class AddingToHistory:
     """The pytest plugin that adds the session, whether it passed or not, once all of it is known."""
 
     def __init__(self, session: Session, path: Path) -> None:

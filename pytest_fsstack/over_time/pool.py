@@ -19,13 +19,13 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import worst
 from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time import effects
-from pytest_fsstack.over_time.comparison import Place, unlike
-from pytest_fsstack.over_time.hosts import Judged, Reading, SessionFile
+from pytest_fsstack.over_time.comparison import SeriesKey, mismatches
+from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
 
 #: How often a host is said to differ in some series of a report if none does.
-_DIFFERS = 0.01
+_DIFFERING_RATE = 0.01
 #: Up to so many hosts, each is left out once.
-_LEFT_OUT = 20
+_MAX_LEFT_OUT = 20
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class HostFigure(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
 
 
-class Ends(msgspec.Struct, frozen=True):
+class OverheadInterval(msgspec.Struct, frozen=True):
     """An interval of overheads. An open end is null."""
 
     low: float
@@ -71,7 +71,7 @@ class Heterogeneity(msgspec.Struct, frozen=True):
     i_squared: float
 
 
-class Without(msgspec.Struct, frozen=True):
+class LeftOutHost(msgspec.Struct, frozen=True):
     """The pooled overhead and I squared without a host."""
 
     host: str
@@ -95,11 +95,11 @@ class Pooled(msgspec.Struct, frozen=True):
     missing: dict[str, str]
     #: The typical overhead of a host. Without an interval if there are fewer than five.
     overhead: float
-    interval: Ends | None = None
+    interval: OverheadInterval | None = None
     #: Where the next host will be.
-    prediction: Ends | None = None
+    prediction: OverheadInterval | None = None
     heterogeneity: Heterogeneity | None = None
-    without: list[Without] = []
+    without: list[LeftOutHost] = []
     #: The host that differs from the others.
     differs: str = ""
     budget: float | None = None
@@ -108,11 +108,11 @@ class Pooled(msgspec.Struct, frozen=True):
     #: Whether the budget is expected to be broken.
     expected: bool = False
     #: Why there is no verdict.
-    how: str = ""
+    why_no_verdict: str = ""
 
     @property
-    def place(self) -> str:
-        """The place within the report."""
+    def label(self) -> str:
+        """Return the name of the series for people, without its test."""
         words = [self.step, "on", self.stack, self.kernel]
         over = "over the first kernel" if self.series.endswith("::kernel_overhead") else ""
         return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
@@ -135,7 +135,7 @@ class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"
     @property
     def budgeted(self) -> list[Pooled]:
         """The series that a budget is for, on some host or over all of them."""
-        return [series for series in self.series if series.budget is not None or series.how]
+        return [series for series in self.series if series.budget is not None or series.why_no_verdict]
 
 
 def refusals(sessions: Sequence[SessionFile]) -> list[str]:
@@ -145,7 +145,7 @@ def refusals(sessions: Sequence[SessionFile]) -> list[str]:
     """
     files: dict[str, list[str]] = {}
     for session in sessions[1:]:
-        for reason in unlike(session.likeness, sessions[0].likeness, devices=False):
+        for reason in mismatches(session.metadata, sessions[0].metadata, devices=False):
             files.setdefault(reason, []).append(session.path.name)
     return [f"{reason} [{sessions[0].path.name} and {', '.join(names)}]" for reason, names in files.items()]
 
@@ -156,19 +156,19 @@ def pool(
     *,
     limit: float | None = None,
     alpha: float = 0.05,
-    together: bool = False,
+    shared_alpha: bool = False,
 ) -> Pool:
     """Pool sessions by host. `limit` (0.05 is 5 %) is the budget of all series in place of those of the sessions.
 
-    `alpha` is the error rate of each verdict over hosts, or of all of them `together`.
+    `alpha` is the error rate of each verdict over hosts, or of all of them if `shared_alpha`.
     """
     by_host = _by_host(sessions)
     table = _table(by_host, limit)
-    share = max(1, sum(row.budget is not None for row in table)) if together else 1
-    rule = _Rule(alpha / share, _DIFFERS / max(1, len(table)))
+    share = max(1, sum(row.budget is not None for row in table)) if shared_alpha else 1
+    rates = _ErrorRates(alpha / share, _DIFFERING_RATE / max(1, len(table)))
     names = list(by_host)
     hosts = [_host(name, of_host) for name, of_host in by_host.items()]
-    return Pool(hosts, [_pooled(row, names, rule) for row in table], rule.alpha, dict(unreadable))
+    return Pool(hosts, [_pooled(row, names, rates) for row in table], rates.alpha, dict(unreadable))
 
 
 # -- hosts -------------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _by_host(sessions: Iterable[SessionFile]) -> dict[str, list[SessionFile]]:
         twin = next((number for number, other in enumerate(of_machine) if _is_same(session, other)), None)
         if twin is None:
             of_machine.append(session)
-        elif of_machine[twin].likeness.interrupted:
+        elif of_machine[twin].metadata.interrupted:
             # The log of a session beside its JSON.
             of_machine[twin] = session
     hosts: dict[str, list[SessionFile]] = {}
@@ -195,17 +195,17 @@ def _by_host(sessions: Iterable[SessionFile]) -> dict[str, list[SessionFile]]:
 def _is_same(one: SessionFile, other: SessionFile) -> bool:
     """Whether two files are of the same session."""
     keys = [
-        (session.likeness.start, [(chain.id, chain.device, chain.seed) for chain in session.likeness.chains])
+        (session.metadata.start, [(chain.id, chain.device, chain.seed) for chain in session.metadata.chains])
         for session in (one, other)
     ]
-    return bool(one.likeness.start) and keys[0] == keys[1]
+    return bool(one.metadata.start) and keys[0] == keys[1]
 
 
 def _host(name: str, sessions: Sequence[SessionFile]) -> Host:
     problems = [
-        f"{session.path.name}: {session.likeness.interrupted}" for session in sessions if session.likeness.interrupted
+        f"{session.path.name}: {session.metadata.interrupted}" for session in sessions if session.metadata.interrupted
     ]
-    environments = [session.likeness.environment for session in sessions]
+    environments = [session.metadata.environment for session in sessions]
     devices = [
         f"{device.get('spec', '')} ({device['model']})" if "model" in device else str(device.get("spec", ""))
         for environment in environments
@@ -229,46 +229,46 @@ def _host(name: str, sessions: Sequence[SessionFile]) -> Host:
 class _Row:
     """A series, with the readings of each host, and why others have none."""
 
-    place: Place
+    key: SeriesKey
     hosts: dict[str, list[Reading]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     budget: Budget | None = None
-    how: str = ""
+    why_no_verdict: str = ""
 
 
-class _Rule(NamedTuple):
+class _ErrorRates(NamedTuple):
     """The error rates of a verdict, and of saying that a host differs in a series."""
 
     alpha: float
-    differs: float
+    differing: float
 
 
 def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> list[_Row]:
     by_kernel = any(map(_has_kernels, hosts.values()))
-    rows: dict[Place, _Row] = {}
+    rows: dict[SeriesKey, _Row] = {}
 
-    def row(place: Place) -> _Row:
-        key = place._replace(device="", kernel=place.kernel if by_kernel else "")
+    def row(key: SeriesKey) -> _Row:
+        key = key._replace(device="", kernel=key.kernel if by_kernel else "")
         return rows.setdefault(key, _Row(key))
 
     for name, sessions in hosts.items():
         for session in sessions:
-            for place, reading in session.readings.items():
-                row(place).hosts.setdefault(name, []).append(reading)
+            for key, reading in session.readings.items():
+                row(key).hosts.setdefault(name, []).append(reading)
     for name, sessions in hosts.items():
         for session in sessions:
-            for place, note in session.notes.items():
-                if name not in (missing := row(place)).hosts:
+            for key, note in session.notes.items():
+                if name not in (missing := row(key)).hosts:
                     missing.missing[name] = note
     table = [entry for entry in rows.values() if entry.hosts]
     steps = {
-        (entry.place.test, entry.place.step)
+        (entry.key.test, entry.key.step)
         for entry in table
         if any(reading.judged for readings in entry.hosts.values() for reading in readings)
     }
     for entry in table:
         entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
-        _find_budget(entry, limit, (entry.place.test, entry.place.step) in steps)
+        _find_budget(entry, limit, (entry.key.test, entry.key.step) in steps)
     return table
 
 
@@ -276,8 +276,8 @@ def _has_kernels(sessions: Iterable[SessionFile]) -> bool:
     """Whether a host measured some series on several kernels."""
     kernels: dict[str, set[str]] = {}
     for session in sessions:
-        for place in session.readings:
-            kernels.setdefault(place.name, set()).add(place.kernel)
+        for key in session.readings:
+            kernels.setdefault(key.name, set()).add(key.kernel)
     return any(len(names) > 1 for names in kernels.values())
 
 
@@ -286,19 +286,21 @@ def _find_budget(row: _Row, limit: float | None, has_budgets: bool) -> None:
     budgets = [judged.budget for judged in _judged(row)]
     if limit is not None:
         # As a comparison of runs: the metrics of the step's budgets, else the time.
-        if budgets if has_budgets else row.place.metric == "seconds":
-            row.budget = Budget(row.place.metric, overhead=limit, xfail=_expected(budgets))
+        if budgets if has_budgets else row.key.metric == "seconds":
+            row.budget = Budget(row.key.metric, overhead=limit, xfail=_expected(budgets))
         return
     overheads = {budget.overhead for budget in budgets if budget.overhead is not None}
     if len(overheads) == 1:
-        row.budget = Budget(row.place.metric, overhead=overheads.pop(), xfail=_expected(budgets))
+        row.budget = Budget(row.key.metric, overhead=overheads.pop(), xfail=_expected(budgets))
     elif overheads:
-        row.how = f"hosts have different budgets: {', '.join(f'{value * 100:g} %' for value in sorted(overheads))}"
+        row.why_no_verdict = (
+            f"hosts have different budgets: {', '.join(f'{value * 100:g} %' for value in sorted(overheads))}"
+        )
     elif budgets and not all(budget.sanity for budget in budgets):
-        row.how = "limits in a unit are judged on each host only"
+        row.why_no_verdict = "limits in a unit are judged on each host only"
 
 
-def _judged(row: _Row) -> list[Judged]:
+def _judged(row: _Row) -> list[JudgedBudget]:
     return [judged for readings in row.hosts.values() for reading in readings for judged in reading.judged]
 
 
@@ -306,34 +308,34 @@ def _expected(budgets: Sequence[Budget]) -> str | None:
     return budgets[0].xfail if budgets and all(budget.xfail for budget in budgets) else None
 
 
-def _pooled(row: _Row, names: Collection[str], rule: _Rule) -> Pooled:
+def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     figures = [_figure(name, row.hosts[name]) for name in names if name in row.hosts]
     ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
     first = next(iter(row.hosts.values()))[0]
-    place, other = row.place, effects.farthest(ratios)
-    outcome, interval, overhead = _verdict(ratios, row.budget, rule.alpha)
-    prediction = effects.predicted(ratios, rule.alpha)
+    key, other = row.key, effects.farthest(ratios)
+    outcome, interval, overhead = _verdict(ratios, row.budget, rates.alpha)
+    prediction = effects.predicted(ratios, rates.alpha)
     return Pooled(
-        place.name,
-        place.test,
-        place.step,
-        place.stack,
-        place.metric,
-        place.kernel,
+        key.name,
+        key.test,
+        key.step,
+        key.stack,
+        key.metric,
+        key.kernel,
         first.reference,
         first.unit,
         figures,
         row.missing,
         overhead,
         interval,
-        Ends(expm1(prediction.low), expm1(prediction.high), 1 - 2 * rule.alpha) if prediction else None,
+        OverheadInterval(expm1(prediction.low), expm1(prediction.high), 1 - 2 * rates.alpha) if prediction else None,
         _heterogeneity(figures, ratios),
         _without(figures, ratios),
-        figures[other.host].host if other and other.p < rule.differs else "",
+        figures[other.host].host if other and other.p < rates.differing else "",
         row.budget.overhead if row.budget else None,
         outcome,
         bool(row.budget and row.budget.xfail),
-        row.how or ("" if outcome or row.budget is None else _too_few(len(ratios), rule.alpha)),
+        row.why_no_verdict or ("" if outcome or row.budget is None else _too_few(len(ratios), rates.alpha)),
     )
 
 
@@ -351,7 +353,9 @@ def _figure(name: str, readings: Sequence[Reading]) -> HostFigure:
     )
 
 
-def _verdict(ratios: Sequence[float], budget: Budget | None, alpha: float) -> tuple[Outcome | None, Ends | None, float]:
+def _verdict(
+    ratios: Sequence[float], budget: Budget | None, alpha: float
+) -> tuple[Outcome | None, OverheadInterval | None, float]:
     """Return the verdict over hosts, the interval and the pooled overhead, by the exact signed-rank test."""
     looks, numbered = Looks.fixed(len(ratios), alpha), dict(enumerate(ratios))
     around = budget.overhead if budget and budget.overhead is not None else 0.0
@@ -360,7 +364,7 @@ def _verdict(ratios: Sequence[float], budget: Budget | None, alpha: float) -> tu
     if len(ratios) < max(effects.MIN_HOSTS, looks.minimum_rounds):
         return None, None, estimate.overhead
     high = None if isinf(estimate.high) else estimate.high
-    interval = Ends(estimate.low, high, estimate.confidence)
+    interval = OverheadInterval(estimate.low, high, estimate.confidence)
     return judged.outcome if budget else None, interval, estimate.overhead
 
 
@@ -377,20 +381,20 @@ def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> He
     return Heterogeneity(*facts) if facts else None
 
 
-def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[Without]:
+def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[LeftOutHost]:
     """Return what the others say without each of the hosts; of many hosts, without those that matter most.
 
     The estimate moves farthest without the lowest or the highest host.
     """
     number = len(figures)
-    if number < effects.FEWEST_PREDICTED:
+    if number < effects.MIN_PREDICTED:
         return []
     order = sorted(range(number), key=ratios.__getitem__)
-    left_out = range(number) if number <= _LEFT_OUT else (order[0], order[-1])
+    left_out = range(number) if number <= _MAX_LEFT_OUT else (order[0], order[-1])
     entries = []
     for host in left_out:
         others = [*ratios[:host], *ratios[host + 1 :]]
         spread = _heterogeneity([*figures[:host], *figures[host + 1 :]], others)
         overhead = verdict.estimate(dict(enumerate(others)), Looks.fixed(len(others))).overhead
-        entries.append(Without(figures[host].host, overhead, spread.i_squared if spread else None))
+        entries.append(LeftOutHost(figures[host].host, overhead, spread.i_squared if spread else None))
     return entries

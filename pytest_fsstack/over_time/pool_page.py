@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import exp, log1p
 
 from pytest_fsstack.over_time import pool_text
-from pytest_fsstack.over_time.pool import Ends, HostFigure, Pool, Pooled
+from pytest_fsstack.over_time.pool import HostFigure, OverheadInterval, Pool, Pooled
 from pytest_fsstack.report import draw, html
 from pytest_fsstack.report.draw import Interval, Mark
 from pytest_fsstack.report.model import Cell, Grid
@@ -59,24 +59,24 @@ def _row(entry: Pooled, figure: HostFigure, alpha: float) -> Interval:
     colour = _OTHER if figure.host == entry.differs else _HOST
     interval = _own_interval(figure, alpha)
     cell = pool_text.host_cell(figure)
-    words = [cell.text, pool_text.ends(interval), cell.beside, f"{figure.rounds} rounds"]
+    words = [cell.text, pool_text.interval_text(interval), cell.beside, f"{figure.rounds} rounds"]
     tip = f"{figure.host}: {' '.join(filter(None, words))}"
     low, high = _ratios(interval)
     return Interval(figure.host, colour, "", 1 + figure.overhead, low, high, cell.text, tip)
 
 
-def _ratios(interval: Ends | None) -> tuple[float | None, float | None]:
+def _ratios(interval: OverheadInterval | None) -> tuple[float | None, float | None]:
     if interval is None or interval.high is None:
         return None, None
     return 1 + interval.low, 1 + interval.high
 
 
-def _own_interval(figure: HostFigure, alpha: float) -> Ends | None:
+def _own_interval(figure: HostFigure, alpha: float) -> OverheadInterval | None:
     """Return the interval of a host by the standard error of its rounds."""
     if figure.error is None or figure.rounds < 2:
         return None
     reach, centre = student_quantile(1 - alpha, figure.rounds - 1) * figure.error, log1p(figure.overhead)
-    return Ends(exp(centre - reach) - 1, exp(centre + reach) - 1, 1 - 2 * alpha)
+    return OverheadInterval(exp(centre - reach) - 1, exp(centre + reach) - 1, 1 - 2 * alpha)
 
 
 def _summaries(entry: Pooled) -> list[Interval]:
@@ -91,10 +91,10 @@ def _summaries(entry: Pooled) -> list[Interval]:
 
 
 def _summary(
-    name: str, colour: int, ratio: float | None, interval: Ends | None, text: str, limits: list[Mark]
+    name: str, colour: int, ratio: float | None, interval: OverheadInterval | None, text: str, limits: list[Mark]
 ) -> Interval:
     low, high = _ratios(interval)
-    tip = f"{name}: {' '.join(filter(None, [text, pool_text.ends(interval)]))}"
+    tip = f"{name}: {' '.join(filter(None, [text, pool_text.interval_text(interval)]))}"
     return Interval(name, colour, "", ratio, low, high, text, tip, limits)
 
 

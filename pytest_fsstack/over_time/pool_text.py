@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_fsstack.over_time.pool import Ends, HostFigure, Pool, Pooled
+from pytest_fsstack.over_time.pool import HostFigure, OverheadInterval, Pool, Pooled
 from pytest_fsstack.report import markdown, terminal
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
 from pytest_fsstack.units import OverheadUnit, first_names
@@ -51,13 +51,13 @@ def answer(pool: Pool) -> list[str]:
     broken = [entry for entry in judged if entry.outcome == "fail"]
     undecided = [entry for entry in judged if entry.outcome == "inconclusive"]
     if not judged:
-        why = f": {pool.budgeted[0].how}" if pool.budgeted else ""
+        why = f": {pool.budgeted[0].why_no_verdict}" if pool.budgeted else ""
         return [f"{number}, no verdict over hosts{why}"]
     kept = len(judged) - len(broken) - len(undecided)
     sentences = [f"{number}: {kept} of {len(judged)} budgets kept, {len(broken)} broken, {len(undecided)} undecided"]
     if broken:
         worst = max(broken, key=lambda entry: entry.overhead - (entry.budget or 0.0))
-        sentences.append(f"Farthest above its budget: {worst.place}, {in_short(worst)}")
+        sentences.append(f"Farthest above its budget: {worst.label}, {in_short(worst)}")
     return sentences
 
 
@@ -70,10 +70,10 @@ def _row(entry: Pooled) -> list[Cell]:
     own = [sum(host.outcome == outcome for host in entry.hosts) for outcome in ("pass", "fail", "inconclusive")]
     spread = entry.heterogeneity
     return [
-        Cell(entry.place),
+        Cell(entry.label),
         Cell(verdict_text(entry), outcome=entry.outcome),
-        Cell(" ".join(filter(None, [_overhead(entry), ends(entry.interval)]))),
-        Cell(ends(entry.prediction) or "-"),
+        Cell(" ".join(filter(None, [_overhead(entry), interval_text(entry.interval)]))),
+        Cell(interval_text(entry.prediction) or "-"),
         Cell(f"{spread.i_squared:.0%}" if spread else "-"),
         Cell(str(len(entry.hosts)) + (f" of {len(entry.hosts) + len(entry.missing)}" if entry.missing else "")),
         Cell("/".join(map(str, own)) if any(own) else "-"),
@@ -93,7 +93,7 @@ def _overhead(entry: Pooled) -> str:
     return OverheadUnit.fitting([entry.overhead]).signed(entry.overhead, budgets)
 
 
-def ends(interval: Ends | None) -> str:
+def interval_text(interval: OverheadInterval | None) -> str:
     """Return an interval in brackets; empty if there is none."""
     if interval is None or interval.high is None:
         return ""
@@ -109,7 +109,7 @@ def grids_of_hosts(pool: Pool, most: int = _MOST_HOSTS) -> list[Grid]:
     if len(names) > most:
         return []
     if not any(entry.kernel for entry in pool.series):
-        rows = [[Cell(entry.place), *_cells(entry, names)] for entry in pool.series]
+        rows = [[Cell(entry.label), *_cells(entry, names)] for entry in pool.series]
         return [Grid("each host", ["series", *names], rows)]
     tests: dict[str, list[Pooled]] = {}
     for entry in pool.series:
@@ -149,7 +149,7 @@ def remarks(pool: Pool) -> list[str]:
     lines += _grouped((f"{name} has no figure ({note})", entry) for entry, name, note in missing)
     different = {entry.differs for entry in pool.series}
     lines += [_differing(host.name, pool) for host in pool.hosts if host.name in different]
-    lines += _grouped((entry.how, entry) for entry in pool.series if entry.how)
+    lines += _grouped((entry.why_no_verdict, entry) for entry in pool.series if entry.why_no_verdict)
     spread = [
         entry for entry in pool.series if entry.heterogeneity and entry.heterogeneity.p < DIFFERENT / len(pool.series)
     ]
@@ -161,8 +161,8 @@ def _grouped(facts: Iterable[tuple[str, Pooled]]) -> list[str]:
     """Return a line for each text, with the first of its series."""
     groups: dict[str, list[str]] = {}
     for text, entry in facts:
-        groups.setdefault(text, []).append(entry.place)
-    return [f"{text}: {first_names(places)}" for text, places in groups.items()]
+        groups.setdefault(text, []).append(entry.label)
+    return [f"{text}: {first_names(labels)}" for text, labels in groups.items()]
 
 
 def _differing(host: str, pool: Pool) -> str:
@@ -172,7 +172,7 @@ def _differing(host: str, pool: Pool) -> str:
     for entry in series:
         figure = next(figure for figure in entry.hosts if figure.host == host)
         without = next((f", {_signed(other.overhead)} without it" for other in entry.without if other.host == host), "")
-        texts.append(f"{entry.place} ({_signed(figure.overhead)}{without})")
+        texts.append(f"{entry.label} ({_signed(figure.overhead)}{without})")
     return f"{host} differs from the other hosts: {first_names(texts)}"
 
 
@@ -181,7 +181,7 @@ def _spread(entry: Pooled) -> str:
     q, freedom, p = entry.heterogeneity.q, entry.heterogeneity.freedom, entry.heterogeneity.p
     low, high = (pick(figure.overhead for figure in entry.hosts) for pick in (min, max))
     return (
-        f"hosts differ by more than their rounds explain: {entry.place}, from {_signed(low)} to {_signed(high)} "
+        f"hosts differ by more than their rounds explain: {entry.label}, from {_signed(low)} to {_signed(high)} "
         f"(Q {q:.3g}, {freedom} degrees of freedom, p {p:.2g})"
     )
 
@@ -195,7 +195,7 @@ def problems(pool: Pool) -> list[str]:
     lines = [f"{file}: {reason}" for file, reason in pool.unreadable.items()]
     lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
     lines += [
-        f"{entry.place}: no figure of {first_names(list(entry.missing))}" for entry in pool.series if entry.missing
+        f"{entry.label}: no figure of {first_names(list(entry.missing))}" for entry in pool.series if entry.missing
     ]
     return lines
 
@@ -203,15 +203,15 @@ def problems(pool: Pool) -> list[str]:
 def in_short(entry: Pooled) -> str:
     """Return the overhead over hosts with its budget, or why there is no verdict."""
     if entry.outcome is None or entry.budget is None:
-        return entry.how
+        return entry.why_no_verdict
     unit = OverheadUnit.fitting([entry.overhead])
     return (
-        f"{_overhead(entry)} {ends(entry.interval)} over {len(entry.hosts)} hosts, budget {unit.limit(entry.budget)}: "
-        f"{entry.outcome}"
+        f"{_overhead(entry)} {interval_text(entry.interval)} over {len(entry.hosts)} hosts, "
+        f"budget {unit.limit(entry.budget)}: {entry.outcome}"
     )
 
 
-def of_host(figure: HostFigure) -> str:
+def host_line(figure: HostFigure) -> str:
     """Return the overhead of a host with its own verdict."""
     return f"{_signed(figure.overhead)} on {figure.host}: {figure.outcome or 'not judged'}"
 

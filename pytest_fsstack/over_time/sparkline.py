@@ -32,7 +32,7 @@ def sparkline(values: Sequence[float], ramp: str = BLOCKS, width: int = _WIDTH) 
 def lines(trend: Trend, points: Sequence[ChangePoint], ramp: str = BLOCKS) -> list[str]:
     """The series with its newest value, its drawing with ``^`` where it changed, and a line for each change."""
     values = [point.value for point in trend.points]
-    text = [f"{trend.place}: {_value(trend, values[-1])} in the newest of {counted(len(values), 'run')}"]
+    text = [f"{trend.key}: {_value(trend, values[-1])} in the newest of {counted(len(values), 'run')}"]
     text.append(f"  {sparkline(values, ramp)}  {_value(trend, min(values))} to {_value(trend, max(values))}")
     if points:
         changed = {change.point for change in points}

@@ -58,7 +58,7 @@ class Spread(NamedTuple):
         return function(low) + weight * (function(high) - function(low))
 
 
-class Judged(NamedTuple):
+class SpreadVerdict(NamedTuple):
     """The verdict, or only the estimate where there is no limit, and the window that it is of."""
 
     window: Window
@@ -93,7 +93,7 @@ def spread(history: Sequence[float]) -> Spread:
     return Spread(sqrt(fmean(squares) / (1 - 1.5 / number)), freedom)
 
 
-def judge(now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float) -> Judged | None:
+def judge(now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float) -> SpreadVerdict | None:
     """Judge runs now against `limit` (0.05 is 5 % more than earlier); None if there are too few earlier runs.
 
     A false *fail*, and a false *pass*, have at most the probability `alpha` at the limit if runs are as said above. A
@@ -103,15 +103,17 @@ def judge(now: Sequence[float], history: Sequence[float], limit: float | None, a
         return None
     if not now or not all(map(isfinite, now)):
         raise ValueError(f"needs a run, each a finite logarithm (got {list(now)})")
-    return max(_in_each(now, history, limit, alpha), key=_badness)
+    return max(_judge_windows(now, history, limit, alpha), key=_badness)
 
 
-def _badness(judged: Judged) -> tuple[int, float]:
+def _badness(judged: SpreadVerdict) -> tuple[int, float]:
     order: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
     return order.index(judged.verdict.outcome) if judged.verdict else 0, judged.estimate.low
 
 
-def _in_each(now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float) -> Iterator[Judged]:
+def _judge_windows(
+    now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float
+) -> Iterator[SpreadVerdict]:
     compared, between = windows(history), spread(history)
     share = alpha / len(compared)
     for window in compared:
@@ -124,7 +126,7 @@ def _in_each(now: Sequence[float], history: Sequence[float], limit: float | None
             outcome = _outcome(low - log1p(limit), high - log1p(limit))
             looks = Looks.fixed(len(now), alpha)
             verdict = Verdict(outcome, estimate, limit, looks, 1, runs=(len(now), len(window.runs)))
-        yield Judged(window, estimate, verdict)
+        yield SpreadVerdict(window, estimate, verdict)
 
 
 def _outcome(low: float, high: float) -> Outcome:

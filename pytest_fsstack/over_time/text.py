@@ -18,7 +18,7 @@ CORRELATED = (
     "fsstack trend shows whether it grows"
 )
 #: What a run without labels of its own is told by.
-_TOLD_BY = ("branch", "commit", "kernel")
+_IDENTIFYING_LABELS = ("branch", "commit", "kernel")
 
 
 class Section(NamedTuple):
@@ -35,7 +35,7 @@ def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Resul
     limit = "" if comparison.limit is None else f"at most {comparison.limit * 100:g} % more"
     facts = [("now", _side(now)), ("then", _side(then)), ("limit", limit)]
     facts += [("differs", text) for text in comparison.differences]
-    remarks = [*dict.fromkeys(change.how for change in comparison.changes if change.how)]
+    remarks = [*dict.fromkeys(change.explanation for change in comparison.changes if change.explanation)]
     remarks += [text for _, text in warnings(comparison)]
     for places, when in (comparison.only_now, "now"), (comparison.only_then, "then"):
         remarks += [f"only {when}: {place}" for place in places]
@@ -66,13 +66,13 @@ def warnings(comparison: Comparison) -> list[tuple[Change, str]]:
     """Return warnings without a verdict, by series: references that moved, and correlated runs."""
     texts = []
     for change in comparison.moved:
-        place, (then, now) = change.place, (Change.figure(side) for side in (change.then, change.now))
+        key, (then, now) = change.key, (Change.figure(side) for side in (change.then, change.now))
         figures = " -> ".join(format_quantity(value, change.unit) for value in (then, now))
-        text = f"{place.stack} itself: {place.step} {figures}, {_more(change)}; no limit judges that"
+        text = f"{key.stack} itself: {key.step} {figures}, {_more(change)}; no limit judges that"
         texts.append((change, text))
     for change in comparison.changes:
         if change.correlation:
-            texts.append((change, f"{change.place}: {CORRELATED.format(change.correlation)}"))
+            texts.append((change, f"{change.key}: {CORRELATED.format(change.correlation)}"))
     return texts
 
 
@@ -85,9 +85,9 @@ def in_short(change: Change, limit: float) -> str:
     """A change with its limit, for what shows only the first line of a failure."""
     assert change.estimate is not None
     unit = OverheadUnit.fitting([change.estimate.overhead])
-    metric = f"own {change.place.metric}" if change.is_reference else change.place.metric
+    metric = f"own {change.key.metric}" if change.is_reference else change.key.metric
     return (
-        f"{change.place.stack}: {metric} {_more(change)} over "
+        f"{change.key.stack}: {metric} {_more(change)} over "
         f"{counted(len(change.then), 'earlier run')}, limit {unit.limit(limit)}"
     )
 
@@ -95,11 +95,11 @@ def in_short(change: Change, limit: float) -> str:
 def describe(change: Change, comparison: Comparison) -> str:
     """Describe a comparison: the verdicts in the first line, then the figures of all runs."""
     assert comparison.limit is not None
-    summary = in_short(change, comparison.limit) if change.estimate else f"{change.place.stack}: {change.how}"
+    summary = in_short(change, comparison.limit) if change.estimate else f"{change.key.stack}: {change.explanation}"
     if change.outcome != "fail":
         summary = f"inconclusive: {summary}"
     rows = [(when, entries) for when, entries in (("then", change.then), ("now", change.now))]
-    text = [summary, "", f"  series:  {change.place.name}", f"  verdict: {change.how}"]
+    text = [summary, "", f"  series:  {change.key.name}", f"  verdict: {change.explanation}"]
     for when, entries in rows:
         overheads = ["-" if entry.ratio is None else _percent(entry.ratio) for entry in entries]
         if not change.is_reference:
@@ -123,7 +123,7 @@ def _row(change: Change) -> list[str]:
     more = _more(change)
     if change.is_reference:
         more = f"{more} itself" if change.moved or change.outcome else ""
-    return [str(change.place), _figures(change, change.then), _figures(change, change.now), more, verdict]
+    return [str(change.key), _figures(change, change.then), _figures(change, change.now), more, verdict]
 
 
 def _figures(change: Change, entries: Sequence[Entry]) -> str:
@@ -147,7 +147,7 @@ def _side(runs: Sequence[Results]) -> str:
     words = [counted(len(runs), "run")]
     if times:
         words.append(times[0] if len(set(times)) == 1 else f"{times[0]} to {times[-1]}")
-    for name in _TOLD_BY:
+    for name in _IDENTIFYING_LABELS:
         values = dict.fromkeys(results.labels[name] for results in runs if name in results.labels)
         if values:
             labels = [value[:12] if name == "commit" else value for value in values]
@@ -166,12 +166,12 @@ def plan_lines(series: Sequence[Outlook], limit: float) -> list[str]:
 
 def _plan_row(series: Outlook) -> list[str]:
     if series.power is None:
-        return [str(series.place), str(series.runs), "-", f"always: it takes {MIN_EARLIER_RUNS} runs", "-", "-"]
+        return [str(series.key), str(series.runs), "-", f"always: it takes {MIN_EARLIER_RUNS} runs", "-", "-"]
     power = series.power
     rounds = "no number" if power.rounds is None else str(power.rounds)
     undecided = percent(1 - power.decided)
     return [
-        str(series.place),
+        str(series.key),
         str(series.runs),
         percent(expm1(power.spread.deviation)),
         undecided,
@@ -189,10 +189,10 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
     more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
     if worst.power is None:
         runs = f"{counted(worst.runs, 'accepted run')} of this machine"
-        return f"{percent(limit)} cannot be judged for {worst.place}{more}: {runs}, it takes {MIN_EARLIER_RUNS}"
+        return f"{percent(limit)} cannot be judged for {worst.key}{more}: {runs}, it takes {MIN_EARLIER_RUNS}"
     power = worst.power
     rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"
     return (
-        f"{percent(limit)} stays undecided in {percent(1 - power.decided)} of unchanged runs for {worst.place}{more}: "
+        f"{percent(limit)} stays undecided in {percent(1 - power.decided)} of unchanged runs for {worst.key}{more}: "
         f"runs differ by {percent(expm1(power.spread.deviation))}; {rounds}, or a limit of {percent(power.smallest)}"
     )

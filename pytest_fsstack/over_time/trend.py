@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pytest_fsstack.judging.names import Kind
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time import changes
-from pytest_fsstack.over_time.comparison import Measure, Place, is_compared, unlike
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_compared, mismatches
 from pytest_fsstack.report.series import Series, series
 
 #: What a stack costs over its reference; and what each stack takes.
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 class Trend:
     """The points of a series, the oldest first."""
 
-    place: Place
+    key: SeriesKey
     kind: Kind
     unit: str
     points: tuple[Point, ...]
@@ -55,16 +55,16 @@ class ChangePoint(NamedTuple):
     size: float
 
 
-class Chosen(NamedTuple):
+class ComparableRuns(NamedTuple):
     """The runs of a history that go on with the newest one, the oldest first, and why others do not, with how many."""
 
     runs: list[Results]
     left_out: dict[str, int]
 
 
-def choose(history: Iterable[Results]) -> Chosen:
+def select_comparable(history: Iterable[Results]) -> ComparableRuns:
     """Leave out runs that ended early, and those that cannot be compared with the newest of the others."""
-    selection = Chosen([], {})
+    selection = ComparableRuns([], {})
     whole = []
     for run in history:
         if run.interrupted:
@@ -74,7 +74,7 @@ def choose(history: Iterable[Results]) -> Chosen:
     # A run of no known time stays where it was added.
     whole.sort(key=lambda run: run.start)
     for run in whole:
-        if reasons := unlike(whole[-1], run):
+        if reasons := mismatches(whole[-1], run):
             selection.left_out[reasons[0]] = selection.left_out.get(reasons[0], 0) + 1
         else:
             selection.runs.append(run)
@@ -94,15 +94,15 @@ def trends(
 
     entries = [[entry for entry in series(run) if entry.kind in kinds and is_shown(entry)] for run in runs]
     by = [part for part in ("kernel", "device") if any(_several(of_run, part) for of_run in entries)]
-    points: dict[Place, list[Point]] = {}
-    entry_of: dict[Place, Series] = {}
+    points: dict[SeriesKey, list[Point]] = {}
+    entry_of: dict[SeriesKey, Series] = {}
     for run, of_run in zip(runs, entries):
         for entry in of_run:
             kernel, device = (entry.labels.get(part, "") if part in by else "" for part in ("kernel", "device"))
-            place = Place(entry.test, entry.step, entry.stack, entry.metric, entry.name, kernel, device)
-            points.setdefault(place, []).append(Point(run, entry.value))
-            entry_of[place] = entry
-    return [Trend(place, entry_of[place].kind, entry_of[place].unit, tuple(of_run)) for place, of_run in points.items()]
+            key = SeriesKey(entry.test, entry.step, entry.stack, entry.metric, entry.name, kernel, device)
+            points.setdefault(key, []).append(Point(run, entry.value))
+            entry_of[key] = entry
+    return [Trend(key, entry_of[key].kind, entry_of[key].unit, tuple(of_run)) for key, of_run in points.items()]
 
 
 def _several(entries: Iterable[Series], part: str) -> bool:

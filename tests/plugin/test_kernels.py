@@ -17,7 +17,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time.history import read
-from pytest_fsstack.over_time.trend import choose, trends
+from pytest_fsstack.over_time.trend import select_comparable, trends
 from pytest_fsstack.report.series import series as saved_series
 from tests.plugin.conftest import LAYERS, Project
 from tests.toolkit import chains_of
@@ -140,9 +140,9 @@ def check_history(file: Path) -> None:
     file.write_text(file.read_text() * 2)
     runs, problems = read(file)
     assert problems == []
-    chosen = choose(runs)
+    chosen = select_comparable(runs)
     assert chosen.left_out == {}
-    found = {each.place.within: len(each.points) for each in trends(chosen.runs) if each.place.stack == "crypt"}
+    found = {each.key.name_in_test: len(each.points) for each in trends(chosen.runs) if each.key.stack == "crypt"}
     assert {"step on crypt old": 2, "step on crypt new": 2}.items() <= found.items()
 
 

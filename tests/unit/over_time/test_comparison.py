@@ -16,7 +16,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time import comparison, text as report
-from pytest_fsstack.over_time.comparison import ONE_EACH, Comparison, compare, differences, refusals
+from pytest_fsstack.over_time.comparison import ONE_RUN_EACH, Comparison, compare, differences, refusals
 
 THIS = "0" * 32
 
@@ -57,13 +57,13 @@ def test_one_run_each_gives_figures_without_a_verdict_and_says_what_is_not_in_it
     change = only(compare([run(0.65)], [run(0.5)], limit=0.05))
     assert (change.outcome, change.estimate) == (None, None)
     assert change.shift == pytest.approx(0.1)
-    assert change.how == ONE_EACH == "one run each: what differs from run to run is not in it"
+    assert change.explanation == ONE_RUN_EACH == "one run each: what differs from run to run is not in it"
 
 
 def test_three_runs_a_side_are_judged_by_the_exact_test() -> None:
     then = [run(0.50), run(0.51), run(0.49)]
     slower = only(compare([run(0.65), run(0.66), run(0.64)], then, limit=0.05))
-    assert (slower.outcome, slower.how) == ("fail", "exact test of 3 against 3 runs")
+    assert (slower.outcome, slower.explanation) == ("fail", "exact test of 3 against 3 runs")
     assert slower.estimate is not None
     assert slower.estimate.overhead == pytest.approx(0.1, abs=0.01)
     same = only(compare([run(0.50), run(0.51), run(0.49)], then, limit=0.05))
@@ -77,7 +77,7 @@ def test_one_or_two_runs_are_judged_against_the_spread_of_five_earlier_ones() ->
     for now in ([run(0.65)], [run(0.65), run(0.66)]):
         change = only(compare(now, then, limit=0.05))
         assert change.outcome == "fail"
-        assert "against 5 earlier runs of this machine, by the spread of all" in change.how
+        assert "against 5 earlier runs of this machine, by the spread of all" in change.explanation
     assert only(compare([run(0.5)], then, limit=0.05)).outcome == "pass"
     assert only(compare([run(0.65)], then[:4], limit=0.05)).outcome is None
 
@@ -87,7 +87,9 @@ def test_earlier_runs_of_another_machine_or_one_that_is_not_known_do_not_count(m
     then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0)]
     change = only(compare([run(0.65)], [*then, run(0.5, machine=machine)], limit=0.05))
     assert change.outcome is None
-    assert change.how.startswith("1 run against 5 (4 of this machine): a verdict takes 3 a side, or one against 5")
+    assert change.explanation.startswith(
+        "1 run against 5 (4 of this machine): a verdict takes 3 a side, or one against 5"
+    )
     unknown = [run(0.5 + step / 100, machine=None) for step in range(6)]
     assert only(compare([run(0.65, machine=None)], unknown, limit=0.05)).outcome is None
 
@@ -112,7 +114,7 @@ def test_the_error_rate_of_a_session_is_shared_among_its_verdicts() -> None:
     assert {change.outcome for change in compare(now, then, limit=0.05).compared} == {"fail"}
     shared = compare(now, then, limit=0.05, session=True).compared
     assert {change.outcome for change in shared} == {None}
-    assert shared[0].how == "3 against 3 runs; at alpha 0.0167 it takes 4 a side"
+    assert shared[0].explanation == "3 against 3 runs; at alpha 0.0167 it takes 4 a side"
 
 
 def test_a_side_without_runs_is_refused() -> None:
@@ -133,7 +135,7 @@ def test_a_machine_that_is_faster_as_a_whole_changes_nothing_but_the_figures_bes
     assert log(1 + change.shift) == pytest.approx(log(1 + now) - log(1 + then), abs=1e-6)
     assert comparison.Change.figure(change.now) == pytest.approx(base_now * (1 + now) * 1.01)
     baselines = [each for each in found.changes if each.shift is None]
-    assert [each.place.stack for each in baselines] == ["ext4"]
+    assert [each.key.stack for each in baselines] == ["ext4"]
     assert comparison.Change.figure(baselines[0].then) == pytest.approx(base_then * 1.01)
 
 
@@ -175,11 +177,11 @@ def test_metrics_with_a_budget_are_compared_beside_the_time() -> None:
             for number, sample in chain.samples["write"][stack].items():
                 values = {**sample.values, "written_bytes": 4096.0 * (1 + number)}
                 chain.samples["write"][stack][number] = Sample(values)
-    assert {change.place.metric for change in compare(sides[:1], sides[1:]).changes} == {"seconds"}
+    assert {change.key.metric for change in compare(sides[:1], sides[1:]).changes} == {"seconds"}
     chain = sides[0].chains[0]
     chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))
     found = compare(sides[:1], sides[1:])
-    assert {str(change.place) for change in found.compared} == {
+    assert {str(change.key) for change in found.compared} == {
         "T write on luks",
         "T write on luks (written_bytes)",
     }
@@ -217,21 +219,21 @@ def test_a_metric_is_compared_only_on_the_steps_that_have_a_budget_for_it() -> N
             samples.setdefault("read", {})[stack] = dict(samples["write"][stack])
     then.chains[0].steps.append("read")
     chain.judge_all("read", "luks", Budget("written_bytes", overhead=0.1))
-    compared = {(change.place.step, change.place.metric) for change in compare([now], [then]).compared}
+    compared = {(change.key.step, change.key.metric) for change in compare([now], [then]).compared}
     assert compared == {("write", "seconds"), ("read", "seconds"), ("read", "written_bytes")}
 
 
 def test_the_time_of_a_step_is_judged_unless_its_budgets_are_in_other_metrics() -> None:
     then, now = [with_bytes(1e6, 2e6) for _ in range(6)], with_bytes(1e6, 2e6, overhead=2.0)
-    assert [change.place.metric for change in compare([now], then, limit=0.05).regressions] == ["seconds"]
+    assert [change.key.metric for change in compare([now], then, limit=0.05).regressions] == ["seconds"]
     for results in (now, *then):
         chain = results.chains[0]
         chain.judge_all("write", "luks", Budget("written_bytes", overhead=3.0))
     found = compare([now], then, limit=0.05)
     assert not found.regressions
-    assert [change.place.metric for change in found.judged] == ["written_bytes"]
-    assert {change.place.metric for change in found.compared} == {"seconds", "written_bytes"}
-    assert [series.place.metric for series in comparison.outlook(then, 0.05)] == ["written_bytes"]
+    assert [change.key.metric for change in found.judged] == ["written_bytes"]
+    assert {change.key.metric for change in found.compared} == {"seconds", "written_bytes"}
+    assert [series.key.metric for series in comparison.outlook(then, 0.05)] == ["written_bytes"]
 
 
 def test_figures_of_nothing_have_no_ratio() -> None:
@@ -240,7 +242,7 @@ def test_figures_of_nothing_have_no_ratio() -> None:
     chain = now.chains[0]
     chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))
     found = compare([now], [then] * 6, limit=0.05)
-    assert {change.place.metric for change in found.compared} == {"seconds"}
+    assert {change.key.metric for change in found.compared} == {"seconds"}
     assert not found.regressions
     assert not found.judged
     assert not any("%" in line or " x" in line for line in report.table(found) if "written_bytes" in line)
@@ -263,7 +265,7 @@ def test_a_reference_that_moved_is_said_although_no_overhead_did() -> None:
     then = [run(0.5, base=0.176 * (1 + step / 100)) for step in (-1, 0, 1, 0, -1, 1)]
     found = compare([run(0.5, base=1.58)], then, limit=0.05)
     assert {change.outcome for change in found.compared} == {"pass"}
-    assert [change.place.stack for change in found.moved] == ["ext4"]
+    assert [change.key.stack for change in found.moved] == ["ext4"]
     ((_, text),) = report.warnings(found)
     assert all(figure in text for figure in ("ext4 itself", "178 ms", "1.6 s", "x8.9"))
     assert not compare([run(0.5, base=0.177)], then, limit=0.05).moved
@@ -273,7 +275,7 @@ def test_a_reference_that_moved_is_said_although_no_overhead_did() -> None:
 def test_bytes_of_the_reference_are_judged_by_the_limit() -> None:
     then = [with_bytes(8e6 + step * 1000, 9e6) for step in range(6)]
     (change,) = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05).regressions
-    assert (change.place.stack, change.place.metric, change.outcome) == ("ext4", "written_bytes", "fail")
+    assert (change.key.stack, change.key.metric, change.outcome) == ("ext4", "written_bytes", "fail")
     found = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05)
     first = report.describe(change, found).split("\n")[0]
     assert first.startswith("ext4: own written_bytes x6.3")
@@ -307,7 +309,7 @@ def test_runs_are_compared_with_the_latest_and_with_the_first_ones_by_their_time
     found = compare([run(0.5)], then[::-1], limit=0.05)
     change = only(found)
     assert (change.outcome, len(change.then)) == ("fail", 5)
-    assert "the last 5 of 20 earlier runs" in change.how
+    assert "the last 5 of 20 earlier runs" in change.explanation
 
 
 # -- before a session --------------------------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ def test_runs_are_compared_with_the_latest_and_with_the_first_ones_by_their_time
 
 def test_the_outlook_counts_runs_of_one_machine_and_says_what_is_missing() -> None:
     few = comparison.outlook([run(0.5 + step / 100) for step in (0, 1, 0)], 0.05)
-    assert [(each.place.stack, each.runs, each.power, each.decides) for each in few] == [("luks", 3, None, False)]
+    assert [(each.key.stack, each.runs, each.power, each.decides) for each in few] == [("luks", 3, None, False)]
     assert "takes 5" in report.plan_in_short(few, 0.05)
     then = [run(0.5 + step / 20) for step in (-1, 0, 1, 0, -1, 1)]
     noisy = comparison.outlook([*then, run(machine="1" * 32)], 0.05, machine=THIS)
@@ -331,7 +333,7 @@ def test_one_kernel_is_compared_with_another_and_several_each_with_itself() -> N
     both = run()
     both.chains = [of_kernel("6.1", 0.5), of_kernel("6.12", 0.8)]
     found = compare([both], [run(kernel="6.12")])
-    assert [str(change.place) for change in found.compared] == ["T write on luks 6.12"]
+    assert [str(change.key) for change in found.compared] == ["T write on luks 6.12"]
     assert only(found).shift == pytest.approx(0.2)
     assert {place.kernel for place in found.only_now} == {"6.1"}
 

@@ -76,6 +76,6 @@ def test_too_few_hosts_and_errors_that_are_not_known_give_nothing() -> None:
 
 
 def test_hosts_that_are_equal_do_not_differ() -> None:
-    assert effects.farthest([0.1] * 6) == effects.Other(0, 1.0)
+    assert effects.farthest([0.1] * 6) == effects.FarthestHost(0, 1.0)
     other = effects.farthest([0.1] * 5 + [0.5])
-    assert other == effects.Other(5, 0.0)
+    assert other == effects.FarthestHost(5, 0.0)

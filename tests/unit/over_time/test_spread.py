@@ -16,7 +16,7 @@ from pytest_fsstack.over_time.spread import (
     FIRST_RUNS,
     LATEST_RUNS,
     MIN_EARLIER_RUNS,
-    Judged,
+    SpreadVerdict,
     judge,
     power,
     spread,
@@ -31,7 +31,7 @@ budgets = st.sampled_from([-0.5, 0.0, 0.05, 1.0])
 alphas = st.sampled_from([0.01, 0.05, 0.2])
 
 
-def judged(now: list[float], history: list[float], limit: float = 0.05, alpha: float = 0.05) -> Judged:
+def judged(now: list[float], history: list[float], limit: float = 0.05, alpha: float = 0.05) -> SpreadVerdict:
     found = judge(now, history, limit, alpha)
     assert found is not None
     return found
