@@ -1,1 +1,1 @@
-"""Stacks whose devices are damaged: altered bytes, and power cuts."""
+"""Damage to the devices of a stack: altered bytes, and power cuts."""

@@ -1,7 +1,7 @@
-"""The place of bit rot: the block devices of a stack that is taken down, or the files of an encryption in a directory.
+"""The medium that stores a stack: its block devices, or the files of a stacked encryption in a directory.
 
-Of several devices, the bytes are counted on from one to the next. All is read as a whole, in units, so that whatever a
-filesystem does after a flip can be undone exactly.
+The whole medium is read in units before the first flip, so everything that a filesystem does afterwards can be undone.
+The offsets of several devices continue from one to the next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_fsstack.machine.descriptors import pieces_direct, size_of_device
 from pytest_fsstack.stack.model import Block, Directory, Place
 
-#: Bytes. A unit of a file may be shorter, at its end.
+#: Bytes of a unit. The last unit of a file may be shorter.
 UNIT = 4096
 SECTOR = 512
 
@@ -27,7 +27,7 @@ _ZEROS, _MUCH_ZERO = bytes(UNIT), bytes(_AT_ONCE)
 
 @dataclass(frozen=True, order=True)
 class Unit:
-    """The beginning of a unit: a file, as a path relative to the directory (empty for a device), and a byte."""
+    """The place of a unit: a file, relative to the directory (empty for a device), and an offset in bytes."""
 
     file: str
     offset: int
@@ -38,31 +38,31 @@ class Unit:
 
 @dataclass
 class Image:
-    """All units of a medium; of a device, those that are not zero. Of a directory, also the times of what is in it."""
+    """The contents of a medium. A device has only the units that are not zero, a directory also times and links."""
 
     units: dict[Unit, bytes] = field(default_factory=dict)
-    #: In nanoseconds, of access and of change; directories are here alone.
+    #: Access and modification time of each path, in nanoseconds. Directories have no other entry.
     times: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Where symbolic links lead.
+    #: The target of each symbolic link.
     links: dict[str, str] = field(default_factory=dict)
 
     def changed(self, before: Image) -> set[Unit]:
-        """The units that are not as they were, those that are gone included."""
+        """Return the units that differ from an earlier image, missing ones included."""
         every = self.units.keys() | before.units.keys()
         return {unit for unit in every if self.units.get(unit) != before.units.get(unit)}
 
     def since(self, before: Image) -> dict[Unit, bytes]:
-        """The units that were written since then."""
+        """Return the units that were written since an earlier image."""
         return {unit: self.units[unit] for unit in self.changed(before) if unit in self.units}
 
 
 def read(place: Place) -> Image:
-    """All that is on a medium now. Raises OSError."""
+    """Read the whole medium. Raises OSError."""
     return _read_device(place) if isinstance(place, Block) else _read_directory(place.path)
 
 
 def put(place: Place, units: Mapping[Unit, bytes], times: Mapping[str, tuple[int, int]] | None = None) -> None:
-    """Write units over those that are there; files keep their lengths, and get the `times`. Raises OSError."""
+    """Overwrite units. Files keep their lengths, and get the `times`. Raises OSError."""
     if isinstance(place, Block):
         for part, span in spans(place):
             inside = [(unit.offset - span.start, units[unit]) for unit in sorted(units) if unit.offset in span]
@@ -77,7 +77,7 @@ def put(place: Place, units: Mapping[Unit, bytes], times: Mapping[str, tuple[int
 
 
 def restore(place: Place, image: Image) -> Image:
-    """Make a medium as it was; returns what was there instead. Raises OSError."""
+    """Write an image back to the medium. Return the image that it replaces. Raises OSError."""
     now = read(place)
     if isinstance(place, Block):
         if changed := now.changed(image):
@@ -91,13 +91,13 @@ def restore(place: Place, image: Image) -> Image:
 
 
 def spans(place: Block) -> list[tuple[Block, range]]:
-    """Return the devices of a place, each with the bytes that it has of all."""
+    """Return the devices of a place, each with its range of the offsets."""
     ends = list(itertools.accumulate((size_of_device(part.path) for part in place.parts), initial=0))
     return [(part, range(*span)) for part, span in zip(place.parts, itertools.pairwise(ends))]
 
 
 def _read_device(place: Block) -> Image:
-    # Neither from a cache, which a filesystem goes past, nor into one.
+    # Filesystems bypass the page cache of the device, so its pages may be stale.
     image = Image()
     for part, span in spans(place):
         for start, content in pieces_direct(part.path, _AT_ONCE):
@@ -147,7 +147,7 @@ def _restore_directory(place: Directory, image: Image, now: Image) -> None:
             path.rmdir()
         else:
             path.unlink(missing_ok=True)
-    # Parents first.
+    # In sorted order, parents come first.
     files = {unit.file for unit in image.units}
     for name in sorted(image.times.keys() - now.times.keys() - files):
         if name in image.links:
@@ -165,19 +165,19 @@ def _restore_directory(place: Directory, image: Image, now: Image) -> None:
 
 
 def _set_times(top: Path, times: Mapping[str, tuple[int, int]]) -> None:
-    # A directory's change with what is in it.
+    # A directory's time changes with its entries, so they come first.
     for name in sorted(times, reverse=True):
-        with contextlib.suppress(FileNotFoundError):  # what a flip has renamed
+        with contextlib.suppress(FileNotFoundError):  # a flip has renamed it
             os.utime(top / name, ns=times[name], follow_symlinks=False)
 
 
 def names(image: Image) -> list[str]:
-    """Return the names of all files and directories of a directory."""
+    """Return the names of all files, links and directories of an image."""
     return sorted(image.times)
 
 
 def runs(units: Iterable[Unit]) -> list[list[Unit]]:
-    """These units in order, those that lie together in a list of their own."""
+    """Group units into runs of adjacent ones, in order."""
     groups: list[list[Unit]] = []
     for unit in sorted(units):
         last = groups[-1][-1] if groups else None

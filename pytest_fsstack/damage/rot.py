@@ -1,11 +1,11 @@
-"""Bit rot: one byte after another of what a stack has stored is altered, and each time it is seen who notices.
+"""Bit rot: alter one stored byte of a stack at a time, and see which layer notices.
 
     rotting = Rotting(fsstack, Shape(large=4, size=1 << 20, small=20))
-    rotting.begin(seed)                         files are written, and it is found out where they lie
-    tally = rotting.flips("contents", 20)       each flip alone: mount, read all, scrub, check, undo
+    rotting.begin(seed)                         write files and find out where they are stored
+    tally = rotting.flips("contents", 20)       flip 20 bytes, each alone: mount, read all, scrub, check, undo
 
-What is altered are the bytes of the device, or, if a layer `stores` what it is given as files of its own (`ext4 |
-gocryptfs`), of these files, and their names.
+The altered bytes are on the device. If a layer `stores` files of its own (`ext4 | gocryptfs`), they are in these files
+or in their names.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Block, Checked, Limit, Place, Stack
 
-#: What is flipped: bytes of files' contents, or of anything else that the stack has stored.
+#: The target of a flip: contents of files, or all other bytes that the stack has stored.
 Kind = Literal["contents", "metadata"]
 
-#: Units. What is encrypted cannot be found by its contents, but contents lie together as nothing else does.
+#: Units of the shortest run that is taken for encrypted contents. Only contents are stored in such long runs.
 _RUN = 16
-#: Bytes at both ends of a device, where layers have what they never write again.
+#: Bytes at both ends of a device in which layers keep headers and labels.
 _ENDS = 1 << 20
-#: Seconds that reading all may take, some small files as it is.
+#: Seconds that reading all files may take.
 _PATIENCE = 120.0
-#: What ciphertext's names are made of.
+#: The letters of encrypted names.
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """Units that are much of a kind, in groups of which each is as likely to be drawn, and which of their bytes are."""
+    """Similar units, in groups. Each group is equally likely to be drawn. `among` has the bytes of a unit to draw."""
 
     what: str
     groups: Sequence[Sequence[Unit]]
@@ -50,7 +50,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Flip:
-    """A byte of a unit, and what it is combined with by exclusive or; or a file's name, and what becomes of it."""
+    """A byte of a unit and the mask for its exclusive or, or a file that is `renamed`."""
 
     what: str
     unit: Unit
@@ -70,16 +70,17 @@ class Tally:
 
     flips: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    #: How many a scrub or a checker reported, and how many bytes were right again after both.
+    #: Flips that a scrub or a checker reported.
     checked: int = 0
+    #: Flips whose byte was right again after the scrub and the check.
     corrected: int = 0
-    #: Whether there is a scrub or a checker.
+    #: Whether the stack has a scrub or a checker.
     can_check: bool = False
-    #: A line for each flip.
+    #: One line for each flip.
     stories: list[str] = field(default_factory=list)
 
     def add(self, flip: Flip, outcome: Outcome, why: str, checked: Iterable[str]) -> None:
-        """Count a flip; `checked` are the layers whose scrub or checker reported something."""
+        """Count a flip. `checked` are the layers whose scrub or checker reported an error."""
         self.flips += 1
         self.outcomes[outcome] += 1
         layers = sorted(set(checked))
@@ -92,14 +93,13 @@ class Tally:
         return self.outcomes[Outcome.WRONG]
 
     def told(self) -> str:
-        """Return a line for each flip."""
+        """Return one line for each flip."""
         return "\n".join(self.stories)
 
     def broken(self, stack: Stack) -> str:
-        """Return which promise of the stack is broken, with the first flip that breaks it; empty if all are kept.
+        """Return the broken promise of the stack, with the first flip that breaks it. Empty if all are kept.
 
-        Wrong data without an error break that of checksums. A file that is gone without an error breaks that as well,
-        unless no layer protects names.
+        Checksums promise that wrong data are reported. If a layer also protects names, missing files must be reported.
         """
         outcomes = [] if stack.lacks(Limit.CHECKSUMS) else [Outcome.WRONG]
         outcomes += [Outcome.MISSING] if outcomes and not stack.lacks(Limit.NAME_CHECKSUMS) else []
@@ -110,7 +110,7 @@ class Tally:
         return f"after {count} of {self.flips} altered bytes, files were wrong or gone without an error; first {first}"
 
     def record(self, timed: Timed) -> None:
-        """Add the figures to the sample, and keep the lines."""
+        """Add the figures to the sample, and keep the line of each flip."""
         timed.record("flips", self.flips, better="higher")
         timed.record("reported", self.outcomes[Outcome.REPORTED], better="higher")
         timed.record("wrong", self.wrong)
@@ -127,7 +127,7 @@ class Rotting:
 
     def __init__(self, stack: Built, shape: Shape) -> None:
         self.stack, self.shape = stack, shape
-        #: The lowest layer that stores files of its own; None if all is stored by what the stack stands on.
+        #: The name of the lowest layer that stores files of its own. None if the bytes of the device are flipped.
         storing = next((layer for layer in stack.stack.layers if layer.stores), None)
         self._layer = storing.name if storing else None
         self._stores = storing.stores if storing else ""
@@ -135,7 +135,7 @@ class Rotting:
         self._strata: dict[Kind, list[Stratum]] = {}
         self._image = Image()
         self._written = Seen()
-        #: The layers whose checker, or scrub, finds nothing before the first flip.
+        #: The layers whose checker or scrub reports nothing before the first flip.
         self._checkers: set[str] = set()
         self._scrubs: set[str] = set()
         #: The last flip, until it is undone.
@@ -144,7 +144,10 @@ class Rotting:
     # -- before the first flip -----------------------------------------------------------------------------------------
 
     def begin(self, seed: int) -> None:
-        """Write files and find out where they lie, once. Raises what `Built.taken_down` does, `AssertionError`."""
+        """Write files and find out where they are stored. Further calls do nothing.
+
+        Raises `BuildError`, and AssertionError if nothing was found to flip.
+        """
         if self._seed is not None:
             return
         stack, shape = self.stack, self.shape
@@ -152,7 +155,7 @@ class Rotting:
             raise AssertionError(f"{stack.spec}: nothing of its files was found that could be flipped")
         with stack.taken_down(self._layer) as place:
             empty = medium.read(place)
-        # A device may hold what another stack was given: of the same files, it would be taken for this one's.
+        # The device may still hold the files of another stack. With other contents, they are not found here.
         contents = f"{seed} {stack.spec}"
         images.fill(stack, lambda top: seen.plant(top, shape, contents))
         stack.sync()
@@ -194,7 +197,7 @@ class Rotting:
     # -- flips ---------------------------------------------------------------------------------------------------------
 
     def flips(self, kind: Kind, count: int) -> Tally:
-        """Flip so many bytes, each alone. Raises `BuildError` where the stack does not open even with all undone."""
+        """Flip bytes, one at a time. Raises `BuildError` if the stack does not open after all flips are undone."""
         draw, tally = random.Random(f"{self._seed} {kind}"), Tally(can_check=bool(self._scrubs | self._checkers))
         strata = draw.sample(self._strata[kind], len(self._strata[kind]))
         for number in range(count):
@@ -219,7 +222,7 @@ class Rotting:
         except BuildError as error:
             if not flipped:
                 raise
-            # Without the stack and the device.
+            # The story begins at the layer, without the text of the stack and the device.
             return Outcome.REPORTED, f"layer {str(error).partition(': layer ')[2]}".partition("\n")[0]
         try:
             return seen.judge(self._written.entries, self._look())
@@ -227,7 +230,7 @@ class Rotting:
             return Outcome.REPORTED, str(error)
 
     def _found(self) -> list[str]:
-        """The layers whose scrub, of a stack that is open, or whose checker reports something."""
+        """Scrub the stack if it is open, and check it. Return the layers that report an error."""
         wrong: list[str] = []
         checks: dict[str, Checked] = {}
         if self._scrubs and self.stack.is_open:
@@ -245,7 +248,7 @@ class Rotting:
         return wrong
 
     def _undo(self, place: Place) -> None:
-        """Put back what was flipped, and whatever came of it."""
+        """Undo the last flip, and everything that the stack wrote after it."""
         flip, tally = self._last or (None, None)
         if flip and flip.renamed and (place.path / flip.renamed).exists():
             (place.path / flip.renamed).rename(place.path / flip.unit.file)
@@ -265,14 +268,13 @@ class Rotting:
 
 
 class Sectors(NamedTuple):
-    """The contents of files, sector by sector: those that they fill, and their last ones, filled up with zeros."""
+    """The sectors of files: those that contents fill, and the last ones, which are padded with zeros."""
 
     whole: set[bytes]
     last: set[bytes]
 
 
 def sectors(shape: Shape, seed: int | str) -> Sectors:
-    """Return the sectors of all files of a shape."""
     whole, last = set(), set()
     for content in seen.files(shape, seed).values():
         end = len(content) // SECTOR * SECTOR
@@ -282,7 +284,7 @@ def sectors(shape: Shape, seed: int | str) -> Sectors:
 
 
 def find_sectors(units: Mapping[Unit, bytes], contents: set[bytes]) -> dict[Unit, list[int]]:
-    """The units of a device that hold known sectors, and where in the unit these begin; every copy is found."""
+    """Return the units of a device that hold known sectors, each with the offsets of these. Copies are found too."""
     starts_by_unit: dict[Unit, list[int]] = {}
     for unit, content in units.items():
         starts = [start for start in range(0, len(content), SECTOR) if content[start : start + SECTOR] in contents]
@@ -296,10 +298,10 @@ def strata_of_device(
 ) -> dict[Kind, list[Stratum]]:
     """Return the strata of devices with these spans.
 
-    Their images are one without files, one with them, and perhaps one with others over them.
+    `empty` is the image without files, `before` the one with them. For `now`, their contents may be overwritten.
 
-    Contents are found by themselves; encrypted ones, as what lies together and was changed by writing others over them.
-    All else that writing the files has changed is metadata, as is what else is not zero at the two ends of each device.
+    Plain contents are found by their sectors. Encrypted contents are long runs that changed between `before` and `now`.
+    All other units that writing the files changed are metadata, and so are the units at both ends of each device.
     """
     units = now.since(empty)
     starts = find_sectors(units, file_sectors.whole)
@@ -319,7 +321,7 @@ def strata_of_device(
             Stratum("contents", [sorted(starts)], in_sectors), Stratum("contents", [whole], lambda unit: range(UNIT))
         ),
         "metadata": _filled(
-            # A journal is much of it, and little of it is ever read.
+            # Runs are equally likely, so a large journal does not attract most flips.
             Stratum("metadata", medium.runs(changed), _not_zero(now)),
             Stratum("an end of the device", medium.runs(fixed), _not_zero(now)),
         ),
@@ -327,11 +329,10 @@ def strata_of_device(
 
 
 def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -> dict[Kind, list[Stratum]]:
-    """Return where bytes of files are flipped, of those in the directory `stores` or of all.
+    """Return the strata of the files in the directory `stores`, or of all files.
 
-    What writing other contents has changed is contents. Not so the first unit of each of these files, which may begin
-    with a header: up to what has changed, it is metadata. So are the files that were there before any, all other files,
-    and all names.
+    Units that changed between `before` and `now` are contents, except the first unit of a file. That may begin with a
+    header, which is metadata up to the first change. All other files and all names are metadata too.
     """
     inside = {name for name in medium.names(now) if not stores or name.startswith(f"{stores}/")}
     changed = {unit for unit in now.since(before) if unit.file in inside}
@@ -357,7 +358,10 @@ def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -
 
 
 def head(before: bytes, now: bytes) -> int:
-    """Up to which byte two texts are the same; a single byte of other contents may be so by chance, two hardly are."""
+    """Return the length of the common beginning of two texts. It ends before the first two differing bytes in a row.
+
+    In different contents, one byte may be equal by chance.
+    """
     differ = [one != other for one, other in zip(before, now)]
     return next((byte for byte, pair in enumerate(itertools.pairwise(differ)) if all(pair)), len(differ))
 
@@ -367,12 +371,12 @@ def _filled(*strata: Stratum) -> list[Stratum]:
 
 
 def _not_zero(image: Image) -> Callable[[Unit], Sequence[int]]:
-    """Bytes that hold something: much of a filesystem's structures is reserved."""
+    """Return a function that lists the bytes of a unit that are not zero. Zeros are mostly reserved, and never read."""
     return lambda unit: [number for number, byte in enumerate(image.units[unit]) if byte] or [0]
 
 
 def drawn(draw: random.Random, stratum: Stratum, image: Image) -> Flip:
-    """A flip in a stratum: each group as likely as any other, each unit of it, and each byte that may be flipped."""
+    """Draw a flip: first a group of the stratum, then a unit of it, then a byte."""
     unit = draw.choice(draw.choice(stratum.groups))
     if unit.offset < 0:
         return Flip(stratum.what, unit, renamed=misnamed(draw, unit.file, image.times.keys()))
@@ -380,7 +384,7 @@ def drawn(draw: random.Random, stratum: Stratum, image: Image) -> Flip:
 
 
 def misnamed(draw: random.Random, name: str, names: Iterable[str]) -> str:
-    """A path that differs from `name` in one letter of its last part, and is not taken."""
+    """Return an unused path that differs from `name` in one letter of its last part."""
     parent, _, last = name.rpartition("/")
     used = set(names)
     while True:
@@ -392,7 +396,7 @@ def misnamed(draw: random.Random, name: str, names: Iterable[str]) -> str:
 
 
 def apply(place: Place, flip: Flip, image: Image) -> None:
-    """Flip. Of files, the times stay as they were. Raises OSError."""
+    """Write a flip to the place. Files keep their times. Raises OSError."""
     if flip.renamed:
         (place.path / flip.unit.file).rename(place.path / flip.renamed)
         medium.put(place, {}, image.times)

@@ -1,4 +1,4 @@
-"""Files whose every byte is known, and what a filesystem gives back of them: names, attributes, contents, errors."""
+"""Known files on a stack, and a snapshot of what reading them returns: names, attributes, contents and errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pytest_fsstack.units import first_names
 
-#: Deeper than any tree that was written: a corrupted directory may contain itself.
+#: More levels than any written tree has. A corrupted directory may contain itself.
 _DEPTH = 16
-
+#: Errors of a filesystem without extended attributes.
 _HAS_NONE = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -26,17 +26,17 @@ class Outcome(enum.Enum):
 
     #: Something failed: the mount, or reading a name, an attribute or contents.
     REPORTED = "reported"
-    #: A file, an attribute or a name was given back that nobody has written, without an error for that file.
+    #: Contents, an attribute or a name differ from what was written, without an error for that file.
     WRONG = "wrong"
-    #: Nothing failed and nothing is wrong, but something that was written is not there.
+    #: A file is gone. There was no error, and no other file is wrong.
     MISSING = "missing"
-    #: All is as it was written.
+    #: Everything is as it was written.
     UNNOTICED = "unnoticed"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of files: `large` ones of `size` bytes, and in directories `small` ones of up to 3000."""
+    """The numbers of files: `large` ones of `size` bytes, and in directories `small` ones of up to 3000 bytes."""
 
     large: int
     size: int
@@ -44,12 +44,12 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """Return the largest number of bytes."""
+        """Return the largest number of bytes that the files have together."""
         return self.large * self.size + self.small * 3000
 
 
 def files(shape: Shape, seed: int | str) -> dict[str, bytes]:
-    """The contents of all files by their paths, the large ones first; no two sectors of these are the same."""
+    """Return the contents of all files by path, the large ones first. All sectors of large files differ."""
     contents = {
         f"large-{number}": random.Random(f"{seed} {number}").randbytes(shape.size) for number in range(shape.large)
     }
@@ -61,18 +61,21 @@ def files(shape: Shape, seed: int | str) -> dict[str, bytes]:
 
 
 def plant(top: Path, shape: Shape, seed: int | str) -> None:
-    """Write the files of a shape, always the same ones for a seed; a link and an attribute where there can be some."""
+    """Write the files of a shape, and a link and an attribute if the filesystem has these.
+
+    The same seed gives the same files.
+    """
     for name, content in files(shape, seed).items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_bytes(content)
-    with contextlib.suppress(OSError):  # FAT has none
+    with contextlib.suppress(OSError):  # FAT has no links
         (top / "link").symlink_to("large-0")
     with contextlib.suppress(OSError):
         os.setxattr(top / "large-0", "user.rot", b"kept with the file")
 
 
 def overwrite(top: Path, shape: Shape, seed: int | str) -> None:
-    """Write the contents that another seed gives over the large files, in place."""
+    """Overwrite the large files in place with the contents of another seed."""
     for name, content in list(files(shape, seed).items())[: shape.large]:
         with (top / name).open("r+b", buffering=0) as file:
             file.write(content)
@@ -84,29 +87,30 @@ def overwrite(top: Path, shape: Shape, seed: int | str) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """The readable facts of a file, a directory or a link."""
+    """The status, contents and attributes of a file, a directory or a link."""
 
     mode: int
     owner: tuple[int, int]
-    #: Of what is no directory: a directory's own differ by filesystem and say nothing of what is in it.
+    #: Empty for a directory: its size and time depend on the filesystem, and not on its entries.
     size: int = 0
     modified: int = 0
+    #: The digest of a file, or the target of a link.
     contents: str = ""
     attributes: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass
 class Seen:
-    """All that was read of a tree, and what failed, by paths relative to its top ("." is the top itself)."""
+    """The entries that were read of a tree, and the errors, by path relative to its top ("." is the top itself)."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
 
 def look(top: Path, *, most: int, longest: int) -> Seen:
-    """Read a tree as a whole, but of a corrupted one no more than `most` names, and `longest` bytes of each file.
+    """Read a tree: at most `most` names, and of each file at most `longest` bytes. A corrupted tree may have no end.
 
-    Raises TimeoutError where `signals.limited` ends it; all other errors of reading are part of what was seen.
+    Raises TimeoutError if `signals.limited` ends it. All other errors are part of the snapshot.
     """
     snapshot = Seen()
     for path in _names(top, "", snapshot, 0):
@@ -124,7 +128,7 @@ def _noted(snapshot: Seen, path: str) -> Iterator[None]:
         yield
     except TimeoutError:
         raise
-    except (OSError, ValueError) as error:  # a name with a null byte, seen on no filesystem yet
+    except (OSError, ValueError) as error:  # ValueError is for a null byte in a name
         snapshot.errors[path] = getattr(error, "strerror", None) or str(error)
 
 
@@ -174,7 +178,7 @@ def digest_of(content: bytes) -> str:
 
 def _digest(descriptor: int, longest: int) -> str:
     digest, length = hashlib.sha256(), 0
-    # One byte more than there may be is enough to see that there are too many.
+    # One byte more than expected shows that the file is too long.
     while length <= longest and (data := os.read(descriptor, min(1 << 20, longest + 1 - length))):
         digest.update(data)
         length += len(data)
@@ -185,9 +189,9 @@ def _digest(descriptor: int, longest: int) -> str:
 
 
 def judge(expected: Mapping[str, Entry], snapshot: Seen) -> tuple[Outcome, str]:
-    """Return the outcome of a tree, and the affected files in a few words.
+    """Return the outcome of a flip, and the affected files in a few words.
 
-    One wrong file counts, whatever was reported of others; one that is missing counts only if nothing was reported.
+    A wrong file counts even if others have errors. A missing file counts only without any error.
     """
     wrong = [path for path, entry in snapshot.entries.items() if expected.get(path) != entry]
     if wrong:

@@ -36,13 +36,13 @@ _PATIENCE = 60.0
 
 
 def _registered(machine: Machine, identity: str) -> list[Path]:
-    """Return what the kernel has of a cache set: its own directory, and those of disks that wait for it."""
+    """Return the directories of a cache set in sysfs: its own, and those of disks that wait for it."""
     if not identity:
         raise Unproved("an empty name is that of no cache set")
     own = machine.sysfs / "fs/bcache" / identity
     directories = [own] if own.is_dir() else []
     for directory in (machine.sysfs / "class/block").glob("*/bcache"):
-        # The disk of a cache set goes with it. A cache may still be in use when its set has disappeared.
+        # A cache may still be in use when its set has disappeared.
         if not (directory / "cache").exists():
             _, output, _ = machine.ended("bcache-super-show", Path("/dev", directory.parent.name))
             directories += [directory] if identity in output.split() else []
@@ -50,7 +50,7 @@ def _registered(machine: Machine, identity: str) -> list[Path]:
 
 
 def _stop(machine: Machine, identity: str) -> None:
-    """Stop a cache set, also one that udev starts when it finds the devices free. What is in the cache stays there."""
+    """Stop a cache set, also one that udev starts when it finds the devices free. The cache keeps its contents."""
 
     def stop(directory: Path) -> None:
         with contextlib.suppress(OSError):  # it may be gone by now
@@ -116,7 +116,7 @@ class _Cached(BlockLayer):
         if not self.cache:
             yield device
             return
-        # The session's device may be in memory too, in a directory of this name and depth.
+        # If the session's device is in memory too, its directory has the name of this depth.
         with self._memory.opened(dataclasses.replace(context, depth=context.depth + 1)) as memory:
             yield Pool.of([*device.parts, memory])
 
@@ -157,7 +157,7 @@ class Bcache(_Cached):
                 yield pool
             finally:
                 _stop(context.machine, _identity(context))
-                # Udev takes a device for a new one when it is closed, and would start the cache again.
+                # When a device is closed, udev examines it again, and would start the cache.
                 for part in pool.parts:
                     part.write([(_SUPERBLOCK, bytes(4096))])
 
@@ -182,7 +182,7 @@ class Bcache(_Cached):
 
         try:
             for part in cache, origin:
-                # Quietly: udev may have been faster.
+                # `register_quiet` is no error if udev was faster.
                 machine.set(machine.sysfs / "fs/bcache/register_quiet", str(part.path))
             if not machine.wait_until((directory / "cache").exists, _PATIENCE):
                 raise OSError(f"{cache.path} did not become the cache of {origin.path}")
@@ -228,6 +228,6 @@ class Writecache(_Cached, MapperLayer):
         origin, cache = below.parts
         name, length = context.name(self.name), origin.sectors // 8 * 8
         table = f"0 {length} writecache s {origin.path} {cache.path} {self.block_size} 0"
-        # What was written is on two devices, so no signature on the first one proves anything (`devices.DISK`).
+        # The files are on both devices, so a signature on the first one proves nothing (`devices.DISK`).
         with mapping(name, context, "dmsetup", "create", name, "--table", table) as place:
             yield place

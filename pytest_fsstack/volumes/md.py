@@ -27,7 +27,7 @@ def _arrays(machine: Machine, name: str) -> list[Path]:
     arrays = []
     for directory in (machine.sysfs / "block").glob("md*"):
         device = Path("/dev", directory.name)
-        # An array that ends at this moment has nothing to say.
+        # mdadm prints nothing for an array that ends at this moment.
         _, details, _ = machine.ended("mdadm", "--detail", "--export", device)
         if device == _device(name) or f"MD_NAME=any:{name}" in details.splitlines():
             arrays.append(device)

@@ -1,4 +1,4 @@
-"""The step of a test: work on a recorded device, then what each power cut would have left of it."""
+"""The step of a test: work on a recorded device, and check what each power cut would have left of it."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
 
-#: Runs a program whose fsync does nothing.
+#: Runs a program with an fsync that does nothing.
 EATMYDATA = Tool("eatmydata", "eatmydata")
 _DIRECTORY = "power"
-#: How many broken promises are kept in words for each round.
+#: Broken promises that are kept as text for each round, at most.
 _SHOWN = 12
 
 
 @dataclass
 class _Left:
-    """The state after a cut: errors of the filesystems, and contents of the directory."""
+    """The state after a cut: errors of mounting and checking, and the contents of the directory."""
 
     wrong: list[str]
     mounted: bool = True
     found: Found = field(default_factory=dict)
-    #: Whether a checker has looked.
+    #: Whether a checker ran.
     checked: bool = False
-    #: What was written to the device meanwhile: by recovery, by the checker, by the next mount.
+    #: Writes to the device since then: by the recovery, the checker and the next mount.
     entries: list[Entry] = field(default_factory=list)
 
 
 @dataclass
 class Damage:
-    """Counts of cuts and of kept promises. `said` describes the first broken promises."""
+    """The numbers of cuts and of kept promises. `said` describes the first broken promises."""
 
     cuts: int = 0
     mounted: int = 0
@@ -67,7 +67,7 @@ class Damage:
     said: list[str] = field(default_factory=list)
 
     def count(self, state: _Left, work: Work, count: int) -> list[str]:
-        """Add a cut; what is wrong after it, in words."""
+        """Add a cut, after which `count` steps were complete. Return the broken promises and errors as text."""
         broken = [*work.broken(state.found, count)] if state.mounted else []
         kinds = Counter(promise.kind for promise in broken)
         self.cuts += 1
@@ -88,23 +88,23 @@ class Work(Protocol):
         """Prepare the directory on the stack."""
 
     def words(self, directory: Path, recorded: Path) -> list[str]:
-        """Return the command that does the work, and marks the beginning of each step in the log of the device."""
+        """Return the command that does the work. It marks the beginning of each step in the log of the device."""
 
     def stdin(self, directory: Path) -> str:
-        """Return what that command reads."""
+        """Return the input of that command."""
 
     def found(self, directory: Path) -> Found:
-        """Return what is there after a cut."""
+        """Return the contents of the directory after a cut."""
 
     def broken(self, found: Found, count: int) -> Iterable[Broken]:
-        """Return the broken promises if so many steps were done, and one more had begun."""
+        """Return the broken promises if `count` steps were complete and one more had begun."""
 
     def shown(self, begun: int) -> str:
-        """Return the step that had begun, in words."""
+        """Return the step that had begun, as text."""
 
 
 class Files(History):
-    """Files that are written, renamed, removed and synced."""
+    """The work with files: they are written, renamed, removed and synced."""
 
     def make(self, directory: Path) -> None:
         """Leave the directory empty."""
@@ -116,7 +116,7 @@ class Files(History):
         return json.dumps([step.words for step in self.steps])
 
     def found(self, directory: Path) -> Found:
-        """Return the contents of the directory. One that is gone is empty."""
+        """Return the contents of the directory, none if it is gone."""
         contents: dict[str, bytes | Unreadable] = {}
         try:
             names = os.listdir(directory)
@@ -144,18 +144,21 @@ def power_cuts(
     without_fsync: bool = False,
     database: str = "",
 ) -> Damage:
-    """Do as many operations on the stack as the seed says, then cut the power at as many places, and count the damage.
+    """Do operations that are drawn from the seed, cut the power at `cuts` moments, and count the damage.
 
-    They are operations on files, or transactions of a `database`: sqlite-wal, sqlite-delete, rocksdb or postgres. Each
-    transaction that was committed must be there, whole, and of the one that had begun all or nothing.
-    The stack must have a layer `recorded`. Each second cut is followed by another one while the stack recovers from it,
-    is checked or is mounted again. `without_fsync` is for a control: fsync does nothing then (eatmydata). The block
-    times the operations alone. Figures: `cuts`, and of these `mounted`, `synced_there`, `nothing_invented`,
-    `all_readable` and `survived` (all of it); `clean` of `checked`, the cuts after which a checker of the stack ran.
+    The operations are on files, or they are transactions of a `database`: sqlite-wal, sqlite-delete, rocksdb or
+    postgres. Each committed transaction must be there, and the one that had begun must be there as a whole or not at
+    all. The stack must have a layer `recorded`. A third of the cuts hit the recovery from the cut before: the mount,
+    the check or the next mount. `without_fsync` is for a control: fsync then does nothing (eatmydata).
+
+    The timed block has the operations alone. Recorded are the numbers of `cuts`, and of those after which the stack
+    was `mounted`, had all synced data (`synced_there`), had no data that was never written (`nothing_invented`), was
+    `all_readable`, and kept all of these promises (`survived`). `checked` counts the cuts after which a checker ran,
+    and `clean` those of them without an error.
     """
     require(*([EATMYDATA] if without_fsync else []), *(NEEDS[database] if database else []))
     above = _layer_above_the_recorded(fsstack)
-    # Everything that was written so far is on the device, and nothing in a cache.
+    # Taking the layers down writes all earlier data to the device.
     with fsstack.taken_down(above) as place:
         assert isinstance(place, RecordedBlock)
         device = place
@@ -184,7 +187,7 @@ def power_cuts(
     states: list[tuple[Image, _Left]] = []
 
     def look(image: Image, begun: int, where: str) -> _Left:
-        # Where nothing was written between two cuts, what they leave differs in what was promised by then.
+        # Cuts without a write in between leave the same image. Only the promises differ.
         state = next((state for before, state in states if before == image), None)
         if state is None:
             state = _left(fsstack, above, log, device_now, image, work)
@@ -217,20 +220,20 @@ def _layer_above_the_recorded(fsstack: Built) -> str:
 
 
 def _not_passed_on(fsstack: Built) -> list[str]:
-    """Return the calls to sync that do not reach the stack: no kernel passes syncfs to a FUSE daemon."""
+    """Return the calls that do not sync the stack. The kernel does not pass syncfs on to FUSE daemons."""
     mount = fsstack.machine.mount_at(fsstack.path)
     calls = ["syncfs"] if mount and mount.kind.startswith("fuse") else []
     return [*calls, *(["msync"] if Limit.MAPPED_WRITES in fsstack.stack.limits else [])]
 
 
 def _begun(entries: list[Entry], cut: Cut) -> int:
-    """The number of the last operation that had begun."""
+    """Return the number of the last operation that had begun before a cut."""
     texts = (entry.mark for entry in reversed(entries[: cut.entries]) if entry.kind is EntryKind.MARK)
     return int(next(texts))
 
 
 def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image, work: Work) -> _Left:
-    """Open the stack on this image, and look; `now` is the device as it is, and follows it."""
+    """Open the stack on an image, read and check it. `now` is the current image of the device, and is updated."""
     refusal = _stands_on(image, fsstack, above, log, now)
     state = _Left([f"it cannot be mounted: {refusal}"], mounted=False) if refusal else _looked_at(fsstack, work)
     state.entries = log.new()
@@ -253,7 +256,10 @@ def _looked_at(fsstack: Built, work: Work) -> _Left:
 
 
 def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:
-    """Why the stack does not open on this image; empty if it does. Raises `BuildError` if it cannot be taken down."""
+    """Write an image to the device and open the stack on it. Return the error of opening, empty without one.
+
+    Raises `BuildError` if the stack cannot be taken down.
+    """
     changed = False
 
     def stand() -> None:
@@ -271,7 +277,7 @@ def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Im
         except BuildError:
             if changed:
                 raise
-            # The damage of the cut before may have ended a daemon. That is told when it is taken down, and then it is.
+            # The damage of the last cut may have ended a daemon. Only the first teardown reports that.
             stand()
     except BuildError as error:
         if not changed:
@@ -281,7 +287,7 @@ def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Im
 
 
 def _content(path: Path) -> bytes:
-    """Raises OSError."""
+    """Return the bytes of a file or the names in a directory. Raises OSError."""
     return ("/".join(os.listdir(path)).encode() or EMPTY_DIRECTORY) if path.is_dir() else path.read_bytes()
 
 

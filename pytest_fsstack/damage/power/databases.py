@@ -1,4 +1,4 @@
-"""Databases before a power cut: transactions drawn from a seed, and what a database must hold afterwards."""
+"""Databases and power cuts: transactions drawn from a seed, and the rows that a database must have afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_fsstack.machine.needs import Need, Tool
 from pytest_fsstack.workloads import postgresql
 from pytest_fsstack.workloads.database import Sqlite
 
-#: The requirements of each database. That of RocksDB has the library that is loaded.
+#: The requirements of each database. The package of RocksDB's tools brings the library that `engine` loads.
 NEEDS: Mapping[str, tuple[Need, ...]] = {
     "sqlite-wal": (Sqlite(),),
     "sqlite-delete": (Sqlite(),),
@@ -29,7 +29,7 @@ _KEYS, _LONGEST = 40, 1500
 
 
 def draw_transactions(seed: int, count: int) -> list[list[tuple[str, str | None]]]:
-    """Draw transactions, each of which sets or removes a few of all keys."""
+    """Draw transactions. Each sets or removes one to three keys."""
     draw = random.Random(f"transactions/{seed}")
 
     def value(key: int, number: int) -> str | None:
@@ -55,7 +55,7 @@ class Database:
             self._states.append({key: value for key, value in changed.items() if key not in removed})
 
     def make(self, directory: Path) -> None:
-        """Make the database, without rows. Raises `CommandError`."""
+        """Create the database, without rows. Raises `CommandError`."""
         if self.name == "postgres":
             postgresql.make_cluster(directory / "data", "--wal-segsize=1")
             postgresql.query(directory / "data", "CREATE TABLE item (key text, value text)")
@@ -69,11 +69,11 @@ class Database:
         return [sys.executable, "-I", "-S", engine.__file__, "commit", self.name, str(directory), str(recorded)]
 
     def stdin(self, directory: Path) -> str:
-        """Return what that command reads."""
+        """Return the input of that command."""
         return self._work(directory, self.steps)
 
     def found(self, directory: Path) -> Found:
-        """Open the database as after a power cut, and return its rows; instead of all, why it cannot be read."""
+        """Open the database after a power cut and return its rows. If it cannot be read, return the reason instead."""
         try:
             code, output, error = self._run("read", directory, transactions=[])
             if self.name == "postgres" and not code:
@@ -85,7 +85,7 @@ class Database:
         return {key: value.encode() for key, value in json.loads(output.splitlines()[-1]).items()}
 
     def broken(self, found: Found, count: int) -> Iterator[Broken]:
-        """Yield the broken promises of a database in which so many transactions were committed, and one was begun."""
+        """Yield the broken promises of a database with `count` committed transactions and one that was begun."""
         for content in found.values():
             if isinstance(content, Unreadable):
                 yield Broken(Kind.UNREADABLE, f"{self.name} cannot be read: {content.why}")
@@ -102,7 +102,7 @@ class Database:
             yield Broken(Kind.INVENTED, text)
 
     def shown(self, begun: int) -> str:
-        """Return what had begun, in words."""
+        """Return the transaction that had begun, as text."""
         return f"transaction {begun} of {len(self.steps)} of {self.name}"
 
     def _run(self, action: str, directory: Path, transactions: list[Any]) -> tuple[int, str, str]:

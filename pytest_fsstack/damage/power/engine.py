@@ -1,8 +1,8 @@
-"""Run by itself on the stack: commits transactions to a database, or reads it after a power cut.
+"""A program that commits transactions to a database on the stack, or reads it after a power cut.
 
-``python engine.py commit ENGINE DIRECTORY RECORDED < WORK`` marks in the log of the device that it begins each
-transaction. ``python engine.py read ENGINE DIRECTORY < WORK`` prints all rows as JSON. WORK is JSON too: the
-transactions, each a list of keys and values (null removes a key), and the command of PostgreSQL.
+``python engine.py commit ENGINE DIRECTORY RECORDED < WORK`` marks the beginning of each transaction in the log of the
+device. ``python engine.py read ENGINE DIRECTORY < WORK`` prints all rows as JSON. WORK is JSON too: the transactions,
+each a list of keys and values (null removes a key), and the command of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Engine(Protocol):
     """An open database."""
 
     def commit(self, changes: Changes) -> None:
-        """Commit a transaction, so that it stays after a power cut."""
+        """Commit a transaction durably."""
 
     def read(self) -> dict[str, str]:
-        """Return all rows. Raises an error if the database is damaged."""
+        """Return all rows. Raises an exception if the database is damaged."""
 
 
 class Sqlite:
-    """SQLite with a journal mode and a degree of syncing that promise durability (its documentation of both pragmas).
+    """SQLite with a journal mode and a degree of syncing that its documentation of both pragmas calls durable.
 
-    The write-ahead log is written to the database after every ten pages, so that cuts hit that too.
+    A checkpoint of the write-ahead log comes after every ten pages, so cuts hit checkpoints too.
     """
 
     def __init__(self, directory: str, journal: str, synchronous: str) -> None:
@@ -66,7 +66,7 @@ class Sqlite:
 
 
 class RocksDB:
-    """RocksDB by its interface for C. Each batch of writes is synced. Tables are small, so that cuts hit new ones."""
+    """RocksDB by its C interface. Each batch of writes is synced. Tables are small, so cuts hit their creation."""
 
     def __init__(self, directory: str) -> None:
         self.library = ctypes.CDLL(ctypes.util.find_library("rocksdb"))
@@ -123,7 +123,7 @@ class RocksDB:
 
 
 class Postgres:
-    """PostgreSQL as a process for this session alone, without a server. Each seventh transaction has a checkpoint."""
+    """PostgreSQL in single-user mode, without a server. A checkpoint comes before each seventh transaction."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.count = 0
@@ -132,7 +132,7 @@ class Postgres:
         self.answer()
 
     def answer(self) -> str:
-        """Return what it has printed up to its next prompt. Raises `ValueError` for an error of its."""
+        """Read the output up to the next prompt. Raises `ValueError` if the output has an error."""
         assert self.process.stdout
         text = ""
         while not text.endswith("backend> "):
@@ -159,7 +159,7 @@ class Postgres:
             statements.append(f"DELETE FROM item WHERE key = '{key}'")
             if value is not None:
                 statements.append(f"INSERT INTO item VALUES ('{key}', '{value}')")
-        # The statements of one line are one transaction.
+        # PostgreSQL runs the statements of one line as one transaction.
         self.ask("; ".join(statements))
 
     def read(self) -> dict[str, str]:
@@ -175,7 +175,7 @@ class Postgres:
 
 @contextlib.contextmanager
 def opened(name: str, directory: str, words: Sequence[str]) -> Iterator[Engine]:
-    """Open a database, or make it."""
+    """Open a database. Create it if it does not exist."""
     engine: Sqlite | RocksDB | Postgres
     if name.startswith("sqlite"):
         engine = Sqlite(directory, *(("wal", "full") if name == "sqlite-wal" else ("delete", "extra")))
@@ -186,7 +186,7 @@ def opened(name: str, directory: str, words: Sequence[str]) -> Iterator[Engine]:
 
 
 def main(action: str, name: str, directory: str, recorded: str = "") -> None:
-    """Do what the command line and stdin say."""
+    """Perform the action of the command line with the work of stdin."""
     work = json.load(sys.stdin)
     with opened(name, directory, work["words"]) as engine:
         if action == "read":

@@ -1,4 +1,4 @@
-"""The operations on the stack before the power cut, drawn from a seed."""
+"""The plan: operations on files before the power cut, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
-#: Files of that many names are there, at most, and none is larger, in bytes.
+#: The number of file names, and the size of the largest file in bytes.
 _NAMES, _LARGEST = 10, 48 << 10
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that is done to a file by its name, or to the directory of all of them.
+    """An operation on a file, or on the directory of all files. `offset` and `length` are in bytes.
 
-    It is ``write`` (which makes the file if there is none), ``sync`` of the file, ``sync directory``, ``sync all``,
-    ``rename`` (to `to`, over what is there), ``unlink``, ``make directory`` and ``remove directory`` (an empty one in
-    it), or ``write back``: the kernel begins to write what is dirty of the file, as it does by itself after some
-    seconds. `offset` and `length` are in bytes. `how` is the call that syncs: fsync or fdatasync of a file, sync or
-    syncfs of all, O_SYNC, O_DSYNC or msync of a write alone, or none.
+    The `kind` is one of these:
+
+    - ``write``, which creates the file if necessary, ``unlink``, and ``rename`` to `to`, which may exist
+    - ``sync`` of the file, ``sync directory``, ``sync all``
+    - ``write back``: the kernel begins to write dirty pages of the file, as it does by itself after some seconds
+    - ``make directory`` and ``remove directory`` of an empty directory below.
+
+    `how` is the call that syncs: fsync or fdatasync for a file, sync or syncfs for all files, O_SYNC, O_DSYNC or msync
+    for a single write. It is empty if the operation does not sync.
     """
 
     kind: str
@@ -35,12 +39,12 @@ class Operation:
 
     @property
     def words(self) -> list[str | int]:
-        """Return the words for the worker."""
+        """Return the operation as the worker reads it."""
         return [self.kind, self.name, self.to, self.offset, self.length, self.how]
 
 
 def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation]:
-    """Draw at least `count` operations. The last one syncs the directory. Calls to sync may be left out (`without`)."""
+    """Draw at least `count` operations. The last one syncs the directory. Calls in `without` are never used to sync."""
     draw = random.Random(f"plan/{seed}")
     sizes: dict[str, int] = {}
     directories: list[str] = []
@@ -92,7 +96,7 @@ def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation
             sizes[new] = sizes.pop(old)
 
     def replace() -> None:
-        # As editors and package managers do.
+        # Editors and package managers replace files in this way.
         new = name()
         write("new", 0, length(0))
         operations.append(Operation("sync", "new", how=one_of("fsync", "fdatasync")))
@@ -121,7 +125,7 @@ def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation
     def write_back() -> None:
         operations.append(Operation("write back", draw.choice(sorted(sizes))))
 
-    # From the first cut on there is something to lose.
+    # Begin with synced files: even the first cut can lose something then.
     for _ in range(2):
         replace()
     sync_directory()

@@ -1,19 +1,19 @@
-"""Promises about the state after a power cut: an oracle for the operations of a plan.
+"""Promises about the state after a power cut, as an oracle for the operations of a plan.
 
-Promised is what POSIX, the manual pages and the usual practice of Linux let a program rely on, and no more:
+These are the promises of POSIX, the manual pages and the usual practice of Linux:
 
-- When fsync or fdatasync of a file has returned, or sync or syncfs, the file's bytes and its size are as they were
-  then, or as later writes made them. A write with O_SYNC or O_DSYNC, or by a mapping with msync, promises that for the
-  bytes of this write alone.
-- When fsync of the directory has returned, or sync or syncfs, each name leads to the file that it led to then, or to
-  which a later operation has let it lead; a file's own fsync does not promise its name.
-- rename replaces a name in one step: the name leads to the old file or to the new one, never to none, and the file that
-  was renamed is there by its old name or its new one.
-- A file holds only bytes that were written to it at that place, and zeros where no synced byte is: a write that no
-  fsync has followed may be there, or not, or in part, in whatever order. A file that was never synced may be empty.
-- An empty directory can be listed wherever its name is promised to be there.
-- No name is there that led to nothing at the directory's last fsync and ever since. One that was there before is an
-  older state of the directory, and so what was synced is lost; any other is invented.
+- **Contents.** After fsync or fdatasync of a file, or sync or syncfs, the file has the bytes and size of that moment,
+  or those of later writes. A write with O_SYNC or O_DSYNC, or through a mapping with msync, promises this for its own
+  bytes only.
+- **Names.** After fsync of the directory, or sync or syncfs, each name leads to the file of that moment, or of a later
+  operation. An fsync of a file does not promise its name.
+- **Renames** are atomic. The target name leads to the old file or to the new one, never to none. The renamed file has
+  its old name or its new one.
+- **Unsynced writes** may be complete, partial or missing, in any order. So a file has only bytes that were written to
+  it at that place, and zeros. A file that was never synced may be empty.
+- **Empty directories** can be listed if their name is promised.
+- **No other names exist.** A name that was removed before the last fsync of the directory belongs to an older state, so
+  synced data is lost. A name that never existed is invented.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pytest_fsstack.damage.power.worker import content
 class Kind(Enum):
     """The way in which a promise was broken."""
 
-    LOST = "lost"  # it was synced, and is not there, or what it replaced is there again
-    INVENTED = "invented"  # it is there, and never was written
-    UNREADABLE = "unreadable"  # reading it is an error
+    LOST = "lost"  # synced data is missing, or older data is there again
+    INVENTED = "invented"  # there is data that was never written
+    UNREADABLE = "unreadable"  # reading fails
 
 
 @dataclass(frozen=True)
 class Broken:
-    """One broken promise, in words."""
+    """A broken promise, with a text for people."""
 
     kind: Kind
     text: str
@@ -44,28 +44,29 @@ class Broken:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Stands for the bytes of a file that cannot be read."""
+    """A placeholder for the bytes of a file that cannot be read."""
 
     why: str
 
 
-#: What was found by the name of a directory that can be read and holds nothing.
+#: A placeholder for the bytes of an empty directory that can be listed.
 EMPTY_DIRECTORY = b"an empty directory"
 
-#: By name.
+#: The contents after a cut, by name.
 Found = Mapping[str, bytes | Unreadable]
 
 
 @dataclass
 class _File:
-    #: Number of the operation, offset, bytes.
+    #: For each write, the number of its operation, the offset and the bytes.
     writes: list[tuple[int, int, bytes]] = field(default_factory=list)
+    #: The numbers of the operations that synced the file.
     syncs: list[int] = field(default_factory=list)
-    #: The numbers of the writes that were synced by themselves.
+    #: The numbers of writes that synced their own bytes (O_SYNC, O_DSYNC, msync).
     lasting: set[int] = field(default_factory=set)
 
     def promised(self, count: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
-        """Its bytes as they were synced after so many operations, and the writes behind the last fsync among these."""
+        """Return the promised bytes after `count` operations, and the `lasting` writes after the last sync."""
         last, content = self.synced(count), bytearray()
         alone = [write for write in self.writes if last <= write[0] < count and write[0] in self.lasting]
         for _, offset, data in [*(write for write in self.writes if write[0] < last), *alone]:
@@ -74,17 +75,17 @@ class _File:
         return bytes(content), alone
 
     def synced(self, count: int) -> int:
-        """Return the number of operations up to the last fsync among the first `count`. 0 if there was none."""
+        """Return the number of operations up to the last sync among the first `count`, 0 without one."""
         return max((index + 1 for index in self.syncs if index < count), default=0)
 
 
 class History:
-    """The history of a plan's operations, in a directory that is empty and synced at first."""
+    """The history of a plan's operations in a directory that was empty and synced at the beginning."""
 
     def __init__(self, seed: int, operations: Sequence[Operation]) -> None:
         self.seed, self.steps = seed, operations
         self._files: list[_File] = []
-        #: The names before each operation, and after the last one, with the number of the file that each leads to.
+        #: The number of the file behind each name, before each operation and after the last one.
         self._names: list[dict[str, int]] = [{}]
         self._directory_syncs: list[int] = []
         for index, operation in enumerate(operations):
@@ -98,7 +99,7 @@ class History:
                 file.writes.append((index, operation.offset, data))
                 file.lasting |= {index} if operation.how else set()
             elif operation.kind == "make directory":
-                # That it can be listed goes with its name.
+                # The directory is synced from the start: it can be listed wherever its name is promised.
                 names[operation.name] = len(self._files)
                 self._files.append(_File([(index, 0, EMPTY_DIRECTORY)], [index]))
             elif operation.kind == "sync":
@@ -116,15 +117,15 @@ class History:
             self._names.append(names)
 
     def broken(self, contents: Found, count: int) -> list[Broken]:
-        """The promises that are broken by what was found after a cut.
+        """Return the promises that the contents after a cut break.
 
-        The first `done` operations had returned by then, and the next one may have begun.
+        The first `count` operations had returned before the cut, and the next one may have begun.
         """
         begun = min(count + 1, len(self.steps))
         synced = max((index for index in self._directory_syncs if index < count), default=-1)
         states = self._names[synced + 1 : begun + 1]
         broken: list[Broken] = []
-        #: By name, the files that what was found there may be.
+        #: For each name, the numbers of the files whose promises its contents keep.
         fits: dict[str, set[int]] = {}
         for name in sorted({*contents, *(name for state in states for name in state)}):
             allowed = [state.get(name) for state in states]
@@ -141,17 +142,17 @@ class History:
                 misplaced = self._misplaced(name, contents[name], synced, begun)
                 fewest = min(troubles.values(), key=len, default=[])
                 broken += misplaced or fewest
-        # A file that had a name all the time must be there by one of those that it had.
+        # A file that had a name in all states must still have one of its names.
         for file in set.intersection(*(set(state.values()) for state in states)):
             names = sorted({name for state in states for name, other in state.items() if other == file})
-            # What is damaged, and so fits nothing, was told above.
+            # A damaged file fits nothing. The loop above has reported it.
             there = any(name in contents and (file in fits[name] or not fits[name]) for name in names)
             if len(names) > 1 and not there:
                 broken.append(Broken(Kind.LOST, f"what was renamed is gone: it is neither of {', '.join(names)}"))
         return broken
 
     def _misplaced(self, name: str, content: bytes | Unreadable, synced: int, begun: int) -> list[Broken]:
-        """Return the errors of a name that leads to a wrong file. Empty if the bytes are wrong instead."""
+        """Return the broken promise of a name that leads to a wrong file. Empty if the bytes are wrong instead."""
         former = {state[name] for state in self._names[: synced + 1] if name in state}
         now = {state[name] for state in self._names[synced + 1 : begun + 1] if name in state}
         if any(not list(self._troubles(name, self._files[file], content, 0, begun)) for file in former - now):
@@ -168,7 +169,7 @@ class History:
     def _troubles(
         self, name: str, file: _File, content: bytes | Unreadable, count: int, begun: int
     ) -> Iterator[Broken]:
-        """Yield the errors of the bytes, if that is the file, with the first of each kind."""
+        """Yield the promises that these contents of a file break, the first one of each kind."""
         last = file.synced(count)
         base, alone = file.promised(count)
         when = f"its sync (operation {max([last - 1, *(index for index, _, _ in alone)])})"

@@ -1,7 +1,7 @@
-"""Run by itself on the stack: does one operation after another, and marks in the log of the device that it begins each.
+"""A program that performs operations on the stack, and marks the beginning of each in the log of the device.
 
-``python worker.py DIRECTORY RECORDED SEED < OPERATIONS``: a directory, the file that the recorded device is, and JSON.
-It is a process of its own, so that another libc can stand between it and the kernel, such as libeatmydata.
+``python worker.py DIRECTORY RECORDED SEED < OPERATIONS``. RECORDED is the file of the recorded device. OPERATIONS is
+JSON. This is a process of its own because the control preloads a library (libeatmydata).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MARK = "user.mark"
 
 
 def content(seed: int, index: int, length: int) -> bytes:
-    """Return the bytes of the operation of this number, which are unique."""
+    """Return the bytes that the operation of this number writes. They are unique."""
     return hashlib.shake_128(f"{seed}/{index}".encode()).digest(length)
 
 
@@ -30,7 +30,7 @@ _FLAGS = {
 
 
 def act(kind: str, path: str, to: str, offset: int, data: bytes, how: str = "") -> None:
-    """One operation. Raises OSError."""
+    """Perform one operation. Raises OSError."""
     if kind == "rename":
         os.rename(path, to)
         return
@@ -48,7 +48,7 @@ def act(kind: str, path: str, to: str, offset: int, data: bytes, how: str = "") 
             if count != len(data):
                 raise OSError(errno.EIO, f"a short write, {count} of {len(data)} bytes", path)
         elif kind == "write back":
-            # The kernel begins to write what is dirty of the file, and nobody waits for it.
+            # The kernel begins to write dirty pages of the file, and does not wait for them.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         else:
             _SYNCS[how](descriptor)
@@ -70,7 +70,7 @@ _SYNCS = {"": os.fsync, "fsync": os.fsync, "fdatasync": os.fdatasync, "syncfs": 
 
 
 def main(directory: str, recorded: str, seed: int) -> None:
-    """Do all that stdin says. Raises OSError."""
+    """Perform the operations of stdin. Raises OSError."""
     operations = json.load(sys.stdin)
     for index, (kind, name, to, offset, length, how) in enumerate(operations):
         os.setxattr(recorded, MARK, str(index).encode())

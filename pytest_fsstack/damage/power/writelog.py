@@ -1,11 +1,13 @@
-"""The log of a recorded device, and the device as a power cut at some place in it would have left it.
+"""The log of a recorded device, and the image of the device that a power cut at some place of the log leaves.
 
-All that was written before the last completed flush is there. Of what was written since, each write may be there or
-not, whatever the order, and one that was under way may be there in part: some of its sectors, each whole or not at all,
-of 512 bytes or of 4096. A disk without a cache loses only writes in its queue, so some cuts spare all before those.
-That is all: where two writes to one sector are there, the later one is, because no disk brings an older state of a
-sector over a newer one, and losing the later one is the case in which the older is seen. A write that arrives twice
-changes nothing for the same reason.
+The model of a cut:
+
+- Writes before the last completed flush are complete.
+- Each later write may be complete, missing or torn, in any order. A torn write has some of its sectors, of 512 or 4096
+  bytes. Each sector is complete or missing.
+- A disk without a cache loses only writes in its queue. So some cuts lose only some of the last writes.
+- Of two writes to one sector, the later one wins if both are there. An older state is only seen if the later write is
+  missing.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from pathlib import Path
 
 from pytest_fsstack.layers import recorder
 
-#: Bytes in which an image keeps what it holds. No device's sectors are larger.
+#: Bytes of a page of an image. No device's sectors are larger.
 PAGE = 4096
 _ZEROS = bytes(PAGE)
-#: A write that is there at all is there in part about so often.
+#: The probability that a write that is not missing is torn.
 _TORN = 0.25
-#: Writes that a disk has in its queue, as by NCQ.
+#: Writes in the queue of a disk (NCQ).
 _QUEUE = 32
-#: How likely a write is there, and among how many last ones that is asked: all that no flush followed, or the queue.
+#: The probability that a write is there, and the number of last writes that can be missing (0: all since the flush).
 _FATES = ((0.0, 0), (0.5, 0), (1.0, 0), (0.9, 0), (0.0, _QUEUE), (0.5, _QUEUE))
 
 
@@ -41,7 +43,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: of a write its bytes, of a zeroed range its length, of a mark its text; offset and length in bytes."""
+    """An entry of a log. A write has `data`, a mark has `mark`. `offset` and `length` are in bytes."""
 
     kind: Kind
     offset: int = 0
@@ -51,10 +53,7 @@ class Entry:
 
 
 class LogReader:
-    """Reads a log from its beginning; `new` goes on where it ended, for as long as the device is recorded.
-
-    Raises `ValueError` for a file that is no such log.
-    """
+    """A reader of the log of a device that is still being recorded. Raises `ValueError` if the file is not a log."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,12 +61,12 @@ class LogReader:
             head = file.read(recorder.SUPER.size)
         if len(head) < recorder.SUPER.size or recorder.SUPER.unpack(head)[:2] != (recorder.MAGIC, recorder.VERSION):
             raise ValueError(f"{path} is not a log of writes")
-        #: Bytes that are written whole or not at all.
+        #: Bytes of a sector of the device. A sector is never torn.
         self.sector: int = recorder.SUPER.unpack(head)[3]
         self._entries, self._position = 0, self.sector
 
     def new(self) -> list[Entry]:
-        """The entries since the last call. Raises `ValueError` if the log is shorter than it says."""
+        """Return the entries since the last call. Raises `ValueError` if the log is truncated."""
         entries: list[Entry] = []
         with self._path.open("rb") as file:
             count = recorder.SUPER.unpack(file.read(recorder.SUPER.size))[2]
@@ -97,7 +96,7 @@ class LogReader:
 
 
 class Image:
-    """The contents of a device, in memory: what was not written is zero."""
+    """The contents of a device, in memory. Pages that are not stored are zero."""
 
     def __init__(self, pages: dict[int, bytes] | None = None) -> None:
         self._pages = {} if pages is None else pages
@@ -133,7 +132,7 @@ class Image:
                 self.write(start, bytes(stop - start))
 
     def apply(self, entries: Iterable[Entry]) -> None:
-        """All of what they say."""
+        """Apply all writes and zeroed ranges."""
         for entry in entries:
             if entry.kind is Kind.WRITE:
                 self.write(entry.offset, entry.data)
@@ -146,7 +145,7 @@ class Image:
         return whole[offset - first * PAGE :][:length]
 
     def towards(self, other: Image) -> Iterator[tuple[int, bytes]]:
-        """The extents (offset, bytes) by which this image becomes the other one."""
+        """Yield the writes (offset, bytes) that turn this image into the other one."""
         differing = sorted(
             page
             for page in self._pages.keys() | other._pages.keys()
@@ -178,11 +177,11 @@ class Image:
 
 @dataclass(frozen=True)
 class Cut:
-    """A power cut behind the first `entries` entries of a log, and how likely a write was there that no flush followed.
+    """A power cut after the first `entries` entries of a log.
 
-    `kept` is 0 where nothing of these is there, 1 where all of it is, whole. With a `queue`, all but that many of the
-    last writes are there. Writes tear at `tear` bytes, or at the device's sectors if these are larger. All else follows
-    from the seed.
+    `kept` is the probability that a write after the last flush is there: 0 loses all, 1 keeps all of them untorn. With
+    a `queue`, only that many of the last writes can be missing. Writes are torn at `tear` bytes, or at the sectors of
+    the device if these are larger. The seed decides the rest.
     """
 
     entries: int
@@ -193,9 +192,9 @@ class Cut:
 
 
 def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
-    """`count` cuts behind entries of a log from number `first` to `last`, spread over them, in their order.
+    """Draw `count` cuts, spread in order over the entries `first` to `last` of a log.
 
-    Of six cuts one keeps nothing that was not flushed, one all, two some of it, and two lose what was in the queue.
+    Of six cuts, one keeps no unflushed write, one keeps all, two keep some, and two lose writes of the queue only.
     """
     draw = random.Random(seed)
     fates = [*_FATES]
@@ -213,7 +212,7 @@ def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
 def left_by(
     cuts: Iterable[Cut], entries: Sequence[Entry], sector: int, before: Image | None = None
 ) -> Iterator[tuple[Cut, Image]]:
-    """Yield the image after each cut, in order, of a device that was as `before`, by default all zero."""
+    """Yield the image after each cut, in order. The device was `before` when the log began, by default zero."""
     durable, since = before.copy() if before else Image(), 0
     position = 0
     for cut in cuts:
@@ -228,7 +227,7 @@ def left_by(
 
 
 def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]:
-    """Return those that are there after the cut."""
+    """Yield the writes that are there after the cut, some of them torn."""
     draw, tear = random.Random(cut.seed), max(cut.tear, sector)
     writes = [entry for entry in unflushed if entry.kind in (Kind.WRITE, Kind.ZERO)]
     arrived = max(0, len(writes) - cut.queue) if cut.queue else 0
@@ -243,7 +242,7 @@ def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]
 
 
 def _torn(entry: Entry, sector: int, draw: random.Random) -> Iterator[Entry]:
-    """Some of its sectors: those up to one of them, or any. The first and the last may be in it in part."""
+    """Yield some sectors of a write: a beginning of it, or any. It may begin and end within a sector."""
     begin, end = entry.offset, entry.offset + entry.length
     edges = [begin, *range(begin // sector * sector + sector, end, sector), end]
     parts = [
