@@ -1,1 +1,1 @@
-"""Whether a stack answers each call as it should, by a model of calls, pjdfstest, fsx and xfstests."""
+"""Correctness of a stack, call by call: a model of calls, pjdfstest, fsx and xfstests."""

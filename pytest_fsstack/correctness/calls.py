@@ -1,6 +1,6 @@
-"""Calls that are made in a directory, each a method of `Side`. Counterexamples are printed from this file.
+"""System calls in a directory, each a method of `Side`.
 
-It imports nothing of this package.
+This file imports nothing of the package, because counterexamples are scripts with parts of its source.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.opendir.restype = LIBC.readdir64.restype = ctypes.c_void_p
 LIBC.telldir.restype = ctypes.c_long
 MODES = {"KEEP_SIZE": 1, "PUNCH_HOLE": 3, "COLLAPSE_RANGE": 8, "ZERO_RANGE": 16, "INSERT_RANGE": 32}
-#: The seconds between which times are those of the clock. Others were set by utimens.
+#: The range, in seconds, of times that come from the clock. Times outside of it were set by utimens.
 CLOCK = (1_600_000_000, 1 << 31)
-#: The size above which only parts of a file are compared, and how much of each part.
+#: The size above which only parts of a file are compared, and the size of a part, in bytes.
 WHOLE, PART = 1 << 20, 1 << 16
 LONG = "-".ljust(60, "x")
 
@@ -58,7 +58,7 @@ class Side:
         self.root, self.device = root, device
         self.slots: dict[int, int] = {}
         self.mappings: dict[int, mmap.mmap] = {}
-        #: When the status of each path changed last.
+        #: The last known ctime of each path, in nanoseconds.
         self.changes: dict[str, int] = {}
 
     def at(self, path: str) -> str:
@@ -79,7 +79,7 @@ class Side:
     # -- open files ----------------------------------------------------------------------------------------------------
 
     def open(self, slot: int, path: str, flags: str, mode: int) -> None:
-        """Close what the slot holds, and open a file. `flags` are names such as "RDWR CREAT"."""
+        """Open a file in a slot, and close the file that it had. `flags` are names such as "RDWR CREAT"."""
         if slot in self.slots:
             self.close(slot)
         number = sum(getattr(os, f"O_{flag}") for flag in flags.split())
@@ -116,7 +116,7 @@ class Side:
         return os.lseek(self.fd(slot), offset, getattr(os, f"SEEK_{whence}"))
 
     def seek_data(self, slot: int, offset: int) -> str:
-        """Ask for data and holes from an offset on. Return "right" unless a hole has other bytes than zeros."""
+        """Seek data and a hole from an offset on. Return "right" if the hole before the data has only zeros."""
         fd = self.fd(slot)
         size = os.fstat(fd).st_size
         try:
@@ -147,16 +147,16 @@ class Side:
         check(LIBC.fallocate(self.fd(slot), mode, ctypes.c_long(offset), ctypes.c_long(length)))
 
     def copy_file_range(self, source: int, offset: int, slot: int, to: int, length: int) -> int:
-        done = 0
-        while done < length:
-            count = os.copy_file_range(self.fd(source), self.fd(slot), length - done, offset + done, to + done)
+        copied = 0
+        while copied < length:
+            count = os.copy_file_range(self.fd(source), self.fd(slot), length - copied, offset + copied, to + copied)
             if not count:
                 break
-            done += count
-        return done
+            copied += count
+        return copied
 
     def other(self, slot: int, source: int) -> None:
-        """Refuse two slots of one file: the kernel may read what it has just written."""
+        """Refuse two slots of one file, in which the kernel may read bytes that it has just written."""
         if os.path.samestat(os.fstat(self.fd(slot)), os.fstat(self.fd(source))):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
@@ -165,7 +165,7 @@ class Side:
         return os.sendfile(self.fd(slot), self.fd(source), offset, length)
 
     def splice(self, source: int, offset: int, slot: int, to: int, length: int) -> int:
-        """Move at most 64 KiB to another file by way of a pipe."""
+        """Move at most 64 KiB to another file through a pipe."""
         self.other(slot, source)
         reading, writing = os.pipe()
         try:
@@ -176,7 +176,7 @@ class Side:
             os.close(writing)
 
     def mmap_write(self, slot: int, offset: int, length: int, fill: int) -> int:
-        """Write through a shared mapping as far as the file goes, and msync it."""
+        """Write through a shared mapping, up to the end of the file, and msync it."""
         fd = self.fd(slot)
         content = data(length, fill)[: max(0, os.fstat(fd).st_size - offset)]
         start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
@@ -196,13 +196,13 @@ class Side:
             return mapping[offset - start :]
 
     def map(self, slot: int) -> None:
-        """Map a file as it is, and keep it mapped."""
+        """Map the whole file, and keep the mapping."""
         if not os.fstat(self.fd(slot)).st_size:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self.mappings[slot] = mmap.mmap(self.fd(slot), 0)
 
     def map_write(self, slot: int, offset: int, length: int, fill: int) -> int:
-        """Write to a mapping that is kept, without msync."""
+        """Write to the mapping of `map`, without msync."""
         content = data(length, fill)[: max(0, len(self.mappings.get(slot, b"")) - offset)]
         if content:
             self.mappings[slot][offset : offset + len(content)] = content
@@ -254,7 +254,7 @@ class Side:
         while limit and (entry := LIBC.readdir64(ctypes.c_void_p(directory))):
             kind = ctypes.c_ubyte.from_address(entry + 18).value
             name = os.fsdecode(ctypes.string_at(entry + 19))
-            # libfuse gives open files that were unlinked such a name.
+            # libfuse renames unlinked files that are still open in this way.
             if name not in (".", "..") and not name.startswith(".fuse_hidden"):
                 limit -= 1
                 yield f"{name} {'DIR' if kind == 4 else 'LNK' if kind == 10 else 'REG'}"
@@ -274,17 +274,17 @@ class Side:
             return sorted(self.entries(directory))
 
     def readdir_twice(self, path: str, count: int) -> list[str]:
-        """List so many names, remember the place, list the others, go back to the place and list them again."""
+        """List `count` names, then the others. Seek back with telldir and seekdir, and list the others again."""
         with self.opendir(path) as directory:
             begin = list(self.entries(directory, count))
             place = LIBC.telldir(ctypes.c_void_p(directory))
-            rest = list(self.entries(directory))
+            end = list(self.entries(directory))
             LIBC.seekdir(ctypes.c_void_p(directory), ctypes.c_long(place))
-            again = list(self.entries(directory))
-            return [*sorted(begin + rest), "as before" if rest == again else f"{len(again)} of {len(rest)} again"]
+            repeated = list(self.entries(directory))
+            return [*sorted(begin + end), "as before" if end == repeated else f"{len(repeated)} of {len(end)} again"]
 
     def readdir_removing(self, path: str, count: int) -> list[str]:
-        """List so many names, remove every other file of `make_names`, list the rest; return those still there."""
+        """List `count` names, remove every second file of `make_names`, list on. Return the names not removed."""
         with self.opendir(path) as directory:
             names = list(self.entries(directory, count))
             for number in range(1, 1000, 2):
@@ -311,7 +311,7 @@ class Side:
         return os.access(self.at(path), sum(getattr(os, f"{letter}_OK") for letter in how))
 
     def utimens(self, path: str, atime: int, mtime: int) -> str:
-        """Set times in nanoseconds, and return them as they are then."""
+        """Set times, in nanoseconds, and return them as the filesystem stores them."""
         os.utime(self.at(path), ns=(atime, mtime), follow_symlinks=False)
         status = os.lstat(self.at(path))
         return f"{status.st_atime_ns} {status.st_mtime_ns}"
@@ -326,7 +326,7 @@ class Side:
         return "now" if CLOCK[0] < status.st_mtime < CLOCK[1] else str(status.st_mtime_ns)
 
     def ctime(self, path: str) -> str:
-        """Return whether the status of a path has changed since the last time."""
+        """Return "changed" if the ctime of a path differs from that of the last call, otherwise "as before"."""
         before, now = self.changes.get(path), os.lstat(self.at(path)).st_ctime_ns
         self.changes[path] = now
         return "as before" if before == now else "changed"
@@ -345,7 +345,7 @@ class Side:
         os.removexattr(self.at(path), name)
 
     def setacl(self, path: str, kind: str, digits: str) -> None:
-        """Set an access or default ACL: the permissions of owner, user 1000, group, mask and others."""
+        """Set an access or default ACL. `digits` are the permissions of owner, user 1000, group, mask and others."""
         tags = ((1, -1), (2, 1000), (4, -1), (16, -1), (32, -1))
         entries = [struct.pack("<HHI", tag, int(digit), who & 0xFFFFFFFF) for (tag, who), digit in zip(tags, digits)]
         os.setxattr(self.at(path), f"system.posix_acl_{kind}", struct.pack("<I", 2) + b"".join(entries))
@@ -378,7 +378,7 @@ class Side:
             return int(file.read().split()[6])
 
     def synced(self, path: str, how: str, fill: int) -> str:
-        """Write to a new file and sync it, or create a name and sync its directory: something must reach the device."""
+        """Write and sync a new file, or create one and sync its directory. Return if sectors reached the device."""
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | {"O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC}.get(how, 0)
         before = self.sectors() if self.device else -1
         fd = os.open(self.at(path), flags, 0o644)
@@ -394,7 +394,7 @@ class Side:
         return "written" if written else "nothing reached the device"
 
     def used(self, path: str) -> str:
-        """Write 2 MiB to a file and sync it: the filesystem must then have less free space."""
+        """Write 2 MiB to a file and sync it. Return if statfs then shows less free space."""
         before = os.statvfs(self.root)
         fd = os.open(self.at(path), os.O_CREAT | os.O_WRONLY, 0o644)
         for _ in range(32):
@@ -408,13 +408,13 @@ class Side:
         return "less is free" if less >= 16 * PART else "as much is free as before"
 
     def name_max(self, path: str) -> str:
-        """Make a file, and compare the length of its name with the longest that statfs names."""
+        """Create a file, and compare the length of its name with the limit of statfs."""
         os.close(os.open(self.at(path), os.O_CREAT | os.O_WRONLY, 0o644))
         most = os.statvfs(self.root).f_namemax
         return "right" if most >= len(path) else f"a name of {len(path)} bytes, but f_namemax is {most}"
 
     def fill(self, leave: int) -> None:
-        """Write to the file "filler" until no space is left, and then take some of it away."""
+        """Write to the file "filler" until no space is left, and then truncate it to leave some bytes free."""
         status = os.statvfs(self.root)
         if status.f_bfree * status.f_frsize > 1 << 30:
             raise OSError(errno.EFBIG, "too large to be filled")
@@ -428,11 +428,11 @@ class Side:
             os.close(fd)
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- states ------------------------------------------------------------------------------------------------------------
 
 
 def content_of(fd: int, size: int) -> bytes:
-    """Return the content of a file. Of a large one, return parts: around 2 and 4 GiB, and its begin and end."""
+    """Return the content of a file, or parts of a large one: its begin and end, and around 2 and 4 GiB."""
     if size <= WHOLE:
         return os.pread(fd, size + 1, 0)
     starts = sorted({0, (2 << 30) - PART // 2, (4 << 30) - PART // 2, size - PART})
@@ -440,7 +440,7 @@ def content_of(fd: int, size: int) -> bytes:
 
 
 def state(side: Side, path: str) -> dict[str, Any]:
-    """Return the state of a file, link or directory that can be read."""
+    """Return the state of a file, link or directory, as far as it can be read."""
     status = os.lstat(side.at(path))
     result: dict[str, Any] = {"mode": f"{stat.S_IMODE(status.st_mode):o}", "owner": f"{status.st_uid}:{status.st_gid}"}
     if stat.S_ISLNK(status.st_mode):
@@ -464,12 +464,12 @@ def state(side: Side, path: str) -> dict[str, Any]:
 
 
 def states(side: Side, times: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the state of all paths and open files, with `times` also times. Names with one `number` are one file."""
+    """Return the states of all paths and open files. Names of one file have one `number`. `times` adds times."""
     result, numbers = {"": state(side, "")}, dict[int, int]()
     pending = [""]
     while pending:
         parent = pending.pop()
-        # Without root, a directory may be closed.
+        # Only root can read every directory.
         if not os.access(side.at(parent), os.R_OK | os.X_OK):
             continue
         names = [name for name in side.readdir(parent) if name != "filler REG"]
@@ -495,7 +495,7 @@ def states(side: Side, times: bool = False) -> dict[str, dict[str, Any]]:
 
 
 def shown(value: Any) -> str:
-    """Return an answer, or part of a state, as counterexamples print it."""
+    """Return an answer, or a part of a state, as text. Counterexamples print it."""
     if isinstance(value, OSError):
         return errno.errorcode.get(value.errno or 0, "?").replace("ENOTSUP", "EOPNOTSUPP")
     if isinstance(value, bytes):
@@ -512,7 +512,7 @@ def summary(states: dict[str, dict[str, Any]]) -> str:
 
 
 def answer(side: Side, name: str, arguments: tuple[Any, ...], user: int = 0) -> Any:
-    """Make a call by a user, and return its answer, an OSError if it fails."""
+    """Make a call as a user. Return its answer, or the OSError."""
     try:
         if user:
             LIBC.setfsgid(user)
@@ -537,12 +537,12 @@ class Other:
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def enter(self, root: str) -> None:
-        """Open a directory; leave the last one, which is all that it does for an empty path."""
+        """Close all files, and open another directory, none if the path is empty."""
         self._ask(root)
         self.answers()
 
     def start(self, calls: list[tuple[Any, ...]], at: int = 0) -> None:
-        """Begin calls (name, arguments, user) at a time of the monotonic clock, in nanoseconds."""
+        """Begin calls (name, arguments, user) at a time of the monotonic clock, in nanoseconds. Return at once."""
         self._ask((at, calls))
 
     def answers(self) -> list[tuple[Any, int, int]]:
@@ -562,7 +562,7 @@ class Other:
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
-            # A call of its may hang in the kernel for as long as the daemon does not answer.
+            # A call may hang in the kernel until the FUSE daemon answers.
             self._process.kill()
         self._process.stdout.close()
 
@@ -574,7 +574,7 @@ class Other:
 
 
 def serve() -> None:
-    """Enter directories and make calls as stdin says, until it ends."""
+    """Make the calls that `Other` writes to stdin, until stdin ends."""
     side, root = Side(""), -1
     os.umask(0o022)
     while True:
@@ -595,8 +595,8 @@ def serve() -> None:
                 pass
             for name, arguments, user in calls:
                 begin = time.monotonic_ns()
-                found = answer(side, name, arguments, user)
-                answers.append((found, begin, time.monotonic_ns()))
+                result = answer(side, name, arguments, user)
+                answers.append((result, begin, time.monotonic_ns()))
         pickle.dump(answers, sys.stdout.buffer)
         sys.stdout.buffer.flush()
 

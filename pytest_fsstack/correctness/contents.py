@@ -1,6 +1,6 @@
-"""The same calls on a stack and on a directory in memory: what the two answer differently.
+"""A comparison of a stack with a directory in memory. Both get the same calls, and must give the same answers.
 
-After each call, the states of all names and open files are compared as well.
+After each call, the states of all names and open files are compared too.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from pytest_fsstack.correctness.calls import LIBC, MODES, Other, Side, answer, c
 from pytest_fsstack.correctness.drawing import PARAMETERS, REMOUNT, Call
 from pytest_fsstack.stack.model import Limit
 
-#: Errors that mean the same: which of two reasons is told first is not the same on each filesystem.
+#: Classes of equivalent errors. If a call has two errors, filesystems differ in the one that they return.
 _CLASSES = (
     (errno.ENOENT, errno.ENOTDIR, errno.ELOOP),
     (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.EINVAL, errno.EBUSY),
     (errno.EPERM, errno.EACCES),
     (errno.ENOSPC, errno.EDQUOT),
 )
-#: How a filesystem refuses what it does not have.
+#: Errors of a filesystem that does not support a call.
 _REFUSING = {
     *(errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.ENODEV, errno.EXDEV, errno.EMLINK),
-    # CryFS 0.11, which answers ENOSYS with the wrong sign (its Fuse.cpp), for which libfuse takes ERANGE.
+    # CryFS 0.11 returns ENOSYS with the wrong sign (its Fuse.cpp), and libfuse replaces it by ERANGE.
     errno.ERANGE,
 }
-#: How it says that there is no space.
+#: Errors of a filesystem without space.
 FULL = {errno.ENOSPC, errno.EDQUOT}
-#: Calls that, without space, may have changed the content of a file, and which argument is its slot.
+#: Calls that may change a part of a file before they fail for lack of space, with the position of the file's slot.
 _WRITING = {"pwrite": 0, "write": 0, "ftruncate": 0, "fallocate": 0, "copy_file_range": 2}
 
-#: How each call may be refused by a layer that says so.
+#: The limits that permit a layer to refuse each call.
 LIMITED: Mapping[str, tuple[Limit, ...]] = {
     "link": (Limit.HARD_LINKS, Limit.HARD_LINKS_ACROSS),
     "link_fd": (Limit.HARD_LINKS, Limit.HARD_LINKS_ACROSS),
@@ -55,9 +55,9 @@ LIMITED: Mapping[str, tuple[Limit, ...]] = {
 
 
 class DifferentError(AssertionError):
-    """The stack and the model do not agree. `path` names what has another state than `expected`, if that differs.
+    """A difference between the stack and the model. If states differ, `path` has another state than `expected`.
 
-    `possible` has the answers and the states after each order in which calls of two processes can take effect.
+    `possible` has the answers and states of each order in which calls of two processes can take effect.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class DifferentError(AssertionError):
 
 
 class Model(Side):
-    """A directory in memory (tmpfs), which answers for what is expected of the stack."""
+    """A directory in memory (tmpfs), which gives the expected answers."""
 
     def fallocate(self, slot: int, how: str, offset: int, length: int) -> None:
-        """Do what fallocate does, by other calls: tmpfs has only some of its modes."""
+        """Imitate fallocate by other calls, because tmpfs has only some of its modes."""
         fd, size = self.fd(slot), os.fstat(self.fd(slot)).st_size
         end = offset + length
         check(LIBC.fallocate(fd, MODES["KEEP_SIZE"], offset, length))
@@ -91,18 +91,18 @@ class Model(Side):
             os.pwrite(file.fileno(), content, offset)
 
     def fill(self, leave: int) -> None:
-        """Do nothing: memory is not full."""
+        """Do nothing. Only the stack is filled."""
 
 
 class Others:
-    """Processes that make calls, each on a stack or on its model. They start when they are first needed."""
+    """The other processes that make calls, each on a stack or on its model. They start when they are first needed."""
 
     def __init__(self) -> None:
         self._processes: dict[tuple[bool, int], Other] = {}
         self._inside: set[tuple[bool, int]] = set()
 
     def enter(self, root: Path, model: bool, number: int) -> Other:
-        """Return a process of a number, which has entered a directory."""
+        """Return the process of this number, in the directory."""
         key = model, number
         if key not in self._processes:
             self._processes[key] = Other()
@@ -113,7 +113,7 @@ class Others:
         return process
 
     def leave(self) -> None:
-        """Have all processes close what they have opened. One that has ended is forgotten."""
+        """Let all processes close their files and directories. Forget those that have ended."""
         while self._inside:
             key = self._inside.pop()
             try:
@@ -129,11 +129,11 @@ class Others:
 
 
 class Comparison:
-    """A directory on a stack and its model. Raises `DifferentError` where they differ; `calls` is what led to it.
+    """A directory on a stack and its model. Raises `DifferentError` once they differ. `calls` has all calls so far.
 
-    `limits` is what the stack documents not to do. If the stack is nearly `full`, a call may fail for lack of space. It
-    must then have changed nothing but the part of a file that it was writing. `remount` makes the next reads come from
-    the device. `spoil` is called with the directory before, in a control.
+    `limits` are the documented limits of the stack. If the stack is nearly `full`, a call may fail for lack of space.
+    Then it must have changed nothing except the range of the file that it was writing. `remount` remounts the stack, so
+    the next reads come from the device. A control passes `spoil`, which changes files in the directory before that.
     """
 
     def __init__(
@@ -149,12 +149,13 @@ class Comparison:
         others: Others | None = None,
     ) -> None:
         self.calls: list[Call] = []
-        #: Those of them that the stack has not refused.
+        #: The calls that the stack has not refused.
         self._made: list[Call] = []
         #: The model's answer to each call, as text.
         self.answers: list[str] = []
-        #: Whether times are compared as well.
+        #: Whether times are compared too.
         self.times = False
+        #: How often each call met each condition.
         self.met: Counter[tuple[str, str]] = Counter()
         self.limits, self.full = dict(limits or {}), full
         self._remount, self._spoil = remount, spoil
@@ -168,14 +169,14 @@ class Comparison:
         self.enter()
 
     def enter(self) -> None:
-        """Open both directories, so that other users reach what is in them."""
+        """Open both directories. Other users then reach the files through the descriptors."""
         self._held = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in self._roots]
         for side, fd in zip((self._stack, self._model), self._held):
             side.root = f"/proc/self/fd/{fd}"
         os.umask(0o022)
 
     def leave(self) -> None:
-        """Close all files, so that the stack can be unmounted."""
+        """Close all files, as unmounting needs it."""
         for side in (self._stack, self._model):
             with contextlib.suppress(OSError):
                 side.let_go()
@@ -184,7 +185,7 @@ class Comparison:
             os.close(self._held.pop())
 
     def make(self, *calls: Call) -> None:
-        """Make a call on both and compare the answers and the states; or remount; or make several calls at once."""
+        """Make a call on both sides, and compare the answers and states. Or remount, or make several calls at once."""
         if calls == (REMOUNT,):
             self.leave()
             self.spoil()
@@ -201,11 +202,11 @@ class Comparison:
             self._check("")
 
     def exists(self, path: str) -> bool:
-        """Return whether a path is there, as far as the model shows it."""
+        """Return whether a path exists on the model."""
         return os.path.lexists(self._model.at(path))
 
     def spoil(self) -> None:
-        """Change what is stored behind the model's back, in a control."""
+        """In a control, change files on the stack alone."""
         if self._spoil:
             self._spoil(self._roots[0])
 
@@ -232,7 +233,7 @@ class Comparison:
             return
         arguments = call.arguments
         if self.full and isinstance(actual, int) and call.name in ("pwrite", "write") and 0 < actual < arguments[-2]:
-            # There was space for a part of it.
+            # There was space for a part of the write.
             arguments = (*arguments[:-2], actual, arguments[-1])
         expected = self._answer(self._model, call, arguments)
         self._made.append(call)
@@ -251,7 +252,7 @@ class Comparison:
     # -- two processes at once -----------------------------------------------------------------------------------------
 
     def _make_at_once(self, calls: Sequence[Call]) -> None:
-        """Have two processes make calls at once. Some order must lead the model to the same answers and states."""
+        """Let two processes make calls at once. Some order must lead the model to the same answers and states."""
         self.calls += calls
         histories = [[call for call in calls if call.process == process] for process in (1, 2)]
         others = [self._others.enter(self._roots[0], False, process) for process in (1, 2)]
@@ -271,14 +272,17 @@ class Comparison:
                     return
                 reasons.append(f"after calls of two processes at once, {unlike[0]}")
         answers = [answer for replies in all_replies for answer, *_ in replies]
-        said = ", ".join(f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], answers))
-        reasons.append(f"no order of the calls of two processes explains the answers {said}")
+        texts = (f"{call}: {shown(answer)}" for call, answer in zip([*histories[0], *histories[1]], answers))
+        reasons.append(f"no order of the calls of two processes explains the answers {', '.join(texts)}")
         raise DifferentError(reasons[0], possible=self._possible(histories))
 
     def _modelled(
         self, calls: Sequence[Call], actual_answers: Sequence[Any] = ()
     ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
-        """Make calls of several processes on a new model. What was refused with a right to do so is not made."""
+        """Make calls of several processes on a new model. Return the answers and states.
+
+        Calls that the stack was allowed to refuse are left out.
+        """
         root = self._roots[1].with_name(f"{self._roots[1].name}-order")
         root.mkdir()
         root.chmod(0o777)
@@ -299,7 +303,7 @@ class Comparison:
             _remove(Side(str(root)), "")
 
     def _possible(self, histories: Sequence[Sequence[Call]]) -> list[list[str]]:
-        """Return the answers, in the order of the processes, and the states that any order of calls may lead to."""
+        """Return, for each order of the calls, the answers by process and a checksum of the states."""
         possible = []
         for order in orders([[(0, 1)] * len(history) for history in histories]):
             answers, expected = self._modelled([histories[process][index] for process, index in order])
@@ -308,7 +312,7 @@ class Comparison:
         return possible
 
     def _may_refuse(self, call: Call, number: int) -> bool:
-        """Whether a refusal is a declared limit, or of something that the manual of the call leaves to filesystems."""
+        """Whether a refusal is a declared limit, or the manual of the call makes the feature optional."""
         if call.name == "open" and "TMPFILE" in call.arguments[2]:
             return number == errno.EOPNOTSUPP
         if call.name == "renameat2" and number == errno.EINVAL:
@@ -318,7 +322,7 @@ class Comparison:
         return any(limit in self.limits for limit in LIMITED.get(call.name, ()))
 
     def dispose(self) -> None:
-        """Close everything, and remove both directories, as far as that goes: what is damaged may not be removable."""
+        """Close everything, and remove both directories. Damaged files that cannot be removed stay."""
         self.leave()
         if self._own:
             self._others.close()
@@ -337,7 +341,7 @@ class Comparison:
     def _unlike(
         self, actual: Mapping[str, Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, str]]:
-        """Yield what differs between two states, in words, and the path."""
+        """Yield the differences of two states, as text, with the path."""
         for path, facts in expected.items():
             if path not in actual:
                 yield f"{path!r} is missing", path
@@ -350,14 +354,14 @@ class Comparison:
                     yield f"{repr(path) if path else 'the directory'}: {part} {_differing(one, other)}", path
 
     def _content(self, side: Side, call: Call) -> bytes | None:
-        """Return the content of the file that a call writes to, if it is one."""
+        """Return the content of the file that a call writes to, None if the call does not write."""
         if call.name not in _WRITING:
             return None
         fd = side.slots.get(call.arguments[_WRITING[call.name]])
         return None if fd is None else content_of(fd, os.fstat(fd).st_size)
 
     def _settle(self, call: Call, before: bytes | None) -> None:
-        """After a call without space: take over what it has written of one file, if that is all it changed."""
+        """Copy the partial write of a call without space to the model. Raises `DifferentError` for other changes."""
         if before is None:
             return
         actual = self._content(self._stack, call)
@@ -374,7 +378,7 @@ class Comparison:
         self._model.put(fd, 0, actual)
 
     def _conditions(self, call: Call) -> list[str]:
-        """Return the conditions that a call meets, as far as the model shows them before."""
+        """Return the conditions that a call meets, as the model shows them before the call."""
         parameters = dict(zip(PARAMETERS.get(call.name, []), call.arguments))
         conditions = {"another user"} if call.user else set()
         if any(type(parameters.get(key)) is int and parameters[key] >= 1 << 31 for key in ("offset", "to", "size")):
@@ -406,9 +410,10 @@ class Comparison:
 
 
 def orders(times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[list[tuple[int, int]]]:
-    """Yield the orders in which calls of processes may take effect, as process and number.
+    """Yield the orders in which calls of processes may take effect, as lists of process and number.
 
-    `times` has the begin and end of each call. None comes before one that had ended when it began.
+    `times` has the begin and end of each call, by process. A call takes effect after all calls that ended before it
+    began.
     """
     if not any(times):
         yield []
@@ -421,7 +426,7 @@ def orders(times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[list[tuple[in
 
 
 def _remove(side: Side, path: str) -> None:
-    """Remove a directory as far as that goes. Its listing may lack names, repeat them, or have no end."""
+    """Remove a directory, as far as possible. Damaged listings may lack names, repeat them, or be endless."""
     with contextlib.suppress(OSError):
         os.chmod(side.at(path), 0o700)
         for name in side.readdir(path):

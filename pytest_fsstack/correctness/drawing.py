@@ -1,4 +1,4 @@
-"""Sequences of calls, drawn from themes: each theme brings together calls and conditions that seldom meet by chance."""
+"""Random sequences of calls. Each theme combines calls with conditions that they seldom meet by chance."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ GiB = 1 << 30
 USER = 1000
 
 
-#: Stands for the longest name that the stack takes.
+#: A placeholder for the longest name that the stack allows.
 LONGEST = "N"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call, as it is made on both sides, by root or by another user."""
+    """A call of a method of `Side`, by root or by another user."""
 
     name: str
     arguments: tuple[Any, ...] = ()
     user: int = 0
-    #: The process that makes it: this one, or one of two others.
+    #: The process that makes the call: 0 is this process, 1 and 2 are others.
     process: int = 0
-    #: Whether it is made at once with those of the other process.
+    #: Whether the other process makes calls at the same time.
     at_once: bool = False
 
     def __str__(self) -> str:
@@ -49,9 +49,10 @@ REMOUNT = Call("remount")
 
 @dataclass(frozen=True, eq=False)
 class Theme:
-    """Calls that are drawn beside each other, after the calls of `begin`.
+    """A set of calls from which a sequence is drawn. The sequence starts with the calls of `begin`.
 
-    `domains` has the values of arguments: by the name of an argument, or by ``call.argument``.
+    `calls` are names, with a weight as in ``rename*4``. `domains` has the values of arguments, by the name of an
+    argument or by ``call.argument``.
     """
 
     name: str
@@ -59,17 +60,17 @@ class Theme:
     begin: tuple[Call, ...] = ()
     domains: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     length: int = 20
-    #: How many of ten calls another user makes.
+    #: The number of calls, of ten, that another user makes.
     users: int = 0
-    #: Whether each call is made once, and not drawn.
+    #: Whether each call of `calls` is made once, instead of `length` random ones.
     each: bool = False
     #: Whether the times of all names are compared after each call.
     times: bool = False
-    #: How many of ten calls one of two other processes makes.
+    #: The number of calls, of ten, that one of two other processes makes.
     others: int = 0
-    #: How many sequences are made in which both other processes make calls at once. 0 is one in which they do not.
+    #: The number of sequences in which both other processes make calls at once. With 0 there is one ordinary sequence.
     at_once: int = 0
-    #: In which turns a sequence of it is made, if it takes long.
+    #: A slow theme is drawn only in every n-th turn.
     every: int = 1
 
 
@@ -81,7 +82,7 @@ _FALLOCATE = ["", "KEEP_SIZE", "PUNCH_HOLE KEEP_SIZE", "ZERO_RANGE", "ZERO_RANGE
 _OPENING = ["RDWR", "RDWR CREAT", "RDWR CREAT", "RDWR CREAT EXCL", "RDWR CREAT TRUNC", "RDWR TRUNC", "RDWR APPEND"]
 _OPENING += ["RDONLY", "WRONLY CREAT", "RDONLY NOFOLLOW", "RDONLY DIRECTORY", "RDWR CREAT NOFOLLOW"]
 
-#: The values of arguments where a theme has no others.
+#: The values of arguments for which a theme has no domain.
 DOMAINS: Mapping[str, Sequence[Any]] = {
     "slot": [0, 0, 1],
     "source": [0, 1],
@@ -134,7 +135,7 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
 
 
 def _made(path: str, length: int, slot: int = 0, flags: str = "RDWR CREAT") -> tuple[Call, ...]:
-    """Return the calls that make a file and leave it open."""
+    """Return the calls that create a file and leave it open."""
     write = (Call("pwrite", (slot, 0, length, 1 + slot)),) if length else ()
     return (Call("open", (slot, path, flags, 0o644)), *write)
 
@@ -144,7 +145,7 @@ def _directories(*paths: str) -> tuple[Call, ...]:
 
 
 def _in(process: int, *calls: Call) -> tuple[Call, ...]:
-    """Return calls that a process makes."""
+    """Return the calls, made by another process."""
     return tuple(replace(call, process=process) for call in calls)
 
 
@@ -394,7 +395,7 @@ THEMES = (
         {
             "path": ["a"],
             "slot": [0],
-            # The kernel shows a write of several pages page by page.
+            # A write within one page is atomic. The kernel writes several pages one by one.
             "offset": [0, 100, 4000, 9000],
             "pread.length": [1],
             "length": [10, 50],
@@ -427,7 +428,7 @@ THEMES = (
             "rmdir.path": ["e", "d/e"],
             "access.how": ["F"],
             "symlink.path": ["b", "d/c"],
-            # The kernel follows a link in several steps.
+            # Following a link takes several steps, so no link here leads anywhere.
             "target": ["nowhere"],
             "flags": ["RDWR CREAT EXCL"],
         },
@@ -451,7 +452,7 @@ THEMES = (
         "renames at once",
         "rename*3 status*5 access",
         _made("a", 10),
-        # It has one of two names, so no rename replaces.
+        # The only file has one of two names, so no rename replaces another file.
         {"path": ["a", "b"], "old": ["a", "a", "b"], "new": ["a", "b", "b"], "what": ["nlink"], "access.how": ["F"]},
         **_AT_ONCE,
     ),
@@ -475,7 +476,7 @@ THEMES = (
     ),
 )
 
-#: On a filesystem that is filled first: each call that may take space, once.
+#: Themes for a filesystem that is filled first. Each call that may take space is made once.
 FULL = (
     Theme(
         "no space",
@@ -520,7 +521,7 @@ PARAMETERS = {
 } | {"fill": ["leave"]}
 
 
-#: Calls whose path need not exist.
+#: Calls that may create their path.
 _MAKING = ("open", "mkdir", "symlink", "synced", "used", "name_max")
 
 
@@ -533,9 +534,9 @@ def draw(
     full: bool = False,
     exists: Callable[[str], bool] = lambda path: True,
 ) -> Iterator[Call]:
-    """Yield a sequence of calls of a theme. Another user makes some with `users`.
+    """Yield a sequence of calls of a theme. With `users`, another user makes some of them.
 
-    Most calls are drawn again while they name a path that does not exist then, or rename a path to itself.
+    A call that needs a missing path, or that renames a path to itself, is mostly drawn again.
     """
     random_ = random.Random(seed)
     weights = [(name, int(times or 1)) for name, times in re.findall(r"([a-z]\w*)(?:\*(\d))?", theme.calls)]
@@ -558,10 +559,10 @@ def draw(
         yield call("fill")
     for name in names if theme.each else range(theme.length):
         for _ in range(random_.choice((1, 6, 6, 6))):
-            drawn = call(name if isinstance(name, str) else random_.choice(names))
-            if fits(drawn):
+            candidate = call(name if isinstance(name, str) else random_.choice(names))
+            if fits(candidate):
                 break
-        yield drawn
+        yield candidate
 
 
 def _value(random_: random.Random, theme: Theme, name: str, parameter: str, name_max: int) -> Any:

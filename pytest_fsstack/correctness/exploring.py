@@ -1,4 +1,4 @@
-"""Draw calls, make them on a stack and on a model of it, and find the fewest after which they differ."""
+"""Search for differences: draw calls, make them on a stack and on its model, and shorten sequences that differ."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from pytest_fsstack.stack.build import Built
 
 
-#: What a difference shows itself by. A stack that cannot be remounted, or that is read and closed with errors, is one.
+#: Exceptions that show a difference. Errors of remounting, reading or closing are differences too.
 DIFFERENT = (DifferentError, BuildError, OSError)
 #: The filesystem in memory that holds the model.
 _MEMORY = Path("/dev/shm")
-#: How many calls are drawn for each sequence after a remount.
+#: The number of calls of each theme after a remount.
 _AFTER = 4
-#: How often calls of two processes at once are repeated, to see a difference again.
+#: Repetitions of calls at once, until a difference occurs again.
 _ATTEMPTS = 20
-#: Seconds after which no further sequence of a theme is made at once: on a busy machine, each takes long.
+#: Seconds for the sequences of a theme with calls at once. On a busy machine each sequence takes long.
 _RACING = 0.5
 
 
 @dataclass
 class Difference:
-    """A difference between a stack and its model, and the calls that lead there."""
+    """A difference between a stack and its model, and the calls that lead to it."""
 
-    #: The theme that its calls are of, none if the stack itself is gone.
+    #: The theme of the calls. None if the stack could not be remounted.
     theme: Theme | None
     error: Exception
     calls: list[Call]
-    #: The model's answer to each call, without the last if that is what differs.
+    #: The model's answer to each call. If the last answer differs, it is missing.
     answers: list[str]
-    #: Whether the same calls led to a difference once more.
+    #: Whether the same calls led to a difference a second time.
     again: bool = True
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Difference:
         return f"{self.error}{once}; calls: {'; '.join(map(str, self.calls))}"
 
     def scripts(self) -> dict[str, str]:
-        """Return programs in Python and in C that make the calls, and show the difference without this project."""
+        """Return programs in Python and in C, by language, that show the difference without this package."""
         path, expected = getattr(self.error, "path", ""), getattr(self.error, "expected", {})
         possible = getattr(self.error, "possible", ())
         return {
@@ -78,17 +78,17 @@ def explore(
     patience: float = 15.0,
     spoil: Callable[[Path], object] | None = None,
 ) -> list[Difference]:
-    """Make calls on the stack and on a model: of each theme at least one sequence, and more for so many `seconds`.
+    """Make random calls on the stack and on a model. Return the differences.
 
-    Each sequence begins in a new directory. The stack is remounted after a sequence of each theme, and each goes on for
-    a few calls. With `leave`, the filesystem is first filled until so many bytes are free, and calls may fail for lack
-    of space. From the calls before a difference, those that it does not take are left out, for `patience` seconds in
-    all. A theme ends with its first difference. `spoil` is called with the directory before each remount, for a control
-    that must be found out.
+    Each theme gets at least one sequence of calls, and more until `seconds` are over. A sequence begins in a new
+    directory. After a sequence of each theme, the stack is remounted, and each theme makes a few more calls. A theme
+    ends with its first difference. Then calls are left out as long as the difference remains, for `patience` seconds
+    in all. With `leave`, the filesystem is first filled until only that many bytes are free, and calls may fail for
+    lack of space. A control passes `spoil`, which gets the directory before each remount and alters files in it.
 
-    Recorded are ``contents_calls`` and ``contents_differences``, which is how many themes differ, and how often space
-    was lacking as ``contents_refused``. The differences, with the calls that lead to them, are kept as ``contents`` and
-    returned. How often which call met which condition is kept as ``contents_met``.
+    Recorded are ``contents_calls``, ``contents_differences`` (themes with a difference) and ``contents_refused`` (calls
+    without space). Kept are the differences with their calls as ``contents``, and as ``contents_met`` how often each
+    call met each condition.
     """
     stack = fsstack.stack
     ballast = _fill(fsstack.stored, leave) if leave is not None else None
@@ -101,7 +101,7 @@ def explore(
         numbers = count()
 
         def compared() -> Comparison:
-            # What is damaged may still be there.
+            # A damaged directory may have stayed, so take the next unused name.
             name = next(
                 name for number in numbers if not os.path.lexists(fsstack.path / (name := f"contents-{number}"))
             )
@@ -120,7 +120,7 @@ def explore(
                         others=others,
                     )
                 except OSError as error:
-                    # Not even for a directory is there space: removing files may take some, and give none.
+                    # There is no space even for a directory, because removing files does not always free space.
                     if error.errno not in FULL or ballast is None or not _gave_way(ballast):
                         raise
 
@@ -142,28 +142,28 @@ def explore(
     return search.differences
 
 
-#: Seconds after which a call hangs.
+#: Seconds after which a call counts as hanging.
 _HANGING = 120.0
 
 
 class Patience:
-    """Ends calls that hang, if a FUSE daemon does not answer them: no signal does, not even SIGKILL."""
+    """A time limit for calls. It aborts the FUSE connection, because no signal ends a call that waits for a daemon."""
 
     def __init__(self, machine: Machine, mount: Path, seconds: float = _HANGING) -> None:
         self.machine, self.mount, self.seconds = machine, mount, seconds
         self.over = False
 
     def make(self, comparison: Comparison, *calls: Call) -> None:
-        """Make a call, or several at once. It ends with an error where it was ended."""
+        """Make a call, or several at once. Raises `DifferentError` if the limit ended it."""
         timer = threading.Timer(self.seconds, self._end)
         timer.daemon = True
-        # Unmounting and mounting have limits of their own.
+        # Remounting has a time limit of its own.
         if calls != (REMOUNT,):
             timer.start()
         try:
             comparison.make(*calls)
         except DIFFERENT as error:
-            # The signal has ended a command of a remount.
+            # A signal to the session may have ended a command of a remount.
             signals.safe_point()
             if self.over:
                 raise DifferentError(
@@ -187,22 +187,23 @@ def _takes_users(fsstack: Built) -> bool:
 
 @dataclass
 class Search:
-    """Draws a sequence of each theme again and again, and leaves out calls of those that differ."""
+    """A search in turns. Each turn draws a sequence of each theme, and shortens those with differences."""
 
+    #: Returns a comparison in new directories.
     compared: Callable[[], Comparison]
     remount: Callable[[], object]
     patient: Patience
     name_max: int = 255
-    #: Whether calls are made by another user, too.
+    #: Whether another user makes calls too.
     users: bool = False
-    #: Seconds that may be spent on leaving out calls.
+    #: Seconds that are left for leaving out calls.
     patience: float = 15.0
-    #: How often which call met which condition.
+    #: How often each call met each condition.
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
 
     def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
-        """Search until the time is over or each theme differs, but for one turn at least."""
+        """Search for at least one turn, until the time is over or every theme has a difference."""
         until, pending, turn = time.monotonic() + seconds, list(themes), 0
         while pending and (not turn or time.monotonic() < until):
             due = [theme for theme in pending if turn % theme.every == 0]
@@ -230,7 +231,7 @@ class Search:
                 for action in begin:
                     action()
                 for step in steps:
-                    # A signal that was raised inside of a call was taken for its answer.
+                    # Raise a signal to the session here. Inside of a call, its exception would count as the answer.
                     signals.safe_point()
                     self.patient.make(comparisons[theme], *step)
             except DIFFERENT as error:
@@ -267,9 +268,9 @@ class Search:
         return [*differences.values()]
 
     def _race(self, theme: Theme, seed: str) -> Difference | None:
-        """Make sequences in which two processes make calls at once. Return the first difference that comes again.
+        """Make sequences in which two processes make calls at once. Return the first difference that is reproduced.
 
-        One that does not may be a moment in which the kernel itself shows a call half done.
+        Others may be moments in which the kernel itself shows a half-finished call.
         """
         until = time.monotonic() + _RACING
         for number in range(theme.at_once):
@@ -283,7 +284,7 @@ class Search:
 
 
 def steps_of(calls: Iterable[Call]) -> Iterator[tuple[Call, ...]]:
-    """Yield calls one by one, but together those that are made at once."""
+    """Yield calls one by one, and calls at once together."""
     for at_once, group in groupby(calls, lambda call: call.at_once):
         if at_once:
             yield tuple(group)
@@ -292,7 +293,7 @@ def steps_of(calls: Iterable[Call]) -> Iterator[tuple[Call, ...]]:
 
 
 def shrink(compared: Callable[[], Comparison], difference: Difference, until: float) -> None:
-    """Leave out calls before a difference as long as there is still one, and as the clock allows."""
+    """Leave out calls as long as there is still a difference, until a time of the monotonic clock."""
     attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
     try:
         difference.again = replay(compared, difference.theme, difference.calls, attempts) is not None
@@ -320,7 +321,7 @@ def replay(
     make: Callable[..., None] = lambda comparison, *calls: comparison.make(*calls),
     met: Counter[tuple[str, str]] | None = None,
 ) -> Difference | None:
-    """Make calls on new comparisons. Return the first difference that they lead to, if there is one."""
+    """Make calls on up to `attempts` new comparisons. Return the first difference."""
     for _ in range(attempts):
         comparison = compared()
         comparison.times = theme is not None and theme.times
@@ -351,18 +352,18 @@ def matrix(met: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
     return result
 
 
-#: By how much less is tried where a filesystem does not give all that it says is free.
+#: Bytes by which the next attempt is smaller if a filesystem does not give all its free space to a file.
 _STEP = 256 << 10
-#: By how much the file that fills a filesystem is cut where there is no space for anything.
+#: Bytes by which the ballast is cut if there is no space for anything.
 _WAY = 128 * 1024
 
 
 def _fill(directory: Path, leave: int) -> Path:
-    """A file that takes all space but so many bytes of the filesystem there, or as much as it gives to one file."""
+    """Fill a filesystem with a file, until `leave` bytes are free. Return the file."""
     path = directory / "ballast"
     with path.open("xb") as file:
         status = os.statvfs(directory)
-        # Root may have what ext4 keeps back for it, so all that is free must go.
+        # Root may use the blocks that ext4 reserves, so they must be filled too.
         free = status.f_bfree * status.f_frsize - leave
         while free > 0:
             try:
@@ -376,6 +377,7 @@ def _fill(directory: Path, leave: int) -> Path:
 
 
 def _gave_way(ballast: Path) -> bool:
+    """Cut the ballast. Return False if it is too small."""
     size = ballast.stat().st_size
     if size < _WAY:
         return False

@@ -1,4 +1,4 @@
-"""fsx: one file, read, written, mapped and truncated at random, and compared at each read with a copy in memory."""
+"""fsx: random reads, writes, mappings and truncations of one file. Each read is compared with a copy in memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FSX = Crate("fsx")
 
-#: What it does beside its defaults, and how often; and the limit with which it is left out. Without sendfile and
-#: copy_file_range, at whose refusal, as by eCryptfs, it crashes.
+#: Weights of operations beside the defaults of fsx, and the limit that leaves an operation out. sendfile and
+#: copy_file_range are not among them, because fsx crashes if a filesystem such as eCryptfs refuses these.
 _WEIGHTS: Mapping[str, tuple[float, Limit | None]] = {
     "close_open": (2, None),
     "invalidate": (1, None),
@@ -37,7 +37,7 @@ _WEIGHTS: Mapping[str, tuple[float, Limit | None]] = {
 
 
 class FsxError(AssertionError):
-    """fsx did not work, for another reason than that the file was wrong."""
+    """A failure of fsx that is no difference of the file."""
 
 
 @workload(FSX, Tool("timeout", "coreutils"))
@@ -50,12 +50,12 @@ def fsx(
     spoiled: bool = False,
     patience: float = 600.0,
 ) -> str:
-    """Run fsx on a new file of up to 256 KiB, so many operations drawn from `seed`; what the stack lacks is left out.
+    """Run fsx on a new file of up to 256 KiB, with `operations` drawn from `seed`. Return the difference, or "".
 
-    Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1: it ends at the first), and what it said of one
-    is kept as ``contents`` and returned. With `spoiled`, bytes of the file are changed meanwhile, for a control that
-    must be found out. Raises `FsxError`, also where it has not ended after `patience` seconds. Then it is ended,
-    and also a FUSE server that does not answer.
+    Operations that the stack lacks are left out. Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1,
+    because fsx ends at the first). The difference is kept as ``contents``. With `spoiled`, for a control, bytes of the
+    file are changed meanwhile. Raises `FsxError`, also if fsx has not ended after `patience` seconds. fsx is then
+    killed, and so is a FUSE server that does not answer.
     """
     path = fsstack.path / "fsx.data"
     with fsstack.scratch() as directory:
@@ -68,7 +68,7 @@ def fsx(
             letting_go(fsstack.machine, fsstack.path, patience + 1.0) as let_go,
             altering(path) if spoiled else contextlib.nullcontext(),
         ):
-            # Its panic's message is what counts, and a backtrace would come after it.
+            # Without a backtrace, the message of the panic is the end of the output.
             result = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
     if let_go.is_set() or result.returncode == OVER:
         server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
@@ -83,18 +83,18 @@ def fsx(
 
 
 def settings_for(limits: Mapping[Limit, str]) -> str:
-    """Its configuration, without what a stack need not have."""
+    """Return the configuration of fsx, without operations that the limits of a stack exclude."""
     weights = {name: 0 if limit in limits else weight for name, (weight, limit) in _WEIGHTS.items()}
     return "\n".join(["[weights]", *(f"{name} = {float(weight)}" for name, weight in weights.items()), ""])
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-#: A line of the log of operations that it ends with.
+#: A line of the log of operations, which fsx prints at the end.
 _OPERATION = re.compile(r"\] +(\d+) [A-Z]")
 
 
 def difference(result: Completed) -> str:
-    """Return the error of the file in its output, empty if there is none. Raises `FsxError` for other output."""
+    """Return the difference of the file, empty if there is none. Raises `FsxError` for any other error."""
     if result.returncode == 0:
         return ""
     lines = [line.strip() for line in _COLOUR.sub("", result.stderr + result.stdout).splitlines() if line.strip()]
@@ -105,14 +105,14 @@ def difference(result: Completed) -> str:
 
 
 def _ended(code: int) -> str:
-    """Return how a command ended."""
+    """Describe the exit code of a command."""
     if code != -signal.SIGBUS:
         return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
     return "it was killed by SIGBUS: a mapped page of the file could not be read or written"
 
 
 def done_before(result: Completed) -> int:
-    """Return the number of operations before it found an error."""
+    """Return the number of operations up to the error."""
     return max(
         (int(number) for number in _OPERATION.findall(_COLOUR.sub("", result.stderr + result.stdout))), default=0
     )
@@ -120,7 +120,7 @@ def done_before(result: Completed) -> int:
 
 @contextlib.contextmanager
 def altering(path: Path) -> Iterator[None]:
-    """Change a byte of a file again and again, once it is there."""
+    """Change bytes of a file all the time, once it exists."""
     over = threading.Event()
 
     def alter() -> None:

@@ -1,4 +1,4 @@
-"""pjdfstest: what a POSIX test suite says of a stack, and of the filesystem below it."""
+"""pjdfstest: a POSIX test suite, run on a stack and on the filesystem below it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PJDFSTEST = Crate("pjdfstest")
 
-#: What it may ask of Linux; what else it knows (flags of files, ACLs of NFS version 4, times of birth in `stat`) is
-#: FreeBSD's. Those with a remount are left out: the place that it is given need not be a mount of its own.
+#: The configuration. Other features of pjdfstest (flags of files, ACLs of NFSv4, times of birth in `stat`) exist on
+#: FreeBSD only. Cases with a remount are left out, because the directory need not be a mount point.
 _SETTINGS = """\
 [features]
 posix_fallocate = {{}}
@@ -42,38 +42,38 @@ allow_remount = false
 [dummy_auth]
 entries = [{users}]
 """
-#: Users that it may act as, the first two that are there; all of them are on each Debian.
+#: Users for the test cases. The first two that exist are taken. Debian always has them.
 _USERS = ("nobody", "daemon", "bin", "games", "man", "lp", "mail", "news")
-#: What `timeout` ends with where it killed.
+#: Exit code of `timeout` after it has ended a command.
 OVER = 124
-#: Seconds after which who was killed still waits for something that does not answer.
+#: Seconds from the end of the time limit until a FUSE server that does not answer is killed.
 _GRACE = 10.0
-#: What stands before the names that it prints in the names that it knows test cases by.
+#: The beginning of a full name of a test case. The output leaves it out.
 _FULL_NAME = "pjdfstest::tests::"
-#: It makes its directory with this, and its users must reach that.
+#: With this umask, other users reach the directory of the suite.
 _WITH_UMASK = ("sh", "-c", 'umask 022; exec "$@"', "sh")
 
 
 class SuiteError(AssertionError):
-    """pjdfstest did not come to its end, or its output cannot be understood."""
+    """A run of pjdfstest that did not finish, or whose output cannot be parsed."""
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Test cases by their names: those that passed, those that failed and why, those that were not run and why."""
+    """The names of test cases by result, with the reasons of those that failed or were skipped."""
 
     passed: frozenset[str]
     failed: dict[str, str]
     skipped: dict[str, str]
-    #: All names, in the order in which they ran.
+    #: All names, in the order of the run.
     order: tuple[str, ...] = ()
 
     def differ_from(self, below: Cases) -> dict[str, str]:
-        """Return the cases that failed here and not there, with the reasons."""
+        """Return the cases that failed here but not on the filesystem below, with the reasons."""
         return {name: why for name, why in self.failed.items() if name not in below.failed}
 
 
-#: What stands for the filesystem below where there is none: POSIX itself.
+#: Stands for the filesystem below if there is none: POSIX itself.
 ALL_PASS = Cases(frozenset(), {}, {})
 
 
@@ -81,15 +81,17 @@ ALL_PASS = Cases(frozenset(), {}, {})
 def pjdfstest(
     timed: Timed, fsstack: Built, *, cases: Sequence[str] = (), nap: float = 0.01, patience: float = 60.0
 ) -> dict[str, str]:
-    """Run pjdfstest on the stack, and where a layer stands on a directory, also on the filesystem below it.
+    """Run pjdfstest on the stack. If a layer stands on a directory, also run it on the filesystem below.
 
-    `cases` are parts of the names of test cases, by default all. `nap` is how many seconds it waits between two changes
-    whose times must differ, and `patience` the seconds that all test cases together may take: the one at which they are
-    over has failed, and the others get as many again. If that is because a FUSE server answers no more, it is killed,
-    and the stack is opened again for the others. Recorded are ``posix_run`` and ``posix_passed``, in test cases, and
-    ``posix_differences``: those that fail here and not on the filesystem below; on a filesystem that stands on a
-    block device, all that fail. Kept are the differences by group as ``posix_groups``, such as "link 29", and what each
-    failure said as ``posix_failed``. Returns the differences and what they said. Raises `SuiteError`.
+    `cases` are parts of the names of test cases, by default all. `nap` is the wait in seconds between two changes whose
+    times must differ. `patience` is the time limit in seconds for all test cases. If it ends, the case that ran then
+    has failed, and the others start again with the same limit. If a FUSE server does not answer, it is killed, and the
+    stack is opened again.
+
+    A *difference* is a case that fails here but not on the filesystem below. Without a filesystem below, every failure
+    is one. Recorded are the numbers ``posix_run``, ``posix_passed`` and ``posix_differences``. Kept are the differences
+    by group as ``posix_groups``, such as "link 29", and all failures with their messages as ``posix_failed``. Returns
+    the differences with their messages. Raises `SuiteError`.
     """
     with fsstack.scratch() as directory:
         settings = directory / "pjdfstest.toml"
@@ -100,7 +102,7 @@ def pjdfstest(
 
         def run(place: Path, *names: str) -> Completed:
             with letting_go(fsstack.machine, place, patience + _GRACE) as let_go:
-                # It fails where a test case fails.
+                # The exit code is not 0 if a test case fails.
                 result = timed.run(*suite, place, *names, check=False)
             server_killed.clear()
             if let_go.is_set():
@@ -127,7 +129,10 @@ def pjdfstest(
 
 @contextlib.contextmanager
 def letting_go(machine: Machine, place: Path, seconds: float) -> Iterator[threading.Event]:
-    """Kill the FUSE server of a mount after so many seconds, and say so: who waits for it cannot be killed himself."""
+    """Kill the FUSE server of a mount after so many seconds, and set the event.
+
+    A process that waits for the server cannot be killed itself.
+    """
     killed = threading.Event()
     timer = threading.Timer(seconds, _kill_server, [machine, place, killed])
     timer.daemon = True
@@ -156,7 +161,7 @@ def _kill_server(machine: Machine, place: Path, killed: threading.Event) -> None
 def _kill(server: int, machine: Machine, place: Path) -> None:
     with closing(os.pidfd_open(server)) as pidfd:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        # One that asks itself hangs in the kernel as well.
+        # A server that uses its own mount hangs in the kernel, too.
         if not select.select([pidfd], [], [], 2.0)[0]:
             mounts.abort_fuse(machine, place)
 
@@ -168,10 +173,11 @@ def all_of(
     patience: float,
     server_killed: Callable[[], bool] = lambda: False,
 ) -> Cases:
-    """Run test cases, again without the one that hangs where one does; `order` is that of another place.
+    """Run test cases. If one hangs, go on with those after it.
 
-    `server_killed` tells whether the last run ended because the stack's FUSE server was killed.
-    Raises `SuiteError` where one hangs and `order` does not tell which.
+    `order` has the names in the order of a complete run elsewhere, and identifies the case that hangs. `server_killed`
+    returns True if the last run ended because the FUSE server was killed. Raises `SuiteError` if a case hangs that
+    `order` does not have.
     """
     passed: frozenset[str] = frozenset()
     failed: dict[str, str] = {}
@@ -194,7 +200,7 @@ def all_of(
 
 
 def two_users(names: Iterable[str] = _USERS) -> list[tuple[str, str]]:
-    """Two users without rights, each with its own group, as pjdfstest asks for. Raises `SuiteError`."""
+    """Return two ordinary users with different groups, each with its group. Raises `SuiteError`."""
     users = []
     for name in names:
         try:
@@ -202,7 +208,7 @@ def two_users(names: Iterable[str] = _USERS) -> list[tuple[str, str]]:
             users.append((name, grp.getgrgid(user.pw_gid).gr_name))
         except KeyError:
             continue
-    # Of two with the same group, one could do what only the other may.
+    # Users with the same group would have each other's permissions.
     different = list({group: (name, group) for name, group in reversed(users)}.values())[::-1]
     if len(different) < 2:
         raise SuiteError(f"pjdfstest: it acts as two users, and this machine has fewer of {', '.join(names)}")
@@ -210,7 +216,7 @@ def two_users(names: Iterable[str] = _USERS) -> list[tuple[str, str]]:
 
 
 def settings_for(users: Iterable[tuple[str, str]], nap: float) -> str:
-    """Its configuration: the same for each stack."""
+    """Return the configuration of pjdfstest. It is the same for each stack."""
     return _SETTINGS.format(nap=float(nap), users=", ".join(f'["{user}", "{group}"]' for user, group in users))
 
 
@@ -220,7 +226,7 @@ _SUMMARY = re.compile(r"^Summary: (\d+) failed, (\d+) skipped, (\d+) passed, .* 
 
 
 def cases_of(result: Completed, *, complete: bool = True) -> Cases:
-    """Return the result of each test case. Raises `SuiteError` if it had to be `complete` and is not."""
+    """Parse the result of each test case. Raises `SuiteError` if a `complete` run has no summary, or a wrong one."""
     text = _COLOUR.sub("", result.stdout)
     summary = _SUMMARY.search(text)
     if complete and not summary:
@@ -234,7 +240,7 @@ def cases_of(result: Completed, *, complete: bool = True) -> Cases:
             name = match["name"]
             how[name], reasons[name] = match["how"], ""
         elif name and line.startswith("\t"):
-            # Of several lines, the first says what went wrong, and those behind it where.
+            # The first line is the message. Further lines are the place in the suite.
             reasons[name] = reasons[name] or line.strip()
     ended = {word: {name: reasons[name] for name in how if how[name] == word} for word in ("FAILED", "skipped", "ok")}
     if summary and list(map(int, summary.groups())) != [*map(len, ended.values()), len(how)]:
@@ -243,6 +249,6 @@ def cases_of(result: Completed, *, complete: bool = True) -> Cases:
 
 
 def by_group(names: Iterable[str]) -> list[str]:
-    """Count the cases of each group (the text before the first colons), the most first."""
+    """Count the cases of each group (the text before the first colons), the largest group first."""
     counts = Counter(name.partition("::")[0] for name in names)
     return [f"{group} {count}" for group, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

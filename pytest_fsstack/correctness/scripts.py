@@ -1,4 +1,4 @@
-"""Counterexamples as Python scripts and as C that anybody can run without this project."""
+"""Counterexamples as Python scripts and C programs that run without this package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_fsstack.correctness.drawing import REMOUNT, Call
 _MAIN = '''
 
 def attempt(root: str, others: list[Any]) -> int:
-    """Make the calls in a new directory. Return how many answers, or parts of states, are not the expected ones."""
+    """Make the calls in a new directory. Return the number of unexpected answers and parts of states."""
     os.umask(0o022)
     os.mkdir(root)
     os.chmod(root, 0o777)
@@ -35,33 +35,33 @@ def attempt(root: str, others: list[Any]) -> int:
             continue
         if process:
             others[process - 1].start([(name, arguments, user)])
-            found = shown(others[process - 1].answers()[0][0])
+            actual = shown(others[process - 1].answers()[0][0])
         else:
-            found = shown(answer(side, name, arguments, user))
-        wrong += found != expected
-        print(f"{name}{arguments}: {found}" + (f" instead of {expected}" if found != expected else ""))
+            actual = shown(answer(side, name, arguments, user))
+        wrong += actual != expected
+        print(f"{name}{arguments}: {actual}" + (f" instead of {expected}" if actual != expected else ""))
     for path, parts in STATE.items():
         try:
             states_ = states(side, "mtime" in parts)
         except OSError as error:
             states_ = {path: {"error": error}}
         for part, expected in parts.items():
-            found = shown(states_.get(path, {}).get(part))
-            wrong += found != expected
-            instead = f" instead of {expected}" if found != expected else ""
-            print(f"{path or 'the directory'}: {part} {found}{instead}")
+            actual = shown(states_.get(path, {}).get(part))
+            wrong += actual != expected
+            instead = f" instead of {expected}" if actual != expected else ""
+            print(f"{path or 'the directory'}: {part} {actual}{instead}")
     if any(AT_ONCE):
         begin = time.monotonic_ns() + 200_000
         for other, calls in zip(others, AT_ONCE):
             other.start(calls, begin)
-        found = [*(shown(found) for other in others for found, *_ in other.answers()), summary(states(side))]
-        wrong += found not in POSSIBLE
-        print(f"at once, {AT_ONCE}: {found}" + " instead of any that is possible" * (found not in POSSIBLE))
+        actual = [*(shown(result) for other in others for result, *_ in other.answers()), summary(states(side))]
+        wrong += actual not in POSSIBLE
+        print(f"at once, {AT_ONCE}: {actual}" + " instead of any that is possible" * (actual not in POSSIBLE))
     return wrong
 
 
 def main() -> int:
-    """Attempt it once, or up to 100 times if calls are made at once. Return 1 if it was found."""
+    """Attempt it once, or up to 100 times if calls are made at once. Return 1 if there was a difference."""
     if len(sys.argv) < 2:
         print(f"usage: {sys.argv[0]} DIRECTORY [COMMAND THAT REMOUNTS IT]")
         return 2
@@ -83,10 +83,10 @@ def python(
     title: str,
     possible: Sequence[Sequence[str]] = (),
 ) -> str:
-    """Return a script that makes calls in a directory, and compares the answers and the state of a path in the end.
+    """Return a Python script that makes calls in a directory, and compares the answers and finally the state of a path.
 
-    Of calls that two processes make at once, the answers and the states must be `possible`. It has the functions of
-    `calls` that these calls need, and nothing else.
+    If two processes make calls at once, `possible` has the allowed answers and states. The script contains only those
+    functions of `calls` that it needs.
     """
     source = inspect.getsource(calls)
     head, _, body = source.partition("class Side:")
@@ -127,9 +127,9 @@ def python(
 
 
 def c(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str, Any], title: str) -> str:
-    """Return a C program that makes calls of one process, and compares as `python` does; otherwise nothing.
+    """Return a C program that does the same as the script of `python`, empty if several processes make calls.
 
-    It has the functions of `calls.c` that these calls need, and nothing else.
+    It contains only those functions of `calls.c` that it needs.
     """
     source = Path(__file__).with_name("calls.c").read_text()
     if any(call.process or (call != REMOUNT and f"*call_{call.name}(" not in source) for call in way):
@@ -160,7 +160,7 @@ def c(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str
 
 
 def _literal(value: Any) -> str:
-    """Return a number or a text as C has it."""
+    """Return a number or a string as a C literal."""
     if not isinstance(value, str):
         return str(value)
     return '"' + "".join(chr(byte) if chr(byte) in _PLAIN else f"\\{byte:03o}" for byte in os.fsencode(value)) + '"'

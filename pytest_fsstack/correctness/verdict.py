@@ -1,4 +1,4 @@
-"""The verdict of a scenario on a stack: it fails if a promise is broken that no layer declares as missing."""
+"""The verdict of a scenario on a stack."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def conclude(
     item: pytest.Item, timed: Timed, fsstack: Built, broken: str, *, enough: bool = False, expected: bool = True
 ) -> None:
-    """Fail the test with what is `broken`, after all rounds. A known fault of a layer is an expected failure.
+    """Fail the test after all rounds if a promise is `broken`. A known fault of a layer is an expected failure.
 
-    On the scenario's own stacks, after `enough` attempts, the fault must show: where it does not, it was mended, and
-    the declaration (`Layer.faults`) is wrong. `expected` is False for a stack that avoids the faults of its layers.
+    On the scenario's own stacks, after `enough` attempts, a missing failure fails the test: the fault was mended, and
+    its declaration (`Layer.faults`) must go. `expected` is False for a stack that avoids the faults of its layers.
     """
     faults = fsstack.stack.faults(item.path.stem.removeprefix("test_")) if expected else ""
     if faults and not item.get_closest_marker("xfail"):

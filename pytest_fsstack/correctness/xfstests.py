@@ -1,8 +1,8 @@
-"""xfstests: what its group generic/quick says of a stack, and of the filesystem below it.
+"""xfstests: its group generic/quick, run on a stack and on the filesystem below it.
 
-The tests see two mounts of the type fuse, each of a directory of the stack. In a mount namespace of their own, the
-commands that would find out more (`mount`, `umount`, `df`, `findmnt`) are scripts that know these two. So no test gets
-a device: none formats, checks or unmounts one.
+The tests see two mounts of the type fuse, each of a directory of the stack. They run in a mount namespace of their own,
+where `mount`, `umount`, `df` and `findmnt` are scripts that show these two mounts. So no test gets a device, and none
+can format, check or unmount one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
 
-#: Tests, and groups of them, that are left out. Those of the groups would reach the filesystem below through the mount.
+#: Excluded tests and groups, with the reasons. The groups would affect the filesystem below.
 EXCLUDED: Mapping[str, str] = {
     "shutdown": "shuts down the filesystem, and with it all that stands on it",
     "freeze": "freezes the filesystem, and with it each sync of the machine",
@@ -88,25 +88,27 @@ _SETTINGS = """\
 export TEST_DEV=fsstack-test TEST_DIR={test} SCRATCH_DEV=fsstack-scratch SCRATCH_MNT={scratch}
 export FSTYP=fuse RESULT_BASE={top}/results
 """
-#: Without a trace on the machine: the mounts, and whatever a test leaves running, end with the command.
+#: Namespaces in which the mounts and all processes of the tests end with the command.
 _APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
 
 
 class SuiteError(AssertionError):
-    """xfstests did not come to its end, or its output cannot be understood."""
+    """A run of xfstests that did not finish, or whose output cannot be parsed."""
 
 
 @workload(Root("mounting"), *(Tool(name, "util-linux") for name in ("unshare", "mountpoint")), Tool("bc", "bc"))
 def xfstests(
     timed: Timed, fsstack: Built, *, checkout: Path, seed: int, count: int | None = None, patience: float = 3600.0
 ) -> dict[str, str]:
-    """Run xfstests on the stack, and where a layer stands on a directory, also on the filesystem below it.
+    """Run xfstests on the stack. If a layer stands on a directory, also run it on the filesystem below.
 
-    `checkout` is a directory in which xfstests was compiled. `count` is how many tests of the group generic/quick are
-    drawn from `seed`, by default all, and `patience` the seconds that they may take on each place. Recorded are
-    ``xfstests_run`` and ``xfstests_passed``, and ``xfstests_differences``: the tests that fail here and not on the
-    filesystem below; on a filesystem that stands on a block device, all that fail. Kept are the failures as
-    ``xfstests_failed`` and why tests were not run as ``xfstests_not_run``. Returns the differences and what they said.
+    `checkout` is a directory in which xfstests was compiled. `count` tests of the group generic/quick are drawn from
+    `seed`, by default all. `patience` is the time limit in seconds for each of the two places.
+
+    A *difference* is a test that fails here but not on the filesystem below. Without a filesystem below, every failure
+    is one. Recorded are the numbers ``xfstests_run``, ``xfstests_passed`` and ``xfstests_differences``. Kept are the
+    failures as ``xfstests_failed``, and the reasons of tests that did not run as ``xfstests_not_run``. Returns the
+    differences with their messages. Raises `SuiteError`.
     """
     require(Checkout(checkout))
     tests = quick_tests(checkout)
@@ -147,7 +149,7 @@ def quick_tests(checkout: Path) -> list[str]:
 
 
 def run(timed: Timed, fsstack: Built, place: Path, checkout: Path, tests: list[str], patience: float) -> Cases:
-    """Run tests on a directory. Raises `SuiteError`."""
+    """Run tests in two directories of a place. Raises `SuiteError`."""
     with directories.scratch(Path(tempfile.gettempdir())) as top, _directories(place):
         prepare(top, place)
         words = ["timeout", f"{patience:g}", "sh", "-c", 'PATH=$0:$PATH && mount "$1" && shift && exec ./check "$@"']
@@ -166,12 +168,12 @@ def run(timed: Timed, fsstack: Built, place: Path, checkout: Path, tests: list[s
 
 @contextlib.contextmanager
 def _directories(place: Path) -> Iterator[None]:
-    made = [place / "test", place / "scratch"]
-    for directory in made:
+    created = [place / "test", place / "scratch"]
+    for directory in created:
         directory.mkdir(mode=0o777)
         directory.chmod(0o777)
     yield
-    for directory in made:
+    for directory in created:
         commands.run("rm", "-rf", "--one-file-system", directory)
 
 
@@ -191,7 +193,7 @@ def prepare(top: Path, place: Path) -> None:
 
 
 def cases_of(report: str) -> Cases:
-    """Return the result of each test. Raises `SuiteError` for a report without any."""
+    """Parse the result of each test. Raises `SuiteError` if no test has run."""
     passed, failed, skipped = set(), dict[str, str](), dict[str, str]()
     tests = list(ElementTree.fromstring(report).iter("testcase"))
     for test in tests:
