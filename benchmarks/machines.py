@@ -24,7 +24,7 @@ from pytest_fsstack.judging.course import (
     Policy,
     StepRun,
 )
-from pytest_fsstack.judging.repetition import Wish
+from pytest_fsstack.judging.repetition import RepeatCount
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks, Verdict, judge
 
@@ -72,7 +72,7 @@ def course_of(
     *,
     kernels: Sequence[str] = ("",),
     boots: int = 1,
-    wishes: Mapping[str, Wish] | None = None,
+    repeats: Mapping[str, RepeatCount] | None = None,
 ) -> Course:
     """Return the plugin's own course of stacks with these budgets, of which the first one is the baseline."""
     plan = ChainPlan(
@@ -82,7 +82,7 @@ def course_of(
         (STEP,),
         {name: PlannedStack(name, (STEP,)) for name in budgets},
         tuple(PlannedTest(STEP, name, tuple(of_stack)) for name, of_stack in budgets.items()),
-        wishes=wishes or {},
+        repeats=repeats or {},
     )
     places = [KernelBoot(kernel, boot) for boot in range(boots) for kernel in kernels]
     policy = replace(policy or Policy(), seed=rng.getrandbits(32))

@@ -13,14 +13,14 @@ from math import exp, log, log1p
 from benchmarks.machines import BUDGET, STEP, Table, above, course_of, share, sigma_of
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.course import CellRun, StepRun
-from pytest_fsstack.judging.repetition import Wish
+from pytest_fsstack.judging.repetition import RepeatCount
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Verdict
 
 BUILD, REPETITION = 4.0, 1.0
 #: The CVs of builds and of repetitions.
 CVS = ((0.02, 0.10), (0.05, 0.10), (0.10, 0.10), (0.10, 0.02))
-WISHES: tuple[Wish, ...] = (1, 3, "auto")
+WISHES: tuple[RepeatCount, ...] = (1, 3, "auto")
 HEADERS = [
     *("CV of builds", "of repetitions", "repeated", "false fails", "finds 10 %"),
     *("repetitions at 10 %", "rounds at 10 %", "cost at 10 %"),
@@ -28,10 +28,10 @@ HEADERS = [
 
 
 def session(
-    rng: random.Random, build: float, noise: float, truth: float, budget: float, wish: Wish
+    rng: random.Random, build: float, noise: float, truth: float, budget: float, repeat: RepeatCount
 ) -> tuple[Verdict, int, float]:
     """Return the verdict on a stack, the number of repetitions at the end, and what its runs cost."""
-    course = course_of(rng, {"base": [], "stack": [Budget(overhead=budget)]}, wishes={STEP: wish})
+    course = course_of(rng, {"base": [], "stack": [Budget(overhead=budget)]}, repeats={STEP: repeat})
     cost = 0.0
     while this := course.next_round():
         count = this.repetitions[STEP]
@@ -50,17 +50,17 @@ def session(
 def table(sessions: int, seed: int) -> Table:
     """Simulate a line for each noise and wish; costs are in those of a repetition, of one stack."""
     sessions = max(1, sessions // 4)
-    rows = [_row(sessions, seed, cvs, wish) for cvs in CVS for wish in WISHES]
+    rows = [_row(sessions, seed, cvs, repeat) for cvs in CVS for repeat in WISHES]
     return Table(f"Repetitions in a round: {sessions} sessions a cell.", HEADERS, rows)
 
 
-def _row(sessions: int, seed: int, cvs: tuple[float, float], wish: Wish) -> list[str]:
+def _row(sessions: int, seed: int, cvs: tuple[float, float], repeat: RepeatCount) -> list[str]:
     build, noise = map(sigma_of, cvs)
-    rng = random.Random(f"{seed} {cvs} {wish}")
+    rng = random.Random(f"{seed} {cvs} {repeat}")
     kept, broken = (
-        [session(rng, build, noise, truth, BUDGET, wish) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
+        [session(rng, build, noise, truth, BUDGET, repeat) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
     )
     rates = [share([verdict.outcome == "fail" for verdict, _, _ in sessions_]) for sessions_ in (kept, broken)]
     rounds = statistics.fmean(verdict.looks.rounds[verdict.look - 1] for verdict, _, _ in broken)
     count, cost = (statistics.fmean(column) for column in list(zip(*broken))[1:])
-    return [*(f"{cv:.0%}" for cv in cvs), str(wish), *rates, f"{count:.1f}", f"{rounds:.1f}", f"{cost:.0f}"]
+    return [*(f"{cv:.0%}" for cv in cvs), str(repeat), *rates, f"{count:.1f}", f"{rounds:.1f}", f"{cost:.0f}"]

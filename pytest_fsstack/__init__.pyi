@@ -35,7 +35,7 @@ from pytest_fsstack.stack.model import (
     Block as Block,
     BlockLayer as BlockLayer,
     BuildContext as BuildContext,
-    Checked as Checked,
+    CheckResult as CheckResult,
     Directory as Directory,
     Layer as Layer,
     Limit as Limit,

@@ -187,16 +187,16 @@ class DiskDevice(_Single):
         notes = []
 
         @contextlib.contextmanager
-        def record(disk: guard.Disk) -> Iterator[guard.Tell]:
+        def record(disk: guard.Disk) -> Iterator[guard.RecordProof]:
             with context.journal.entry(DISK, **disk.facts()) as note:
                 notes.append(note)
 
-                def tell(proof: Mapping[str, str]) -> None:
+                def record_proof(proof: Mapping[str, str]) -> None:
                     # The journal is only needed after a kill. If it cannot be written, still write the label.
                     with contextlib.suppress(OSError):
                         note.update(**proof)
 
-                yield tell
+                yield record_proof
 
         with contextlib.ExitStack() as undo:
             if self._held:
@@ -369,7 +369,7 @@ def _relabelled(machine: Machine, facts: Facts) -> str:
 
 def _prove_left_by_session(path: Path, facts: Facts) -> None:
     """Raise `Gone` if somebody may have written to a device since a session left it."""
-    if "digest" in facts and guard.half_emptied(path, facts):
+    if "digest" in facts and guard.is_half_emptied(path, facts):
         return
     signature = facts.get("signature")
     if not signature or guard.signature(path) != signature:

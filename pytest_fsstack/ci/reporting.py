@@ -26,7 +26,7 @@ GITLAB_CODE_QUALITY, GITLAB_METRICS = "fsstack-code-quality.json", "fsstack-metr
 #: A plugin that annotates all failures on GitHub, if it is installed.
 _ANNOTATES = "pytest_github_actions_annotate_failures"
 
-Say = Callable[[str], object]
+WriteLine = Callable[[str], object]
 
 
 def start(config: pytest.Config, session: Session, environ: Mapping[str, str] = os.environ) -> None:
@@ -43,7 +43,7 @@ class Reporting:
         self,
         config: pytest.Config,
         session: Session,
-        give: Callable[[Reporting, Say], None],
+        give: Callable[[Reporting, WriteLine], None],
         environ: Mapping[str, str],
     ) -> None:
         self.config, self.session, self._give, self.environ = config, session, give, environ
@@ -70,7 +70,7 @@ class Reporting:
             self._give(self, terminalreporter.write_line)
 
 
-def _github(reporting: Reporting, say: Say) -> None:
+def _github(reporting: Reporting, say: WriteLine) -> None:
     plugins = reporting.config.pluginmanager
     if not any(name == _ANNOTATES for name in map(_module_of, plugins.get_plugins())):
         for line in findings.github(reporting.failed):
@@ -89,10 +89,10 @@ def _github(reporting: Reporting, say: Say) -> None:
                     findings.github_summary(reporting.session.results, findings.GITHUB_SUMMARY - status.st_size)
                 )
 
-        _try(append, "GITHUB_STEP_SUMMARY", say)
+        _report_errors(append, "GITHUB_STEP_SUMMARY", say)
 
 
-def _gitlab(reporting: Reporting, say: Say) -> None:
+def _gitlab(reporting: Reporting, say: WriteLine) -> None:
     from pytest_fsstack.report import openmetrics
 
     directory = Path(reporting.environ.get("CI_PROJECT_DIR") or reporting.config.rootpath)
@@ -104,10 +104,10 @@ def _gitlab(reporting: Reporting, say: Say) -> None:
         def write(path: Path = directory / name, text: Callable[[], str] = text) -> None:
             ReportFile("gitlab", path).write(text())
 
-        _try(write, name, say)
+        _report_errors(write, name, say)
 
 
-def _try(write: Callable[[], None], name: str, say: Say) -> None:
+def _report_errors(write: Callable[[], None], name: str, say: WriteLine) -> None:
     try:
         write()
     except OSError as error:

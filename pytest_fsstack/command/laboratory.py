@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     Function = Callable[[argparse.Namespace], int]
 
 #: With so many hosts or more, budgets are judged over hosts.
-_OVER_HOSTS = 5
+_MIN_POOLED_HOSTS = 5
 #: Options that the laboratory sets for each session.
-_GIVEN = ("--fsstack-device", "--fsstack-json", "--fsstack-log", "--junitxml")
+_RESERVED_OPTIONS = ("--fsstack-device", "--fsstack-json", "--fsstack-log", "--junitxml")
 #: Reports of the pool, with their file names in the directory of a run.
 _REPORTS = {"json": "pool.json", "html": "pool.html", "markdown": "pool.md"}
 
 
-def _explained(function: Function) -> Function:
+def _with_messages(function: Function) -> Function:
     """Turn errors of a laboratory into messages."""
 
     @wraps(function)
@@ -43,7 +43,7 @@ def _explained(function: Function) -> Function:
     return explained
 
 
-@_explained
+@_with_messages
 def run(arguments: argparse.Namespace) -> int:
     """Run a session on each host. Return 1 if one failed, else the exit code of pooling."""
     directory = arguments.directory or Path(time.strftime("lab-%Y%m%d-%H%M%S"))
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _pool(run)
 
 
-@_explained
+@_with_messages
 def fetch(arguments: argparse.Namespace) -> int:
     """Fetch sessions that have ended since."""
     run = Run.open(arguments.directory)
@@ -69,7 +69,7 @@ def fetch(arguments: argparse.Namespace) -> int:
     return _pool(run)
 
 
-@_explained
+@_with_messages
 def status(arguments: argparse.Namespace) -> int:
     """Show a line for each session."""
     run = Run.open(arguments.directory)
@@ -80,14 +80,14 @@ def status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@_explained
+@_with_messages
 def stop(arguments: argparse.Namespace) -> int:
     """Stop the sessions of a run. `run` or `fetch` get their rounds so far."""
     Run.open(arguments.directory).stop()
     return 0
 
 
-@_explained
+@_with_messages
 def check(arguments: argparse.Namespace) -> int:
     """Run the doctor on each host. Return 0 if the sessions can run on all of them."""
     with scratch(Path(tempfile.gettempdir()), "fsstack-lab-") as directory:
@@ -115,7 +115,7 @@ def _pytest_words(words: list[str]) -> list[str]:
     words = words[1:] if words[:1] == ["--"] else words
     if any(word.partition("=")[0] == "--directory" for word in words):
         raise CommandLineError("lab: give --directory before LAB.toml, and what is for pytest after --")
-    if given := [word for word in words if word.startswith(_GIVEN)]:
+    if given := [word for word in words if word.startswith(_RESERVED_OPTIONS)]:
         raise CommandLineError(f"lab: {given[0]}: each session is given its own by LAB.toml")
     return words
 
@@ -137,5 +137,5 @@ def _pool(run: Run) -> int:
     # A session may succeed without having measured anything, because its host lacks a tool.
     pooled.complete = True
     # A verdict over hosts needs five. Those of single hosts are in their exit codes.
-    pooled.each = len(run.state.hosts) < _OVER_HOSTS
+    pooled.each = len(run.state.hosts) < _MIN_POOLED_HOSTS
     return max(pooling.pool(pooled), 1 if lost else 0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
 
 #: The report that is printed by default.
-PRINTED = "markdown"
+DEFAULT_REPORT = "markdown"
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -53,18 +53,18 @@ def _report(words: list[str], config: pytest.Config) -> int:
     for name in writers:
         parser.add_argument(f"--{name}", metavar="FILE", dest=f"to {name}")
     arguments = vars(parser.parse_args(words))
-    results = _together(arguments["runs"])
+    results = _read_all(arguments["runs"])
     layouts = {name: layout for tables in config.hook.pytest_fsstack_tables() for name, layout in tables.items()}
     results.table_layouts = _Layouts(layouts)
     if not results.chains:
         raise CommandLineError(f"{', '.join(arguments['runs'])}: nothing was measured in that session")
     if arguments["weights"]:
-        _weigh(results, arguments["weights"])
+        _apply_weights(results, arguments["weights"])
     selected = {name: file for name in writers if (file := arguments[f"to {name}"]) is not None}
     if "json" in selected and len(arguments["runs"]) > 1:
         raise CommandLineError("report: --json: takes one run; the others read several, side by side")
     if not selected:
-        return _done(PRINTED, lambda: print(writers[PRINTED](results), end=""))
+        return _exit_code_of(DEFAULT_REPORT, lambda: print(writers[DEFAULT_REPORT](results), end=""))
     files = [ReportFile(name, Path(file).absolute()) for name, file in selected.items()]
     for file in files:
         if not file.path.parent.is_dir():
@@ -73,10 +73,10 @@ def _report(words: list[str], config: pytest.Config) -> int:
         check_all(files)
     except ReportError as error:
         raise CommandLineError(f"report: {error}") from None
-    return max(_done(file.report, partial(_write, file, writers[file.report], results)) for file in files)
+    return max(_exit_code_of(file.report, partial(_write, file, writers[file.report], results)) for file in files)
 
 
-def _weigh(results: Results, text: str) -> None:
+def _apply_weights(results: Results, text: str) -> None:
     """Apply weights to the steps in the overall cost. Raises `CommandLineError`."""
     steps = [step for chain in results.chains for step in chain.steps]
     try:
@@ -96,7 +96,7 @@ def _write(file: ReportFile, writer: Callable[[Results], str], results: Results)
         print(f"wrote {file.report} to {file.shown}")
 
 
-def _done(name: str, write: Callable[[], object]) -> int:
+def _exit_code_of(name: str, write: Callable[[], object]) -> int:
     """Write a report, and return the exit code. Errors do not stop the other reports."""
     try:
         write()
@@ -117,7 +117,7 @@ class _Layouts(dict[str, Any]):
         raise ReportError(f"there is no table {name!r}: the plugin that has it is not here")
 
 
-def _together(names: list[str]) -> Results:
+def _read_all(names: list[str]) -> Results:
     """Return the results in a file, or merge those of several files. Raises `CommandLineError`."""
     if len(names) == 1:
         return _read(names[0])

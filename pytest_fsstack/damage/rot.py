@@ -24,7 +24,7 @@ from pytest_fsstack.layers import images
 from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, Checked, Limit, Place, Stack
+from pytest_fsstack.stack.model import Block, CheckResult, Limit, Place, Stack
 
 #: The target of a flip: contents of files, or all other bytes that the stack has stored.
 Kind = Literal["contents", "metadata"]
@@ -232,7 +232,7 @@ class Rotting:
     def _found(self) -> list[str]:
         """Scrub the stack if it is open, and check it. Return the layers that report an error."""
         wrong: list[str] = []
-        checks: dict[str, Checked] = {}
+        checks: dict[str, CheckResult] = {}
         if self._scrubs and self.stack.is_open:
             try:
                 checks = self.stack.scrub()

@@ -8,7 +8,7 @@ name later refers to another device, all writes are refused permanently.
 from pytest_fsstack.guard.contents import check_contents
 from pytest_fsstack.guard.disk import Disk, InUse, Refused, identify
 from pytest_fsstack.guard.holding import Held, Record, claimed, held
-from pytest_fsstack.guard.label import Tell, half_emptied, labelled, write_label
+from pytest_fsstack.guard.label import RecordProof, is_half_emptied, labelled, write_label
 from pytest_fsstack.guard.reading import signature
 from pytest_fsstack.guard.users import check_idle
 
@@ -17,14 +17,14 @@ __all__ = [
     "Held",
     "InUse",
     "Record",
+    "RecordProof",
     "Refused",
-    "Tell",
     "check_contents",
     "check_idle",
     "claimed",
-    "half_emptied",
     "held",
     "identify",
+    "is_half_emptied",
     "labelled",
     "signature",
     "write_label",

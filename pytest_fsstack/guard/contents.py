@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_fsstack.guard.disk import Disk, Refused, identify, or_refused, shown_size
+from pytest_fsstack.guard.disk import Disk, Refused, identify, refusing_errors, shown_size
 from pytest_fsstack.guard.label import LABEL_BLOCK, digest_of, label_on
-from pytest_fsstack.guard.reading import fresh, in_words, pread, probe, samples
+from pytest_fsstack.guard.reading import in_words, opened_uncached, pread, probe, samples
 from pytest_fsstack.machine.blockdev import node, partitions
 
 
@@ -20,16 +20,16 @@ def check_contents(path: Path) -> None:
 
 
 def refuse_contents(disk: Disk) -> None:
-    with or_refused(disk.named):
+    with refusing_errors(disk.user_path):
         if contents := _contents(disk):
-            flag = f"--fsstack-overwrite={disk.named}"
-            raise Refused(disk.named, f"{contents}; `{flag}` on the command line gives it over to testing")
+            flag = f"--fsstack-overwrite={disk.user_path}"
+            raise Refused(disk.user_path, f"{contents}; `{flag}` on the command line gives it over to testing")
 
 
 def _contents(disk: Disk) -> str | None:
     if parts := partitions(disk.sysfs):
         return f"it has the partitions {', '.join(map(node, parts))}"
-    with fresh(disk) as fd:
+    with opened_uncached(disk) as fd:
         if signature := in_words(probe(disk.path)):
             return f"it holds {signature}"
         label = label_on(fd, disk.size)

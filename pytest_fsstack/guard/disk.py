@@ -35,7 +35,7 @@ class Disk:
     """A block device as found: a whole disk or a partition."""
 
     #: The path that the user gave, and the resolved one.
-    named: Path
+    user_path: Path
     path: Path
     identity: blockdev.Identity
 
@@ -60,7 +60,7 @@ class Disk:
 
 def identify(path: Path) -> Disk:
     """Return the block device at `path`, following symbolic links. Raises `Refused` if there is none."""
-    with or_refused(path):
+    with refusing_errors(path):
         if not path.exists():
             raise Refused(path, "there is no such device")
         resolved = path.resolve(strict=True)
@@ -73,7 +73,7 @@ def identify(path: Path) -> Disk:
 
 
 @contextlib.contextmanager
-def or_refused(path: Path) -> Iterator[None]:
+def refusing_errors(path: Path) -> Iterator[None]:
     """Turn a failed check into a refusal."""
     try:
         yield

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pytest_fsstack.guard import users
 from pytest_fsstack.guard.contents import refuse_contents
-from pytest_fsstack.guard.disk import Disk, InUse, Refused, identify, or_refused
-from pytest_fsstack.guard.label import Tell, check_size, write_label_on
+from pytest_fsstack.guard.disk import Disk, InUse, Refused, identify, refusing_errors
+from pytest_fsstack.guard.label import RecordProof, check_size, write_label_on
 from pytest_fsstack.guard.sharing import overlapping
 from pytest_fsstack.machine import blockdev
 from pytest_fsstack.machine.blockdev import read, whole
@@ -25,10 +25,10 @@ LOCKS = Path("/run/lock")
 _PATIENCE_AT_THE_END = 30.0
 
 #: A context around the use of a device, from its acceptance to its label. It yields a function that records the proof.
-Record = Callable[[Disk], AbstractContextManager[Tell | None]]
+Record = Callable[[Disk], AbstractContextManager[RecordProof | None]]
 
 
-def _unrecorded(disk: Disk) -> AbstractContextManager[Tell | None]:
+def _unrecorded(disk: Disk) -> AbstractContextManager[RecordProof | None]:
     return contextlib.nullcontext()
 
 
@@ -51,13 +51,13 @@ class Held:
         """Raise `Refused`, now and permanently, if the name or the path now leads to another device."""
         if self._lost is None:
             try:
-                now = identify(self.disk.named).identity
+                now = identify(self.disk.user_path).identity
                 if now == self.disk.identity:
                     self._verify_path()
                     return
                 change = f"{self.disk.number} then, {now.number} now" if now.number != self.disk.number else "changed"
                 raise Refused(
-                    self.disk.named,
+                    self.disk.user_path,
                     f"it is not the device any more that it was at first ({change}); was it plugged in again? Nothing "
                     "was written to this one; start a new session to use it",
                 )
@@ -66,11 +66,12 @@ class Held:
         raise self._lost
 
     def _verify_path(self) -> None:
-        with or_refused(self.disk.named):
+        with refusing_errors(self.disk.user_path):
             if (now := blockdev.identify(self.path)) != self.disk.identity:
                 number = now.number if now else "no block device"
                 raise Refused(
-                    self.disk.named, f"{self.path} is not the device any more that it was at first (it is {number} now)"
+                    self.disk.user_path,
+                    f"{self.path} is not the device any more that it was at first (it is {number} now)",
                 )
 
     def check(self) -> None:
@@ -97,14 +98,14 @@ class Held:
         self.verify()
         blockdev.forget_cache(self._fd)
 
-    def label(self, tell: Tell | None = None) -> None:
+    def label(self, record_proof: RecordProof | None = None) -> None:
         """Erase the device and write the scratch label. Raises the errors of `write_label`.
 
         It uses the device's number, so the device is labelled even if its name now leads elsewhere.
         """
         self._verify_path()
         self._check_idle(_PATIENCE_AT_THE_END)
-        write_label_on(self.disk, tell)
+        write_label_on(self.disk, record_proof)
 
     @contextlib.contextmanager
     def claimed(self, *, record: Record = _unrecorded) -> Iterator[Held]:
@@ -114,11 +115,11 @@ class Held:
         is then left as it is.
         """
         self.accept()
-        with record(self.disk) as tell:
+        with record(self.disk) as record_proof:
             try:
                 yield self
             finally:
-                self.label(tell)
+                self.label(record_proof)
 
 
 @contextlib.contextmanager
@@ -128,7 +129,7 @@ def held(disk: Disk, *, overwrite: bool) -> Iterator[Held]:
     Raises `Refused`, also if its name leads to another device than when it was identified.
     """
     with _locked(disk), ExitStack() as undo:
-        with or_refused(disk.named):
+        with refusing_errors(disk.user_path):
             fd = undo.enter_context(blockdev.opened(disk.path, disk.number))
         holding = Held(disk, fd, overwrite)
         holding.verify()
@@ -150,7 +151,7 @@ def _locked(disk: Disk) -> Iterator[None]:
     path to the same medium.
     """
     with ExitStack() as undo:
-        with or_refused(disk.named):
+        with refusing_errors(disk.user_path):
             LOCKS.mkdir(parents=True, exist_ok=True)
             operations = {read(whole(disk.sysfs) / "dev"): fcntl.LOCK_SH}
             for area in filter(lambda area: area.alias, overlapping(disk).values()):
@@ -173,10 +174,10 @@ def _lock(disk: Disk, number: str, operation: int) -> int:
         os.close(fd)
         if str(os.getpid()) in holders:
             reason = "this session has it already, by another name or as a part of another device; name it once"
-            raise Refused(disk.named, reason) from None
-        names = ", ".join(users.named(users.PROC / pid) for pid in holders) or "another process"
+            raise Refused(disk.user_path, reason) from None
+        names = ", ".join(users.describe_process(users.PROC / pid) for pid in holders) or "another process"
         reason = f"{names} is testing it or a part of it ({path}); wait for its end, or give --fsstack-wait=SECONDS"
-        raise InUse(disk.named, reason, names) from None
+        raise InUse(disk.user_path, reason, names) from None
     return fd
 
 

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_fsstack.guard.disk import KIB, MIB, Disk, Refused, identify, or_refused, shown_size
-from pytest_fsstack.guard.reading import fresh, looked_at, pread, probe
+from pytest_fsstack.guard.disk import KIB, MIB, Disk, Refused, identify, refusing_errors, shown_size
+from pytest_fsstack.guard.reading import opened_uncached, pread, probe, read_samples
 from pytest_fsstack.machine import blockdev, commands
 from pytest_fsstack.machine.blockdev import partitions
 from pytest_fsstack.machine.descriptors import write_all
@@ -52,24 +52,24 @@ def write_label(path: Path) -> None:
 
 
 #: A function that stores facts in the journal: the proof that a device was being erased.
-Tell = Callable[[Mapping[str, str]], None]
+RecordProof = Callable[[Mapping[str, str]], None]
 
 
-def write_label_on(disk: Disk, tell: Tell | None = None) -> None:
+def write_label_on(disk: Disk, record_proof: RecordProof | None = None) -> None:
     check_size(disk)
     if partitions(disk.sysfs):
         commands.run("wipefs", "-aq", disk.path)  # tells the kernel to forget the partitions
     name = os.urandom(16).hex()
-    with _alone(disk) as fd:
+    with _opened_exclusively(disk) as fd:
         blockdev.forget_cache(fd)
         digest = digest_of(fd, disk.size, name, emptied=True)
-        if tell:
-            tell({"label": name, "digest": digest})
+        if record_proof:
+            record_proof({"label": name, "digest": digest})
         for offset in (disk.size - MIB, 0):
             write_all(fd, bytes(MIB), offset)
         blockdev.forget_cache(fd)  # the label must not reach the medium before the zeros
     wiped = commands.run("wipefs", "-a", disk.path)
-    with _alone(disk) as fd:
+    with _opened_exclusively(disk) as fd:
         if wiped:  # there were signatures away from the ends
             digest = digest_of(fd, disk.size, name)
         text = _LABEL.format(size=disk.size, id=name, digest=digest)
@@ -78,19 +78,19 @@ def write_label_on(disk: Disk, tell: Tell | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _alone(disk: Disk) -> Iterator[int]:
+def _opened_exclusively(disk: Disk) -> Iterator[int]:
     with ExitStack() as undo:
         try:
             fd = undo.enter_context(blockdev.opened(disk.path, disk.number, os.O_RDWR | os.O_EXCL))
         except OSError as error:
-            raise Refused(disk.named, f"it is in use again: {reason_of(error)}") from error
+            raise Refused(disk.user_path, f"it is in use again: {reason_of(error)}") from error
         yield fd
 
 
 def labelled(path: Path) -> bool:
     """Whether a device is unchanged since `write_label`. Raises `Refused` if that cannot be determined."""
     disk = identify(path)
-    with or_refused(path), fresh(disk) as fd:
+    with refusing_errors(path), opened_uncached(disk) as fd:
         label = label_on(fd, disk.size)
         return (
             label is not None
@@ -122,7 +122,7 @@ def digest_of(fd: int, size: int, name: str, *, emptied: bool = False) -> str:
     With `emptied`, return the digest for a device whose ends (where the label goes) are zeros.
     """
     digest = hashlib.sha256(name.encode())
-    for offset, data in looked_at(fd, size):
+    for offset, data in read_samples(fd, size):
         if emptied:
             first = min(max(MIB - offset, 0), len(data))
             last = min(max(offset + len(data) - (size - MIB), 0), len(data) - first)
@@ -131,13 +131,13 @@ def digest_of(fd: int, size: int, name: str, *, emptied: bool = False) -> str:
     return digest.hexdigest()
 
 
-def half_emptied(path: Path, proof: Mapping[str, object]) -> bool:
+def is_half_emptied(path: Path, proof: Mapping[str, object]) -> bool:
     """Whether a session was erasing a device: its ends are zeros, and the rest is unchanged since then.
 
     `proof` has the facts that `Held.claimed` recorded. Raises `Refused`.
     """
     disk, name = identify(path), proof.get("label")
-    with or_refused(path), fresh(disk) as fd:
+    with refusing_errors(path), opened_uncached(disk) as fd:
         if not isinstance(name, str) or probe(disk.path):
             return False
         empty = not any(pread(fd, MIB, offset).strip(b"\0") for offset in (0, disk.size - MIB))
@@ -146,4 +146,6 @@ def half_emptied(path: Path, proof: Mapping[str, object]) -> bool:
 
 def check_size(disk: Disk) -> None:
     if disk.size < _SMALLEST:
-        raise Refused(disk.named, f"it is too small: {shown_size(disk.size)}, where {shown_size(_SMALLEST)} are needed")
+        raise Refused(
+            disk.user_path, f"it is too small: {shown_size(disk.size)}, where {shown_size(_SMALLEST)} are needed"
+        )

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pytest_fsstack.guard.disk import KIB, MIB, Disk, or_refused
+from pytest_fsstack.guard.disk import KIB, MIB, Disk, refusing_errors
 from pytest_fsstack.machine import blockdev, commands
 from pytest_fsstack.machine.blockdev import node, read, whole
 
@@ -18,13 +18,13 @@ _SAMPLES, _SAMPLE = 1000, 4 * KIB
 
 def signature(path: Path) -> str:
     """Return blkid's signatures of a device with their identifiers. Empty if there are none. Raises `Refused`."""
-    with or_refused(path):
+    with refusing_errors(path):
         facts = probe(path)
         return " ".join(facts[key] for key in ("PTTYPE", "PTUUID", "TYPE", "UUID") if key in facts)
 
 
 @contextlib.contextmanager
-def fresh(disk: Disk) -> Iterator[int]:
+def opened_uncached(disk: Disk) -> Iterator[int]:
     """Open the device for reading the medium's current contents instead of cached ones."""
     # The whole disk has a cache of its own, which is not consulted when a partition is read.
     on = whole(disk.sysfs)
@@ -71,7 +71,7 @@ def in_words(facts: Mapping[str, str]) -> str | None:
     return " and ".join(words) or f"something that blkid reports as {', '.join(sorted(facts))}"
 
 
-def looked_at(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
+def read_samples(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
     places = list(samples(size))
     for offset, length in places:
         # All requests at once, so that a disk can sort them.
@@ -93,12 +93,12 @@ def samples(size: int) -> Iterator[tuple[int, int]]:
     yield from _chunks(size - edge, size)
     for index in range(_SAMPLES):
         yield edge + between * index // _SAMPLES // _SAMPLE * _SAMPLE, _SAMPLE
-    for offset in backups(size):
+    for offset in backup_superblocks(size):
         if edge <= offset < size - edge:
             yield offset, 2 * _SAMPLE
 
 
-def backups(size: int) -> list[int]:
+def backup_superblocks(size: int) -> list[int]:
     """Yield the places of backup superblocks away from the ends, in whole blocks.
 
     These are mkfs's defaults. Other formats that blkid knows have their copies within 16 MiB of the ends: f2fs, nilfs2,

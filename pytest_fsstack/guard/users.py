@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pytest_fsstack.guard import sharing
-from pytest_fsstack.guard.disk import Disk, Refused, identify, or_refused
+from pytest_fsstack.guard.disk import Disk, Refused, identify, refusing_errors
 from pytest_fsstack.guard.sharing import Area, overlapping
 from pytest_fsstack.machine import blockdev, commands, mounts
 from pytest_fsstack.machine.blockdev import node, partitions, read, whole
@@ -39,15 +39,15 @@ def check_idle(path: Path) -> None:
 
 def check_unused(disk: Disk, ours: frozenset[int] = frozenset(), patience: float = PATIENCE) -> None:
     """Check like `check_idle`. Descriptors in `ours` are allowed; other processes get `patience` to close theirs."""
-    with or_refused(disk.named):
+    with refusing_errors(disk.user_path):
         areas = overlapping(disk)
-        for look in _LOOKS:
+        for look in _CHECKS:
             if use := look(disk, areas):
-                raise Refused(disk.named, use)
+                raise Refused(disk.user_path, use)
         if commands.wait_until(lambda: not _busy(disk, areas, ours), patience):
             return
         if use := _busy(disk, areas, ours):
-            raise Refused(disk.named, use)
+            raise Refused(disk.user_path, use)
 
 
 def _out_of_sight(disk: Disk, areas: Areas) -> str | None:
@@ -82,19 +82,20 @@ def _mounted(disk: Disk, areas: Areas) -> str | None:
     visited: set[tuple[str, ...]] = set()
 
     def look(thread: Path) -> str | None:
-        view = _view(thread)
+        view = _mount_view(thread)
         if view in visited:
             return None
         for target, number in _mounts(thread):
             if number in areas and number:
-                return f"{areas[number].subject} is mounted on {target} (seen by {_who(thread)}); unmount it first"
+                user = _process_text(thread)
+                return f"{areas[number].subject} is mounted on {target} (seen by {user}); unmount it first"
         visited.add(view)
         return None
 
-    return _first(look)
+    return _first_of_threads(look)
 
 
-def _view(thread: Path) -> tuple[str, ...]:
+def _mount_view(thread: Path) -> tuple[str, ...]:
     """Return the identity of a thread's view of the mounts."""
     try:
         # A chroot hides mounts, so the root directory matters too.
@@ -154,7 +155,7 @@ def _behind(loop: Path) -> str | None:
     return file and (sharing.device_behind(file) or blockdev.major_minor(file.device))
 
 
-_LOOKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
+_CHECKS: tuple[Callable[[Disk, Areas], str | None], ...] = (
     _out_of_sight,
     _read_only,
     _under_root,
@@ -197,10 +198,10 @@ def _opened(areas: Areas, ours: frozenset[int]) -> str | None:
                 # Monitoring tools read the whole disk, and multipathd all paths to it. Only writers are dangerous.
                 if (area.alias or not area.inside) and not _writable(thread / "fdinfo" / link.name):
                     continue
-                return f"{area.subject} is open in {_who(thread)}; end that first"
+                return f"{area.subject} is open in {_process_text(thread)}; end that first"
         return None
 
-    return _first(look)
+    return _first_of_threads(look)
 
 
 #: From asm/unistd.h of each architecture, and linux/kcmp.h.
@@ -235,11 +236,11 @@ def _mapped(areas: Areas) -> str | None:
             if key not in numbers:
                 numbers[key] = _number_mapped(PROC / _process(thread), os.fsdecode(where), os.fsdecode(fields[4]))
             if (number := numbers[key]) in areas and number:
-                return f"{areas[number].subject} is mapped into the memory of {_who(thread)}; end that first"
+                return f"{areas[number].subject} is mapped into the memory of {_process_text(thread)}; end that first"
         looked.add(_process(thread))
         return None
 
-    return _first(look)
+    return _first_of_threads(look)
 
 
 def _number_mapped(process: Path, where: str, name: str) -> str | None:
@@ -307,7 +308,7 @@ def _mounts(thread: Path) -> Iterator[tuple[str, str | None]]:
         yield mount.target, number
 
 
-def _first(look: Callable[[Path], str | None]) -> str | None:
+def _first_of_threads(look: Callable[[Path], str | None]) -> str | None:
     """Return the first result of any thread. Raises OSError if a living thread cannot be examined."""
     for process in sorted(PROC.iterdir()):
         if not process.name.isdigit():
@@ -348,11 +349,11 @@ def _ended(thread: Path) -> bool:
     return text.rpartition(")")[2].split()[0] in {"Z", "X"}
 
 
-def _who(thread: Path) -> str:
-    return named(PROC / _process(thread))
+def _process_text(thread: Path) -> str:
+    return describe_process(PROC / _process(thread))
 
 
-def named(process: Path) -> str:
+def describe_process(process: Path) -> str:
     try:
         return f"process {process.name} ({read(process / 'comm')})"
     except OSError:

@@ -33,7 +33,7 @@ from pytest_fsstack.judging.control import doubts
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
 from pytest_fsstack.judging.notices import notices, of_the_machine
 from pytest_fsstack.judging.plan import Planner, Question, RoundsLeft, State, confirmation_level
-from pytest_fsstack.judging.repetition import Repeated, Wish, combined
+from pytest_fsstack.judging.repetition import RepeatCount, Repeated, combined
 from pytest_fsstack.judging.results import (
     IN_EACH_KERNEL,
     ROUNDS_OF_A_BOOT,
@@ -109,7 +109,7 @@ class ChainPlan(msgspec.Struct, frozen=True):
     #: The control, a second copy of the baseline. Empty if there is none.
     control: str = ""
     #: How often steps should run in each round, if not once.
-    wishes: Mapping[str, Wish] = {}
+    repeats: Mapping[str, RepeatCount] = {}
     groups: Mapping[str, str] = {}
     remarks: tuple[str, ...] = ()
     tables: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -249,8 +249,8 @@ class Course:
         }
         #: Judgements of the limit between kernels, by step, then by stack on its kernel.
         self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
-        wishes = {} if policy.once else next(iter(plans.values())).wishes
-        self._repeated = {step: Repeated(wish, policy.plan) for step, wish in wishes.items()}
+        repeats = {} if policy.once else next(iter(plans.values())).repeats
+        self._repeated = {step: Repeated(repeat, policy.plan) for step, repeat in repeats.items()}
         self._not_run: dict[tuple[str, str], NotRun] = {}
         #: The result of each step in its last run, by step and cell.
         self._endings: dict[tuple[str, str], Ending] = {}
@@ -669,8 +669,8 @@ class Course:
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
-    def outcome(self, step: str, cell: Cell, again: Callable[[], str] = str) -> Outcome:
-        """Decide the outcome of a test. `again` returns the command that runs it alone."""
+    def outcome(self, step: str, cell: Cell, rerun_command: Callable[[], str] = str) -> Outcome:
+        """Decide the outcome of a test. `rerun_command` returns the command that runs it alone."""
         name = self.name(cell)
         ending, key = self._endings.get((step, name)), (step, name)
         if cause := self._cause(step, name):
@@ -679,7 +679,7 @@ class Course:
             return Outcome("failed" if ending == "failed" else "skipped", as_run=True)
         if ending is None or key in self._not_run:
             return self._of_not_run(step, name)
-        outcome = self._of_rounds(step, name) or self._of_budgets(self.chain, step, name, again)
+        outcome = self._of_rounds(step, name) or self._of_budgets(self.chain, step, name, rerun_command)
         return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self.policy.strict))
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
@@ -755,11 +755,13 @@ class Course:
                 return Outcome("failed", f"{name}: {judgement.text}")
         return None
 
-    def _of_budgets(self, chain: ChainResults, step: str, name: str, again: Callable[[], str]) -> Outcome:
+    def _of_budgets(self, chain: ChainResults, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
         """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
         strict, worst = self.policy.strict, chain.worst(step, name)
         if worst == "fail":
-            return Outcome("failed", "\n".join([describe_failure(chain, step, name, again()), *doubts(self.chain)]))
+            return Outcome(
+                "failed", "\n".join([describe_failure(chain, step, name, rerun_command()), *doubts(self.chain)])
+            )
         if worst == "inconclusive":
             text = describe_undecided(chain, step, name)
             # A budget that is expected to be broken has its own reason.

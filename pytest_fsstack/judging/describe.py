@@ -6,15 +6,15 @@ from pytest_fsstack.judging.results import ChainResults, Judgement, worst
 from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
 
 
-def describe_failure(chain: ChainResults, step: str, stack: str, again: str = "") -> str:
+def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: str = "") -> str:
     """Describe a failure: the broken budget with its figures in the first line, then the advice, then the samples.
 
-    `again` is the command that runs this test alone, or empty.
+    `rerun_command` is the command that runs this test alone, or empty.
     """
     judgements = chain.judgements_of(step, stack)
     order = sorted(judgements, key=lambda judgement: judgement.outcome != worst(other.outcome for other in judgements))
     lines = [_first_line(chain, step, stack, order[0])]
-    lines += ["", *(["  again:   " + again] if again else [])]
+    lines += ["", *(["  again:   " + rerun_command] if rerun_command else [])]
     lines.append(f"  step:    {step}, {chain.rounds} rounds; {_replay(chain)}")
     lines += [f"  {judgement.outcome + ':':<8} {judgement.text}" for judgement in judgements]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):

@@ -20,7 +20,7 @@ import msgspec
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 
-Wish = int | Literal["auto"]
+RepeatCount = int | Literal["auto"]
 
 #: For "auto", before anything is measured, and if nothing can be chosen.
 INITIAL_COUNT = 3
@@ -124,12 +124,12 @@ def _of_median(count: int) -> float:
 class Repeated:
     """The repetitions of a step while its chain runs."""
 
-    def __init__(self, wish: Wish, looks: Looks) -> None:
-        self.wish = wish
+    def __init__(self, repeat: RepeatCount, looks: Looks) -> None:
+        self.repeat = repeat
         # A plan of one block judges all rounds together, so no number may depend on figures.
-        self._open = wish == "auto" and len(looks.rounds) > 1
+        self._open = repeat == "auto" and len(looks.rounds) > 1
         judged = looks.max_rounds >= looks.minimum_rounds
-        self.count = wish if isinstance(wish, int) else INITIAL_COUNT if judged else 1
+        self.count = repeat if isinstance(repeat, int) else INITIAL_COUNT if judged else 1
         self._logs: dict[str, dict[int, list[float]]] = {}
         self._repetitions: list[float] = []
         self._rounds: list[float] = []
@@ -154,12 +154,12 @@ class Repeated:
         estimated = variances(self._logs, reference)
         if estimated is None or not self._rounds:
             self._open = False
-            return Repetition(self.count, self.wish == "auto")
+            return Repetition(self.count, self.repeat == "auto")
         (between, within), build = estimated, statistics.fmean(self._rounds)
         repetition = statistics.fmean(self._repetitions)
         if self._open:
             self.count, self._open = best(build, repetition, between, within), False
         total, cost = between + within, build + repetition
         return Repetition(
-            self.count, self.wish == "auto", within / total if total else 0.0, repetition / cost if cost else 0.0
+            self.count, self.repeat == "auto", within / total if total else 0.0, repetition / cost if cost else 0.0
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_fsstack.kernels import vm
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
-from pytest_fsstack.options import PROBED
+from pytest_fsstack.options import PROBED_KERNEL
 
 #: At the start of the line with the answer: a conftest may write to stdout too.
 _MARK = "fsstack-answer: "
@@ -30,7 +30,7 @@ def ask(machine: vm.Machine, arguments: Sequence[str], *, disk_size: int) -> Ans
     name = machine.kernel.name
     argv = [sys.executable, "-m", "pytest", *arguments]
     try:
-        with vm.Guest(machine, argv, disk_size=disk_size, env={**vm.guest_environment(), PROBED: name}) as guest:
+        with vm.Guest(machine, argv, disk_size=disk_size, env={**vm.guest_environment(), PROBED_KERNEL: name}) as guest:
             if story := guest.boot():
                 raise ProbeError(story)
             stdout, stderr, in_time = guest.communicate(_ANSWER_SECONDS)
@@ -70,4 +70,4 @@ def answer_in(stdout: str) -> Answer | None:
 
 def probed() -> bool:
     """Whether this process runs in a guest that is asked."""
-    return PROBED in os.environ
+    return PROBED_KERNEL in os.environ

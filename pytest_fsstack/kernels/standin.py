@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fsstack.rounds.protocol import Phase, Protocol, nothing
+from pytest_fsstack.rounds.protocol import Phase, Protocol, succeed
 
 
 class StandIn:
@@ -21,7 +21,7 @@ class StandIn:
             pytest.fail(self.reason, pytrace=False)
 
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self.protocol.report(item, [Phase("setup", fail), Phase("teardown", nothing)]):
+        for report in self.protocol.report(item, [Phase("setup", fail), Phase("teardown", succeed)]):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True

@@ -330,14 +330,14 @@ class Guest:
 TRY_AGAIN = 86400.0
 
 
-def accelerate(wish: str, kernel: Kernel, seconds: float = 40.0) -> bool:
+def accelerate(repeat: str, kernel: Kernel, seconds: float = 40.0) -> bool:
     """Whether guests run on KVM: as wished (``kvm``, ``tcg``), or, for ``auto``, if one that tries boots in time.
 
     A device /dev/kvm says little: there are machines on which guests then hang. That it works is known until the host's
     kernel or QEMU is another one, that guests hang for a day.
     """
-    if wish != "auto":
-        return wish == "kvm"
+    if repeat != "auto":
+        return repeat == "kvm"
     works = known_to_accelerate()
     if works is not None:
         return works

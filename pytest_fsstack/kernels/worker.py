@@ -81,8 +81,8 @@ class Worker:
             self._measure(chain, self._turn)
             self._lets_go = True
             return
-        if not chain.done:
-            chain.done = True
+        if not chain.has_run:
+            chain.has_run = True
             self._reports = {(report.step, report.stack): report for report in self._turn.reports}
         if nextitem is None or self.runner.chains.get(nextitem) is not chain:
             self.runner.tear_down(item, chain, nextitem)
@@ -108,9 +108,9 @@ class Worker:
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         if self._lets_go:
             return True
-        if (ran := self.runner.ran(item)) is None:
+        if (cell := self.runner.cell_of(item)) is None:
             return None
-        chain, step, stack = ran
+        chain, step, stack = cell
         report = self._reports[step, stack]
         self.runner.report(item, chain, report.outcome, report.figures)
         return True

@@ -12,7 +12,7 @@ from pytest_fsstack.layers.filesystems import Filesystem
 from pytest_fsstack.layers.kernel_encryption import KEYCTL, in_keyring
 from pytest_fsstack.layers.mapper import Key
 from pytest_fsstack.machine.needs import Need, Tool
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, OptionError, PoolLayer, option
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, OptionError, PoolLayer, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, OUTSIDE, SIZE, TEXT, CommandLine
 
 _BCACHEFS = Tool("bcachefs", "bcachefs-tools")
@@ -94,10 +94,10 @@ class Bcachefs(PoolLayer, Filesystem):
                 directory = undo.enter_context(place)
             yield directory
 
-    def fsck(self, below: Block, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Block, context: BuildContext) -> CheckResult | None:
         with self._unlocked(below, context) as unlock:
             check = [*unlock.words, self.beside(_BCACHEFS).command, "fsck", "-n"]
-            return Checked.of(*context.machine.ended(*check, *(part.path for part in below.parts), fds=unlock.fds))
+            return CheckResult.of(*context.machine.ended(*check, *(part.path for part in below.parts), fds=unlock.fds))
 
     @contextlib.contextmanager
     def _unlocked(self, below: Block, context: BuildContext) -> Iterator[Key]:

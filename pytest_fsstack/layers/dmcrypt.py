@@ -12,7 +12,7 @@ from typing import ClassVar
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher, Need, Tool
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Limit, OptionError, Place, option
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Limit, OptionError, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Value
 
 CRYPTSETUP = Tool("cryptsetup", "cryptsetup-bin", {"dnf": "cryptsetup", "zypper": "cryptsetup", "pacman": "cryptsetup"})
@@ -145,7 +145,7 @@ class Luks(_Crypt):
         # The name that cryptsetup uses.
         return [f"{name}_dif"] if self.integrity else []
 
-    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         return scrubs.readable(place.path) if self.integrity and self.wipe else None
 
 

@@ -26,7 +26,7 @@ from pytest_fsstack.stack.model import (
     Block,
     BlockLayer,
     BuildContext,
-    Checked,
+    CheckResult,
     Directory,
     Layer,
     Limit,
@@ -69,7 +69,7 @@ class Filesystem(ToolLayer, BlockLayer):
     #: The kernel's name, if it differs from the layer's.
     driver: ClassVar[str] = ""
     #: Its history, if current kernels have dropped it.
-    gone: ClassVar[str] = ""
+    removal: ClassVar[str] = ""
     #: The checker from mkfs's package, with options for a read-only check. Empty if there is none.
     checker: ClassVar[tuple[str, ...]] = ()
     #: The methods for `compress`, if there is such an option.
@@ -80,7 +80,7 @@ class Filesystem(ToolLayer, BlockLayer):
     mount: str = option("", "mount options, verbatim")
 
     def needs(self) -> list[Need]:
-        return [Root("mounting"), KernelFilesystem(self.driver or self.name, gone=self.gone), self.program]
+        return [Root("mounting"), KernelFilesystem(self.driver or self.name, removal=self.removal), self.program]
 
     def check_options(self) -> None:
         compress = getattr(self, "compress", None)
@@ -104,10 +104,10 @@ class Filesystem(ToolLayer, BlockLayer):
         return [*words, "-O", ",".join(added)] if added else words
 
     def create(self, below: Block, context: BuildContext) -> None:
-        below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), context.wanted))
+        below.overwrite(self.program.command, *self.with_features(self.mkfs_words(), context.required_features))
 
-    def fsck(self, below: Block, context: BuildContext) -> Checked | None:
-        return Checked.of(*context.machine.ended(*self.checker, below.path)) if self.checker else None
+    def fsck(self, below: Block, context: BuildContext) -> CheckResult | None:
+        return CheckResult.of(*context.machine.ended(*self.checker, below.path)) if self.checker else None
 
     def opened(self, below: Block, context: BuildContext) -> AbstractContextManager[Directory]:
         return context.mounted(self.name, below.path, self.driver or self.name, ",".join(self.mount_words()))
@@ -135,7 +135,7 @@ class _Logged(Filesystem):
     def create(self, below: Block, context: BuildContext) -> None:
         if self.external_log:
             data, log = below.parts
-            self.make_logged(data, log, self.with_features(self.mkfs_words(), context.wanted))
+            self.make_logged(data, log, self.with_features(self.mkfs_words(), context.required_features))
         else:
             super().create(below, context)
 
@@ -143,9 +143,9 @@ class _Logged(Filesystem):
         log = [f"{self.log_option}={part.path}" for part in below.parts[1:]]
         return context.mounted(self.name, below.path, self.name, ",".join([*self.mount_words(), *log]))
 
-    def fsck(self, below: Block, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Block, context: BuildContext) -> CheckResult | None:
         log = [word for part in below.parts[1:] for word in (self.checked_log, part.path)]
-        return Checked.of(*context.machine.ended(*self.checker, *log, below.path))
+        return CheckResult.of(*context.machine.ended(*self.checker, *log, below.path))
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _Ext(Filesystem):
 
     def mkfs_words(self) -> list[str]:
         # mke2fs only uses the last -E, so merge our options with the user's.
-        further, extended = _taken_out(shlex.split(self.mkfs), "-E")
+        further, extended = _without_option(shlex.split(self.mkfs), "-E")
         keys = {item.partition("=")[0].removeprefix("no") for item in extended}
         defaults = [item for item in self.extended if item.partition("=")[0].removeprefix("no") not in keys]
         # mke2fs chooses the filesystem by its own name, which may be mkfs.ext4-1.46.
@@ -193,19 +193,19 @@ class _Ext(Filesystem):
 
     def check_wanted(self, feature: str) -> None:
         super().check_wanted(feature)
-        _, features = _taken_out(self.mkfs_words(), "-O")
+        _, features = _without_option(self.mkfs_words(), "-O")
         for name in self.provides[feature]:
             if f"^{name}" in features:
                 raise OptionError("mkfs", f"{self.mkfs!r} forbids it: leave ^{name} out")
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
         # mke2fs only uses the last -O as well.
-        further, features = _taken_out(words, "-O")
+        further, features = _without_option(words, "-O")
         added = [name for feature in wanted for name in self.provides[feature] if name not in features]
         return [*further, "-O", ",".join([*features, *added])] if added else words
 
 
-def _taken_out(words: list[str], option: str) -> tuple[list[str], list[str]]:
+def _without_option(words: list[str], option: str) -> tuple[list[str], list[str]]:
     """Remove a repeatable option from the words. Return the other words, and the option's comma-separated values."""
     words, remaining, values = list(words), [], []
     while words:
@@ -269,7 +269,7 @@ class Ext4(_Logged, _Ext):
     provides: ClassVar = {"encryption": ("encrypt", "stable_inodes")}
 
     def make_logged(self, data: Block, log: Block, words: list[str]) -> None:
-        further, sizes = _taken_out(words, "-b")
+        further, sizes = _without_option(words, "-b")
         # Both need the same block size, which mke2fs would choose by the size of the device.
         block = ["-b", sizes[-1] if sizes else "4096"]
         log.overwrite(self.program.command, "-q", "-F", *block, "-O", "journal_dev")
@@ -320,7 +320,7 @@ class Xfs(_Logged):
                 raise
         super().sync(place, context)
 
-    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         # This checks metadata. Kernels without CONFIG_XFS_ONLINE_SCRUB cannot do it.
         return scrubs.xfs(context.machine, place.path)
 
@@ -387,7 +387,7 @@ class Btrfs(PoolLayer, Filesystem):
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[Directory]:
         paths = [part.path for part in context.remaining(below)]
-        degraded = ["degraded"] if context.lost is not None else []
+        degraded = ["degraded"] if context.lost_device is not None else []
         options = ",".join([*self.mount_words(), *degraded, *(f"device={path}" for path in paths[1:])])
         try:
             with context.mounted(self.name, paths[0], self.name, options) as place:
@@ -407,7 +407,7 @@ class Btrfs(PoolLayer, Filesystem):
         discard = [] if "discard" in self.mount else ["nodiscard"]
         return [*discard, *([f"compress={self.compress}"] if self.compress else []), *super().mount_words()]
 
-    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         return scrubs.btrfs(context.machine, place.path, len(below.parts))
 
     def check_loss(self) -> None:
@@ -556,7 +556,7 @@ class Reiserfs(Filesystem):
         ),
         "mount": MOUNT | {"jdev": OUTSIDE, "alloc block-allocator hash jqfmt usrjquota grpjquota resize": KEYWORD},
     }
-    gone: ClassVar = "Linux 6.13 removed it"
+    removal: ClassVar = "Linux 6.13 removed it"
 
 
 # -- of other systems --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import ClassVar
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.stack.build import Built
-from pytest_fsstack.stack.model import BuildContext, Checked, Directory, DirectoryLayer, Limit, OptionError, option
+from pytest_fsstack.stack.model import BuildContext, CheckResult, Directory, DirectoryLayer, Limit, OptionError, option
 from pytest_fsstack.stack.program import ToolLayer
 from pytest_fsstack.stack.words import FLAG, KEYWORD, MOUNT, NUMBER, OUTSIDE, SIZE, CommandLine, Directories, Grammar
 
@@ -145,8 +145,8 @@ class Erofs(ImageLayer):
         how = [] if method == "none" else [f"-z{method}{f',{level}' if level else ''}"]
         return [self.program.command, "--quiet", *how, *shlex.split(self.mkfs), str(image), str(source)]
 
-    def fsck(self, below: Directory, context: BuildContext) -> Checked | None:
-        return Checked.of(*context.machine.ended("fsck.erofs", str(self.image(below))))
+    def fsck(self, below: Directory, context: BuildContext) -> CheckResult | None:
+        return CheckResult.of(*context.machine.ended("fsck.erofs", str(self.image(below))))
 
 
 def fill(stack: Built, write: Callable[[Path], object]) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.layers.mapper import Key, KeyedLayer
 from pytest_fsstack.machine.needs import Tool
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Place, option
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Place, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, CommandLine
 
 INTEGRITYSETUP = Tool("integritysetup", "cryptsetup-bin", {"dnf": "integritysetup", "pacman": "cryptsetup"})
@@ -78,7 +78,7 @@ class Integrity(KeyedLayer):
     def opening(self, key: list[str]) -> list[str]:
         return [*key, *_MODES[self.mode], *shlex.split(self.open)]
 
-    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         # Without the wipe, sectors that were never written cannot be read.
         return scrubs.readable(place.path) if self.wipe else None
 

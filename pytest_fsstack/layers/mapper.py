@@ -79,7 +79,7 @@ def _wait_for_the_end(machine: Machine, mappings: Mapping[str, Path]) -> None:
             raise OSError(f"{device} ({name}) is still {mounts.in_use(machine, device)}")
 
 
-def _left(machine: Machine, facts: Facts) -> bool:
+def _exists(machine: Machine, facts: Facts) -> bool:
     return bool(machine.mappings(journal.text(facts, "name").__eq__))
 
 
@@ -89,7 +89,7 @@ def _removed(machine: Machine, facts: Facts) -> str:
     return f"removed the device-mapper device {name}"
 
 
-MAPPING = Kind("dm", _left, _removed)
+MAPPING = Kind("dm", _exists, _removed)
 
 
 def block(machine: Machine, name: str, device: Path, written: Callable[[], object] = lambda: None) -> Block:
@@ -138,10 +138,10 @@ def slices(name: str, context: BuildContext, below: Block, extents: Sequence[tup
         words = "dmsetup", "create", "--concise", concise
         create = functools.partial(machine.run, *words, env=machine.mapper_environment())
         devices = undo.enter_context(held(machine, tables.__contains__, create))
-        yield [block(machine, part, devices[part], _seen_on(below)) for part in tables]
+        yield [block(machine, part, devices[part], _cache_dropper(below)) for part in tables]
 
 
-def _seen_on(below: Block) -> Callable[[], None]:
+def _cache_dropper(below: Block) -> Callable[[], None]:
     """Return a function that drops the page cache of `below`, which does not see writes through a mapping."""
 
     def written() -> None:
@@ -186,7 +186,7 @@ class TableLayer(MapperLayer):
     def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
         name = context.name(self.name)
         words = "dmsetup", "create", name, "--table", self.table(below)
-        with mapping(name, context, *words, written=_seen_on(below)) as place:
+        with mapping(name, context, *words, written=_cache_dropper(below)) as place:
             yield place
 
 

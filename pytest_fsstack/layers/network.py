@@ -150,7 +150,7 @@ class NetworkLayer(ToolLayer, DirectoryLayer):
                 yield Namespaces(server.pid)
             finally:
                 if answered and not server.alive:
-                    context.tell(str(server.error("while its files were in use")))
+                    context.notify(str(server.error("while its files were in use")))
                 _end(server)
 
 

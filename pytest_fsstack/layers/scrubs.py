@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Checked
+from pytest_fsstack.stack.model import CheckResult
 
 #: From linux/btrfs.h. The command `btrfs scrub` would leave its state in /var/lib/btrfs.
 _BTRFS_IOC_SCRUB = 0xC400941B
@@ -24,7 +24,7 @@ _PROGRESS = (
 _AT_ONCE = 1 << 20
 
 
-def btrfs(machine: Machine, path: Path, devices: int = 1) -> Checked:
+def btrfs(machine: Machine, path: Path, devices: int = 1) -> CheckResult:
     """Scrub the devices of a mounted Btrfs one by one. Data with a good copy is corrected."""
     counts: Counter[str] = Counter()
     for device in range(1, devices + 1):
@@ -32,19 +32,19 @@ def btrfs(machine: Machine, path: Path, devices: int = 1) -> Checked:
         machine.ioctl(path, _BTRFS_IOC_SCRUB, request)
         counts.update(dict(zip(_PROGRESS, _SCRUB_ARGS.unpack(request)[4:])))
     wrong = [f"{count} {what}" for what, count in counts.items() if what.endswith("errors") and count]
-    return Checked(not wrong, ", ".join(wrong) or "no errors")
+    return CheckResult(not wrong, ", ".join(wrong) or "no errors")
 
 
-def xfs(machine: Machine, path: Path) -> Checked | None:
+def xfs(machine: Machine, path: Path) -> CheckResult | None:
     """Check the metadata of a mounted XFS without changes. None if the tool or the kernel has no such check."""
     if machine.which("xfs_scrub") is None:
         return None
     code, stdout, stderr = machine.ended("xfs_scrub", "-n", path)
     # Exit codes of xfs_scrub(8): 1 for errors, 2 for possible optimisations, 4 or 8 for failures.
-    return None if code & ~3 else Checked(not code & 1, (stdout + stderr).strip())
+    return None if code & ~3 else CheckResult(not code & 1, (stdout + stderr).strip())
 
 
-def zfs(machine: Machine, pool: str) -> Checked:
+def zfs(machine: Machine, pool: str) -> CheckResult:
     """Scrub an imported pool. Data with a good copy is corrected."""
     machine.run("zpool", "scrub", pool)
     output = ""
@@ -58,15 +58,15 @@ def zfs(machine: Machine, pool: str) -> Checked:
     return zpool_status(output)
 
 
-def zpool_status(output: str) -> Checked:
+def zpool_status(output: str) -> CheckResult:
     """Parse the output of `zpool status` about a scrubbed pool."""
     counts = re.findall(r"^\t.* [A-Z]+ +(\S+) +(\S+) +(\S+)", output, re.MULTILINE)
     damaged = any(set(columns) - {"0"} for columns in counts if columns != ("READ", "WRITE", "CKSUM"))
     clean = "errors: No known data errors" in output and not damaged and bool(counts)
-    return Checked(clean, output.strip())
+    return CheckResult(clean, output.strip())
 
 
-def raid(machine: Machine, device: Path) -> Checked:
+def raid(machine: Machine, device: Path) -> CheckResult:
     """Compare all copies, or parity with data, of a dm-raid array. It is unknown which of two copies is right.
 
     Unreadable blocks of a device are rewritten from the others.
@@ -85,7 +85,7 @@ def raid(machine: Machine, device: Path) -> Checked:
 
     wait_for(machine, name, ended)
     health, mismatches = fields[5], int(fields[8])
-    return Checked(not mismatches and not health.strip("A"), f"{mismatches} sectors differ, devices {health}")
+    return CheckResult(not mismatches and not health.strip("A"), f"{mismatches} sectors differ, devices {health}")
 
 
 def wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
@@ -94,7 +94,7 @@ def wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
         raise OSError(f"the scrub or rebuild of {name} has not ended within {machine.limit:g} s (--fsstack-timeout)")
 
 
-def readable(device: Path) -> Checked:
+def readable(device: Path) -> CheckResult:
     """Read a whole device whose sectors have checksums."""
     bad: list[str] = []
     for offset in range(0, descriptors.size_of_device(device), _AT_ONCE):
@@ -105,4 +105,4 @@ def readable(device: Path) -> Checked:
             raise
         except OSError as error:
             bad.append(f"{error.strerror} in the MiB at {offset}")
-    return Checked(not bad, "; ".join(bad) or "all can be read")
+    return CheckResult(not bad, "; ".join(bad) or "all can be read")

@@ -18,7 +18,7 @@ from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Daemon, Machine
 from pytest_fsstack.stack.model import (
     BuildContext,
-    Checked,
+    CheckResult,
     Directory,
     DirectoryLayer,
     Limit,
@@ -76,12 +76,12 @@ def served(
                         _unmount(machine, target, daemon, watch)
                 if watch.aborted:
                     # Printed at once, because pytest shows no errors after a signal has ended the session.
-                    context.tell(str(error := _aborted(daemon)))
+                    context.notify(str(error := _aborted(daemon)))
                     raise error
                 if unmounted and stood:
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
-                    context.tell(str(daemon.error("while its filesystem was in use")))
+                    context.notify(str(daemon.error("while its filesystem was in use")))
 
 
 def _await_answer(machine: Machine, target: Path, daemon: Daemon, patience: float) -> None:
@@ -214,12 +214,12 @@ class Gocryptfs(_Fuse):
     def command(self, below: Directory, passphrase: str) -> list[str]:
         return ["-q", "-fg", *shlex.split(self.mount), "-passfile", passphrase, *self._source(below)]
 
-    def fsck(self, below: Directory, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Directory, context: BuildContext) -> CheckResult | None:
         if self.reverse:
             return None
         with context.secret.passphrase() as fd:
             words = [self.program.command, "-fsck", "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
-            return Checked.of(*context.machine.ended(*words, fds=(fd,)))
+            return CheckResult.of(*context.machine.ended(*words, fds=(fd,)))
 
     def _source(self, below: Directory) -> list[str]:
         return ["-reverse", str(below.path)] if self.reverse else [str(self.own_directory(below))]

@@ -19,7 +19,7 @@ from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import (
     Block,
     BuildContext,
-    Checked,
+    CheckResult,
     Directory,
     Limit,
     OptionError,
@@ -136,7 +136,7 @@ class Zfs(PoolLayer):
         return self.faults if KernelFilesystem("zfs").missing() else {}
 
     def needs(self) -> list[Need]:
-        kernel = KernelFilesystem("zfs", gone="zfs-fuse has no encryption")
+        kernel = KernelFilesystem("zfs", removal="zfs-fuse has no encryption")
         required = [kernel] if self.encryption else []
         return [*required, *needs_of(bool(self.encryption) or kernel.missing() is None)]
 
@@ -220,7 +220,7 @@ class Zfs(PoolLayer):
         if kind.startswith("fuse"):
             context.machine.run("zfs", "set", "fsstack:synced=yes", pool)
 
-    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         return scrubs.zfs(context.machine, context.name(self.name))
 
     def check_loss(self) -> None:

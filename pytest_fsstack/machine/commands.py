@@ -66,13 +66,13 @@ def which(tool: str) -> str | None:
     path = search_path()
     # With cold caches, a search takes milliseconds. Missing tools are searched again, because they may be installed
     # later.
-    executable = _found.get((tool, path)) or shutil.which(tool, path=path)
+    executable = _paths.get((tool, path)) or shutil.which(tool, path=path)
     if executable:
-        _found[tool, path] = executable
+        _paths[tool, path] = executable
     return executable
 
 
-_found: dict[tuple[str, str], str] = {}
+_paths: dict[tuple[str, str], str] = {}
 
 
 @functools.cache
@@ -136,18 +136,18 @@ def _exiting(pid: int) -> bool:
 
 
 #: Lists that record commands as they start.
-_noted: list[list[str]] = []
+_recorders: list[list[str]] = []
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[list[str]]:
+def recorded_commands() -> Iterator[list[str]]:
     """Record the commands that start in the block, each as a shell command line. They contain no secrets."""
     lines: list[str] = []
-    _noted.append(lines)
+    _recorders.append(lines)
     try:
         yield lines
     finally:
-        _noted[:] = [other for other in _noted if other is not lines]
+        _recorders[:] = [other for other in _recorders if other is not lines]
 
 
 @contextlib.contextmanager
@@ -169,7 +169,7 @@ def started(
     path = which(words[0])
     if path is None:
         raise not_installed(words)
-    for lines in _noted:
+    for lines in _recorders:
         lines.append(
             " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
         )
@@ -224,7 +224,7 @@ def _starting(words: Sequence[str]) -> Iterator[None]:
 
 def not_installed(words: Sequence[str]) -> CommandError:
     """Return the error for a missing command, and forget where it was."""
-    _found.pop((words[0], search_path()), None)
+    _paths.pop((words[0], search_path()), None)
     return CommandError(words, None, "", "not installed")
 
 
@@ -315,7 +315,7 @@ def ended(
 
 
 #: Killed commands that did not end. Without a reference, Python would print warnings.
-_left_behind: list[subprocess.Popen[Any]] = []
+_stuck_processes: list[subprocess.Popen[Any]] = []
 
 
 def reap(process: subprocess.Popen[Any]) -> None:
@@ -323,7 +323,7 @@ def reap(process: subprocess.Popen[Any]) -> None:
     with signals.shielded(), contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DEATH)
     if process.returncode is None:
-        _left_behind.append(process)
+        _stuck_processes.append(process)
 
 
 def wait_until(condition: Any, seconds: float) -> bool:

@@ -405,7 +405,7 @@ def cleanup(directory: Path, machine: Machine, kinds: Mapping[str, Kind], *, ask
     report = CleanupReport()
     if not directory.exists():
         return report
-    with _alone(directory, _FOREVER if asked else _PATIENCE) as alone:
+    with _cleanup_lock(directory, _FOREVER if asked else _PATIENCE) as alone:
         if not alone:
             report.busy = True
             return report
@@ -428,7 +428,7 @@ _FOREVER = math.inf
 
 
 @contextlib.contextmanager
-def _alone(directory: Path, seconds: float) -> Iterator[bool]:
+def _cleanup_lock(directory: Path, seconds: float) -> Iterator[bool]:
     """Lock out other cleanups, and yield whether that worked. It locks the directory, so no lock file remains."""
     _check_own(directory)
     with descriptors.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:

@@ -258,7 +258,7 @@ class FuseWatch(threading.Thread):
 
     def run(self) -> None:
         # Block the signals here, so that they stay pending for the process while the main thread hangs.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.END_SIGNALS)
         seconds = 0
         while not self._over.wait(1.0):
             seconds = seconds + 1 if signals.must_end() else 0

@@ -192,12 +192,12 @@ class KernelFilesystem:
     name: str
     module: str = ""
     #: Its history, if current kernels have dropped it.
-    gone: str = ""
+    removal: str = ""
 
     def missing(self) -> MissingRequirement | None:
         if self.name in filesystems() or (load_module(self.module or self.name) and self.name in filesystems()):
             return None
-        return not_in_kernel(f"{self.name}{f' ({self.gone})' if self.gone else ''}")
+        return not_in_kernel(f"{self.name}{f' ({self.removal})' if self.removal else ''}")
 
 
 @dataclass(frozen=True)

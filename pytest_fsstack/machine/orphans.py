@@ -78,7 +78,7 @@ def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGK
     """Terminate the processes with this entry in their environment. Return each as ``name (process 123)``."""
     ended: dict[int, str] = {}
     # They may start others meanwhile.
-    while processes := [process for process in PROC.glob("[0-9]*") if _has(process, entry.encode())]:
+    while processes := [process for process in PROC.glob("[0-9]*") if _has_variable(process, entry.encode())]:
         for process in processes:
             with contextlib.suppress(OSError):  # it may end meanwhile
                 name, start = (process / "comm").read_text(errors="replace").strip(), start_time(int(process.name))
@@ -87,7 +87,7 @@ def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGK
     return [f"{name} (process {pid})" for pid, name in ended.items()]
 
 
-def _has(process: Path, entry: bytes) -> bool:
+def _has_variable(process: Path, entry: bytes) -> bool:
     """Whether a process has an entry in its environment, as far as it is readable."""
     try:
         return entry in (process / "environ").read_bytes().split(b"\0")
@@ -149,7 +149,7 @@ def _ancestry() -> Iterable[int]:
         pid = int(text.rpartition(")")[2].split()[1])
 
 
-def _any(machine: Machine, facts: Facts) -> bool:
+def _has_descendants(machine: Machine, facts: Facts) -> bool:
     return bool(_descendants(facts))
 
 
@@ -166,7 +166,7 @@ def _end_all(machine: Machine, facts: Facts) -> str:
 
 
 #: They use the other leftovers, so they are undone first.
-PROCESSES = Kind("processes", _any, _end_all, first=True)
+PROCESSES = Kind("processes", _has_descendants, _end_all, first=True)
 
 
 @contextlib.contextmanager

@@ -152,7 +152,7 @@ def without_returning_children() -> Iterator[None]:
         end_if_forked(owner)
 
 
-_NO_WAY_BACK = (
+_CANNOT_CONTINUE = (
     b"\nfsstack: a test took what this session cannot get back (setuid, or a hard limit of memory or open files), so "
     b"it ends without reports. The kernel takes its stacks down, and the next session or --fsstack-cleanup removes "
     b"the rest\n"
@@ -191,29 +191,29 @@ def keeping_limits(errors: int = 2) -> Iterator[None]:
                 except ValueError:  # only root may raise a hard limit
                     hard = resource.getrlimit(kind)[1]
                     if kind == resource.RLIMIT_AS or (kind == resource.RLIMIT_NOFILE and hard < _FEWEST_DESCRIPTORS):
-                        _end_here(errors)
+                        _exit_at_once(errors)
                     resource.setrlimit(kind, (hard, hard))
         try:
-            _give_back(user, root, errors)
+            _restore(user, root, errors)
         finally:
             os.close(root)
 
 
-def _give_back(user: int, root: int, errors: int) -> None:
+def _restore(user: int, root: int, errors: int) -> None:
     if os.geteuid() != user:
         try:
             os.seteuid(user)
         except PermissionError:  # setuid cannot be reverted
-            _end_here(errors)
+            _exit_at_once(errors)
     if not os.path.samestat(os.stat("/"), os.fstat(root)):
         with contextlib.suppress(PermissionError):
             _leave_chroot(root)
 
 
-def _end_here(errors: int) -> NoReturn:
+def _exit_at_once(errors: int) -> NoReturn:
     """Terminate this process immediately, as a kill would, because it cannot take anything down any more."""
     # Without memory, only an existing text can be written.
-    os.write(errors, _NO_WAY_BACK)
+    os.write(errors, _CANNOT_CONTINUE)
     os._exit(1)
 
 

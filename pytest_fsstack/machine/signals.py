@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class State(enum.Enum):
@@ -46,14 +46,14 @@ def _nudge(after: float = 0.0) -> None:
 
 
 def _nudged(number: int, frame: FrameType | None) -> None:
-    if _torn(frame):
+    if _is_in_context_manager(frame):
         threading.Thread(target=_nudge, args=(0.02,), daemon=True).start()
         return
     _raise_in_a_test()
     _raise_overdue()
 
 
-def _torn(frame: FrameType | None) -> bool:
+def _is_in_context_manager(frame: FrameType | None) -> bool:
     """Whether it arrived while a context manager of ours is entered or left. Raising there would skip the undo."""
     return frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__)
 
@@ -130,7 +130,7 @@ def caught(ended: Callable[[signal.Signals], BaseException]) -> Iterator[None]:
     sys.unraisablehook = dropped
     signal.signal(_NUDGE, _nudged)
     try:
-        for number in ENDING:
+        for number in END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 state.handlers[number] = signal.signal(number, state.note)
         yield
@@ -149,9 +149,9 @@ def received() -> signal.Signals | None:
 
 
 def must_end() -> bool:
-    """Whether a signal ends the session, or a step is over its time limit. Call it in a thread that blocks `ENDING`.
+    """Whether a signal ends the session, or a step is over its time limit.
 
-    A signal stays pending if the main thread is stuck in the kernel.
+    Call it in a thread that blocks `END_SIGNALS`. A signal stays pending if the main thread is stuck in the kernel.
     """
     if _watch is not None and _watch.overdue:
         return True

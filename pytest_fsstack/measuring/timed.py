@@ -222,10 +222,10 @@ class Timed:
         try:
             ended = orphans.end_marked(mark, [signal.SIGKILL])
         except Unproved as error:
-            self._stack.tell(f"{command} was killed, but {error}")
+            self._stack.notify(f"{command} was killed, but {error}")
             return
         if ended:
-            self._stack.tell(f"{command} was killed, and so were processes that it had started: {', '.join(ended)}")
+            self._stack.notify(f"{command} was killed, and so were processes that it had started: {', '.join(ended)}")
 
     def record(
         self, name: str, value: float, unit: str = "", better: Better = "lower", resolution: float = 0.0

@@ -23,7 +23,7 @@ def _text(text: str) -> str:
     return text
 
 
-def _by(module: str, function: str) -> Callable[[str], Any]:
+def _lazy_parser(module: str, function: str) -> Callable[[str], Any]:
     """Return a parser that imports a function of the package on first use."""
 
     def read(text: str) -> Any:
@@ -35,7 +35,7 @@ def _by(module: str, function: str) -> Callable[[str], Any]:
     return read
 
 
-_size: Callable[[str], int] = _by("units", "parse_size")
+_size: Callable[[str], int] = _lazy_parser("units", "parse_size")
 
 
 def _memory(text: str) -> int:
@@ -166,7 +166,7 @@ class Option(NamedTuple):
     #: Whether the option can be in an ini file.
     ini: bool = True
     #: Whether the command to run one test again repeats it. False for outputs and comparisons of a whole session.
-    again: bool = True
+    repeated: bool = True
     #: Text in docs/options.md in addition to the help.
     doc: str = ""
 
@@ -220,7 +220,7 @@ OPTIONS = (
         "DEVICE",
         many=True,
         ini=False,
-        again=False,
+        repeated=False,
         doc="It is refused in `addopts` and `PYTEST_ADDOPTS`, which people write once and forget.",
     ),
     Option(
@@ -228,7 +228,7 @@ OPTIONS = (
         "wait that long for a device that another session holds, and name that session (default: refuse it at once)",
         "SECONDS",
         _seconds,
-        again=False,
+        repeated=False,
     ),
     Option(
         "discard",
@@ -240,7 +240,7 @@ OPTIONS = (
         "between two stacks, pause for some seconds, discard all of a block device, or wait until it is idle, at most "
         "for a minute",
         "SECONDS|discard|idle",
-        _by("measuring.settling", "Settle.parse"),
+        _lazy_parser("measuring.settling", "Settle.parse"),
         doc="Use it for devices that are still busy with the writes of the last stack. It is never timed. `idle` waits "
         "until the device has nothing in flight, and reads, writes, discards and unwritten memory stay the same for a "
         "second.",
@@ -269,7 +269,7 @@ OPTIONS = (
         _scenario,
         many=True,
         ini=False,
-        again=False,
+        repeated=False,
         doc="It works from any directory. A part of a name is enough if only one scenario matches: `encryption` is "
         "`encryption_overhead`. One test runs again, with the steps before it, by its id as pytest shows it: "
         "`--fsstack-scenario='test_filesystems.py::TestFilesystems::test_write_file[xfs]'`.",
@@ -286,7 +286,7 @@ OPTIONS = (
         "measure a command in the directory of each stack, as the step NAME (default: the command's own name). Repeat "
         "it for further steps on the same stack",
         "[NAME=]COMMAND",
-        _by("options.commands", "parse"),
+        _lazy_parser("options.commands", "parse"),
         many=True,
         doc="`{}` is the path of the stack. [bench.md](bench.md) shows how.",
     ),
@@ -330,7 +330,7 @@ OPTIONS = (
         "discard a round of all stacks if the machine was busy, by rules such as 'load>2, steal>5%, psi_io>20%, "
         "throttled'",
         "RULES",
-        _by("judging.conditions", "parse"),
+        _lazy_parser("judging.conditions", "parse"),
         doc="`load` and `psi_io`, `psi_cpu`, `psi_memory` (the share of one second in which some task waited for it) "
         "are measured before the round, `steal` and `throttled` also during it. Later rounds replace discarded ones, "
         "at most as many as were planned. Discarded rounds are in the JSON, and are never judged. Verdicts stay exact "
@@ -340,12 +340,12 @@ OPTIONS = (
         "weights",
         "weigh steps in the cost over all steps, such as 'stream_write=3, delete=1'",
         "STEP=N,...",
-        _by("report.overall", "parse_weights"),
-        again=False,
+        _lazy_parser("report.overall", "parse_weights"),
+        repeated=False,
         doc="Reports order stacks by the geometric mean of their costs in all steps. A step without a weight weighs 1, "
         "and 0 leaves a step out. No verdict depends on it. `fsstack report RUN.json --weights=...` weighs afterwards.",
     ),
-    Option("seed", "replay the order of the stacks of an earlier session", "N", _number, ini=False, again=False),
+    Option("seed", "replay the order of the stacks of an earlier session", "N", _number, ini=False, repeated=False),
     Option("alpha", "error rate of a verdict", "P", _error_rate, "0.05"),
     Option(
         "budget",
@@ -377,7 +377,7 @@ OPTIONS = (
         default="pytest",
         choices=("pytest", "bisect"),
         ini=False,
-        again=False,
+        repeated=False,
         doc="With `bisect`, all other problems are 125: nothing was decided, a stack cannot be built, a test fails by "
         "itself, an option or a conftest is wrong. A signal still gives 128 + n, which ends the bisection. "
         "[bisecting.md](bisecting.md) has recipes.",
@@ -403,9 +403,9 @@ OPTIONS = (
         "label",
         "a label of this run in results and histories. Repeat it",
         "KEY=VALUE",
-        _by("options.labels", "parse"),
+        _lazy_parser("options.labels", "parse"),
         many=True,
-        again=False,
+        repeated=False,
         doc="The labels `commit` and `branch` come from git in pytest's rootdir, otherwise from the environment of "
         "GitHub (also Forgejo and Gitea), GitLab or Jenkins, as do `ci` and `ci_run`. `kernel` is the release of the "
         "running kernel. Labels of this option override these. All are in the JSON ([results.md](results.md)). No "
@@ -419,7 +419,7 @@ OPTIONS = (
         _existing,
         many=True,
         ini=False,
-        again=False,
+        repeated=False,
         doc="The overhead of each stack over its reference is compared with its earlier overheads, one figure a run. "
         "`--fsstack-max-regression` judges it. [over-time.md](over-time.md) has the recipe. An unreadable file, or one "
         "without results, ends the session before the first round.",
@@ -429,7 +429,7 @@ OPTIONS = (
         "compare also with runs on a device of another model, at another scale, with another corpus or other work",
         flag=True,
         ini=False,
-        again=False,
+        repeated=False,
     ),
     Option(
         "save-reference",
@@ -437,7 +437,7 @@ OPTIONS = (
         "FILE",
         _target,
         ini=False,
-        again=False,
+        repeated=False,
         doc="It is written last, after all verdicts. If a test failed, the file does not change.",
     ),
     Option(
@@ -446,7 +446,7 @@ OPTIONS = (
         "DIR",
         _new_directory,
         ini=False,
-        again=False,
+        repeated=False,
         doc="DIR is created if it is missing. Several sessions may append at the same time. An interrupted session is "
         "appended too, and marked ([over-time.md](over-time.md)).",
     ),
@@ -456,11 +456,11 @@ OPTIONS = (
         "FILE",
         _target,
         ini=False,
-        again=False,
+        repeated=False,
         doc="FILE is replaced when the first round ends. It is written to the disk after each round. `fsstack report`, "
         "`compare` and `pool` read it like a file of `--fsstack-json` ([results.md](results.md#the-log)).",
     ),
-    Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, again=False),
+    Option("json", "write all samples, verdicts and the environment to FILE", "FILE", ini=False, repeated=False),
     Option(
         "report",
         "write a report: json=FILE, markdown=FILE, html=FILE, csv=FILE, tables=FILE, pictures as SVG (heatmap=FILE, "
@@ -469,7 +469,7 @@ OPTIONS = (
         "NAME=FILE",
         many=True,
         ini=False,
-        again=False,
+        repeated=False,
         doc="[results.md](results.md#for-stores-of-results) describes the stores.",
     ),
     Option(
@@ -478,7 +478,7 @@ OPTIONS = (
         "a budget), full (all metrics) or none",
         default="short",
         choices=("short", "full", "none"),
-        again=False,
+        repeated=False,
         doc="Choose `none` for consumers that validate the file by a schema without properties of tests, such as "
         "Jenkins' `junit-10.xsd`.",
     ),
@@ -488,7 +488,7 @@ OPTIONS = (
         "or off",
         default="auto",
         choices=("auto", "off"),
-        again=False,
+        repeated=False,
         doc="[ci.md](ci.md#reports-without-an-option) lists them.",
     ),
     Option(
@@ -496,7 +496,7 @@ OPTIONS = (
         "print the results for a machine that reads the console: as LAVA's signals, or as KTAP",
         choices=("lava", "ktap"),
         ini=False,
-        again=False,
+        repeated=False,
     ),
     Option(
         "kernel",
@@ -519,8 +519,8 @@ OPTIONS = (
         "fail tests that cost more than this above the first kernel, and stacks above the runs of --fsstack-compare, "
         "such as 5%",
         "PERCENT",
-        _by("options.budgets", "percentage"),
-        again=False,
+        _lazy_parser("options.budgets", "percentage"),
+        repeated=False,
     ),
     Option("vm-memory", "memory of a VM", "SIZE", _memory, "2G"),
     Option("vm-cpus", "CPUs of a VM (default: those of the host, at most 4)", "N", _count),
@@ -547,7 +547,7 @@ OPTIONS = (
         choices=("show", "install", "all", "install-all"),
         bare=True,
         ini=False,
-        again=False,
+        repeated=False,
     ),
     Option(
         "dry-run",
@@ -555,13 +555,13 @@ OPTIONS = (
         "chain, and exit",
         flag=True,
         ini=False,
-        again=False,
+        repeated=False,
         doc="Nothing is built, measured or written, and the exit code is 0 even if parts are missing. The time comes "
         "from the earlier runs of `--fsstack-history` or `--fsstack-compare`. Without them, it shows the least and the "
         "largest number of runs of stacks. A block device is checked as before a session, which needs root. A device "
         "that would be refused does not end the dry run. For kernels it shows the number of turns.",
     ),
-    Option("cleanup", "clean up after a killed session, and exit", flag=True, ini=False, again=False),
+    Option("cleanup", "clean up after a killed session, and exit", flag=True, ini=False, repeated=False),
 )
 
 _BY_NAME = {option.name: option for option in OPTIONS}
@@ -602,7 +602,7 @@ def _add_options(parser: pytest.Parser) -> None:
 # -- one test again ----------------------------------------------------------------------------------------------------
 
 #: Options of pytest that affect the figures of a test: plugins, ini files, and the place of loop files.
-_OF_PYTEST = {
+_PYTEST_OPTIONS = {
     "-p": "plugins",
     "-o": "override_ini",
     "-c": "inifilename",
@@ -630,7 +630,7 @@ class CommandLine:
         """Return the value that these words alone give each option, without ini and ``PYTEST_ADDOPTS``."""
         return vars(self._parser.parse_known_args(list(words)))
 
-    def again(self, test: str, words: Iterable[str | os.PathLike[str]], seed: int) -> str:
+    def rerun_command(self, test: str, words: Iterable[str | os.PathLike[str]], seed: int) -> str:
         """Return the command that runs one test alone, with the same order of stacks and the relevant options.
 
         `test` is a node id, or an option that selects the test. `words` are those of the session.
@@ -638,7 +638,7 @@ class CommandLine:
         import shlex
 
         values, defaults = self.read(words), self.read([])
-        flags = _OF_PYTEST | {option.flags: option.ini_name for option in OPTIONS if option.again}
+        flags = _PYTEST_OPTIONS | {option.flags: option.ini_name for option in OPTIONS if option.repeated}
         command = ["pytest", test]
         for flag, name in flags.items():
             if values[name] != defaults[name]:
@@ -657,23 +657,23 @@ def _as_words(flag: str, value: Any) -> list[str]:
 # -- what was given ----------------------------------------------------------------------------------------------------
 
 
-class Given(NamedTuple):
+class OptionSource(NamedTuple):
     """The texts of an option from one source, and the name of the source for messages."""
 
     where: str
     texts: tuple[str, ...]
 
 
-def on_command_line(config: pytest.Config, name: str) -> Given | None:
+def on_command_line(config: pytest.Config, name: str) -> OptionSource | None:
     """Return an option's texts on the command line."""
     option = _BY_NAME[name]
     content = config.getoption(option.ini_name)
     if content is None or content is False:
         return None
-    return Given(option.flags, tuple(map(str, content)) if option.many else (str(content),))
+    return OptionSource(option.flags, tuple(map(str, content)) if option.many else (str(content),))
 
 
-def in_ini(config: pytest.Config, name: str) -> Given | None:
+def in_ini(config: pytest.Config, name: str) -> OptionSource | None:
     """Return an option's texts in the ini. Raises `pytest.UsageError`."""
     option = _BY_NAME[name]
     if not option.ini:
@@ -687,7 +687,7 @@ def in_ini(config: pytest.Config, name: str) -> Given | None:
         raise pytest.UsageError(f"{where}: {error}{hint}") from None
     if content is None or content in ("", [], False):
         return None
-    return Given(where, tuple(map(str, content)) if option.many else (str(content),))
+    return OptionSource(where, tuple(map(str, content)) if option.many else (str(content),))
 
 
 def _place_of(config: pytest.Config, ini_name: str) -> str:
@@ -697,7 +697,7 @@ def _place_of(config: pytest.Config, ini_name: str) -> str:
     return f"{ini_name} in {os.path.relpath(config.inipath)}" if config.inipath else ini_name
 
 
-def given_for(config: pytest.Config, name: str) -> Given | None:
+def given_for(config: pytest.Config, name: str) -> OptionSource | None:
     """Return an option's texts on the command line, or else in the ini. Raises `pytest.UsageError`."""
     return on_command_line(config, name) or in_ini(config, name)
 
@@ -723,7 +723,7 @@ def value(config: pytest.Config, name: str) -> Any:
     if option.flag:
         return source is not None
     if source is None:
-        source = Given("", () if option.default is None else (option.default,))
+        source = OptionSource("", () if option.default is None else (option.default,))
     with blaming(source.where):
         values = [option.read(text) for text in source.texts]
     if option.many:
@@ -772,13 +772,13 @@ def _unknown_in_ini(config: pytest.Config) -> str | None:
             try:
                 config.getini(name)
             except ValueError:
-                return f"{_place_of(config, name)}: {_near(name)}"
+                return f"{_place_of(config, name)}: {_suggestion(name)}"
             except pytest.UsageError:
                 continue  # wrong values are reported by `given_for`
     return None
 
 
-def _near(name: str) -> str:
+def _suggestion(name: str) -> str:
     import difflib
 
     ini_name = name.replace("-", "_")
@@ -796,7 +796,7 @@ def _near(name: str) -> str:
 #: Set in the environment of a replacement worker: why the worker before went down.
 GUEST_DOWN = "FSSTACK_GUEST_DOWN"
 #: Set in the environment of a guest for the doctor: its kernel.
-PROBED = "FSSTACK_PROBED"
+PROBED_KERNEL = "FSSTACK_PROBED"
 
 
 #: In `workerinput` of pytest-xdist: the identities of the session's devices by name.
@@ -808,7 +808,7 @@ def worker_input(config: pytest.Config) -> dict[str, Any]:
 
     In a guest for the doctor: kernel and in_vm.
     """
-    if kernel := os.environ.get(PROBED):
+    if kernel := os.environ.get(PROBED_KERNEL):
         return {"kernel": kernel, "in_vm": True}
     settings: dict[str, Any] = getattr(config, "workerinput", {}).get("fsstack", {})
     return settings

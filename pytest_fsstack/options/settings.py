@@ -72,7 +72,7 @@ class Settings:
 
 
 #: Devices of `--fsstack-overwrite` by argument, resolved when the command line was parsed.
-GIVEN_UP = pytest.StashKey["dict[str, Disk | Refused]"]()
+OVERWRITABLE = pytest.StashKey["dict[str, Disk | Refused]"]()
 
 
 def look_up(word: str) -> Disk | Refused:
@@ -144,7 +144,7 @@ def _devices(config: pytest.Config, values: dict[str, Any]) -> tuple[Device, ...
         # A guest has blank disks of its own. A loop file on its root would be in memory.
         texts = ["+".join(guest_disks()) if text == "loop" else text for text in texts]
         return tuple(parse_device(text, size=size, overwrite=(), discard=discard) for text in texts)
-    early = config.stash.get(GIVEN_UP, {})
+    early = config.stash.get(OVERWRITABLE, {})
     given_up = {text: early.get(text) or look_up(text) for text in _overwrite(config)}
     identities = {disk.identity for disk in given_up.values() if isinstance(disk, Disk)}
     with options.blaming_option(config, "device"):

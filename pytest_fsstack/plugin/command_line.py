@@ -26,11 +26,11 @@ class CommandLine:
     @pytest.hookimpl(wrapper=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None, Any, Any]:
         if words := getattr(early_config.known_args_namespace, "fsstack_overwrite", None):
-            from pytest_fsstack.options.settings import GIVEN_UP, look_up
+            from pytest_fsstack.options.settings import OVERWRITABLE, look_up
 
             # Resolve the devices before any conftest runs: --fsstack-overwrite permits these very devices, not a later
             # meaning of their names.
-            early_config.stash[GIVEN_UP] = {word: look_up(word) for word in words}
+            early_config.stash[OVERWRITABLE] = {word: look_up(word) for word in words}
         if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
             return (yield)
         from pytest_fsstack.ci.bisecting import Bisecting, skipping_broken_conftests

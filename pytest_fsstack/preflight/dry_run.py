@@ -92,7 +92,7 @@ class _Plan:
 
     @classmethod
     def of(cls, config: pytest.Config, session: Session, chain: Chain) -> _Plan:
-        settings, stacks = session.settings, [name for name in chain.stacks if chain.needed(name)]
+        settings, stacks = session.settings, [name for name in chain.stacks if chain.required_steps(name)]
         if not chain.timed:
             return cls._fixed(stacks, 1, "none: nothing is measured, and each stack is built as pytest runs the tests")
         if runs_once(config):

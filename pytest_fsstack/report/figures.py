@@ -111,7 +111,7 @@ def cards(results: Results, family: Family) -> Iterator[Card]:
         summary = next((chain.summaries[step] for chain in family if step in chain.summaries), "")
         for metric in metrics:
             if pictures := [*_costs(results, family, step, metric), *_rounds(results, family, step, metric)]:
-                title = step if metric == "seconds" else f"{step}: {called(metric)}"
+                title = step if metric == "seconds" else f"{step}: {metric_title(metric)}"
                 yield Card(title, f"{summary}." if summary else "", pictures)
     for chain in family:
         where = f" on {chain.device}" if len(family) > 1 else ""
@@ -136,7 +136,9 @@ def _metrics(family: Family) -> list[str]:
 def _costs(results: Results, family: Family, step: str, metric: str) -> Iterator[tuple[str, str]]:
     intervals = list(interval_rows(results, family, step, metric))
     if any(row.ratio for row in intervals):
-        words = f"{'time' if metric == 'seconds' else called(metric)} over {reference(family[0])}, lower is better"
+        words = (
+            f"{'time' if metric == 'seconds' else metric_title(metric)} over {reference(family[0])}, lower is better"
+        )
         yield words, draw.intervals(f"{step}: {words}", intervals)
 
 
@@ -187,7 +189,7 @@ def _rounds(results: Results, family: Family, step: str, metric: str) -> Iterato
                 tips = [f"round {at:g}: {format_quantity(value, unit)}" for at, value in points]
                 lines.append(Line(row.name, row.colour, points, tips))
         if any(len(line.points) > 1 for line in lines):
-            caption = ", ".join(filter(None, [f"{called(metric)} by round", facet]))
+            caption = ", ".join(filter(None, [f"{metric_title(metric)} by round", facet]))
             yield caption, _lines(f"{step}: {caption}", lines, unit, x_axis="round")
 
 
@@ -222,7 +224,7 @@ def _percentiles(results: Results, chain: ChainResults) -> Iterator[Card]:
         if "" in kinds and "longest_stall" in measured:
             kinds[""]["longest_stall"] = "longest"
         for kind, names in kinds.items():
-            title = f"{step}: {called(kind)}latency"
+            title = f"{step}: {metric_title(kind)}latency"
             shares = {(step, name): share for name, share in names.items()}
             caption = "share of the operations that are at least as fast, lower is better"
             yield from _medians(results, chain, title, shares, caption, positive=True)
@@ -299,8 +301,8 @@ def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
         points = max(sum(len(line.points) for line in lines) for lines in rounds.values())
         numbers = _spread(list(rounds), _POINTS // points)
         selection = f", {len(numbers)} of {len(rounds)} rounds" if len(numbers) < len(rounds) else ""
-        title, lines = f"{step}: {called(name)}", [line for number in numbers for line in rounds[number]]
-        caption = f"{called(name)} over seconds since the step began{selection}"
+        title, lines = f"{step}: {metric_title(name)}", [line for number in numbers for line in rounds[number]]
+        caption = f"{metric_title(name)} over seconds since the step began{selection}"
         yield Card(title, "", [(caption, draw.lines(title, lines, "{:g}".format, x_axis="seconds", logarithmic=False))])
 
 
@@ -318,7 +320,7 @@ def _spread(numbers: list[int], limit: int) -> list[int]:
     return [numbers[round(index * (len(numbers) - 1) / (limit - 1))] for index in range(limit)]
 
 
-def called(metric: str) -> str:
+def metric_title(metric: str) -> str:
     return metric.replace("_", " ")
 
 

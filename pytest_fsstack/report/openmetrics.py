@@ -13,7 +13,7 @@ from pytest_fsstack.report.series import Series, series
 _UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}
 _VERDICTS = ("pass", "fail", "inconclusive")
 #: Labels of a series itself.
-_OWN = ("test", "step", "stack", "device", "kernel")
+_KEY_LABELS = ("test", "step", "stack", "device", "kernel")
 
 
 def report(results: Results) -> str:
@@ -63,7 +63,7 @@ def _verdicts(entries: list[Series]) -> Iterator[str]:
 def _labels(entry: Series) -> dict[str, str]:
     labels = {"test": entry.test, "step": entry.step, "stack": entry.stack, **entry.labels}
     # The metric too: a family's name cannot hold all that tells two of them apart.
-    return {**{name: labels[name] for name in _OWN if labels.get(name)}, "metric": entry.metric}
+    return {**{name: labels[name] for name in _KEY_LABELS if labels.get(name)}, "metric": entry.metric}
 
 
 def _of_kind(entry: Series) -> dict[str, str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_fsstack.rounds.protocol import Phase, Run, again, phases_of
+from pytest_fsstack.rounds.protocol import Phase, Run, phases_of, raising_again
 
 if TYPE_CHECKING:
-    from pytest_fsstack.judging.repetition import Wish
+    from pytest_fsstack.judging.repetition import RepeatCount
     from pytest_fsstack.stack.model import Device, Stack
 
 
@@ -72,7 +72,7 @@ class ItemOutcome:
     def phases(self) -> list[Phase]:
         """Return the phases to report, in order."""
         own = phases_of(self.run) if self.run is not None else []
-        return [*own, *(Phase("teardown", again(call)) for call in self.torn_down)]
+        return [*own, *(Phase("teardown", raising_again(call)) for call in self.torn_down)]
 
 
 @dataclass(eq=False)
@@ -93,7 +93,7 @@ class Chain:
     selected: set[pytest.Item] = field(default_factory=set)
     #: Whether any of the tests measures. Other chains run without rounds.
     timed: bool = False
-    done: bool = False
+    has_run: bool = False
     outcomes: dict[pytest.Item, ItemOutcome] = field(default_factory=dict)
 
     def add(self, step: str, parameter: StackParameter, item: pytest.Item, selected: bool) -> None:
@@ -129,7 +129,7 @@ class Chain:
             for stack, item in items.items():
                 yield step, stack, item
 
-    def needed(self, stack: str) -> list[tuple[str, pytest.Item]]:
+    def required_steps(self, stack: str) -> list[tuple[str, pytest.Item]]:
         """Return the steps that must run on a stack: all up to the last selected one."""
         wanted = list(self.stacks) if stack in (self.baseline, self.control) else [stack]
         last = max(
@@ -143,10 +143,10 @@ class Chain:
         steps = list(self.items.items())[: last + 1]
         return [(step, items[stack]) for step, items in steps if stack in items]
 
-    def wishes(self) -> dict[str, Wish]:
+    def repeats(self) -> dict[str, RepeatCount]:
         """Return how often steps should run in a round, for steps with such a mark."""
-        wishes = {self.step(item): wish_of(item) for item in self.examples()}
-        return {step: wish for step, wish in wishes.items() if wish != 1}
+        repeats = {self.step(item): repeat_of(item) for item in self.examples()}
+        return {step: repeat for step, repeat in repeats.items() if repeat != 1}
 
     def step(self, item: pytest.Item) -> str:
         """Return the step of an item."""
@@ -159,13 +159,13 @@ def measures(item: pytest.Item) -> bool:
     return any(marks) or not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
-def wish_of(item: pytest.Item) -> Wish:
+def repeat_of(item: pytest.Item) -> RepeatCount:
     """Return how often a test should run in each round. A mark on a class applies to its tests with `timed`."""
     mark = item.get_closest_marker("fsstack_repeat")
     if mark is None or "timed" not in getattr(item, "fixturenames", ()):
         return 1
-    wish: Wish = mark.args[0]
-    return wish
+    repeat: RepeatCount = mark.args[0]
+    return repeat
 
 
 def parameter_of(item: pytest.Item) -> StackParameter | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pytest
 
 _STYLES: dict[State, str] = {"fail": "bold red", "pass": "green", "given up": "yellow", "ended": "dim"}
-_WORDS: dict[State, str] = {"fail": "FAIL"}
+_STATE_TEXTS: dict[State, str] = {"fail": "FAIL"}
 
 
 class View:
@@ -80,7 +80,7 @@ def rendered(state: ProgressState, console: Console) -> RenderableType:
 _Cell = Callable[[StackStatus, OverheadUnit], str]
 _COLUMNS: tuple[tuple[str, _Cell], ...] = (
     ("stack", lambda status, unit: status.stack),
-    ("", lambda status, unit: _WORDS.get(status.state, status.state)),
+    ("", lambda status, unit: _STATE_TEXTS.get(status.state, status.state)),
     ("overhead", lambda status, unit: unit.signed(status.estimate.overhead) if status.estimate else ""),
     ("interval", lambda status, unit: _interval(status, unit)),
     ("budget", lambda status, unit: unit.limit(status.budget) if status.budget is not None else ""),

@@ -35,7 +35,7 @@ class Loop:
     def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Run the whole chain of an item before its first item is reported."""
         chain = self.runner.chains.get(item)
-        if chain is None or not chain.timed or chain.done:
+        if chain is None or not chain.timed or chain.has_run:
             return
         course = Course({KernelBoot(): plan_of(chain, self.budgets)}, self.policy, f"{chain.id} {chain.device.id}")
         self._courses[chain] = course
@@ -44,7 +44,7 @@ class Loop:
             self._run(chain, course)
         finally:
             self.progress.end()
-        chain.done = True
+        chain.has_run = True
         self.budgets.count -= course.waived
         self.runner.tear_down_to(item, chain, nextitem)
 
@@ -82,7 +82,7 @@ class Loop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        if (ran := self.runner.ran(item)) is None:
+        if (ran := self.runner.cell_of(item)) is None:
             return None
         chain, step, stack = ran
         course, cell = self._courses[chain], Cell(stack)
@@ -94,10 +94,10 @@ class Loop:
     def _again(self, item: pytest.Item) -> Callable[[], str]:
         """Return a function that makes the command to run one test alone."""
 
-        def again() -> str:
+        def rerun_command() -> str:
             config, typed = self.config, self.config.invocation_params
             test = as_option(item) if config.getoption("fsstack_scenario") else None
             nodeid = os.path.relpath(item.path, typed.dir) + item.nodeid[item.nodeid.index("::") :]
-            return options.CommandLine.of(config).again(test or nodeid, typed.args, self.policy.seed)
+            return options.CommandLine.of(config).rerun_command(test or nodeid, typed.args, self.policy.seed)
 
-        return again
+        return rerun_command

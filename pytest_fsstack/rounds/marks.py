@@ -23,18 +23,18 @@ class Mistakes:
 
 
 #: Keyword arguments of the marker `fsstack`.
-WORDS = ("baseline", "below", "on", "keep")
+MARKER_ARGUMENTS = ("baseline", "below", "on", "keep")
 
 
-def check_words(mark: pytest.Mark | None) -> None:
+def check_arguments(mark: pytest.Mark | None) -> None:
     """Raise `ValueError` for unknown arguments of the marker `fsstack`, or arguments that are not text."""
     if mark is None:
         return
-    if unknown := sorted(set(mark.kwargs) - set(WORDS)):
+    if unknown := sorted(set(mark.kwargs) - set(MARKER_ARGUMENTS)):
         import difflib
 
-        near = difflib.get_close_matches(unknown[0], WORDS, n=1)
-        hint = f"did you mean {near[0]}=?" if near else f"it takes stacks, {'=, '.join(WORDS)}="
+        near = difflib.get_close_matches(unknown[0], MARKER_ARGUMENTS, n=1)
+        hint = f"did you mean {near[0]}=?" if near else f"it takes stacks, {'=, '.join(MARKER_ARGUMENTS)}="
         raise ValueError(f"the marker fsstack has no argument {unknown[0]!r}; {hint}")
     for text in mark.args:
         if not isinstance(text, str):
@@ -78,11 +78,11 @@ def repeats_by_hypothesis(item: pytest.Item) -> bool:
 
 def wrong_repeat(mark: pytest.Mark, item: pytest.Item) -> str:
     """Return the mistake in a mark `fsstack_repeat`, or an empty text."""
-    wish = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
-    if wish != "auto" and (not isinstance(wish, int) or isinstance(wish, bool) or not 1 <= wish <= 100):
+    repeat = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
+    if repeat != "auto" and (not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= 100):
         arguments = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])
         return f"it takes a number from 1 to 100, or 'auto' (got {arguments or 'nothing'})"
-    if wish == 1:
+    if repeat == 1:
         return ""
     if not isinstance(item.parent, pytest.Class):
         return (

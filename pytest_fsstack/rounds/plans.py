@@ -12,7 +12,7 @@ from pytest_fsstack.rounds.chains import Chain
 
 def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
     """Return the plan of a chain, after checking the requirements of its stacks."""
-    runs = {stack: chain.needed(stack) for stack in chain.stacks}
+    runs = {stack: chain.required_steps(stack) for stack in chain.stacks}
     steps_by_stack = {stack: [step for step, _ in items] for stack, items in runs.items() if items}
     steps = [step for step in chain.steps if any(step in of_stack for of_stack in steps_by_stack.values())]
     example = next(iter(chain.examples()))
@@ -28,7 +28,7 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
             if item in chain.selected
         ),
         control=chain.control,
-        wishes=chain.wishes(),
+        repeats=chain.repeats(),
         groups={step: _group(step, chain) for step in steps},
         remarks=tuple(str(mark.args[0]) for mark in example.iter_markers("fsstack_remark"))[::-1],
         tables=tuple((mark.args[0], dict(mark.kwargs)) for mark in example.iter_markers("fsstack_table"))[::-1],

@@ -65,16 +65,16 @@ class Phase(NamedTuple):
     seconds: float = 0.0
 
 
-def nothing() -> None:
+def succeed() -> None:
     """Do nothing: the phase succeeded."""
 
 
 def phases_of(run: Run) -> list[Phase]:
     """Return the recorded phases of a run."""
-    return [Phase(when, again(call), call.duration) for when, call in run.calls.items()]
+    return [Phase(when, raising_again(call), call.duration) for when, call in run.calls.items()]
 
 
-def again(call: pytest.CallInfo[Any]) -> Callable[[], object]:
+def raising_again(call: pytest.CallInfo[Any]) -> Callable[[], object]:
     """Return a function that raises the exception of a phase again."""
 
     def act() -> None:

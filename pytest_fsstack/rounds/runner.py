@@ -15,7 +15,7 @@ from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.machine.needs import Program
 from pytest_fsstack.options import value as option_value
 from pytest_fsstack.rounds.chains import Chain, ItemOutcome, parameter_of, step_of
-from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, nothing
+from pytest_fsstack.rounds.protocol import Phase, Protocol, Reports, Run, succeed
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import ChainResults, Results
@@ -29,7 +29,7 @@ REPEATED = pytest.StashKey[str]()
 ROUND = pytest.StashKey[int]()
 
 #: Called with an item and the next one, before the item's protocol.
-Before = Callable[[pytest.Item, pytest.Item | None], None]
+BeforeProtocol = Callable[[pytest.Item, pytest.Item | None], None]
 
 
 class Runner:
@@ -51,7 +51,7 @@ class Runner:
         self._mounts, self._commands = mounts, commands
         self._protocol: Protocol
 
-    def start(self, before: Before) -> None:
+    def start(self, before: BeforeProtocol) -> None:
         """Register with pytest."""
         self._protocol = Protocol(self.config, before)
         self.config.pluginmanager.register(self._protocol, "fsstack-protocol")
@@ -60,7 +60,7 @@ class Runner:
 
     def run(self, chain: Chain, stack: str, this: Round, show: Callable[[str], None]) -> CellRun:
         """Build a stack, run its steps, and take it down. `show` is called with each step before it runs."""
-        started, runs, steps = time.monotonic(), list[StepRun](), chain.needed(stack)
+        started, runs, steps = time.monotonic(), list[StepRun](), chain.required_steps(stack)
         for index, (step, item) in enumerate(steps):
             show(step)
             following = steps[index + 1][1] if index + 1 < len(steps) else chain.parent
@@ -88,7 +88,7 @@ class Runner:
             # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
             outcome.add(run)
-            if sample := _take(item, SAMPLE) or _benchmark_sample(self.config, item):
+            if sample := _pop_sample(item, SAMPLE) or _benchmark_sample(self.config, item):
                 samples.append(sample)
             if outcome.ended or len(samples) < number:
                 break
@@ -124,10 +124,10 @@ class Runner:
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 
-    def ran(self, item: pytest.Item) -> tuple[Chain, str, str] | None:
+    def cell_of(self, item: pytest.Item) -> tuple[Chain, str, str] | None:
         """Return the chain, step and stack of an item whose chain has run, or None."""
         chain, parameter = self.chains.get(item), parameter_of(item)
-        if chain is None or not chain.done or parameter is None:
+        if chain is None or not chain.has_run or parameter is None:
             return None
         assert isinstance(item, pytest.Function)
         return chain, step_of(item, parameter), parameter.id
@@ -151,7 +151,7 @@ class Runner:
                 pytest.skip(outcome.text)
 
         if outcome.in_setup:
-            return self._protocol.report(item, [Phase("setup", end), Phase("teardown", nothing)])
+            return self._protocol.report(item, [Phase("setup", end), Phase("teardown", succeed)])
         ran = chain.outcomes[item]
         if outcome.as_run:
             return self._protocol.report(item, ran.phases())
@@ -196,7 +196,7 @@ def _ending_of(run: Run) -> Ending:
     return "failed" if run.failed else "skipped"
 
 
-def _take(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
+def _pop_sample(item: pytest.Item, key: pytest.StashKey[Sample]) -> Sample | None:
     sample = item.stash.get(key, None)
     if sample is not None:
         del item.stash[key]

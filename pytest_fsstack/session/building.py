@@ -33,8 +33,8 @@ _POLL = 0.5
 class Builder:
     """A builder of stacks for one session. `notify` prints a line between tests."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, tell: Callable[[str], None]) -> None:
-        self._config, self._settings, self.notify = config, settings, tell
+    def __init__(self, config: pytest.Config, settings: Settings, notify: Callable[[str], None]) -> None:
+        self._config, self._settings, self.notify = config, settings, notify
         self._undo, self._process = ExitStack(), os.getpid()
         #: Checked devices, with the reason for a refusal.
         self._held: dict[Device, Refused | None] = {}
@@ -224,9 +224,9 @@ class Builder:
                     self.journal,
                     queue=self._settings.queue,
                     mountpoints=place.mountpoints,
-                    tell=self.notify,
+                    notify=self.notify,
                 )
-                with commands.noted() as self.commands:
+                with commands.recorded_commands() as self.commands:
                     built = undo.enter_context(build(parameter.stack, parameter.device, context))
         except (BuildError, Refused, commands.CommandError, OSError) as error:
             _close(undo)
@@ -239,7 +239,7 @@ class Builder:
             yield built
         finally:
             end_if_forked(owner)
-            _leave([place.files, place.mountpoints, built.bottom.path], start)
+            _leave_stack([place.files, place.mountpoints, built.bottom.path], start)
             if problem := _close(undo):
                 fail(problem)
 
@@ -251,7 +251,7 @@ class Builder:
         return self.journal.close() if "journal" in self.__dict__ else []
 
 
-def _leave(places: Iterable[Path], start: int) -> None:
+def _leave_stack(places: Iterable[Path], start: int) -> None:
     """Return to the original working directory if the current one would keep the stack busy."""
     directory = Path(os.readlink("/proc/self/cwd"))
     if any(directory.is_relative_to(place.resolve()) for place in places):

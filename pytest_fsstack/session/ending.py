@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 #: Reports that are also written for a session that broke before its first result.
-_SAY_WHAT_BROKE = ("html", "markdown")
+_FAILURE_REPORTS = ("html", "markdown")
 
 
 class Ending:
@@ -64,7 +64,7 @@ class Ending:
         if self._session.is_worker or self._session.only_looks:
             return  # the controller writes everything
         self._session.complete_results()
-        self._results.interrupted = self._session.internal_error or _why_ended(session)
+        self._results.interrupted = self._session.internal_error or _early_end_reason(session)
         if self._measured_nothing:
             self._fail()
         self._answer_in_junit()
@@ -102,10 +102,10 @@ class Ending:
                         reporter.write_line(line)
                 else:
                     terminal.write(reporter, self._results, self._config.get_verbosity())
-                self._tell_timed_share()
+                self._show_timed_share()
             except Exception as error:
                 # The table may come from another plugin. Reports do not need it.
-                self._say(f"the tables cannot be shown: {_in_a_line(error)}", red=True)
+                self._say(f"the tables cannot be shown: {_error_line(error)}", red=True)
                 self._fail()
         if self._has_results:
             self._print_for_machines(reporter)
@@ -120,7 +120,7 @@ class Ending:
             counted = f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged"
             self._say(counted + undecided, red=True)
 
-    def _tell_timed_share(self) -> None:
+    def _show_timed_share(self) -> None:
         """Show with -v which share of the session measured."""
         from pytest_fsstack.session.duration import wall_seconds
 
@@ -150,7 +150,7 @@ class Ending:
         self._close_log()
         files, self._files = self._files, []
         for file in files if self._pytest is not None else ():
-            if not self._has_results and not (self._results.interrupted and file.report in _SAY_WHAT_BROKE):
+            if not self._has_results and not (self._results.interrupted and file.report in _FAILURE_REPORTS):
                 self._say(f"nothing measured for {file.report}")
                 continue
             try:
@@ -160,7 +160,7 @@ class Ending:
                 self._fail()
             except Exception as error:
                 # A report of another project failed. Write the others.
-                self._say(f"{file.report}={file.shown}: not written: {_in_a_line(error)}", red=True)
+                self._say(f"{file.report}={file.shown}: not written: {_error_line(error)}", red=True)
                 self._fail()
             else:
                 self._say(f"wrote {file.report} to {file.shown}")
@@ -232,11 +232,11 @@ def _report_files(session: Session) -> list[ReportFile]:
     return [file for file in files if session.log is None or file is not session.log.file]
 
 
-def _in_a_line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     return " ".join([f"{type(error).__name__}:", *str(error).split()]).removesuffix(":")
 
 
-def _why_ended(session: pytest.Session) -> str:
+def _early_end_reason(session: pytest.Session) -> str:
     """Return why the session ended early, or an empty text."""
     stopped = session.shouldfail or session.shouldstop
     if isinstance(stopped, str):

@@ -41,11 +41,11 @@ _PRIVATE = re.compile(
 )
 #: Tools that are not asked for a version. dmsetup creates /dev/mapper/control even then. The others print misleading
 #: numbers.
-_NEVER_ASKED = ("dmsetup", "mkfs.vfat", "zfs-fuse")
+_WITHOUT_VERSION = ("dmsetup", "mkfs.vfat", "zfs-fuse")
 #: Seconds. A busy machine needs some to start so many commands.
 _PATIENCE = 15.0
 #: Facts about the disk below a filesystem. The size is left out, because it is not that of the stacks.
-_OF_THE_DISK = ("model", "serial_hash", "scheduler", "rotational", "read_ahead")
+_DISK_FACTS = ("model", "serial_hash", "scheduler", "rotational", "read_ahead")
 
 
 def record(
@@ -214,7 +214,7 @@ def _holder(directory: Path) -> Facts:
     facts: Facts = {"filesystem": mount.kind, "mount_options": mount.options} if mount else {}
     with contextlib.suppress(OSError):
         disk = _disk(os.stat(directory).st_dev)
-        facts.update({name: disk[name] for name in _OF_THE_DISK if name in disk})
+        facts.update({name: disk[name] for name in _DISK_FACTS if name in disk})
     return facts
 
 
@@ -244,22 +244,24 @@ def _packages() -> dict[str, str]:
 
 def _tools(tools: Iterable[str]) -> dict[str, str]:
     """Return the version of each installed tool. All run at once. Tools that do not answer are left out."""
-    processes = {tool: process for tool in dict.fromkeys(tools) if (process := _ask(tool))}
+    processes = {tool: process for tool in dict.fromkeys(tools) if (process := _start_version(tool))}
     until = time.monotonic() + _PATIENCE
-    return _known_facts(**{tool: _answer(process, until - time.monotonic()) for tool, process in processes.items()})
+    return _known_facts(
+        **{tool: _version_output(process, until - time.monotonic()) for tool, process in processes.items()}
+    )
 
 
-def _known_as(tool: str) -> str:
+def _tool_name(tool: str) -> str:
     """Return the known name of a tool. A stack may use a path such as /opt/e2fsprogs/mkfs.ext4-1.46."""
     name = os.path.basename(tool)
-    matches = (known_tool for known_tool in (*_VERSION_OPTIONS, *_NEVER_ASKED) if name.startswith(known_tool))
+    matches = (known_tool for known_tool in (*_VERSION_OPTIONS, *_WITHOUT_VERSION) if name.startswith(known_tool))
     return max(matches, key=len, default=name)
 
 
-def _ask(tool: str) -> subprocess.Popen[str] | None:
+def _start_version(tool: str) -> subprocess.Popen[str] | None:
     path = commands.which(tool)
-    name = _known_as(tool)
-    if path is None or name in _NEVER_ASKED:
+    name = _tool_name(tool)
+    if path is None or name in _WITHOUT_VERSION:
         return None
     environment: Mapping[str, str] = {**os.environ, "LC_ALL": "C"}
     try:
@@ -276,7 +278,7 @@ def _ask(tool: str) -> subprocess.Popen[str] | None:
         return None
 
 
-def _answer(process: subprocess.Popen[str], patience: float) -> str | None:
+def _version_output(process: subprocess.Popen[str], patience: float) -> str | None:
     try:
         text, _ = process.communicate(timeout=max(patience, 0.01))
     except subprocess.TimeoutExpired:

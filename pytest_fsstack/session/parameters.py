@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.rounds.marks import Mistakes, check_words
+from pytest_fsstack.rounds.marks import Mistakes, check_arguments
 
 if TYPE_CHECKING:
     from pytest_fsstack.options.settings import Settings
@@ -52,7 +52,7 @@ class Parameters:
             self._without_stacks.add(definition.nodeid)
             return None
         try:
-            check_words(mark)
+            check_arguments(mark)
             key = None if mark is None else (mark.args, tuple(mark.kwargs.items()))
             if key not in self._read_already:
                 self._read_already[key] = self._read(mark)
@@ -79,7 +79,7 @@ class Parameters:
                 f"two stacks are called {twice!r}: give one a name, as in 'other = {stacks[ids.index(twice)]}'"
             )
         devices = self._devices_for(stacks)
-        on = {device: [self._fitted(stack, text, device, mark) for stack, text in texts] for device in devices}
+        on = {device: [self._fit_layers(stack, text, device, mark) for stack, text in texts] for device in devices}
         # Ids take precedence, because several named stacks may have the same text.
         names = {name: stack.id for stack in stacks for name in (str(stack), stack.spec)} | {name: name for name in ids}
         if baseline is not None and baseline not in names:
@@ -109,7 +109,7 @@ class Parameters:
             return (DeviceGroup(tuple(disks_of(disks))),)
         return devices
 
-    def _fitted(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
+    def _fit_layers(self, stack: Stack, text: str, device: Device, mark: pytest.Mark | None) -> Stack:
         """Apply the marker's `below` and `on` to a stack on a device. Its id stays."""
         from pytest_fsstack.stack.model import Stack
 
@@ -132,13 +132,13 @@ class Parameters:
         if settings.stacks_replace or mark is None:
             if not settings.stacks:
                 raise ValueError(NO_STACKS)
-            return [(stack, str(stack)) for stack in settings.stacks] + self._kept(mark), settings.baseline
+            return [(stack, str(stack)) for stack in settings.stacks] + self._stacks_to_keep(mark), settings.baseline
         if not mark.args:
             raise ValueError(NO_STACKS)
         stacks = [(Stack.parse(text, settings.known), text) for text in mark.args]
         return stacks, settings.baseline or mark.kwargs.get("baseline")
 
-    def _kept(self, mark: pytest.Mark | None) -> list[tuple[Stack, str]]:
+    def _stacks_to_keep(self, mark: pytest.Mark | None) -> list[tuple[Stack, str]]:
         """Return the marker's stacks that `keep` adds to those of the command line, without duplicate ids."""
         from pytest_fsstack.stack.model import Stack
 

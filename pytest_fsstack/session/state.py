@@ -201,11 +201,11 @@ class Session:
             self._prepare(parent)
         except OSError as error:
             fail(error)
-        self._rest(parameter.device, parent)
+        self._settle(parameter.device, parent)
         with self.builder.built(parameter, parent) as built:
             yield built
 
-    def _rest(self, device: Device, directory: Path) -> None:
+    def _settle(self, device: Device, directory: Path) -> None:
         """Let the machine settle between two stacks."""
         from pytest_fsstack.devices import DirectoryDevice, DiskDevice
 

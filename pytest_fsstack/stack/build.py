@@ -22,7 +22,7 @@ from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.model import (
     Block,
     BuildContext,
-    Checked,
+    CheckResult,
     Device,
     Directory,
     Layer,
@@ -35,7 +35,7 @@ from pytest_fsstack.stack.tuning import Tuning
 from pytest_fsstack.units import reason_of
 
 #: Bytes at the beginning of a device that hold the superblock or label of each multi-device layer.
-_HEAD = 1 << 20
+_LABEL_BYTES = 1 << 20
 
 
 class BuildError(Exception):
@@ -45,7 +45,7 @@ class BuildError(Exception):
     """
 
     #: Set by `Built.fsck`: the results by layer, up to the layer that failed to open.
-    checked: dict[str, Checked]
+    checked: dict[str, CheckResult]
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class Built:
         self._places: list[Place] = [bottom]
         self._open: list[ExitStack] = []
         #: The number of the missing device.
-        self._lost: int | None = None
+        self._lost_device: int | None = None
 
     @cached_property
     def tuning(self) -> Tuning:
@@ -72,9 +72,9 @@ class Built:
         """Return the machine that holds the stack."""
         return self._context.machine
 
-    def tell(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Print a line between the progress of tests."""
-        self._context.tell(line)
+        self._context.notify(line)
 
     def scratch(self) -> AbstractContextManager[Path]:
         """Create a directory outside of the stack for a block. It is removed even if the session is killed."""
@@ -213,13 +213,13 @@ class Built:
         # A test that calls this in a loop is hardly ever in a state in which signals are raised.
         signals.safe_point()
 
-    def fsck(self) -> dict[str, Checked]:
+    def fsck(self) -> dict[str, CheckResult]:
         """Take the stack down, and run each layer's checker before the layer is opened again.
 
         Return the results by layer. Raises `BuildError` if a checker fails to run, or a layer fails to open.
         """
         self._refuse_to_lose(0)
-        checks: dict[str, Checked] = {}
+        checks: dict[str, CheckResult] = {}
         with signals.during(State.BUILDING):
             self._close()
             try:
@@ -235,12 +235,12 @@ class Built:
         """Whether all layers are open. False after a layer failed to open."""
         return len(self._open) == len(self.stack.layers)
 
-    def scrub(self) -> dict[str, Checked]:
+    def scrub(self) -> dict[str, CheckResult]:
         """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.
 
         Return the results by layer. Raises `BuildError` if a scrub fails to run.
         """
-        checks: dict[str, Checked] = {}
+        checks: dict[str, CheckResult] = {}
         for index, layer in enumerate(self.stack.layers):
             below, place = self._places[index : index + 2]
             try:
@@ -265,22 +265,22 @@ class Built:
             layer.check_loss()
         except OptionError as error:
             raise BuildError(f"`{self.spec}` cannot lose a device: {layer.name}: {error}") from None
-        if self._lost is not None or number not in range(len(self.disks)) or not self.disks[1:]:
-            what = "has lost one already" if self._lost is not None else f"has {len(self.disks)}, from 0 on"
+        if self._lost_device is not None or number not in range(len(self.disks)) or not self.disks[1:]:
+            what = "has lost one already" if self._lost_device is not None else f"has {len(self.disks)}, from 0 on"
             raise BuildError(f"`{self.spec}` cannot lose device {number}: it {what}")
         with signals.during(State.BUILDING):
             self._close()
-            self.disks[number].write([(0, bytes(_HEAD))])
-            self._lost = number
+            self.disks[number].write([(0, bytes(_LABEL_BYTES))])
+            self._lost_device = number
             self._open_all()
         signals.safe_point()
 
     def give_back(self) -> None:
         """Add the erased device again. The stack begins to rebuild its contents. Raises `BuildError`."""
-        if (number := self._lost) is None:
+        if (number := self._lost_device) is None:
             raise BuildError(f"`{self.spec}` has all of its devices")
         self._spanned(lambda layer, *places: layer.regain(*places, number))
-        self._lost = None
+        self._lost_device = None
 
     def wait_until_rebuilt(self) -> None:
         """Wait until the rebuild is complete. Raises `BuildError`."""
@@ -305,7 +305,7 @@ class Built:
         if lost := next((layer.name for layer in self.stack.layers[first:] if layer.volatile), ""):
             raise BuildError(f"`{self.spec}` cannot be taken down and opened again: {lost} keeps nothing")
 
-    def _open_all(self, checked: dict[str, Checked] | None = None) -> None:
+    def _open_all(self, checked: dict[str, CheckResult] | None = None) -> None:
         for layer in self.stack.layers[len(self._open) :]:
             if checked is not None and (check := self._fsck(layer)):
                 checked[layer.name] = check
@@ -313,9 +313,14 @@ class Built:
 
     def _context_of(self, index: int) -> BuildContext:
         """Return the build context of the layer at an index."""
-        return dataclasses.replace(self._context, depth=index + 1, wanted=self.stack.wanted(index), lost=self._lost)
+        return dataclasses.replace(
+            self._context,
+            depth=index + 1,
+            required_features=self.stack.required_features(index),
+            lost_device=self._lost_device,
+        )
 
-    def _fsck(self, layer: Layer) -> Checked | None:
+    def _fsck(self, layer: Layer) -> CheckResult | None:
         below = self._places[-1]
         try:
             if isinstance(below, Block):

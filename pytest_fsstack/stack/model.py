@@ -202,11 +202,11 @@ class BuildContext:
     #: The directory of mount points, if not in `directory`, which only this user can enter.
     mountpoints: Path | None = None
     #: The features that layers above need (`Layer.wants`).
-    wanted: tuple[str, ...] = ()
+    required_features: tuple[str, ...] = ()
     #: The number of the device that was taken away from the pool (`Built.take_away`).
-    lost: int | None = None
+    lost_device: int | None = None
     #: Prints a line between the progress of tests, with information that helps if a test fails.
-    tell: Callable[[str], object] = dataclasses.field(default=str, repr=False)
+    notify: Callable[[str], object] = dataclasses.field(default=str, repr=False)
 
     @property
     def machine(self) -> Machine:
@@ -215,7 +215,7 @@ class BuildContext:
 
     def remaining(self, below: Block) -> list[Block]:
         """Return the devices of the pool without the one that was taken away."""
-        return [part for number, part in enumerate(below.parts) if number != self.lost]
+        return [part for number, part in enumerate(below.parts) if number != self.lost_device]
 
     def mountpoint(self, layer: str) -> Path:
         """Create an empty directory to mount on."""
@@ -252,14 +252,14 @@ class BuildContext:
             yield Directory(target)
 
 
-class Checked(typing.NamedTuple):
+class CheckResult(typing.NamedTuple):
     """The result of a layer's checker: whether it is clean, and the output."""
 
     clean: bool
-    said: str
+    output: str
 
     @classmethod
-    def of(cls, code: int, stdout: str, stderr: str) -> Checked:
+    def of(cls, code: int, stdout: str, stderr: str) -> CheckResult:
         """Return the result of a checker that exits with 0 if it found no errors."""
         return cls(code == 0, (stdout + stderr).strip())
 
@@ -367,14 +367,14 @@ class Layer:
         if isinstance(place, Directory):
             context.machine.sync(place.path)
 
-    def fsck(self, below: Below, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Below, context: BuildContext) -> CheckResult | None:
         """Check the unmounted layer without changes. Return None if it has no checker.
 
         Raises `commands.CommandError` if the checker fails to run.
         """
         return None
 
-    def scrub(self, place: Place, below: Below, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Below, context: BuildContext) -> CheckResult | None:
         """Read all data of the open layer, and verify it by checksums or copies. Return None if the layer has neither.
 
         Errors are corrected if possible. The result is clean only if there were no errors at all. Raises
@@ -621,7 +621,7 @@ class Stack:
                 except OptionError as error:
                     where = next((setting for setting in call.options if setting.name == error.option), call)
                     able = [name for name, cls in layer_classes.items() if feature in cls.provides]
-                    message = f"{above.name} needs {feature} by {_or(able)} below it: {error}"
+                    message = f"{above.name} needs {feature} by {_joined_by_or(able)} below it: {error}"
                     raise SpecError(message, text, where.start, where.end) from None
         return stack
 
@@ -658,7 +658,7 @@ class Stack:
         """Whether a layer creates the topmost block device."""
         return any(layer.gives is Block for layer in self.layers)
 
-    def wanted(self, index: int) -> tuple[str, ...]:
+    def required_features(self, index: int) -> tuple[str, ...]:
         """Return the features that layers above need. They apply to the filesystem on a block device."""
         return tuple(dict.fromkeys(feature for _, feature in self._wants(index)))
 
@@ -798,11 +798,11 @@ def _misfit(above: Layer, below_name: str, below_gives: PlaceType, layer_classes
         for name, cls in layer_classes.items()
         if cls.takes == (below_gives,) and cls.gives in above.takes and cls.gives is not below_gives
     ]
-    offer = f"; put {_or(between)} between them" if between else ""
+    offer = f"; put {_joined_by_or(between)} between them" if between else ""
     return f"{above.name} needs a {kinds} below it; {below_name} gives a {below_gives.kind}{offer}"
 
 
-def _or(names: list[str]) -> str:
+def _joined_by_or(names: list[str]) -> str:
     quoted = [f"`{name}`" for name in names[:3]]
     if len(names) > len(quoted):
         return f"{', '.join(quoted)} or the like"

@@ -25,7 +25,7 @@ _HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}
 
 _DELIMITERS = re.compile(r"[,=:;|\"'(){}\[\]<>@+~\\]+")
 #: A limit, because each name is looked up in a dozen places.
-_MOST = 5_000
+_MAX_NAMES = 5_000
 #: Syntax of mount, libblkid and ext4 that finds a device by its contents or number.
 _INDIRECT = re.compile(r"(?<![A-Za-z])(?:(?:PART)?(?:UUID|LABEL)|ID)=|(?<!\w)journal_dev=")
 #: Paths that differ between the tool and this process.
@@ -39,9 +39,9 @@ def find_escape(text: str, own: Container[str] = ()) -> str | None:
     """
     if tag := _INDIRECT.search(text):
         return f"the device that {tag[0]}... names"
-    names = list(itertools.islice(_names(text), _MOST + 1))
-    if len(names) > _MOST:
-        return f"more names than can be looked up (over {_MOST})"
+    names = list(itertools.islice(_names(text), _MAX_NAMES + 1))
+    if len(names) > _MAX_NAMES:
+        return f"more names than can be looked up (over {_MAX_NAMES})"
     places = [_DEV, _DEV / "mapper", _DEV / "zvol", *(_DEV / "disk").glob("by-*")]
     # No tool looks up a bare word among these numbers, and `zstd:3` would match the third disk.
     places = [place for place in places if place.name != "by-diskseq"]

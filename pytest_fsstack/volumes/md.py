@@ -12,7 +12,7 @@ from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Checked, OptionError, Place, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
 
 #: The fewest devices of each level.
 _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
@@ -141,7 +141,7 @@ class Md(BlockLayer):
 
                 yield Block(device, check, machine)
 
-    def scrub(self, place: Place, below: Block, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
         """Compare all copies, or parity with data. What a device cannot read is written anew from the others."""
         if not self.level:
             return None
@@ -149,7 +149,7 @@ class Md(BlockLayer):
         machine.set(directory / "sync_action", "check")
         _wait_until_idle(machine, place.path)
         mismatches = machine.setting(directory / "mismatch_cnt")
-        return Checked(mismatches == "0", f"{mismatches} sectors differ")
+        return CheckResult(mismatches == "0", f"{mismatches} sectors differ")
 
     def check_loss(self) -> None:
         if not self.level:

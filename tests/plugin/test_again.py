@@ -52,16 +52,16 @@ WORDS = st.lists(st.one_of(OTHERS, OF_PYTEST, *map(words_of, OPTIONS)), max_size
 @given(words=WORDS, seed=st.integers(0, 2**32 - 1))
 def test_it_repeats_the_marked_options_and_none_of_the_others(reader: CommandLine, words: list[str], seed: int) -> None:
     before = reader.read(words)
-    program, *printed = shlex.split(reader.again("t.py::test_x[xfs]", words, seed))
+    program, *printed = shlex.split(reader.rerun_command("t.py::test_x[xfs]", words, seed))
     after, nothing = reader.read(printed), reader.read([])
     assert program == "pytest"
     assert after["file_or_dir"] == ["t.py::test_x[xfs]"]
-    for name in ("plugins", "override_ini", "inifilename", *(option.ini_name for option in OPTIONS if option.again)):
+    for name in ("plugins", "override_ini", "inifilename", *(option.ini_name for option in OPTIONS if option.repeated)):
         assert after[name] == before[name], name
     for option in OPTIONS:
         if option.name == "seed":
             assert after["fsstack_seed"] == str(seed)
-        elif not option.again:
+        elif not option.repeated:
             assert after[option.ini_name] == nothing[option.ini_name], option.name
 
 

@@ -34,8 +34,8 @@ class TestChain:
 """
 
 
-def write(project: Project, wish: str = "3", more: str = "") -> None:
-    project.write(CHAIN.format(wish=wish, more=more))
+def write(project: Project, repeat: str = "3", more: str = "") -> None:
+    project.write(CHAIN.format(repeat=repeat, more=more))
 
 
 def test_a_repeated_step_runs_so_often_on_every_stack_of_one_build(project: Project) -> None:

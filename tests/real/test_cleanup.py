@@ -298,7 +298,7 @@ label.write_label_on(guard.identify(device), lambda proof: note.update(**proof))
 
 
 @pytest.fixture
-def half_emptied(loop_device: LoopDevice, killed: Callable[[Path, str], str]) -> Callable[..., Loop]:
+def is_half_emptied(loop_device: LoopDevice, killed: Callable[[Path, str], str]) -> Callable[..., Loop]:
     """A device of a session that was killed after so many writes for its label, one at each end."""
 
     def make(steps: int, xfs: bool = True) -> Loop:
@@ -312,24 +312,28 @@ def half_emptied(loop_device: LoopDevice, killed: Callable[[Path, str], str]) ->
 
 
 @pytest.mark.parametrize("xfs", [True, False])
-def test_a_disk_that_was_being_emptied_is_emptied(journals: Path, half_emptied: Callable[..., Loop], xfs: bool) -> None:
-    loop = half_emptied(2, xfs)
+def test_a_disk_that_was_being_emptied_is_emptied(
+    journals: Path, is_half_emptied: Callable[..., Loop], xfs: bool
+) -> None:
+    loop = is_half_emptied(2, xfs)
     assert not guard.labelled(loop.path)
     (line,) = cleanup(journals)
     assert line.startswith(f"emptied {loop.path} ")
     assert guard.labelled(loop.path)
 
 
-def test_whatever_was_written_to_it_since_is_not_lost(journals: Path, half_emptied: Callable[..., Loop]) -> None:
-    loop = half_emptied(2)
+def test_whatever_was_written_to_it_since_is_not_lost(journals: Path, is_half_emptied: Callable[..., Loop]) -> None:
+    loop = is_half_emptied(2)
     loop.write(b"m", 100)
     with loop.untouched():
         (line,) = cleanup(journals)
     assert "nothing proves that it holds what the session left" in line
 
 
-def test_a_filesystem_that_was_made_on_it_since_is_not_lost(journals: Path, half_emptied: Callable[..., Loop]) -> None:
-    loop = half_emptied(2)
+def test_a_filesystem_that_was_made_on_it_since_is_not_lost(
+    journals: Path, is_half_emptied: Callable[..., Loop]
+) -> None:
+    loop = is_half_emptied(2)
     run("mkfs.ext4", "-q", loop.path)
     with loop.untouched():
         (line,) = cleanup(journals)

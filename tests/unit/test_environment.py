@@ -167,7 +167,7 @@ def test_a_tool_that_leaves_its_output_open_holds_nothing_up() -> None:
     process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, text=True)
     start = time.monotonic()
     try:
-        assert environment._answer(process, 0.5) is None
+        assert environment._version_output(process, 0.5) is None
         assert time.monotonic() - start < 10
     finally:
         os.killpg(process.pid, signal.SIGKILL)

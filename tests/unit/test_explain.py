@@ -131,7 +131,7 @@ def test_a_problem_ends_the_lines_and_is_told_by_the_names_in_them() -> None:
 
 def test_no_process_is_started_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with commands.noted() as ran:
+    with commands.recorded_commands() as ran:
         explained("lvm(kind='striped') | zfs")
         explained("ext4 | gocryptfs")
     assert ran == []

@@ -248,7 +248,7 @@ def _looked_at(fsstack: Built, work: Work) -> _Left:
     except BuildError as error:
         return _Left([f"it cannot be checked: {_first_line(error)}"], found=contents, checked=True)
     unclean = [
-        f"{name} is not clean: {' / '.join(filter(None, check.said.splitlines()[-3:]))}"
+        f"{name} is not clean: {' / '.join(filter(None, check.output.splitlines()[-3:]))}"
         for name, check in checked.items()
         if not check.clean
     ]

@@ -26,7 +26,7 @@ def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_a
     with built(text, LoopDevice(SIZE), context) as stack:
         (stack.path / NAME.decode()).mkdir()
         (sound,) = stack.fsck().values()
-        assert sound.clean, sound.said
+        assert sound.clean, sound.output
         assert (stack.path / NAME.decode()).is_dir()
         with stack.taken_down() as device:
             assert isinstance(device, Block)
@@ -39,7 +39,7 @@ def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_a
             device.write([(place, content[place : place + 64]) for place in places])
         assert broken is not None
         assert not broken.clean
-        assert broken.said
+        assert broken.output
 
 
 def test_gocryptfs_checks_its_ciphertext(context: BuildContext) -> None:

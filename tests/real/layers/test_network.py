@@ -101,7 +101,7 @@ with Sshfs().opened(below, context) as place:
 
 def test_a_server_that_dies_while_it_is_in_use_is_named(context: BuildContext) -> None:
     lines: list[str] = []
-    context.tell = lines.append
+    context.notify = lines.append
 
     def kill_the_server() -> None:
         with built("ext4 | sshfs", LoopDevice(SIZE), context):

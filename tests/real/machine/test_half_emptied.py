@@ -51,29 +51,29 @@ def full(loop_device: LoopDevice) -> Loop:
 
 def test_every_byte_that_is_looked_at_counts(full: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     told = killed_after(2, full, monkeypatch)
-    assert guard.half_emptied(full.path, told)
+    assert guard.is_half_emptied(full.path, told)
     assert not guard.labelled(full.path)
     for where in 0, 4095, 4096, MIB - 1, MIB, 20 * MIB, SIZE - MIB - 1, SIZE - MIB, SIZE - 1:
         with full.path.open("rb") as device:
             device.seek(where)
             (before,) = device.read(1)
         full.write(bytes([before ^ 1]), where)
-        assert not guard.half_emptied(full.path, told), where
+        assert not guard.is_half_emptied(full.path, told), where
         full.write(bytes([before]), where)
-    assert guard.half_emptied(full.path, told)
+    assert guard.is_half_emptied(full.path, told)
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_before_both_ends_are_empty_nothing_is_proved(full: Loop, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not guard.half_emptied(full.path, killed_after(steps, full, monkeypatch))
+    assert not guard.is_half_emptied(full.path, killed_after(steps, full, monkeypatch))
 
 
 def test_what_is_told_is_of_that_device(full: Loop, loop_device: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     told = killed_after(2, full, monkeypatch)
     other = loop_device(size=SIZE)
-    assert not guard.half_emptied(other.path, told)
-    assert not guard.half_emptied(full.path, {})
-    assert not guard.half_emptied(full.path, {**told, "digest": ""})
+    assert not guard.is_half_emptied(other.path, told)
+    assert not guard.is_half_emptied(full.path, {})
+    assert not guard.is_half_emptied(full.path, {**told, "digest": ""})
 
 
 @pytest.mark.parametrize("size", [16 * MIB, 33 * MIB + 4096, 304 * MIB])

@@ -142,7 +142,7 @@ def test_fio_notices_a_block_that_changed(context: BuildContext, monkeypatch: py
 
 def test_the_jobs_of_a_fio_that_a_limit_ends_end_with_it(context: BuildContext, tmp_path: Path) -> None:
     lines: list[str] = []
-    context.tell = lines.append
+    context.notify = lines.append
     job = tmp_path / "long.fio"
     job.write_text("[long]\nrw=write\nsize=1M\ntime_based\nruntime=600\nnumjobs=2\n")
     with built("ext4", LoopDevice(SIZE), context) as stack:

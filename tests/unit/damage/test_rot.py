@@ -21,7 +21,7 @@ from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import Built, build
-from pytest_fsstack.stack.model import BuildContext, Checked, Directory, Layer, Place, Stack
+from pytest_fsstack.stack.model import BuildContext, CheckResult, Directory, Layer, Place, Stack
 
 SHAPE = Shape(large=2, size=16 * UNIT, small=4)
 KNOWN = rot.sectors(SHAPE, 1)
@@ -146,9 +146,9 @@ class Noticing(Keeping):
         yield Directory(self._kept(below))
         known.write_text(self._sum(below))
 
-    def fsck(self, below: Place, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Place, context: BuildContext) -> CheckResult | None:
         clean = (below.path / "sum").read_text() == self._sum(below)
-        return Checked(clean, "compared")
+        return CheckResult(clean, "compared")
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ class Mending(Keeping):
 
     name: ClassVar = "mending"
 
-    def scrub(self, place: Place, below: Place, context: BuildContext) -> Checked | None:
+    def scrub(self, place: Place, below: Place, context: BuildContext) -> CheckResult | None:
         if not (known := COPIES.get(place.path)):
             COPIES[place.path] = medium.read(place)
-            return Checked(True, "copied")
+            return CheckResult(True, "copied")
         found = medium.restore(place, known)
-        return Checked(not found.changed(known), "compared")
+        return CheckResult(not found.changed(known), "compared")
 
 
 COPIES: dict[Path, Image] = {}

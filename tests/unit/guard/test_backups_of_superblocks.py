@@ -37,7 +37,7 @@ def test_a_copy_is_looked_at(argv: list[str], start: int, tmp_path: Path) -> Non
         file.truncate(size)
     rest = [f"{(size - start) // 1024 - 1024}"] if start else []
     subprocess.run([tool, *argv[1:], image, *rest], check=True, capture_output=True)
-    places = [place for place in reading.backups(size) if EDGE <= place < size - EDGE]
+    places = [place for place in reading.backup_superblocks(size) if EDGE <= place < size - EDGE]
     assert places == [offset for offset, length in reading.samples(size) if length == 8192]
     with image.open("rb") as file:
         found = [place for place in places if file.seek(place) == place and file.read(8192).strip(b"\0")]
@@ -46,6 +46,6 @@ def test_a_copy_is_looked_at(argv: list[str], start: int, tmp_path: Path) -> Non
 
 def test_places_lie_on_the_device_and_are_few() -> None:
     for size in (64 * MIB, 5 * MIB * 1024 + 512, 20 << 40):
-        places = reading.backups(size)
+        places = reading.backup_superblocks(size)
         assert len(places) < 1000
         assert all(place % 4096 == 0 and 0 <= place < size for place in places)

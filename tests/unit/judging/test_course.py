@@ -144,7 +144,7 @@ def test_rounds_on_a_busy_machine_are_run_again_on_all_kernels() -> None:
 
 
 def test_repetitions_are_chosen_once_for_all_kernels() -> None:
-    course = course_of(random.Random(1), stacks(0.05), kernels=KERNELS, wishes={STEP: "auto"})
+    course = course_of(random.Random(1), stacks(0.05), kernels=KERNELS, repeats={STEP: "auto"})
     this = course.next_round()
     assert this is not None
     assert this.repetitions == {STEP: INITIAL_COUNT}
@@ -374,7 +374,7 @@ def test_what_the_machine_lacks_skips_a_test_or_fails_it(policy: Policy, stack: 
 @pytest.mark.parametrize("kernels", [("",), KERNELS])
 def test_what_crosses_to_another_process_comes_back_as_it_was(kernels: tuple[str, ...]) -> None:
     course = finished(course_of(random.Random(1), stacks(0.3), kernels=kernels), slower)
-    plan = replace_plan(tests=(gate(),), wishes={STEP: "auto"}, tables=(("times", {"of": [1]}),))
+    plan = replace_plan(tests=(gate(),), repeats={STEP: "auto"}, tables=(("times", {"of": [1]}),))
     one = StepRun(STEP, (Sample({"seconds": 1.0, "links": 3.0}, kept={"said": [1, "x"]}),), 1.5, "failed", "why", True)
     cell = Cell("luks", kernels[0])
     course_said = course.outcome(STEP, cell), course.figures(STEP, cell, full=True)

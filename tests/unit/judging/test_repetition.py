@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 from pytest_fsstack.judging.repetition import (
     INITIAL_COUNT,
     MAX_COUNT,
+    RepeatCount,
     Repeated,
     Repetition,
-    Wish,
     best,
     combined,
     variances,
@@ -156,7 +156,7 @@ def test_auto_begins_with_three_and_settles_on_what_was_seen(
 
 
 @pytest.mark.parametrize(
-    ("wish", "looks", "count"),
+    ("repeat", "looks", "count"),
     [
         (5, Looks(), 5),
         ("auto", Looks.fixed(20), 3),  # all of its rounds are one block
@@ -164,8 +164,8 @@ def test_auto_begins_with_three_and_settles_on_what_was_seen(
         ("auto", Looks.fixed(4), 1),
     ],
 )
-def test_what_is_not_chosen_stays_as_it_is(wish: Wish, looks: Looks, count: int) -> None:
-    repeated = Repeated(wish, looks)
+def test_what_is_not_chosen_stays_as_it_is(repeat: RepeatCount, looks: Looks, count: int) -> None:
+    repeated = Repeated(repeat, looks)
     feed(repeated, 8, 0.0, 0.1, 1.0)
     assert repeated.settle(_base).count == repeated.count == count
 

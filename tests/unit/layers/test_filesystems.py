@@ -15,7 +15,7 @@ from pytest_fsstack.machine.commands import CommandError, secret_fd
 from pytest_fsstack.machine.needs import KernelFilesystem, Tool
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, Layer, OptionError, Pool, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, OptionError, Pool, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only
 
@@ -286,7 +286,7 @@ def test_bcachefs_mounts_and_checks_several_devices(
     with layer.opened(devices, context):
         pass
     checks = layer.fsck(devices, context)
-    assert checks == Checked(True, "")
+    assert checks == CheckResult(True, "")
     assert machine.taken() == [
         "mount -i -t bcachefs -o noatime /dev/fake0:/dev/fake1 DIR/1-bcachefs",
         "umount DIR/1-bcachefs",

@@ -106,7 +106,7 @@ def test_md_is_made_and_stopped_again(
 def test_md_is_assembled_of_the_devices_that_it_has(
     lost: int | None, words: str, machine: LayerMachine, pool: Pool, context: BuildContext
 ) -> None:
-    with only("md").opened(first(pool, 2), dataclasses.replace(context, lost=lost)) as place:
+    with only("md").opened(first(pool, 2), dataclasses.replace(context, lost_device=lost)) as place:
         assert str(place.path) == f"/dev/md_{context.name('md')}"
         assembled = f"mdadm --assemble /dev/md/fsstack-PID-1-md --config=FILE {words}"
         assert machine.taken() == ["udevadm settle", assembled]

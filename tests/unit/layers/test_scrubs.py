@@ -9,7 +9,7 @@ import pytest
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.recording import RecordingMachine
-from pytest_fsstack.stack.model import Checked
+from pytest_fsstack.stack.model import CheckResult
 
 POOL = """  pool: fsstack-1-zfs
  state: ONLINE
@@ -43,7 +43,7 @@ def test_a_pool_is_clean_without_any_error_counted(said: str, clean: bool) -> No
 def test_xfs_is_checked_where_the_kernel_can(code: int, clean: bool | None, machine: RecordingMachine) -> None:
     machine.answers["xfs_scrub -n"] = CommandError(["xfs_scrub"], code, "said") if code else "said"
     report = scrubs.xfs(machine, Path("/mounted"))
-    assert report == (None if clean is None else Checked(clean, "said"))
+    assert report == (None if clean is None else CheckResult(clean, "said"))
 
 
 def test_xfs_is_not_checked_without_its_tool(machine: RecordingMachine) -> None:

@@ -14,7 +14,7 @@ def words(text: str, index: int = 0) -> list[str]:
     stack = Stack.parse(text, BUILT_IN)
     layer = stack.layers[index]
     assert isinstance(layer, Filesystem)
-    return layer.with_features(layer.mkfs_words(), stack.wanted(index))
+    return layer.with_features(layer.mkfs_words(), stack.required_features(index))
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def test_an_interrupted_command_has_ended_when_what_it_made_is_undone(interrupti
 
 
 def test_commands_are_noted_as_a_shell_takes_them_until_the_block_ends() -> None:
-    with commands.noted() as outer:
+    with commands.recorded_commands() as outer:
         commands.run("echo", "a b", env={"NAME": "it's"})
-        with commands.noted() as inner, pytest.raises(commands.CommandError):
+        with commands.recorded_commands() as inner, pytest.raises(commands.CommandError):
             commands.run("false")
     commands.run("true")
     assert outer == ["NAME='it'\"'\"'s' echo 'a b'", "false"]

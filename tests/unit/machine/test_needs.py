@@ -62,11 +62,14 @@ def test_a_crate_is_found_where_cargo_puts_it(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_kernel_feature_is_no_package() -> None:
-    for need in KernelFilesystem("nosuchfs", gone="Linux 9 removed it"), DeviceNode("/dev/nosuch", "magic", "nosuch"):
+    for need in (
+        KernelFilesystem("nosuchfs", removal="Linux 9 removed it"),
+        DeviceNode("/dev/nosuch", "magic", "nosuch"),
+    ):
         lack = need.missing()
         assert lack is not None
         assert (lack.kind, lack.package) == (Missing.KERNEL, "")
-    assert "nosuchfs (Linux 9 removed it)" in str(KernelFilesystem("nosuchfs", gone="Linux 9 removed it").missing())
+    assert "nosuchfs (Linux 9 removed it)" in str(KernelFilesystem("nosuchfs", removal="Linux 9 removed it").missing())
 
 
 def test_root_is_a_permission(become: Callable[[int], None]) -> None:

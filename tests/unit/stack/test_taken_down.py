@@ -18,7 +18,7 @@ from pytest_fsstack.machine.commands import CommandError
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError, Built, build
-from pytest_fsstack.stack.model import Block, BuildContext, Checked, Directory, Layer, Place, Stack
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, Place, Stack
 
 SAID: list[str] = []
 
@@ -41,12 +41,12 @@ class Lower(Layer):
         yield Directory(below.path)
         SAID.append(f"close {self.name}")
 
-    def fsck(self, below: Place, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Place, context: BuildContext) -> CheckResult | None:
         SAID.append(f"check {self.name}")
         text = (below.path / "kept").read_text()
         if text == "no checker":
             raise CommandError(["checker"], None, "", "not installed")
-        return Checked(text == "as made", text)
+        return CheckResult(text == "as made", text)
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Upper(Lower):
     def create(self, below: Place, context: BuildContext) -> None:
         pass
 
-    def fsck(self, below: Place, context: BuildContext) -> Checked | None:
+    def fsck(self, below: Place, context: BuildContext) -> CheckResult | None:
         return None
 
-    def scrub(self, place: Place, below: Place, context: BuildContext) -> Checked | None:
-        return Checked(True, (place.path / "kept").read_text())
+    def scrub(self, place: Place, below: Place, context: BuildContext) -> CheckResult | None:
+        return CheckResult(True, (place.path / "kept").read_text())
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ def test_what_keeps_nothing_is_not_taken_down(tmp_path: Path) -> None:
 
 def test_each_layer_with_a_checker_is_checked_before_it_is_opened(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | upper") as built:
-        assert built.fsck() == {"lower": Checked(True, "as made")}
+        assert built.fsck() == {"lower": CheckResult(True, "as made")}
         assert SAID == ["close upper", "close lower", "check lower", "open lower", "open upper"]
         (built.bottom.path / "kept").write_text("altered")
-        assert built.fsck() == {"lower": Checked(False, "altered")}
+        assert built.fsck() == {"lower": CheckResult(False, "altered")}
 
 
 def test_a_checker_that_cannot_check_is_an_error(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_what_was_checked_before_a_layer_refused_is_told(tmp_path: Path) -> None
         (built.bottom.path / "refused").touch()
         with pytest.raises(BuildError, match="layer refusing: refused") as caught:
             built.fsck()
-        assert caught.value.checked == {"lower": Checked(True, "as made")}
+        assert caught.value.checked == {"lower": CheckResult(True, "as made")}
         assert not built.is_open
         (built.bottom.path / "refused").unlink()
         with built.taken_down():
@@ -180,7 +180,7 @@ def test_what_was_checked_before_a_layer_refused_is_told(tmp_path: Path) -> None
 
 def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | upper") as built:
-        assert built.scrub() == {"upper": Checked(True, "as made")}
+        assert built.scrub() == {"upper": CheckResult(True, "as made")}
         assert SAID == []
 
 
