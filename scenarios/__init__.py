@@ -1,1 +1,1 @@
-"""Scenarios that anybody can repeat: each file answers one question about storage, on the device that it is given."""
+"""Ready-made scenarios. Each file answers one question about storage, on the device that you name."""

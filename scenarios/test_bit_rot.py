@@ -1,26 +1,30 @@
 """Bit rot: which stacks notice a changed byte?
 
-One byte after another of what a stack has stored is altered while the stack is taken down, and the stack is opened
-again, each time. What is read then, of all names, attributes and contents, tells which: it was *reported* as an error
-(opening the stack failed, or reading), *wrong data* was returned without one, something is *missing* without one, or
-nothing differs (*not noticed*: it was corrected, or it is a byte that nobody needs). Then all layers that can are
-scrubbed, all that have a checker are checked, and it is seen whether the byte is right again (*corrected*). All is put
-back as it was before the next flip.
+The stack is taken down, one stored byte is altered, and the stack is opened again. Then all names, attributes and
+contents are read. There are four outcomes:
 
-Contents: bytes of files, wherever they lie, also in a second copy. Metadata: anything else that writing files has
-changed, and what is at the two ends of the device, half of them each, and each run of blocks as often as any other.
-Only bytes that are not zero are drawn. Where encryption keeps files of its own in a directory, their bytes are altered
-instead of those of the device; metadata are then their headers, configuration and other small files, and their names.
-Places are drawn anew in each round.
+- *reported*: opening the stack or reading failed
+- *wrong data*: reading returned other data without an error
+- *missing*: a file is gone, without an error
+- *not noticed*: no difference. The byte was corrected, or is not used.
+
+Afterwards all layers are scrubbed and checked, if they can be. If the byte is right again, it was *corrected*.
+Everything is restored before the next flip.
+
+Contents are the bytes of files, also of a second copy. Metadata are the other bytes that writing the files changed, and
+the two ends of the device. Half of their flips are in each, and every run of blocks is equally likely. Only bytes that
+are not zero are drawn. If encryption stores files of its own in a directory, their bytes are altered instead. Metadata
+are then their headers, configuration and other small files, and their names. Each round draws other bytes.
 
     pytest scenarios/test_bit_rot.py --fsstack-size=512M
-    pytest scenarios/test_bit_rot.py --fsstack-size=512M --fsstack-kernel=KERNEL     what needs the device-mapper
+    pytest scenarios/test_bit_rot.py --fsstack-size=512M --fsstack-kernel=KERNEL     stacks with the device-mapper
 
-The mirrors `btrfs-raid1`, `zfs-mirror` and `md-raid1` take two devices, and each flip is on one of them. Devices are
-read as a whole for each flip, so take small ones; XFS needs 300 MB. The test fails if data are wrong without an error,
-unless each layer declares `Limit.CHECKSUMS`, or gone, unless each declares `Limit.NAME_CHECKSUMS`.
-Controls: what neither checks nor authenticates contents must return wrong data for *every* flip in them, or the flips
-do not reach them.
+The mirrors `btrfs-raid1`, `zfs-mirror` and `md-raid1` take two devices, and each flip is on one of them. The whole
+device is read for each flip, so take a small one. XFS needs 300 MB.
+
+The test fails if data are wrong without an error, unless each layer declares `Limit.CHECKSUMS`. It fails if files are
+missing without an error, unless each layer declares `Limit.NAME_CHECKSUMS`. The controls are stacks that do not check
+contents. *Every* flip in contents must return wrong data there, otherwise the flips do not reach the contents.
 """
 
 from __future__ import annotations
@@ -35,27 +39,27 @@ from pytest_fsstack.damage import rot
 
 MiB = 1 << 20
 EXT4 = "ext4(mount='noatime,errors=remount-ro')"
-#: As much of the device as what must be written as a whole first, for its checksums, gets of it.
+#: The part of the device for layers whose checksums take writing the whole device first.
 PART = "linear(size='64M')"
 
 
 @dataclass(frozen=True)
 class Flips(Sizes):
-    """`flips` is how many of each kind there are in a round."""
+    """`flips` is the number of flips of each kind in a round."""
 
     flips: int
     shape: rot.Shape
 
 
-#: The controls, without any check of contents and with one copy of them: each flip must be seen.
+#: The controls: one copy of contents, which no layer checks.
 UNCHECKED = ("ext4", "ext4-no-csum", "xfs", "fscrypt", "encfs", "ecryptfs", "luks")
-#: Flips after which a known fault must have shown.
+#: The number of flips after which a known fault must have caused a failure.
 ENOUGH = 10
 
 
 @pytest.fixture(scope="class")
 def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
-    """The stack of a round; what the first step finds out of it is known to the second."""
+    """Return the bit rot of a round's stack. Both steps share the places that the first one has found."""
     return rot.Rotting(fsstack, sizes.shape)
 
 
@@ -139,7 +143,7 @@ class TestBitRot:
 
 
 def flipped(kind: rot.Kind, rotting: rot.Rotting, timed: Timed, seed: int, count: int) -> rot.Tally:
-    """Flip so many bytes, and record what became of them."""
+    """Flip bytes, and record the outcomes."""
     rotting.begin(seed)
     with timed(cold=False):  # each flip is read after a fresh mount
         tally = rotting.flips(kind, count)

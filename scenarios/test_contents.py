@@ -1,21 +1,21 @@
-"""Does each stack keep what it is given, call by call?
+"""Does each stack answer every call correctly?
 
-Calls are drawn from the seed of the round and made twice: on the stack, and in a directory in memory. Each answer
-must be the same, and after each call all names, contents, sizes, links, modes, owners and attributes, of open files
-too. Calls are drawn by themes, such as names, holes, offsets beyond 4 GiB, ACLs, locks or directories of 1,000 names.
-Each theme has its turn in each run, and after each turn the stack is remounted. In some, two processes make calls at
-once, and some order of these must explain all answers. What a layer documents not to have
-may be refused (docs/layers.md). The same once more on a filesystem that is full, where calls may fail for lack of
-space, and must then have changed nothing else. And fsx, on one file. Differences fail the test, each with the fewest
-calls that lead to it.
+Random calls are made twice: on the stack, and in a directory in memory, the model. Both must give the same answers.
+After each call, all names, contents, sizes, links, modes, owners and attributes must be the same too, also those of
+open files. Calls are drawn by themes, such as names, holes, offsets beyond 4 GiB, ACLs, locks or directories of 1,000
+names. Each run has all themes, and after each turn the stack is remounted. In some themes two processes make calls at
+once, and at least one order of these must explain all answers. A layer may refuse calls that it documents as
+unsupported (docs/layers.md).
 
-The controls must fail, or the tests see nothing: on them a byte is changed behind the model's back.
+A second step does the same on a full filesystem. Calls may fail there for lack of space, and must then have changed
+nothing else. A third one runs fsx on one file. Differences fail the test, with the fewest calls that lead to them. The
+controls must have differences: on them a byte is changed on the stack alone.
 
     cargo install fsx
     pytest scenarios/test_contents.py --fsstack-rounds=3              on a loop device
     pytest scenarios/test_contents.py --fsstack-kernel=KERNEL         in a VM of a kernel that has more of the stacks
 
-Another round draws other calls; --fsstack-seed replays them.
+Each round draws other calls. --fsstack-seed replays them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONTROL = "control"
 
 @dataclass(frozen=True)
 class Drawn(Sizes):
-    """Calls are drawn for so many `seconds`; `operations` are fsx's."""
+    """`seconds` is the time for random calls, `operations` the number of fsx's operations."""
 
     seconds: float
     operations: int
@@ -144,12 +144,12 @@ def change_a_byte(directory: Path) -> None:
 def judge(
     request: pytest.FixtureRequest, fsstack: Built, timed: Timed, *differences: exploring.Difference | str
 ) -> None:
-    """Fail with the differences; and without one where a control must have one. The shortest is shown as programs."""
-    found = sorted(differences, key=lambda difference: 0 if isinstance(difference, str) else len(difference.calls))
-    if found and not isinstance(found[0], str) and not is_control(fsstack):
-        for language, script in found[0].scripts().items():
+    """Fail if a stack has differences, or a control has none. Show the shortest difference as programs."""
+    ordered = sorted(differences, key=lambda difference: 0 if isinstance(difference, str) else len(difference.calls))
+    if ordered and not isinstance(ordered[0], str) and not is_control(fsstack):
+        for language, script in ordered[0].scripts().items():
             request.node.add_report_section("call", f"counterexample in {language}", script or "see that in Python")
     if is_control(fsstack):
         assert differences, "the control passed: a byte was changed, and the test did not see it"
     else:
-        verdict.conclude(request.node, timed, fsstack, " | ".join(map(str, found)))
+        verdict.conclude(request.node, timed, fsstack, " | ".join(map(str, ordered)))

@@ -1,8 +1,8 @@
 """Databases: how much do commits cost on a stack, and how long do the slowest take?
 
-The same transactions run on a new database for each degree of syncing: of SQLite with each journal mode, of RocksDB,
-and of PostgreSQL. Afterwards each database is checked and read from the device. The known answer: commits without
-syncs (`off`) cost nearly nothing, but a power cut would lose them.
+SQLite with each journal mode, RocksDB and PostgreSQL commit the same transactions, with each degree of syncing, to a
+new database. Afterwards each database is checked and read from the device. The known answer: commits without syncs
+(`off`) cost nearly nothing, but a power cut loses them.
 
     fsstack run databases
     fsstack run databases -k sqlite --fsstack-stacks=xfs --fsstack-stacks='luks | xfs' --fsstack-device=/dev/sdb1

@@ -1,13 +1,13 @@
-"""A lost device: how fast is a mirror without one of its devices, and while it rebuilds what that held?
+"""A lost device: how fast is a mirror without one of its devices, and while it rebuilds?
 
-The same file is written and read in four states: with all devices, without the second one, during the rebuild, and
-after it. In between the device is emptied and given back. The step during the rebuild also records how long the rebuild
-takes from its beginning to its end. In the end everything is read, scrubbed and checked.
+Files are written and read in four states: with all devices, without the second one, during the rebuild, and after it.
+The lost device is emptied before it returns. The step during the rebuild also records the time of the whole rebuild. At
+the end everything is read, scrubbed and checked.
 
     pytest scenarios/test_degraded.py --fsstack-device=/dev/sdb+/dev/sdc
 
-Btrfs writes nothing to a part of the device while it rebuilds that part, so it needs space: on devices of 1 GiB, the
-writing of 200 MiB beside 400 MiB failed without space.
+Btrfs writes nothing to a part of the device while it rebuilds that part, so it needs free space. On devices of 1 GiB
+with 400 MiB of files, writing 200 MiB more failed for lack of space.
 """
 
 from __future__ import annotations

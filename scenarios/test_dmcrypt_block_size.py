@@ -1,9 +1,9 @@
 """dm-crypt by block size: how much does it cost, and is another kernel faster?
 
-On the block device itself, without a filesystem: plain dm-crypt (AES-128 in CBC mode) against the device as it is, by
-``dd`` and fio with direct I/O. As published for a bio-based and a request-based dm-crypt on an SD card. Name two
-kernels to compare them, the first being the base; on one kernel, dm-crypt with and without its work queues are
-compared, which is what today's kernels offer instead.
+``dd`` and fio with direct I/O run on the block device, without a filesystem: plain dm-crypt (AES-128 in CBC mode)
+against the bare device. The publication compared a bio-based with a request-based dm-crypt on an SD card. Name two
+kernels to compare them, the base first. On one kernel, dm-crypt is compared with and without its work queues, which
+today's kernels offer instead.
 
     pytest scenarios/test_dmcrypt_block_size.py --fsstack-device=/dev/mmcblk0p2
     pytest scenarios/test_dmcrypt_block_size.py --fsstack-kernel=vmlinuz-base --fsstack-kernel=vmlinuz-patched

@@ -1,21 +1,21 @@
 """The cost of encryption on this machine.
 
-Encryption below the filesystem (LUKS), in it (fscrypt) and above it (gocryptfs, EncFS) against plain ext4, with btrfs
-and xfs beside them to show how much the choice of a filesystem alone makes. One chain a stack: write one incompressible
-file in blocks of 4 KiB, unpack a source tree, sum up its space, compare it with an empty directory, delete it. Each
-step starts with cold caches and ends when everything has reached the device.
+Encryption below the filesystem (LUKS), in it (fscrypt) and above it (gocryptfs, EncFS) is compared with plain ext4.
+btrfs and xfs show how much the choice of a filesystem alone costs. The steps: write one incompressible file in blocks
+of 4 KiB, unpack a source tree, sum up its space, compare it with an empty directory, delete it. Each step starts with
+cold caches and ends when everything has reached the device.
 
     pytest scenarios/test_encryption_overhead.py                            on a sparse file
     pytest scenarios/test_encryption_overhead.py --fsstack-device=/dev/sdb1 on a device, which is overwritten
     pytest --pyargs pytest_fsstack.scenarios -k "luks or gocryptfs"         from anywhere, some of the stacks
 
-The encryption of the filesystem itself against that below it, on a kernel that has OpenZFS and dm-crypt:
+To compare the encryption of a filesystem with dm-crypt below it, on a kernel with OpenZFS and dm-crypt:
 
     pytest scenarios/test_encryption_overhead.py --fsstack-stacks=zfs --fsstack-stacks='luks | zfs' \\
         --fsstack-stacks='zfs(encryption="aes-256-gcm")'
 
-The budgets are ones that a healthy machine keeps, whatever its disk: they find what is broken, not what is slow. Those
-of your own machine belong on the command line or in the ini: ``--fsstack-budget 'luks*: 30%'``.
+Any healthy machine keeps the budgets here, whatever its disk. They find broken stacks, not slow ones. Give budgets for
+your own machine on the command line or in the ini: ``--fsstack-budget 'luks*: 30%'``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Stream(Sizes):
 
 
 def budget(*, daemons: str, btrfs: str, xfs: str, encfs: str = "") -> pytest.MarkDecorator:
-    """Return the sanity limits of a step. Encryption by daemons is slow, that of the kernel is not."""
-    # It is, too, where the kernel may not use the processor's instructions for AES: 70 MB/s, seen.
+    """Return the sanity limits of a step. Encryption by daemons may be slower than that of the kernel."""
+    # Without the processor's instructions for AES, a kernel encrypted 70 MB/s.
     by_the_kernel = {"luks*": "1500%", "*fscrypt": "1500%"}
     by_a_daemon = {"*gocryptfs": daemons, "*encfs": encfs or daemons}
     overheads = {**by_the_kernel, **by_a_daemon, "btrfs": btrfs, "xfs": xfs}

@@ -1,8 +1,8 @@
-"""Nine filesystems: does any of them misbehave?
+"""Ten filesystems: does any of them misbehave?
 
-Each is made and mounted as published, and gets the same four steps, from data that is in memory already: one big file,
-the same again over it, many small files out of a zip archive, the same again over them. Each step's time includes the
-sync after it. The outlier to find was the overwriting of small files on XFS and NTFS, ten times slower than elsewhere.
+Each is made and mounted as published. The steps write one big file, overwrite it, unpack many small files from a zip
+archive, and overwrite these. The data are in memory, and the time of each step includes the sync. The published outlier
+was overwriting small files on XFS and NTFS, which took ten times as long as elsewhere.
 
     pytest scenarios/test_filesystems.py --fsstack-device=/dev/sdb1 --fsstack-governor=performance
     pytest scenarios/test_filesystems.py --fsstack-kernel=KERNEL             in a VM of a kernel that has them all
@@ -23,7 +23,7 @@ MiB = 1 << 20
 
 @dataclass(frozen=True)
 class Copies(Sizes):
-    """`file` and `small_bytes` are in bytes: of the big file, and of all small files together."""
+    """`file` is the size of the big file, `small_bytes` of all small files together, in bytes."""
 
     file: int
     small_files: int
@@ -79,5 +79,5 @@ class TestFilesystems:
 
 
 def packages(sizes: Copies) -> Corpus:
-    """The tree of small files, published as one of packages."""
+    """Return the tree of small files. The published one was a tree of packages."""
     return generated(cache_directory(), files=sizes.small_files, directories=sizes.directories, size=sizes.small_bytes)

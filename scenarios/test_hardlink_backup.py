@@ -1,15 +1,15 @@
-"""A backup of hard links: what do LVM, dm-crypt and other filesystems cost a tree with millions of them?
+"""A backup of hard links: how slow are LVM, dm-crypt and other filesystems with millions of links?
 
-A tar archive with a pool of files named by hash, and trees whose files are nearly all hard links into it, is extracted
-and removed again, without a remount in between. At its published size (456,000 files in the pool, 490 GiB, 10.4 million
-links) the archive is generated while it is extracted, so it needs no room but on the device. A stack on which links
-failed has not done the work, and is compared with nothing.
+A tar archive has a pool of files named by hash, and trees of hard links into the pool. It is extracted and removed
+again, without a remount in between. At its published size (456,000 files in the pool, 490 GiB, 10.4 million links) the
+archive is generated while it is extracted, and takes no space elsewhere. If links failed on a stack, its figures are
+compared with nothing.
 
     pytest scenarios/test_hardlink_backup.py --fsstack-device=/dev/sdb1
     pytest scenarios/test_hardlink_backup.py --fsstack-kernel=KERNEL         in a VM of a kernel that has them all
 
-The order of removal matters: the published one is that of ``rm -rf``, and two more chains remove the pool first, or the
-links first. They tell the longest time that a single unlink took, and show files removed over time in the HTML report.
+The order of removal matters. The published order is that of ``rm -rf``. Two more chains remove the pool first, or the
+links first. They record the longest unlink, and the HTML report shows the removed files over time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MiB, GiB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Backups(Sizes):
-    """`streamed`: whether the archive is generated while it is extracted, or lies in the cache."""
+    """A `streamed` archive is generated while it is extracted. Otherwise it is a file in the cache."""
 
     backup: Backup
     streamed: bool = False
@@ -55,7 +55,7 @@ class _Backups:
     @pytest.mark.benchmark(group="extract a backup")
     def test_extract(self, fsstack: Built, timed: Timed, sizes: Backups) -> None:
         archive = None if sizes.streamed else packed_backup(cache_directory(), sizes.backup, compressed=True)
-        # The published measurement did not remount either: what is removed next is partly cached.
+        # The published measurement did not remount either, so the files to remove are partly cached.
         workloads.extract_backup(timed, fsstack, sizes.backup, archive=archive, remount=False)
 
     @pytest.mark.benchmark(group="remove a backup")
@@ -71,7 +71,7 @@ class TestHardlinkBackup(_Backups):
 @pytest.mark.fsstack_table("summary")
 @pytest.mark.fsstack_table("matrix", metrics={"longest single unlink": "longest_stall"})
 class TestPoolFirst(_Backups):
-    """A file's space is freed with the last link to it, one by one."""
+    """Removal of the pool first. The last link to each file then frees its space."""
 
     order: ClassVar[RemovalOrder] = "pool-first"
 
@@ -79,6 +79,6 @@ class TestPoolFirst(_Backups):
 @pytest.mark.fsstack_table("summary")
 @pytest.mark.fsstack_table("matrix", metrics={"longest single unlink": "longest_stall"})
 class TestLinksFirst(_Backups):
-    """All links go before the files that they link to."""
+    """Removal of the links first. The pool then frees all space."""
 
     order: ClassVar[RemovalOrder] = "links-first"

@@ -1,8 +1,8 @@
-"""Read-only images: what do SquashFS and EROFS cost to make and to read, by compression?
+"""Read-only images: how long does it take to make and read SquashFS and EROFS, by compression?
 
-The same tree of files is packed into an image, which is then read from one end to the other and in blocks at random,
-each from cold caches. On ext4, the baseline, packing is unpacking the archive. The second table is of container
-images: an archive is unpacked onto an overlay, at first beside a tree in a read-only image below, and then over it.
+The same tree of files is packed into an image. Then all files are read in order, and blocks are read at random, each
+time from cold caches. The baseline is ext4, on which the archive is unpacked instead. The second table is of container
+images: an archive is unpacked onto an overlay, first beside the files of a read-only image below, and then over them.
 
     fsstack run images
     fsstack run images -k 'zstd or ext4' --fsstack-device=/dev/sdb1
@@ -21,7 +21,7 @@ MiB = 1 << 20
 
 @dataclass(frozen=True)
 class Trees(Sizes):
-    """`bytes` of so many `files`, and how many `blocks` of them are read at random."""
+    """`bytes` is the size of all `files` together. `blocks` is the number of random reads."""
 
     files: int
     bytes: int
@@ -40,7 +40,7 @@ def tree(sizes: Trees) -> Corpus:
 
 
 def pack(fsstack: Built, timed: Timed, sizes: Trees) -> None:
-    """Make the image of a stack that has one, and unpack the corpus on any other."""
+    """Make the image of a stack that has one. On any other stack, unpack the corpus."""
     if any(name in fsstack.spec for name in ("squashfs", "erofs")):
         workloads.build_image(timed, fsstack, tree(sizes))
     else:

@@ -1,20 +1,18 @@
-"""Results of a POSIX test suite on each stack.
+"""Does each stack follow POSIX?
 
-pjdfstest tries each call that changes a directory tree, as root and as other users, on all kinds of files: some 400
-test cases. Each stack runs those that can run on it, with the same settings. A *difference* is a test case that fails
-on the stack and not on the filesystem below it, which runs the suite in the same round; of a filesystem on a block
-device, each failure is one. Differences fail the test, unless a layer declares known faults. FUSE filesystems are
-mounted so that all users reach them.
+pjdfstest has some 400 test cases for calls that change a directory tree, as root and as other users, on all kinds of
+files. Each stack runs the cases that can run on it, with the same settings. The filesystem below it runs them in the
+same round. A *difference* is a case that fails on the stack but not below. Without a filesystem below, every failure is
+one. Differences fail the test, unless a layer declares known faults. All users may access the FUSE filesystems.
 
-The controls must fail, or the suite sees nothing: gocryptfs mounted for root alone, where no other user can do
-anything, and vfat, which has no owners and no links.
+The controls must have differences: gocryptfs mounted for root alone, and vfat, which has no owners and no links.
 
     cargo install pjdfstest
     pytest scenarios/test_posix.py                              on a loop device
     pytest scenarios/test_posix.py --fsstack-kernel=KERNEL      in a VM of a kernel that has more of the stacks
 
-In paper size it naps for more than two seconds where the times of two changes must differ, because those of vfat are
-two seconds apart; in the others for 10 ms.
+If the times of two changes must differ, the suite waits 10 ms in between. At the scale *paper* it waits more than two
+seconds, the resolution of vfat.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ MiB = 1 << 20
 
 @dataclass(frozen=True)
 class Suite(Sizes):
-    """`cases` are parts of the names of its test cases, all where it is empty; `nap` and `patience` are in seconds."""
+    """`cases` are parts of the names of test cases, () for all. `nap` and `patience` are in seconds."""
 
     cases: tuple[str, ...]
     nap: float

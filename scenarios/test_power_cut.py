@@ -1,28 +1,27 @@
-"""Power cuts: is everything there that was synced, and nothing that never was written?
+"""Power cuts: does a stack keep all synced data, and invent none?
 
-A process writes, overwrites, appends, renames, removes and syncs files on the stack, in an order that follows from a
-seed: by fsync, fdatasync, sync, syncfs, O_SYNC, O_DSYNC, msync, and fsync of the directory. Below the stack, the layer
-`recorded` writes down each write that reaches the device, and each flush. From that the device is made as a power cut
-at some moment would have left it: all that was flushed is there, and of what was not, or of the last 32 writes of it,
-some are lost, and some are there in part, torn at 512 or 4096 bytes. It is mounted again, which lets journals do their
-work; every file is read; and the filesystem's own checker has its say. Each third cut falls into the recovery from
-another.
+A process writes, renames, removes and syncs files on the stack, in a random order: by fsync, fdatasync, sync, syncfs,
+O_SYNC, O_DSYNC, msync, and fsync of the directory. Below the stack, the layer `recorded` logs each write that reaches
+the device, and each flush. From the log, the device is rebuilt as a power cut at some moment leaves it. Flushed writes
+are complete. Of the others, or of the last 32, some are lost, and some are torn at 512 or 4096 bytes. Then the stack is
+mounted, which recovers journals, every file is read, and the filesystem's own checker runs. A third of the cuts hit the
+recovery from another cut.
 
-What must be there is what POSIX and the practice of Linux let programs rely on, and no more: the bytes and the size of
-a file as of its last fsync, or what was written to it since; each name as of the last fsync of its directory, or as
-changed since; a renamed file by its old name or its new one. The exact
-rules are in pytest_fsstack/damage/power/promises.py.
+POSIX and the practice of Linux promise this (the exact rules are in pytest_fsstack/damage/power/promises.py):
+
+- A file has the bytes and the size of its last fsync, or those that were written since.
+- A name leads to the file of the last fsync of its directory, or of a later change.
+- A renamed file has its old name or its new one.
 
 Databases commit transactions in the same way: SQLite with `journal_mode = wal` and `synchronous = full`, and with
-`delete` and `extra`, which its documentation calls durable; RocksDB with `sync`; and PostgreSQL. After a cut the
-database opens, its own check passes, and each committed transaction is there. Of the one that had begun, all or nothing
-is there.
+`delete` and `extra`, RocksDB with `sync`, and PostgreSQL. Their documentation calls these settings durable. After a cut
+the database must open, pass its own check, and have each committed transaction. The transaction that was being
+committed must be there as a whole or not at all.
 
-All cuts must be survived, or the test fails, unless a layer declares `Limit.POWER_CUTS`; known faults are expected
-failures. Two controls must lose something, or it fails as well: ext4 without barriers, and ext4 under a program whose
-fsync does nothing (eatmydata).
+The test fails if a cut is not survived, unless a layer declares `Limit.POWER_CUTS`. Known faults are expected failures.
+Two controls must lose data: ext4 without barriers, and ext4 under a program whose fsync does nothing (eatmydata).
 
-    pytest scenarios/test_power_cut.py --fsstack-rounds=1        each further round has other operations and other cuts
+    pytest scenarios/test_power_cut.py --fsstack-rounds=1        further rounds have other operations and other cuts
     pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k sqlite
     pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k luks --fsstack-kernel=KERNEL      in a VM with dm-crypt
     pytest scenarios/test_power_cut.py --fsstack-rounds=1 --fsstack-stacks='xfs | gocryptfs(aessiv=True)'
@@ -49,12 +48,12 @@ class Cuts(Sizes):
     cuts: int
 
 
-#: On these, no loss fails the test: else nothing would show that the scenario can find any.
+#: The controls. They must lose data, which shows that the scenario notices losses.
 MUST_LOSE = ("ext4-nobarrier", "ext4-eatmydata")
 WITHOUT_FSYNC = ("ext4-eatmydata",)
-#: The journal below it keeps what the layer itself would lose.
+#: Stacks on which the journal below keeps data that a layer would lose.
 SAVED_BELOW = ("gocryptfs-journal",)
-#: Cuts after which a known fault must have shown.
+#: The number of cuts after which a known fault must have caused a failure.
 ENOUGH = 25
 
 
@@ -164,7 +163,7 @@ def test_database(
 
 
 def broken(fsstack: Built, damage: Damage) -> str:
-    """Return which promise is broken; empty if all are kept. A control breaks one by losing nothing."""
+    """Describe the broken promise. Empty if all are kept. A control is broken if it loses nothing."""
     lost = damage.cuts - damage.survived
     if fsstack.stack.id in MUST_LOSE:
         return "" if lost else f"it is a control, and has survived all {damage.cuts} power cuts"

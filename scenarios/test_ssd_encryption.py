@@ -1,14 +1,14 @@
 """Filesystems and encryption on one partition: which combination costs least on a laptop?
 
-ext4 and btrfs, plain, on LUKS, and below eCryptfs, with compression and with a stride that the disk has not. One chain
-a stack, all on the same filesystem: bonnie++; unpack a source tree, compile, remove it; fill the filesystem; and again
-on the nearly full one. The cells are those of ``time``: real, user, sys; green is less than plain ext4, red is more,
-where the interval leaves no doubt.
+ext4 and btrfs are measured plain, on LUKS and below eCryptfs, with compression, and with a stride that does not match
+the disk. The steps, all on the same filesystem: bonnie++, then unpack a source tree, compile and remove it, fill the
+filesystem, and do the same on the nearly full one. Cells have the real, user and sys time. They are green if the
+interval proves less time than on plain ext4, and red if it proves more.
 
     pytest scenarios/test_ssd_encryption.py --fsstack-device=/dev/sdb1 --fsstack-discard --fsstack-scheduler=none
     pytest scenarios/test_ssd_encryption.py --fsstack-kernel=KERNEL          in a VM of a kernel that has them all
 
-As published: 155 GB, twice the memory for bonnie++, and a kernel to unpack and compile. For that, give
+The published sizes are 155 GB, twice the memory for bonnie++, and a kernel to unpack and compile:
 ``--fsstack-scale=paper --fsstack-corpus=/usr/src/linux-source-6.1.tar.xz``.
 """
 
@@ -32,11 +32,12 @@ LUKS = "luks(cipher='aes-xts-plain', key_size=256)"
 
 @dataclass(frozen=True)
 class Laptop(Sizes):
-    """`bonnie` is the bytes of its file set, `bonnie_files` the number of its empty files; with `bonnie_characters` it
-    also works byte by byte.
+    """The sizes of a laptop.
 
-    `filler` is the bytes of the file that leaves a device of `space` nearly full; at *smoke* it does not.
-    `source` is what is compiled, into the tree that was unpacked before; without one, that tree, which is a kernel.
+    `bonnie` is the size of bonnie++'s files in bytes, `bonnie_files` the number of its empty files. With
+    `bonnie_characters` it also writes and reads byte by byte. `filler` is the size of the file that leaves a device of
+    `space` nearly full (except at *smoke*), in bytes. `source` is the program that is compiled in the unpacked tree. If
+    it is None, the tree is a kernel, and is compiled itself.
     """
 
     bonnie: int
@@ -46,7 +47,7 @@ class Laptop(Sizes):
     source: Source | None = None
 
 
-#: Two small files of it, for a guest in emulation.
+#: Two small files of Lua, for an emulated guest.
 FEW_FILES = dataclasses.replace(LUA, targets=("linit.o", "lzio.o"), product="lzio.o", product_bytes=1_000)
 
 
@@ -115,7 +116,7 @@ class TestSsdEncryption:
 
 
 def build(fsstack: Built, timed: Timed, sizes: Laptop, corpus: Corpus) -> None:
-    """Compile what was unpacked, where that is a kernel; else a program that is unpacked into the same tree."""
+    """Compile the unpacked kernel, or a program that is unpacked into the same tree."""
     if sizes.source is None:
         workloads.compile_source(timed, fsstack, whole_kernel(corpus), tree="tree", jobs=4)
     else:
@@ -123,7 +124,7 @@ def build(fsstack: Built, timed: Timed, sizes: Laptop, corpus: Corpus) -> None:
 
 
 def whole_kernel(corpus: Corpus) -> Source:
-    """The kernel that the corpus is, with the distribution's configuration."""
+    """Return the kernel of the corpus, with the distribution's configuration."""
     if not corpus.name.startswith("linux-"):
         pytest.fail("to compile a kernel, give the archive of its source as --fsstack-corpus", pytrace=False)
     return linux(corpus.tar, config="distribution")

@@ -1,8 +1,8 @@
-"""EncFS against eCryptfs: what does a stacked encrypted filesystem cost on each kind of disk?
+"""EncFS against eCryptfs: how much does a stacked encrypted filesystem cost on each kind of disk?
 
-Both stand on a *directory*, so this also serves who may not format anything; on a disk they stand on ext4. One chain a
-stack: write 100 MiB of zeros in blocks of 4 KiB, unpack a source tree, sum up its space, compare it with an empty
-directory, delete it. And what one small file takes. As published for EncFS (AES-192, names encrypted) and eCryptfs
+Both stand on a *directory*, so you do not have to format a disk. On a disk they stand on ext4. The steps: write 100 MiB
+of zeros in blocks of 4 KiB, unpack a source tree, sum up its space, compare it with an empty directory, delete it. A
+second table has the space of small files. The publication compared EncFS (AES-192, names encrypted) with eCryptfs
 (AES-128, names encrypted) on an old HDD, an SSD and a tmpfs.
 
     pytest scenarios/test_stacked_encryption.py --fsstack-device=dir:/srv/hdd --fsstack-device=dir:/srv/ssd \
@@ -10,8 +10,8 @@ directory, delete it. And what one small file takes. As published for EncFS (AES
     pytest scenarios/test_stacked_encryption.py --fsstack-device=/dev/sdb1   on a device, which is overwritten
     pytest scenarios/test_stacked_encryption.py --fsstack-kernel=KERNEL      in a VM of a kernel that has eCryptfs
 
-The published archive was linux-3.0.tar.gz: ``--fsstack-corpus=linux-3.0.tar.gz``. One row is the advantage of EncFS
-over eCryptfs: above 1 where EncFS is better.
+The published archive was linux-3.0.tar.gz: ``--fsstack-corpus=linux-3.0.tar.gz``. The table shows the advantage of
+EncFS over eCryptfs. It is above 1 if EncFS is better.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MiB = 1 << 20
 
 @dataclass(frozen=True)
 class Stacked(Sizes):
-    """`stream` is in bytes, `small_files` how many files of each small size are averaged over."""
+    """`stream` is in bytes. `small_files` is the number of files of each small size."""
 
     stream: int
     small_files: int

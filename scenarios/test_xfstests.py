@@ -1,12 +1,12 @@
-"""Results of xfstests on each stack.
+"""Does each stack pass the quick tests of xfstests?
 
-The group generic/quick of xfstests has some 630 tests of calls, of mappings, of races, and of how filesystems end. Each
-stack runs tests that are drawn from the seed, with the same settings. A *difference* is a test that fails on the stack
-and not on the filesystem below it, which runs the same tests in the same round; of a filesystem on a block device, each
-failure is one. Differences fail the test, unless a layer declares known faults.
+The group generic/quick of xfstests has some 630 tests of calls, mappings, races and unmounting. Each stack runs tests
+that are drawn from the seed, with the same settings. The filesystem below it runs the same tests in the same round. A
+*difference* is a test that fails on the stack but not below. Without a filesystem below, every failure is one.
+Differences fail the test, unless a layer declares known faults.
 
-All tests see mounts of the type fuse, without a device, so what is for one kernel filesystem, and what needs a device,
-is not run. An unmount writes everything out and drops the kernel's caches; a daemon goes on.
+The tests see mounts of the type fuse, without a device. Tests for one kernel filesystem, or for a device, are not run.
+An unmount writes everything out and drops the kernel's caches, but does not end a daemon.
 
     git clone https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git && make -C xfstests-dev
     fsstack run xfstests --fsstack-xfstests=xfstests-dev --fsstack-stacks='ext4 | gocryptfs'
@@ -27,7 +27,7 @@ GiB = 1 << 30
 
 @dataclass(frozen=True)
 class Suite(Sizes):
-    """`count` tests are drawn in each round, all where it is None; `patience` is in seconds."""
+    """`count` is the number of tests in each round, None for all. `patience` is in seconds."""
 
     count: int | None
     patience: float
