@@ -21,7 +21,7 @@ class TestChain:
         with timed(cold=False):
             (fsstack.path / "file").write_text("x")
 
-    @pytest.mark.fsstack_repeat({wish})
+    @pytest.mark.fsstack_repeat({repeat})
     def test_read(self, fsstack, timed, log, tmp_path):
         log("read")
         assert not list(tmp_path.iterdir()), "each repetition has fixtures of its own"
