@@ -1,1 +1,1 @@
-"""What the plugin costs, against a reference that is measured in the same run."""
+"""Benchmarks of the plugin against references, and simulations of its verdicts."""

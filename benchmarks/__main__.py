@@ -1,13 +1,14 @@
 """Run all benchmarks that have a target, and print one table: ``python -m benchmarks``.
 
-The exit code is 1 if a target is missed. ``python -m benchmarks session 7`` runs one of them, with seven pairs. One of
-`OTHERS` runs by name only:
+The exit code is 1 if a target is missed. ``python -m benchmarks session 7`` runs one of them, with seven pairs. These
+run by name only:
 
-- ``verdict`` simulates how often a verdict is wrong, ``turns`` does so for two kernels only;
-- ``over-time`` simulates how often a comparison with earlier runs is wrong, ``nights`` four months of such a gate;
-- ``changes`` simulates which change points `fsstack trend` shows;
-- ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights;
-- ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine, ``pool`` files of 200 hosts.
+- ``verdict`` simulates error rates of verdicts, ``turns`` those between two kernels.
+- ``over-time`` simulates comparisons with earlier runs, ``nights`` four months of such a gate.
+- ``changes`` simulates the change points that `fsstack trend` shows.
+- ``gate`` counts wrong verdicts in real sessions, ``recipe`` follows docs/over-time.md for a month of real nights.
+- ``laboratory`` times a run on 1, 2 and 4 nodes of a Slurm cluster on this machine.
+- ``pool`` times `fsstack pool` on the files of 200 hosts.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import sys
 
 from benchmarks.pairs import show
 
-#: What has a target, in the order of the table.
+#: Benchmarks with a target, in the order of the table.
 JUDGED = ("run_overhead", "startup", "collection", "timed_extract", "session")
-#: What is run by name only, by its module.
+#: The modules of those that run by name only, by name.
 OTHERS = {
     name: name.replace("-", "_")
     for name in ("verdict", "turns", "over-time", "changes", "nights", "recipe", "gate", "laboratory", "pool")
@@ -27,7 +28,7 @@ OTHERS = {
 
 
 def main(words: list[str]) -> int:
-    """Run what the words name. Returns the exit code: 2 for a name that does not exist."""
+    """Run one benchmark by name, or all with a target. Return the exit code, 2 for an unknown name."""
     if not words:
         return show([importlib.import_module(f"benchmarks.{name}").measure() for name in JUDGED])
     name, *arguments = words

@@ -1,4 +1,4 @@
-"""Two kernels whose speed differs from boot to boot: how often is a verdict wrong, by the number of boots?"""
+"""Error rates of verdicts between two kernels whose speed differs from boot to boot, by the number of boots."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from benchmarks.turns import KERNELS, in_turns
 from pytest_fsstack.judging.course import KernelBoot, Policy
 from pytest_fsstack.judging.verdict import Looks
 
-#: What differs from boot to boot.
+#: The standard deviation between boots.
 _BOOT = 0.02
 _TROUBLE = MACHINES["outliers, drift 20 % per 60 runs"]
 
 
 def outcome_of(rng: random.Random, boots: int, cv: float, truth: float) -> str:
-    """Return the verdict on the second kernel, whose true cost is `truth`, from that many boots of each."""
+    """Return the verdict on the second kernel, whose true cost is `truth`, from `boots` boots of each."""
     shifts = {KernelBoot(kernel, boot): rng.gauss(0, _BOOT) for boot in range(boots) for kernel in KERNELS}
     if boots == 1:
         shift = shifts[KernelBoot("second")] - shifts[KernelBoot("first")]
         return in_turns(rng, _TROUBLE, cv, exp(log1p(truth) + shift) - 1, BUDGET)[0]
-    # Rounds of several boots decide nothing, so there is one block of them.
+    # With several boots, rounds do not count for the verdict. One block is enough.
     noise = iter(_TROUBLE(rng, sigma_of(cv), Looks().rounds[0] * len(shifts)))
     course = course_of(rng, {"ext4": []}, Policy(limit=BUDGET), kernels=KERNELS, boots=boots)
     run(

@@ -1,4 +1,4 @@
-"""Sessions with many budgets: how many fail though all are kept, and how many find one that is broken."""
+"""Error rate and power of sessions with many budgets."""
 
 from __future__ import annotations
 

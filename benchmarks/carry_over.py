@@ -1,4 +1,4 @@
-"""Sessions in which a run leaves something behind for the next one: who notices, and what becomes of the verdicts?"""
+"""Carry-over: how often does the plugin notice that a run affects the next one, and how wrong are the verdicts?"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pytest_fsstack.judging.verdict import Looks
 _CV = 0.05
 _ROUNDS = 40
 _MACHINES = ("normal", "outliers, drift 20 % per 60 runs")
-#: Numbers of stacks and of steps, each of which takes more after the run of that stack.
+#: Numbers of stacks and of steps. All steps take longer after the culprit.
 _CHAINS = ((2, 1), (2, 3), (3, 1), (6, 1))
 
 
 class Runs:
-    """Runs one after the other, whose steps take so much more or less after the run of `culprit`."""
+    """A sequence of runs. Steps take longer by `effect` if the run before was of `culprit`."""
 
     def __init__(self, rng: random.Random, noise: Sequence[float], culprit: str, effect: float, steps: int = 1) -> None:
         self._rng, self._noise, self._culprit, self._effect = rng, iter(noise), culprit, log1p(effect)
@@ -28,7 +28,7 @@ class Runs:
         self.rounds: list[Round] = []
 
     def run(self, stacks: Sequence[str], truths: dict[str, float]) -> dict[str, float]:
-        """Run a round in random order. Returns the logarithms of the times of the last step."""
+        """Run a round in random order. Return the logarithms of the times of the last step."""
         order, logs = self._rng.sample(stacks, len(stacks)), dict[str, float]()
         figures: dict[FigureKey, dict[str, float]] = {}
         for stack in order:
@@ -42,7 +42,7 @@ class Runs:
 
 
 def noticed(rng: random.Random, trouble: Trouble, stacks: int, steps: int, effect: float) -> bool:
-    """Return whether a chain of that many rounds shows that its last stack leaves something behind."""
+    """Return whether the carry-over of the last stack is noticed in a chain."""
     names = [str(number) for number in range(stacks)]
     noise = trouble(rng, sigma_of(_CV), steps * stacks * _ROUNDS)
     runs = Runs(rng, noise, names[-1], effect, steps)
@@ -52,7 +52,7 @@ def noticed(rng: random.Random, trouble: Trouble, stacks: int, steps: int, effec
 
 
 def table_of_notices(sessions: int, seed: int) -> Table:
-    """Count the chains that are doubted, by what a run leaves behind."""
+    """Count the chains that are doubted, by the size of the carry-over."""
     sessions = max(1, sessions // 4)
     headers = ["machine", "stacks", "steps", "no carry-over", "2 %", "5 %", "10 %"]
     title = (
@@ -68,16 +68,16 @@ def _rows_of_notices(sessions: int, seed: int) -> Iterator[list[str]]:
             cells = []
             for effect in (0.0, 0.02, 0.05, 0.10):
                 rng = random.Random(f"{seed} notices {machine} {stacks} {steps} {effect}")
-                # Chance is soon known to be the explanation, so there can be more of these.
+                # The test ends early without carry-over, so more of these chains are affordable.
                 chains = sessions if effect else 10 * sessions
                 cells.append(share([noticed(rng, MACHINES[machine], stacks, steps, effect) for _ in range(chains)]))
             yield [machine, str(stacks), str(steps), *cells]
 
 
 def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, looks: Looks) -> tuple[str, bool]:
-    """Return the verdict on a stack that is exactly at its budget, and whether it is doubted: runs take more after it.
+    """Return the verdict on a stack that is exactly at its budget, and whether the verdict is doubted.
 
-    All others cost nothing. Decided stacks run no further, by the plugin's own plan.
+    Runs after that stack take longer by `effect`. All other stacks cost nothing. Decided stacks run no further.
     """
     names = [str(number) for number in range(stacks)]
     baseline, judged = names[0], names[-1]
@@ -97,7 +97,7 @@ def session(rng: random.Random, trouble: Trouble, stacks: int, effect: float, lo
 
 
 def table_of_verdicts(sessions: int, seed: int) -> Table:
-    """Judge stacks that are exactly at their budget, after which runs take more or less."""
+    """Judge stacks that are exactly at their budget and slow down or speed up the next run."""
     sessions = max(1, sessions // 4)
     headers = ["after the stack", "stacks", "false fails", "false passes", "doubted", "wrong and not doubted"]
     title = f"Verdicts with carry-over: {sessions} sessions a cell, CV {_CV:.0%}, truth at the budget of 5 %."

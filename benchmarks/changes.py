@@ -1,9 +1,9 @@
-"""Change points of `fsstack trend`: how often is one shown where nothing changes, and which are found?
+"""False alarms and power of the change points of `fsstack trend`.
 
     python -m benchmarks changes [series] [seed]
 
-One series at a time, 2 % from run to run. A step of 5 % is found if a change is shown at most five runs beside it. The
-rows of Apache Otava, with its default p of 0.001 and a magnitude of 1 %, are there if it is installed.
+Runs have a standard deviation of 2 %. A step of 5 % is found if a change is shown at most five runs beside it. If
+Apache Otava is installed, the table has its rows too, with its default p of 0.001 and a magnitude of 1 %.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_fsstack.over_time.trend import ALPHA
 
 DEVIATION, STEP, NEAR = 0.02, 0.05, 5
 RUNS = (30, 100, 365)
-#: How many runs there are, and at which the step is.
+#: The number of runs, and the run of the step.
 STEPS = ((30, 15), (30, 24), (100, 50), (100, 90), (365, 200), (365, 350))
 
 Noise = Callable[[random.Random], float]
@@ -41,7 +41,7 @@ def _skewed(rng: random.Random) -> float:
     return rng.expovariate(1) - 1
 
 
-#: How a run differs from others, and how closely it follows the one before.
+#: The distribution of runs, and the correlation of successive runs.
 NOISES: dict[str, tuple[Noise, float]] = {
     "normal": (_normal, 0.0),
     "heavy tails (t3)": (_heavy, 0.0),
@@ -52,7 +52,7 @@ NOISES: dict[str, tuple[Noise, float]] = {
 
 
 def overheads(rng: random.Random, name: str, number: int, step: int | None = None) -> list[float]:
-    """Return a stack's ratios to its reference, which are a step higher from one run on."""
+    """Return the ratios of a stack to its baseline, higher from the run `step` on."""
     noise, closely = NOISES[name]
     last = noise(rng)
     logarithms = []
@@ -76,12 +76,12 @@ def _otava(values: Sequence[float]) -> list[int]:
 
 
 def detectors() -> dict[str, Callable[[Sequence[float]], list[int]]]:
-    """Return the detectors that are there by name."""
+    """Return the available detectors by name."""
     return {"fsstack trend": _own, **({"Otava": _otava} if importlib.util.find_spec("otava") else {})}
 
 
 def rows(series: int, seed: int) -> Iterator[list[str]]:
-    """A row for each detector and noise: false alarms, then what is found."""
+    """Yield a row for each detector and noise: the shares of false alarms, then of found steps."""
     for detector, detect in detectors().items():
         for name in NOISES:
             rng = random.Random(f"{seed} {name}")
@@ -97,7 +97,7 @@ def _power(
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table as Markdown, for so many series a cell and from a seed."""
+    """Print the table as Markdown. The arguments are the number of series in a cell and the seed."""
     series, seed = (*map(int, arguments), *(200, 1)[len(arguments) :])
     headers = ["", "runs", *(f"alarms in {n}" for n in RUNS), *(f"finds {step} of {n}" for n, step in STEPS)]
     print(tabulate(rows(series, seed), headers, tablefmt="github", disable_numparse=True))

@@ -1,4 +1,4 @@
-"""Estimates, coarse clocks and advice: how far off are they, and what comes of following them?"""
+"""Errors of estimates, verdicts with coarse clocks, and the results of following the advice of rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TROUBLE = MACHINES["outliers x3, 5 %"]
 
 
 def coverage(sessions: int, seed: int) -> Table:
-    """Compare the estimate at the decision with that of all rounds, which other budgets needed."""
+    """Compare the estimate at the decision with that of all rounds, which may run for other budgets."""
     rows = []
     sessions = max(2, sessions // 4)
     for cv in CVS:
@@ -34,7 +34,7 @@ def coverage(sessions: int, seed: int) -> Table:
 
 
 def _quality(verdicts: list[Verdict], truth: float) -> list[str]:
-    """The root of the mean squared error of the ratio, and how often the interval has the truth in it."""
+    """Return the root mean square error of the log-ratio, and how often the interval contains the truth."""
     errors = [log1p(verdict.estimate.overhead) - log1p(truth) for verdict in verdicts]
     covered = [verdict.estimate.low <= truth <= verdict.estimate.high for verdict in verdicts]
     return [f"{100 * statistics.fmean(error**2 for error in errors) ** 0.5:.1f} %", share(covered)]
@@ -50,7 +50,7 @@ def _contradictions(verdicts: list[Verdict]) -> str:
 
 
 def ticks(sessions: int, seed: int) -> Table:
-    """Judge times that a clock counts in ticks, a few of them for each run."""
+    """Judge runs of a few ticks of the clock."""
     rows = []
     sessions = max(1, sessions // 4)
     for count in (5, 10, 20, 50, 200):
@@ -75,9 +75,9 @@ def ticks(sessions: int, seed: int) -> Table:
 
 
 def _of_ticks(rng: random.Random, count: int, cv: float, budget: float, truth: float) -> str:
-    """The outcome of a session whose runs take about so many ticks, of which the clock counts the whole ones."""
+    """Return the outcome of a session with runs of about `count` ticks. The clock counts whole ticks."""
     looks, sigma = Looks(), sigma_of(cv)
-    # Somewhere between two ticks, and so in every round.
+    # The true time lies somewhere between two ticks, at the same place in every round.
     start = count + rng.random()
     pairs = [
         (float(floor(start * (1 + truth) * exp(rng.gauss(0, sigma)))), float(floor(start * exp(rng.gauss(0, sigma)))))
@@ -92,12 +92,12 @@ def _of_ticks(rng: random.Random, count: int, cv: float, budget: float, truth: f
     return verdict.outcome
 
 
-#: A part that the truth is above the budget, or None if it is drawn anew for each session: 0 to 30 % on either side.
+#: The distance of the truth above the budget. With None it is drawn for each session, up to 30 % on either side.
 _PARTS = (0.05, 0.10, 0.20, None)
 
 
 def advice(sessions: int, seed: int) -> Table:
-    """Follow the advice of inconclusive sessions: run as many rounds as it says, and look once."""
+    """Follow the advice of inconclusive sessions: run the advised number of rounds, and look once."""
     rows = []
     sessions = max(1, sessions // 4)
     for name, looks in (("default", Looks()), ("8 rounds", Looks.fixed(8)), ("16 rounds", Looks.fixed(16))):
@@ -118,7 +118,7 @@ def advice(sessions: int, seed: int) -> Table:
 def _inconclusive(
     rng: random.Random, looks: Looks, cv: float, part: float | None, sessions: int
 ) -> list[tuple[float, Verdict]]:
-    """Return the true overheads and the verdicts of those sessions that end without a decision."""
+    """Return the true overheads and the verdicts of inconclusive sessions."""
     ended = []
     for _ in range(sessions):
         truth = above(rng.uniform(-0.3, 0.3) if part is None else part)
@@ -127,7 +127,7 @@ def _inconclusive(
 
 
 def _followed(rng: random.Random, sessions: list[tuple[float, Verdict]], cv: float) -> list[str]:
-    """Return how many sessions there are, and for each chance how many get a number, its median and what it settles."""
+    """Return the number of sessions, and for each chance how many get advice, its median, and how many it settles."""
     cells = [str(len(sessions))]
     for chance in (0.5, 0.8):
         advised = [(truth, needed) for truth, verdict in sessions if (needed := rounds_advised(verdict, chance))]

@@ -1,11 +1,11 @@
-"""How often is a gate wrong on this machine? Real sessions on a loop device, of which the truth is known.
+"""How often is a gate wrong on this machine? Real sessions on a loop device, with a known truth.
 
     python -m benchmarks gate [sessions]
 
-Two stacks that are the same, ext4, with a budget of 5 %. In half of the sessions they do the same work; in the others
-the second one does 1.05 x 1.10 = 1.155 times as much, which is 10 % more than its budget allows. The work is a number
-of small files, each written through to the device, so that the time is in proportion to it. Beside the verdict stands
-what pytest-benchmark's ``--benchmark-compare-fail`` and asv's rule say of the same samples. Needs root.
+Both stacks are ext4, with a budget of 5 %. In half of the sessions they do the same work. In the others the second one
+does 1.05 x 1.10 = 1.155 times as much, which is 10 % more than its budget allows. The work is a number of small files,
+each written through to the device, so the time is proportional to it. pytest-benchmark's ``--benchmark-compare-fail``
+and asv's rule judge the same samples. Needs root.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def test_write(fsstack, timed):
 
 
 class SessionError(Exception):
-    """A session measured nothing: its output."""
+    """A session that measured nothing. The message has its output."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """One session: its verdict (pass, fail, inconclusive), how many rounds it took, and its samples in seconds."""
+    """A session: its verdict (pass, fail, inconclusive) and its samples in seconds."""
 
     verdict: str
     baseline: list[float]
@@ -65,27 +65,27 @@ class Session:
 
 
 def sessions(count: int, work: float, directory: Path) -> Iterator[Session]:
-    """Run so many sessions, with a seed each. Raises `SessionError`."""
+    """Run sessions, each with its own seed. Raises `SessionError`."""
     (directory / "test_gate.py").write_text(TEST.format(files=FILES, work=work))
     for seed in range(1, count + 1):
         options = (f"--fsstack-seed={seed}", f"--fsstack-budget=second: {BUDGET:.0%}", "--fsstack-size=64M")
         command = pytest_command(*options, "--fsstack-json=out.json", "test_gate.py")
         env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
+        process = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
         try:
             (chain,) = saved.loads((directory / "out.json").read_text()).chains
             (step,) = chain.steps
         except (OSError, ValueError) as error:
-            raise SessionError(f"{error}: {done.stdout}{done.stderr}") from None
+            raise SessionError(f"{error}: {process.stdout}{process.stderr}") from None
         (directory / "out.json").unlink()
         samples = [chain.series(step, name, "seconds") for name in ("ext4", "second")]
         yield Session(chain.worst(step, "second") or "", *samples)
 
 
 def rows(count: int) -> list[list[str]]:
-    """A row for each truth."""
-    found = []
-    known = {name: rule for name, rule in rules.known().items() if name in ("compare-fail mean", "asv")}
+    """Return a row for each truth."""
+    rows = []
+    other_rules = {name: rule for name, rule in rules.known().items() if name in ("compare-fail mean", "asv")}
     for name, work in WORK.items():
         with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as directory:
             ran = list(sessions(count, work, Path(directory)))
@@ -93,9 +93,10 @@ def rows(count: int) -> list[list[str]]:
         row = [name, str(count), *(str(verdicts.count(verdict)) for verdict in ("fail", "inconclusive", "pass"))]
         row.append(f"{statistics.fmean(session.rounds for session in ran):.1f}")
         row.append(f"{100 * statistics.fmean(_cv(session.baseline) for session in ran):.0f} %")
-        row += [str(sum(rule(each.baseline, each.second, BUDGET) for each in ran)) for rule in known.values()]
-        found.append(row)
-    return found
+        for rule in other_rules.values():
+            row.append(str(sum(rule(session.baseline, session.second, BUDGET) for session in ran)))
+        rows.append(row)
+    return rows
 
 
 def _cv(samples: list[float]) -> float:
@@ -109,11 +110,11 @@ HEADERS = [
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table as Markdown. Returns 1 if a session measured nothing."""
+    """Print the table as Markdown. Return 1 if a session measured nothing."""
     try:
-        found = rows(int(arguments[0]) if arguments else SESSIONS)
+        table = rows(int(arguments[0]) if arguments else SESSIONS)
     except SessionError as error:
         print(error, file=sys.stderr)
         return 1
-    print(tabulate(found, HEADERS, tablefmt="github", disable_numparse=True))
+    print(tabulate(table, HEADERS, tablefmt="github", disable_numparse=True))
     return 0

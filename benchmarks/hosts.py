@@ -1,9 +1,9 @@
-"""Hosts as random effects: how often is a verdict over hosts wrong, and where is the next host?
+"""Error rates of verdicts over hosts, and coverage of the interval for the next host.
 
-Each host has a typical overhead of its own, which differs from that of all hosts by a deviation *between hosts*. It is
-measured in 8, 16 or 40 rounds with a CV of 10 % per run. Verdict, interval, prediction and Q are those of
-`fsstack pool`. Beside them stand the prediction of Higgins, Thompson & Spiegelhalter with the variance of DerSimonian &
-Laird, the interval of Hartung & Knapp, and Q without Welch's correction.
+Hosts are random effects: the typical overhead of a host differs from that of all hosts by a deviation *between hosts*.
+Each host is measured in 8, 16 or 40 rounds with a CV of 10 % per run. Verdict, interval, prediction and Q are those of
+`fsstack pool`. They are compared with the prediction of Higgins, Thompson & Spiegelhalter with the variance of
+DerSimonian & Laird, the interval of Hartung & Knapp, and Q without Welch's correction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOSTS = (3, 5, 8, 12, 20)
 ALPHA, CV = 0.05, 0.10
 _ROUNDS = (8, 16, 40)
 
-#: The difference between a host and all of them, as a logarithm.
+#: Draws the difference of a host from all hosts, as a logarithm.
 Between = Callable[[random.Random], float]
 
 
@@ -36,11 +36,11 @@ def _at(difference: float) -> Between:
 
 
 def _skewed(centre: float) -> Between:
-    """Most hosts are alike, and some cost far more. The deviation is 5 %."""
+    """Return a distribution in which most hosts are alike and some cost far more. The deviation is 5 %."""
     return lambda rng: 0.05 * (rng.expovariate(1) - centre)
 
 
-#: Of an exponential distribution. The pseudo-median is the median of the mean of two draws.
+#: The median and the pseudo-median of an exponential distribution. The latter is the median of the mean of two draws.
 _MEDIAN, _PSEUDO_MEDIAN = log(2), 0.8392
 BETWEEN: dict[str, Between] = {
     "none": _normal(0.0),
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 
 def measured(rng: random.Random, hosts: int, between: Between, truth: float) -> Measured:
-    """Measure an overhead on some hosts."""
+    """Simulate the measurement of an overhead on some hosts."""
     result = Measured([], [], [])
     for _ in range(hosts):
         centre = log1p(truth) + between(rng)
@@ -96,7 +96,7 @@ def _judged(hosts: Measured) -> Outcome:
 
 
 def intervals(sessions: int, seed: int) -> Table:
-    """Count how often intervals of 90 % hold what they are of."""
+    """Count how often intervals of 90 % contain the true value."""
     rows = []
     for name, between in BETWEEN.items():
         for hosts in HOSTS:
@@ -119,20 +119,20 @@ def _coverage(rng: random.Random, sessions: int, hosts: int, between: Between) -
         following = measured(rng, 1, _at(centre), BUDGET).ratios[0]
         signed = judge(dict(enumerate(now.ratios)), BUDGET, Looks.fixed(hosts, ALPHA)).estimate
         low, high = (log1p(end) if -1 < end < inf else end for end in (signed.low, signed.high))
-        ours, theirs = effects.predicted(now.ratios, ALPHA), _higgins(now)
-        assert ours is not None
+        own, higgins = effects.predicted(now.ratios, ALPHA), _higgins(now)
+        assert own is not None
         spread = effects.heterogeneity(*now)
         assert spread is not None
-        widths.append((ours.high - ours.low) / (theirs.high - theirs.low))
+        widths.append((own.high - own.low) / (higgins.high - higgins.low))
         for hit, value in zip(
             hits,
             (
                 low - 1e-9 <= truth <= high + 1e-9,
                 _within(_hartung_knapp(now), truth),
-                _within(ours, following),
-                _within(ours, truth + centre),
-                _within(theirs, following),
-                _within(theirs, truth + centre),
+                _within(own, following),
+                _within(own, truth + centre),
+                _within(higgins, following),
+                _within(higgins, truth + centre),
                 spread.p < 0.05,
                 _chi_square_tail(_weighted(now)[1], hosts - 1) < 0.05,
             ),
@@ -148,7 +148,7 @@ def _within(ends: effects.Range, value: float) -> bool:
 
 
 def odd(sessions: int, seed: int) -> Table:
-    """Count how often a host is called different, and the right one."""
+    """Count how often a host is named as different among equals, and how often the right one is named."""
     rows = []
     for hosts in (4, *HOSTS[1:]):
         for name in ("2 %", "5 %", "5 %, skewed"):
@@ -172,21 +172,24 @@ def odd(sessions: int, seed: int) -> Table:
 
 
 def _weighted(hosts: Measured, between: float = 0.0) -> tuple[float, float, list[float]]:
-    """Return the weighted mean, Q around it, and the weights, if hosts have that variance beside their errors."""
+    """Return the weighted mean, Q around it, and the weights. `between` is the variance between hosts."""
     weights = [1 / (error**2 + between) for error in hosts.errors]
     mean = sum(weight * ratio for weight, ratio in zip(weights, hosts.ratios)) / sum(weights)
     return mean, sum(weight * (ratio - mean) ** 2 for weight, ratio in zip(weights, hosts.ratios)), weights
 
 
 def _variance_between(hosts: Measured) -> float:
-    """R. DerSimonian & N. Laird, Controlled Clinical Trials 7 (1986) 177."""
+    """Estimate the variance between hosts (R. DerSimonian & N. Laird, Controlled Clinical Trials 7 (1986) 177)."""
     _, q, weights = _weighted(hosts)
     total = sum(weights)
     return max(0.0, (q - len(weights) + 1) / (total - sum(weight**2 for weight in weights) / total))
 
 
 def _higgins(hosts: Measured) -> effects.Range:
-    """J. Higgins, S. Thompson & D. Spiegelhalter, Journal of the Royal Statistical Society A 172 (2009) 137."""
+    """Return the interval for the next host.
+
+    J. Higgins, S. Thompson & D. Spiegelhalter, Journal of the Royal Statistical Society A 172 (2009) 137.
+    """
     between = _variance_between(hosts)
     mean, _, weights = _weighted(hosts, between)
     reach = student_quantile(1 - ALPHA, len(weights) - 2) * sqrt(between + 1 / sum(weights))
@@ -194,7 +197,7 @@ def _higgins(hosts: Measured) -> effects.Range:
 
 
 def _hartung_knapp(hosts: Measured) -> effects.Range:
-    """J. Hartung & G. Knapp, Statistics in Medicine 20 (2001) 3875."""
+    """Return the interval over hosts (J. Hartung & G. Knapp, Statistics in Medicine 20 (2001) 3875)."""
     mean, q, weights = _weighted(hosts, _variance_between(hosts))
     freedom = len(weights) - 1
     reach = student_quantile(1 - ALPHA, freedom) * sqrt(q / freedom / sum(weights))
@@ -202,7 +205,7 @@ def _hartung_knapp(hosts: Measured) -> effects.Range:
 
 
 def _chi_square_tail(value: float, freedom: int) -> float:
-    """Return P(X > value): Abramowitz & Stegun, 6.5.29, for the lower incomplete gamma function."""
+    """Return P(X > value), by the series of the incomplete gamma function (Abramowitz & Stegun, 6.5.29)."""
     half, x = freedom / 2, value / 2
     if x <= 0:
         return 1.0

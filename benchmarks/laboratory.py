@@ -1,10 +1,10 @@
-"""What does a laboratory cost? One scenario on 1, 2 and 4 nodes of a Slurm cluster on this machine.
+"""The cost of a laboratory: one scenario on 1, 2 and 4 nodes of a Slurm cluster on this machine.
 
     python -m benchmarks laboratory [rounds]
 
-The wall time of `fsstack lab run` is compared with the longest of the nodes' own sessions, and its CPU time is counted
-with that of all commands that it starts. The nodes share this machine's processors, so what is shown is the cost of the
-laboratory and not how sessions of several hosts run side by side. Needs root and Slurm.
+The wall time of `fsstack lab run` is compared with the longest session of a node. The CPU time includes all commands
+that it starts. The nodes share the processors of this machine, so the figures do not show how sessions on several hosts
+run at the same time. Needs root and Slurm.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.laboratory.cluster import Cluster
 
 NODES = ("node1", "node2", "node3", "node4")
 ROUNDS = 16
-#: The wall time, over the longest session.
+#: The largest ratio of the wall time to the longest session.
 TARGET = 1.15
 SCENARIO = ("--fsstack-scenario=filesystems", "--fsstack-scale=smoke", "-k", "ext4 or xfs")
 
@@ -61,7 +61,7 @@ def measure(cluster: Cluster, nodes: int, rounds: int) -> tuple[float, float, fl
 
 
 def main(arguments: list[str]) -> int:
-    """Print a row for each number of nodes. Returns 1 if a run takes too much longer than its longest session."""
+    """Print a row for each number of nodes. Return 1 if the target is missed."""
     rounds = int(arguments[0]) if arguments else ROUNDS
     rows = []
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:

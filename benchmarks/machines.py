@@ -1,6 +1,6 @@
-"""Simulated machines, sessions on them, and tables of what came out.
+"""Simulated machines, sessions on them, and tables of the results.
 
-Run times are log-normal with a coefficient of variation (CV) per run. Each machine adds one kind of trouble.
+Run times are log-normal with a coefficient of variation (CV). Each machine adds one kind of disturbance.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pytest_fsstack.judging.verdict import Looks, Verdict, judge
 BUDGET = 0.05
 CVS = (0.05, 0.10, 0.20)
 
-#: Logarithms of what the machine multiplies each run of a session with, given the log-noise of one run.
+#: Draws the noise of the runs of a session, as logarithms, from the standard deviation of one run and their number.
 Trouble = Callable[[random.Random, float, int], list[float]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a benchmark, with a sentence about what its figures are."""
+    """A table of a benchmark, with a title that explains the figures."""
 
     title: str
     headers: Sequence[str]
@@ -48,20 +48,20 @@ class Table:
 
 
 def share(outcomes: Sequence[bool]) -> str:
-    """Return how many are true, with the standard error, in percent."""
+    """Return the share of true outcomes with its standard error, in percent."""
     part = sum(outcomes) / len(outcomes)
     error = (part * (1 - part) / len(outcomes)) ** 0.5
     return f"{100 * part:.1f} ± {100 * error:.1f} %"
 
 
 def above(part: float) -> float:
-    """Return the true overhead that exceeds the budget by that part of the time it allows."""
+    """Return the overhead of a stack that takes longer than the budget allows, by this part of the allowed time."""
     return (1 + BUDGET) * (1 + part) - 1
 
 
 #: The one step of simulated chains.
 STEP = "write"
-#: The logarithm of the longest time that a sample can have.
+#: The logarithm of the longest possible time of a sample.
 _LARGEST = log(1e100)
 
 
@@ -74,7 +74,7 @@ def course_of(
     boots: int = 1,
     repeats: Mapping[str, RepeatCount] | None = None,
 ) -> Course:
-    """Return the plugin's own course of stacks with these budgets, of which the first one is the baseline."""
+    """Return the plugin's own course of stacks with these budgets. The first stack is the baseline."""
     plan = ChainPlan(
         "test_it.py::test_write",
         "loop",
@@ -90,14 +90,14 @@ def course_of(
 
 
 def run(course: Course, log_of: Callable[[Cell], float], build: float = 0.0) -> None:
-    """Run a course to its end. `log_of` gives the logarithm of each time in seconds, in the order of the runs.
+    """Run a course to its end. `log_of` returns the logarithm of each time in seconds, in the order of the runs.
 
-    Building a stack takes `build` seconds more.
+    `build` is the time to build a stack, in seconds.
     """
     while this := course.next_round():
         for cell in this.order:
             logs = [min(_LARGEST, log_of(cell)) for _ in range(this.repetitions.get(STEP, 1))]
-            samples = [Sample({"seconds": exp(each)}) for each in logs]
+            samples = [Sample({"seconds": exp(log_time)}) for log_time in logs]
             seconds = sum(sample["seconds"] for sample in samples)
             course.add(cell, CellRun((StepRun(STEP, tuple(samples), seconds),), build + seconds))
         course.end_round({})
@@ -114,7 +114,7 @@ def session(rng: random.Random, trouble: Trouble, cv: float, truth: float, looks
 
 
 def stopped(ratios: dict[int, float], looks: Looks) -> Verdict:
-    """Judge look by look, as a session does that ends with its verdict."""
+    """Judge look by look, and stop at the first verdict."""
     for end in looks.rounds:
         verdict = judge({number: ratios[number] for number in range(end)}, BUDGET, looks)
         if verdict.settled:
@@ -133,7 +133,7 @@ def log_ratios(rng: random.Random, trouble: Trouble, cv: float, truth: float, ro
 
 
 def sigma_of(cv: float) -> float:
-    """Return the standard deviation of the logarithm of log-normal times with that coefficient of variation."""
+    """Return the standard deviation of the logarithm of log-normal times with this coefficient of variation."""
     return sqrt(log1p(cv**2))
 
 
@@ -142,7 +142,7 @@ def _normal(rng: random.Random, sigma: float, runs: int) -> list[float]:
 
 
 def _t3(rng: random.Random, sigma: float, runs: int) -> list[float]:
-    # A t with three degrees of freedom has the variance 3.
+    # Student's t with three degrees of freedom has the variance 3.
     return [
         sigma * rng.gauss(0, 1) / (sum(rng.gauss(0, 1) ** 2 for _ in range(3)) / 3) ** 0.5 / 3**0.5 for _ in range(runs)
     ]
@@ -157,7 +157,7 @@ def _exponential(rng: random.Random, sigma: float, runs: int) -> list[float]:
 
 
 def _pareto(rng: random.Random, sigma: float, runs: int) -> list[float]:
-    # Its logarithm has no variance, and hardly a mean.
+    # The distribution of the logarithm has no variance, and barely a mean.
     return [sigma * rng.paretovariate(1.1) for _ in range(runs)]
 
 
@@ -188,9 +188,9 @@ def _bimodal(rng: random.Random, sigma: float, runs: int) -> list[float]:
 
 
 def _bimodal_within(rng: random.Random, sigma: float, runs: int) -> list[float]:
-    # The modes have four fifths of the variance, so that the CV is that of all noise.
-    gap, rest = sigma * (0.8 / (0.3 * 0.7)) ** 0.5, sigma * 0.2**0.5
-    return [rng.gauss(0, rest) + (gap if rng.random() < 0.3 else 0) for _ in range(runs)]
+    # The modes have four fifths of the variance. The CV is that of the whole noise.
+    gap, within = sigma * (0.8 / (0.3 * 0.7)) ** 0.5, sigma * 0.2**0.5
+    return [rng.gauss(0, within) + (gap if rng.random() < 0.3 else 0) for _ in range(runs)]
 
 
 def _autocorrelated(correlation: float) -> Trouble:
@@ -221,10 +221,10 @@ def _noisy_at_times(rng: random.Random, sigma: float, runs: int) -> list[float]:
 
 
 def _bursts(rng: random.Random, sigma: float, runs: int) -> list[float]:
-    values, rest = [], 0
+    values, remaining = [], 0
     for value in _normal(rng, sigma, runs):
-        rest = 10 if rest == 0 and rng.random() < 0.03 else max(0, rest - 1)
-        values.append(value + log(2) * (rest > 0))
+        remaining = 10 if remaining == 0 and rng.random() < 0.03 else max(0, remaining - 1)
+        values.append(value + log(2) * (remaining > 0))
     return values
 
 

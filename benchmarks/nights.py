@@ -1,13 +1,13 @@
-"""Four months of a gate, simulated: which nights are red, and how much slower the stack is by then?
+"""Four simulated months of a gate: how many nights are red, and how much slower is the stack by then?
 
     python -m benchmarks nights [series] [seed]
 
-Each night is one figure, the log ratio of a stack to its reference, with a standard deviation of 2 % from run to run.
-It is judged by the plugin's own `over_time.spread` against the nights that were accepted before, with a limit of 5 %,
-from the eleventh night on. A red night is not accepted. *Strict* nights are red if they are undecided, too. The rule
-before took the standard deviation of all accepted nights as their spread, and their average as the level.
+Each night is one figure: the log-ratio of a stack to its baseline, with a standard deviation of 2 % between runs. From
+the eleventh night on, the plugin's own `over_time.spread` judges it against the accepted nights, with a limit of 5 %. A
+red night is not accepted. *Strict* nights are also red if they are undecided. The former rule took the standard
+deviation of all accepted nights as their spread, and their mean as the level.
 
-`python -m benchmarks verdict nights` is about a strict gate whose limit is the one that its plan names.
+`python -m benchmarks verdict nights` simulates a strict gate with the limit that its plan names.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pytest_fsstack.report.quantiles import student_quantile
 NIGHTS, ACCEPTED_BLINDLY = 120, 10
 LIMIT, ALPHA = 0.05, 0.05
 DEVIATION = 0.02
-#: The nights in which the stack gets 10 % faster, and in which it gets 15.5 % slower after that.
+#: The night from which the stack is 10 % faster, and the night from which it is 15.5 % slower than that.
 FASTER, SLOWER = 40, 60
 
-#: How much a stack costs in a night, as a logarithm.
+#: Returns the true cost of a stack in a night, as a logarithm.
 Truth = Callable[[int], float]
-#: What one run differs by, as a logarithm.
+#: Draws the noise of one run, as a logarithm.
 Noise = Callable[[random.Random], float]
 Rule = Callable[[float, Sequence[float]], Outcome]
 
 
 class Case(NamedTuple):
-    """What happens in four months."""
+    """A history of four months: the true costs and the noise."""
 
     name: str
     truth: Truth
@@ -96,7 +96,7 @@ RULES: dict[str, Rule] = {"before": old_rule, "now": new_rule}
 
 
 def red_nights(case: Case, rule: Rule, strict: bool, rng: random.Random) -> list[int]:
-    """Return the red nights of one series, from 1."""
+    """Return the numbers of the red nights of one series, counted from 1."""
     accepted: list[float] = []
     red = []
     for night in range(1, NIGHTS + 1):
@@ -110,7 +110,7 @@ def red_nights(case: Case, rule: Rule, strict: bool, rng: random.Random) -> list
 
 
 def row(case: Case, name: str, strict: bool, series: int, seed: int) -> list[str]:
-    """Return how many nights are red, in how many series one is, the first, and what the stack costs then."""
+    """Return the mean number of red nights, the share of series with one, the first, and the true growth then."""
     rng = random.Random(f"{seed} {case.name}")
     nights = [red_nights(case, RULES[name], strict, rng) for _ in range(series)]
     first = [red[0] for red in nights if red]
@@ -127,7 +127,7 @@ def row(case: Case, name: str, strict: bool, series: int, seed: int) -> list[str
 
 
 def _growth(case: Case, night: int) -> str:
-    """Return how much more a stack costs than at its best before."""
+    """Return the true growth of a stack's cost over its lowest cost so far."""
     best = min(case.truth(earlier) for earlier in range(1, night + 1))
     return f"{100 * (2.718281828 ** (case.truth(night) - best) - 1):+.1f} %"
 
@@ -139,17 +139,17 @@ HEADERS = ["four months", "rule", "red nights of 120", "series with one", "first
 
 
 def heavy(rng: random.Random) -> float:
-    """Draw from a t distribution with three degrees of freedom."""
+    """Draw from a t distribution with three degrees of freedom, scaled to the deviation."""
     return DEVIATION * rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)))
 
 
 _NOISES: dict[str, Noise] = {"1 %": quiet, "2 %": normal, "2 %, skewed": skewed, "2 %, heavy tails": heavy}
-#: A regression, and the improvement that is accepted five nights before another one.
+#: A regression, and an improvement that is accepted five nights before the regression.
 _WORSE, _BETTER = log1p(0.15), -log1p(0.10)
 
 
 class Strict(NamedTuple):
-    """What became of one series: its limit, its red nights without a change, and whether regressions were red."""
+    """The results of one series: its limit, the unchanged nights that were red, and the regressions that were red."""
 
     limit: float
     red: list[bool]
@@ -159,7 +159,7 @@ class Strict(NamedTuple):
 
 
 class Gate:
-    """A strict gate on one of some series, with the limit that `fsstack compare --plan --strict` names."""
+    """A strict gate on one series of a session, with the limit that `fsstack compare --plan --strict` names."""
 
     def __init__(self, rng: random.Random, noise: Noise, series: int, again: bool) -> None:
         self._rng, self._noise, self._again = rng, noise, again
@@ -172,9 +172,10 @@ class Gate:
         return power(self.accepted, 0.0, 1, limit, self._alpha, self._decided)
 
     def is_red(self, level: float) -> bool:
-        """Run a night in which the stack costs so much more, once more if it is red. What passes is accepted.
+        """Return whether a night is red in which the stack's cost is at `level`. Accept it if not.
 
-        If the limit decides too little, the night is refused. From then on the limit is the one that the message names.
+        With `again`, a red night runs a second time. If the limit decides too few nights, the night is refused, and the
+        limit of the message applies from then on.
         """
         if self._power(self.limit).decided < 0.5:
             self.refused += 1
@@ -192,7 +193,7 @@ class Gate:
 
 
 def strict_series(rng: random.Random, noise: Noise, series: int, again: bool) -> Strict:
-    """Run ten nights, a regression that is mended, and others; or in place of these an improvement that is lost."""
+    """Run ten unchanged nights. Go on with an improvement and its loss, and with a regression and unchanged nights."""
     gate = Gate(rng, noise, series, again)
     planned, red = gate.limit, [gate.is_red(0.0) for _ in range(10)]
     accepted, limit, refused = gate.accepted[:], gate.limit, gate.refused
@@ -207,7 +208,7 @@ def strict_series(rng: random.Random, noise: Noise, series: int, again: bool) ->
 
 
 def strict_row(name: str, series: int, again: bool, number: int, seed: int) -> list[str]:
-    """Return how green unchanged nights are, and how often a regression is red in its first night."""
+    """Return the shares of red and refused nights, and how often a regression is red in its first night."""
     rng = random.Random(f"{seed} strict {name} {series} {again}")
     outcomes = [strict_series(rng, _NOISES[name], series, again) for _ in range(number)]
     return [
@@ -227,7 +228,7 @@ STRICT_HEADERS = [
 
 
 def strict_table(sessions: int, seed: int) -> Table:
-    """Run the strict gate on four months of several kinds of noise."""
+    """Simulate four months of the strict gate with several kinds of noise."""
     number = max(1, sessions // 4)
     title = f"A strict gate over time with the limit of its plan: {number} histories of {NIGHTS} nights a row."
     rows = (
@@ -240,7 +241,7 @@ def strict_table(sessions: int, seed: int) -> Table:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table of four months as Markdown, for so many series a row and from a seed."""
+    """Print the table as Markdown. The arguments are the number of series in a row and the seed."""
     series, seed = (*map(int, arguments), *(400, 1)[len(arguments) :])
     rows = [row(case, name, strict, series, seed) for case in CASES for name in RULES for strict in (False, True)]
     print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))

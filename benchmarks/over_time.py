@@ -1,11 +1,11 @@
-"""This run against earlier ones: how often is a stack called slower that is not, and what is found?
+"""Error rates and power of comparisons with earlier runs.
 
     python -m benchmarks over-time [sessions] [seed]
 
-Runs of 30 rounds with a stack whose true overhead is known, compared by the plugin's own `past.compare` with a limit of
-5 %. What differs from run to run is log-normal, 2 %, for all rounds of a run alike; run times have a CV of 5 %, with
-outliers and drift. Beside it, two runs are compared by the same exact test on their rounds, as if those were
-independent. The second table is of histories of runs, one figure each, that differ in other ways.
+The first table has histories with one figure for each run, and several kinds of noise. In the second table, runs have
+30 rounds and a known true overhead, and are compared by the plugin's own `comparison.compare` with a limit of 5 %. Runs
+have a standard deviation of 2 %, which is the same for all rounds of a run. Run times have a CV of 5 %, with outliers
+and drift. The last rows apply the exact test to the rounds of two runs, as if these were independent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time import spread
 from pytest_fsstack.over_time.comparison import compare
 
-#: Runs now, and earlier ones.
+#: The numbers of new and of earlier runs.
 SIDES = ((1, 5), (1, 10), (3, 3), (5, 5), (8, 8))
 ROUNDS_OF_TWO_RUNS = (10, 30, 100)
 HEADERS = ["compared", "false fails", "finds 5 %", "finds 10 %"]
@@ -33,23 +33,23 @@ HEADERS = ["compared", "false fails", "finds 5 %", "finds 10 %"]
 _ROUNDS = 30
 _RUN_EFFECT, _CV = 0.02, 0.05
 _TROUBLE = MACHINES["outliers, drift 20 % per 60 runs"]
-#: What the stack cost over its reference in the earlier runs.
+#: The overhead of the stack in the earlier runs.
 _THEN = 0.30
 
 
 def rounds(rng: random.Random, truth: float, number: int) -> list[tuple[float, float]]:
-    """The times of the baseline and of the stack in each round of a run."""
+    """Return the times of the baseline and of the stack in each round of a run."""
     noise = _TROUBLE(rng, log1p(_CV**2) ** 0.5, 2 * number)
     effect = rng.gauss(0, log1p(_RUN_EFFECT**2) ** 0.5)
-    found = []
+    times = []
     for index in range(number):
         base, stack = rng.sample(noise[2 * index : 2 * index + 2], 2)
-        found.append((exp(base), exp(stack + effect) * (1 + truth)))
-    return found
+        times.append((exp(base), exp(stack + effect) * (1 + truth)))
+    return times
 
 
 def run(rng: random.Random, truth: float) -> Results:
-    """The results of a session on one machine."""
+    """Return the results of a session. All sessions are of one machine."""
     chain = ChainResults("t.py::T", "loop", "ext4", Looks.fixed(_ROUNDS), 0, steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in ("ext4", "luks")}
     for times in rounds(rng, truth, _ROUNDS):
@@ -60,14 +60,14 @@ def run(rng: random.Random, truth: float) -> Results:
 
 
 def runs_fail(rng: random.Random, now: int, then: int, more: float) -> bool:
-    """Whether so many runs, in which the stack costs `more` than in the earlier ones, are called slower."""
+    """Whether `now` runs in which the stack costs `more` fail against `then` earlier ones."""
     sides = [[run(rng, truth) for _ in range(number)] for number, truth in ((now, _more(more)), (then, _THEN))]
     (change,) = compare(*sides, limit=BUDGET).compared
     return change.outcome == "fail"
 
 
 def rounds_fail(rng: random.Random, number: int, more: float) -> bool:
-    """Whether one run is called slower than another by their rounds."""
+    """Whether one run fails against another if their rounds are compared."""
     sides = [[log(stack / base) for base, stack in rounds(rng, truth, number)] for truth in (_more(more), _THEN)]
     verdict = runs.judge(sides[0], sides[1], BUDGET, Looks().alpha)
     return verdict is not None and verdict.outcome == "fail"
@@ -78,7 +78,7 @@ def _more(more: float) -> float:
 
 
 def rows(sessions: int, seed: int) -> Iterator[list[str]]:
-    """A row for each number of runs, and for the rounds of two runs."""
+    """Yield a row for each number of runs, and for the rounds of two runs."""
     for now, then in SIDES:
         rng = random.Random(f"{seed} {now} {then}")
         shares = [_share(runs_fail(rng, now, then, above(share)) for _ in range(sessions)) for share in (0, 0.05, 0.10)]
@@ -91,7 +91,7 @@ def rows(sessions: int, seed: int) -> Iterator[list[str]]:
 
 # -- histories, one figure a run ---------------------------------------------------------------------------------------
 
-#: How runs differ, and how closely a run follows the one before; the standard deviation is `_RUN_EFFECT`.
+#: The distribution of runs, and the correlation of successive runs. The standard deviation is `_RUN_EFFECT`.
 NOISES: dict[str, tuple[Callable[[random.Random], float], float]] = {
     "normal": (lambda rng: rng.gauss(0, 1), 0.0),
     "heavy tails (t3)": (lambda rng: rng.gauss(0, 1) / sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3))), 0.0),
@@ -99,13 +99,13 @@ NOISES: dict[str, tuple[Callable[[random.Random], float], float]] = {
     "AR(1) 0.2": (lambda rng: rng.gauss(0, 1), 0.2),
     "AR(1) 0.5": (lambda rng: rng.gauss(0, 1), 0.5),
 }
-#: How many earlier runs there are, and how many of them came after an improvement.
+#: The numbers of earlier runs. `IMPROVED` also has the number of runs since an improvement.
 EARLIER = (6, 10, 20, 40)
 IMPROVED = ((20, 5), (40, 20))
 
 
 def figures(rng: random.Random, name: str, number: int) -> list[float]:
-    """Return logarithms of runs that do not change."""
+    """Return the logarithms of runs without a change."""
     noise, closely = NOISES[name]
     values = [noise(rng)]
     for _ in range(number - 1):
@@ -114,7 +114,7 @@ def figures(rng: random.Random, name: str, number: int) -> list[float]:
 
 
 def history_fails(rng: random.Random, name: str, earlier: int, more: float, improved: int = 0) -> bool:
-    """Whether a run that costs `more` fails; so many earlier runs, after an improvement of 10 %, are the level."""
+    """Whether a run that costs `more` fails. `improved` of the earlier runs came after an improvement of 10 %."""
     *then, now = figures(rng, name, earlier + 1)
     start = earlier - improved if improved else 0
     level = log1p(0.10) if improved else 0.0
@@ -128,7 +128,7 @@ def history_fails(rng: random.Random, name: str, earlier: int, more: float, impr
 
 
 def history_rows(sessions: int, seed: int) -> Iterator[list[str]]:
-    """A row for each kind of noise: false fails at the limit and what is found, by the number of earlier runs."""
+    """Yield a row for each kind of noise: the shares of false fails and of found regressions, by earlier runs."""
     for name in NOISES:
         rng = random.Random(f"{seed} {name}")
         at = [_share(history_fails(rng, name, n, BUDGET) for _ in range(sessions)) for n in EARLIER]
@@ -139,13 +139,13 @@ def history_rows(sessions: int, seed: int) -> Iterator[list[str]]:
         yield [name, *at, *finds, *lost]
 
 
-def _share(found: Iterator[bool]) -> str:
-    outcomes = list(found)
+def _share(results: Iterator[bool]) -> str:
+    outcomes = list(results)
     return f"{100 * sum(outcomes) / len(outcomes):.1f} %"
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table as Markdown, for so many sessions a cell and from a seed."""
+    """Print both tables as Markdown. The arguments are the number of comparisons in a cell and the seed."""
     sessions, seed = (*map(int, arguments), *(1000, 1)[len(arguments) :])
     headers = [
         "runs",

@@ -1,4 +1,4 @@
-"""Two ways of doing the same thing, measured in turns, and what is said of them."""
+"""Two ways of doing the same thing, measured in turns, and the table of the results."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pytest_fsstack.judging.verdict import Estimate, Looks, estimate, log_ratios
 
 Way = Callable[[], float]
 
-#: Of the intervals that are printed, one-sided: 95 % intervals.
+#: The one-sided level of the printed 95 % intervals.
 _LEVEL = 0.025
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Seconds of our way and of the reference; those with the same index were measured one after the other."""
+    """Seconds of our way and of the reference. Two with the same index were measured one after the other."""
 
     ours: Sequence[float]
     reference: Sequence[float]
@@ -39,26 +39,26 @@ class Pairs:
 
     @property
     def overhead(self) -> Estimate:
-        """From the ratio of each pair, which a machine that changes its speed meanwhile cannot spoil."""
+        """Estimate the ratio from those of the pairs, on which drift of the machine has no effect."""
         ratios = dict(enumerate(log_ratios(self.ours, self.reference)))
         return estimate(ratios, Looks.fixed(len(ratios), _LEVEL))
 
     @property
     def milliseconds_more(self) -> tuple[float, float, float]:
-        """The median difference of a pair, and its 95 % interval, whatever the distribution is."""
+        """Return the median difference of a pair with its 95 % interval, for any distribution."""
         return milliseconds([ours - theirs for ours, theirs in zip(self.ours, self.reference, strict=True)])
 
     def __str__(self) -> str:
-        found = self.overhead
+        overhead = self.overhead
         return (
             f"medians {statistics.median(self.ours):.4g} s against {statistics.median(self.reference):.4g} s: ratio "
-            f"{self.ratio_of_medians:.3f}; of {len(self.ours)} pairs: ratio {1 + found.overhead:.3f}, 95 % interval "
-            f"{1 + found.low:.3f} to {1 + found.high:.3f}"
+            f"{self.ratio_of_medians:.3f}; of {len(self.ours)} pairs: ratio {1 + overhead.overhead:.3f}, 95 % interval "
+            f"{1 + overhead.low:.3f} to {1 + overhead.high:.3f}"
         )
 
 
 def milliseconds(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median in milliseconds, and its 95 % interval, whatever the distribution is."""
+    """Return the median in milliseconds with its 95 % interval, for any distribution."""
     ordered = sorted(seconds)
     outside = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
     return 1000 * statistics.median(ordered), 1000 * ordered[outside], 1000 * ordered[-1 - outside]
@@ -66,7 +66,7 @@ def milliseconds(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a benchmark says: one row of the table, and what explains it."""
+    """The result of a benchmark: a row of the table, and lines with details."""
 
     what: str
     measured: str
@@ -76,7 +76,7 @@ class Finding:
 
 
 def interleaved(ours: Way, reference: Way, pairs: int, *, warmup: int = 1) -> Pairs:
-    """Measure both ways in turns, which of them first being decided by chance; `warmup` pairs are not counted."""
+    """Measure both ways in turns, in random order. The `warmup` pairs do not count."""
     rng = random.Random(1)
     times: dict[Way, list[float]] = {ours: [], reference: []}
     for number in range(-warmup, pairs):
@@ -92,7 +92,7 @@ def interleaved(ours: Way, reference: Way, pairs: int, *, warmup: int = 1) -> Pa
 def ratio_finding(
     what: str, pairs: Pairs, *, target: str, least: float = 0.0, most: float, details: Sequence[str] = ()
 ) -> Finding:
-    """Judge the ratio of pairs, which must lie between `least` and `most`."""
+    """Judge the ratio of pairs. It must be between `least` and `most`."""
     ratio = 1 + pairs.overhead.overhead
     return Finding(what, f"{ratio:.3f}", target, least <= ratio <= most, [str(pairs), *details])
 
@@ -100,15 +100,15 @@ def ratio_finding(
 def difference_finding(
     what: str, more: tuple[float, float, float], *, most: float, details: Sequence[str] = ()
 ) -> Finding:
-    """Judge how many milliseconds ours takes more. The whole interval must be at most `most`."""
+    """Judge the additional milliseconds. The whole interval must be at most `most`."""
     middle, low, high = more
     measured = f"{middle:+.2f} ms ({low:+.2f} to {high:+.2f})"
     return Finding(what, measured, f"at most {most:g} ms more", high <= most, details)
 
 
 def run(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> str:
-    """Run a command and return what it wrote. Raises RuntimeError, with that, for another exit code than expected."""
-    done = subprocess.run(
+    """Run a command and return its output. Raises RuntimeError with the output if the exit code is not `expected`."""
+    process = subprocess.run(
         argv,
         cwd=cwd,
         env={**_environment(), **(env or {})},
@@ -118,20 +118,20 @@ def run(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None 
         text=True,
         check=False,
     )
-    if done.returncode != expected:
-        raise RuntimeError(f"{argv} ended with exit code {done.returncode}:\n{done.stdout}")
-    return done.stdout
+    if process.returncode != expected:
+        raise RuntimeError(f"{argv} ended with exit code {process.returncode}:\n{process.stdout}")
+    return process.stdout
 
 
 def seconds_of(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> float:
-    """Wall time of a command."""
+    """Return the wall time of a command."""
     start = time.perf_counter()
     run(*argv, cwd=cwd, expected=expected, env=env)
     return time.perf_counter() - start
 
 
 def cpu_seconds_of(*argv: str, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> float:
-    """CPU time of a command and its children."""
+    """Return the CPU time of a command and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run(*argv, cwd=cwd, expected=expected, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -144,29 +144,29 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
 
 
 def _environment() -> dict[str, str]:
-    # Whoever starts pytest a second time has everything compiled already; here it stays out of the checkout.
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": _bytecode().name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    # From the second start on, Python's files are compiled. They are kept outside of the checkout.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPYCACHEPREFIX": _bytecode().name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def pytest_command(*arguments: str, plugin: bool = True) -> tuple[str, ...]:
-    """Words that start pytest with the Python that runs this, with no plugins but pytest-benchmark and this one.
+    """Return the command that starts pytest with pytest-benchmark and this plugin only.
 
-    All others that happen to be installed take many times what is measured.
+    Other installed plugins may take many times as long as the measured difference.
     """
     own = ("-p", "fsstack") if plugin else ()
     return (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "benchmark", *own, *arguments)
 
 
 def show(findings: Sequence[Finding]) -> int:
-    """Print a table of findings and their details; return the exit code."""
-    rows = [(each.what, each.measured, each.target, "ok" if each.met else "NOT MET") for each in findings]
+    """Print a table of findings and their details. Return the exit code."""
+    rows = [(row.what, row.measured, row.target, "ok" if row.met else "NOT MET") for row in findings]
     print(tabulate(rows, ["", "measured", "target", "verdict"], disable_numparse=True))
-    for each in findings:
-        print(f"\n{each.what}:")
-        for line in each.details:
+    for finding in findings:
+        print(f"\n{finding.what}:")
+        for line in finding.details:
             print(f"  {line}")
-    return 0 if all(each.met for each in findings) else 1
+    return 0 if all(finding.met for finding in findings) else 1
 
 
 def main(measure: Callable[[int], Finding], pairs: int) -> int:

@@ -1,4 +1,4 @@
-"""How long does `fsstack pool` take, and how much memory, for 50, 100 and 200 hosts?
+"""Time and memory of `fsstack pool` for 50, 100 and 200 hosts.
 
     python -m benchmarks pool [hosts ...]
 
@@ -30,17 +30,17 @@ from pytest_fsstack.judging.verdict import Looks
 KERNELS, STEPS, STACKS, ROUNDS = 20, 8, 5, 8
 HOSTS = (50, 100, 200)
 SECONDS, BYTES = 30.0, 1 << 30
-#: `fsstack`, with its memory in the last line.
-_TOLD = (
+#: A program that runs `fsstack`, and prints its peak memory in KiB as the last line.
+_PROGRAM = (
     "import resource, sys; from pytest_fsstack.command import main; code = main(); "
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
 )
-#: A real sample of a step that writes has these, beside what its workload records.
+#: The metrics of a real sample of a writing step, without those of its workload.
 _METRICS = tuple(METRICS)
 
 
 def session(rng: random.Random, host: int) -> Results:
-    """Return the session of a host, whose stacks cost what others cost with its own difference."""
+    """Return the results of a session with random costs."""
     names = [f"stack{number}" for number in range(STACKS)]
     kernels = [f"6.{number}" for number in range(KERNELS)]
     chain = ChainResults(
@@ -74,7 +74,7 @@ def session(rng: random.Random, host: int) -> Results:
 
 
 def write(directory: Path, hosts: int) -> int:
-    """Write the files of all hosts, whose ratios are those of one session, moved; the size of one."""
+    """Write a file for each host: one session, with ratios shifted by the host. Return the size of a file in bytes."""
     content = msgspec.json.decode(saved.dumps(session(random.Random(1), 0)))
     rng = random.Random(2)
     for host in range(hosts):
@@ -92,7 +92,7 @@ def write(directory: Path, hosts: int) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print a table; returns 1 if the largest number of hosts misses its target."""
+    """Print a table. Return 1 if the largest number of hosts misses the target."""
     numbers = sorted(map(int, words)) or list(HOSTS)
     rows, code = [], 0
     with tempfile.TemporaryDirectory() as name:
@@ -108,14 +108,14 @@ def main(words: Sequence[str]) -> int:
 
 
 def _measured(directory: Path, hosts: int) -> tuple[float, float, int]:
-    """Return seconds, CPU seconds and the most bytes of memory of pooling that many of the files."""
+    """Pool the files of some hosts. Return the seconds, the CPU seconds and the peak memory in bytes."""
     files = [str(directory / f"host{host}.json") for host in range(hosts)]
     words = ["--html", str(directory / "page.html"), "--json", str(directory / "pool.out")]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, "-c", _TOLD, "pool", *files, *words]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    command = [sys.executable, "-c", _PROGRAM, "pool", *files, *words]
+    process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(done.stderr)
+    if process.returncode not in (0, 1):
+        raise RuntimeError(process.stderr)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, int(done.stderr.splitlines()[-1]) * 1024
+    return wall, cpu, int(process.stderr.splitlines()[-1]) * 1024

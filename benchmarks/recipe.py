@@ -2,13 +2,13 @@
 
     python -m benchmarks recipe [METRIC]
 
-A directory of earlier runs fills for ten nights. Then `fsstack compare --plan --strict` names the limit. Ten nights
-without a change follow, which must be green at least nine times. In the night after, a layer does 15 % more work, and
-the gate must be red. The work is put right again. An improvement by a quarter is accepted, and five nights later the
-layer does 15 % more work than that: the gate must be red again, although the layer is faster than it was at first.
+Ten nights only save their results. Then `fsstack compare --plan --strict` names the limit. Of the next ten nights,
+which have no change, at least nine must be green. In the night after, a layer does 15 % more work, and the gate must be
+red. The work returns to normal. An improvement by a quarter is accepted. Five nights later the layer does 15 % more
+work than that, and the gate must be red again, although the layer is faster than at the beginning.
 
-The test computes, and is judged by METRIC: `cpu_seconds` (the default), which the load of a machine hardly changes, or
-`seconds` on a machine that does nothing else. Needs root.
+The test only computes. It is judged by METRIC: `cpu_seconds` (the default), on which the load of a machine has little
+effect, or `seconds` on a machine that does nothing else. Needs root.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.over_time.text import plan_lines
 
 ROUNDS = 8
-#: How much more work a regression is. The plan must name a limit below it.
+#: The additional work of a regression, as a fraction. The plan must name a limit below it.
 REGRESSION = 0.15
-#: Nights that only accept; nights without a change; nights from an improvement to its loss.
+#: Nights that only save, nights without a change, and nights from an improvement to its loss.
 FIRST, UNCHANGED, IMPROVED = 10, 10, 5
-#: How often the layer counts: as it was, in a regression, after the improvement, and in a regression after that.
+#: The work of the layer, in loops: usually, in a regression, after the improvement, and in a regression after that.
 USUAL, SLOWER, FASTER, LOST = 150_000, 172_500, 112_500, 129_375
 
 CONFTEST = '''
@@ -49,7 +49,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Pack(Layer):
-    """A directory with the tool of this night, which is as slow as it is."""
+    """A directory with the tool of this night."""
 
     name: ClassVar = "pack"
     takes: ClassVar = (Directory,)
@@ -91,7 +91,7 @@ while [ $i -lt {count} ]; do i=$((i + 1)); done
 
 
 class Night(NamedTuple):
-    """What happens in a night, how much the layer does, and whether the gate is to be red (None: there is none)."""
+    """A night: its event, the loops of the layer, and whether the gate should be red (None without a gate)."""
 
     what: str
     loops: int
@@ -110,34 +110,34 @@ def nights() -> Iterator[Night]:
 
 
 def run_night(top: Path, number: int, night: Night, limit: str) -> bool:
-    """Run a session as the recipe has it. Returns whether it is red."""
+    """Run the session of a night as the recipe does. Return whether it is red."""
     accepted = top / "accepted"
     (top / "pack.sh").write_text(WORK.format(count=night.loops))
     words = [f"--fsstack-rounds={ROUNDS}", "--fsstack-size=64M"]
     words += [f"--fsstack-save-reference={accepted / f'{number:02}.json'}"]
     if night.red is not None:
         words += [f"--fsstack-compare={accepted}", f"--fsstack-max-regression={limit}", "--fsstack-strict"]
-    done = subprocess.run(
+    process = subprocess.run(
         pytest_command(*words), cwd=top, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True,
     )  # fmt: skip
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"night {number} ended with exit code {done.returncode}:\n{done.stdout}")
-    rows = [line for line in done.stdout.splitlines() if line.startswith(("work on pack", "FAILED"))]
-    print(f"night {number}, {night.what}: {'red' if done.returncode else 'green'}", *rows, sep="\n    ", flush=True)
-    return done.returncode == 1
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"night {number} ended with exit code {process.returncode}:\n{process.stdout}")
+    rows = [line for line in process.stdout.splitlines() if line.startswith(("work on pack", "FAILED"))]
+    print(f"night {number}, {night.what}: {'red' if process.returncode else 'green'}", *rows, sep="\n    ", flush=True)
+    return process.returncode == 1
 
 
 def planned_limit(top: Path) -> float:
-    """Show what the runs so far can tell, and return the limit that the plan names, in whole percent."""
-    then = list(earlier_runs(top / "accepted").values())
-    series = comparison.outlook(then, REGRESSION, session=True)
-    print(*plan_lines(series, REGRESSION), sep="\n", flush=True)
-    return max(ceil(100 * each.power.smallest) / 100 if each.power else inf for each in series)
+    """Print the plan of the runs so far. Return its limit, rounded up to whole percents."""
+    earlier = list(earlier_runs(top / "accepted").values())
+    plans = comparison.outlook(earlier, REGRESSION, session=True)
+    print(*plan_lines(plans, REGRESSION), sep="\n", flush=True)
+    return max(ceil(100 * plan.power.smallest) / 100 if plan.power else inf for plan in plans)
 
 
 def main(arguments: list[str]) -> int:
-    """Print each night and a table. Returns 1 if the gate was not as it is to be."""
+    """Print each night and a table. Return 1 if the gate was wrong."""
     (metric,) = arguments or ["cpu_seconds"]
     red: dict[str, list[bool]] = {}
     limit = 0.0
@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
                 return 1
             red.setdefault(night.what, []).append(run_night(top, number, night, f"{limit:.0%}"))
     print(f"limit {limit:.0%} on {metric}\n")
-    print(tabulate([[what, len(found), sum(found)] for what, found in red.items()], ["", "nights", "red"]))
+    print(tabulate([[event, len(results), sum(results)] for event, results in red.items()], ["", "nights", "red"]))
     expected = {night.what: night.red for night in nights()}
-    wrong = [what for what, found in red.items() if expected[what] and not all(found)]
+    wrong = [event for event, results in red.items() if expected[event] and not all(results)]
     return 1 if wrong or sum(red["no change"]) > 1 else 0

@@ -1,7 +1,7 @@
-"""What repetitions in a round are worth: simulated sessions, by the plugin's own choice of the number, plan and judge.
+"""Simulated sessions with repetitions in a round, by the plugin's own choice of their number, plan and judge.
 
-A step's time differs from build to build of the stack, and from repetition to repetition, each log-normal with a CV of
-its own; 5 % of the repetitions take three times as long. A build costs four times as much as a repetition.
+Times differ between builds of the stack and between repetitions. Both are log-normal, each with its own CV. 5 % of the
+repetitions take three times as long. A build takes as long as four repetitions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADERS = [
 def session(
     rng: random.Random, build: float, noise: float, truth: float, budget: float, repeat: RepeatCount
 ) -> tuple[Verdict, int, float]:
-    """Return the verdict on a stack, the number of repetitions at the end, and what its runs cost."""
+    """Return the verdict on a stack, the number of repetitions at the end, and the cost of its runs."""
     course = course_of(rng, {"base": [], "stack": [Budget(overhead=budget)]}, repeats={STEP: repeat})
     cost = 0.0
     while this := course.next_round():
@@ -48,7 +48,7 @@ def session(
 
 
 def table(sessions: int, seed: int) -> Table:
-    """Simulate a line for each noise and wish; costs are in those of a repetition, of one stack."""
+    """Simulate sessions for each noise and number of repetitions. Costs are those of one stack, in repetitions."""
     sessions = max(1, sessions // 4)
     rows = [_row(sessions, seed, cvs, repeat) for cvs in CVS for repeat in WISHES]
     return Table(f"Repetitions in a round: {sessions} sessions a cell.", HEADERS, rows)

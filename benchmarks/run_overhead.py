@@ -1,4 +1,4 @@
-"""What does `timed.run` add to a command's own time? ``true``, against the least that starts a process.
+"""The overhead of `timed.run`: ``true``, against the fastest way to start a process.
 
 python -m benchmarks.run_overhead [pairs]
 """
@@ -42,8 +42,8 @@ def measure(pairs: int = PAIRS) -> Finding:
                 os.waitpid(os.posix_spawn(path, ["true"], os.environ), 0)
                 return time.perf_counter() - start
 
-            found = interleaved(ours, spawn, pairs, warmup=10)
-    return difference_finding("timed.run(true)", found.milliseconds_more, most=2.0, details=[str(found)])
+            measured = interleaved(ours, spawn, pairs, warmup=10)
+    return difference_finding("timed.run(true)", measured.milliseconds_more, most=2.0, details=[str(measured)])
 
 
 if __name__ == "__main__":

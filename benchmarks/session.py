@@ -1,14 +1,13 @@
-"""What does a whole session cost? pytest with the plugin against a shell script that runs the same rounds.
+"""The cost of a whole session: pytest with the plugin against a shell script that runs the same rounds.
 
     python -m benchmarks.session [pairs]
 
-ext4 and xfs on loop devices, an archive extracted and removed from cold caches, six rounds. The script does what a
-person would write to time the same by hand; it compares nothing. Needs root.
+In six rounds, an archive is extracted and removed from cold caches, on ext4 and xfs on loop devices. The script is what
+you would write to time the same by hand. It compares nothing. The share of timed blocks in a session's time is printed
+too. Needs root.
 
-The share of timed blocks in a session's time is printed, too.
-
-Of pytest's plugins only this one and pytest-benchmark, which it needs, are loaded. The chain takes half a second a
-stack, which makes this the worst case: what a session adds is mostly its start.
+Only this plugin and pytest-benchmark are loaded. A chain takes half a second on a stack. This is the worst case,
+because a session adds a constant time at its start.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ done
 
 def measure(pairs: int = PAIRS) -> Finding:
     archive = corpus.generated(corpus.cache_directory()).tar
-    # Whoever makes a mount namespace of their own meanwhile would keep what the script mounts.
+    # A private mount namespace hides the mounts of the script from other processes, which could keep them busy.
     mounts.private_namespace()
     mkfs = [shlex.join(layer.mkfs_words()) for layer in (Ext4(), Xfs())]
     with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as name:
@@ -113,13 +112,13 @@ def measure(pairs: int = PAIRS) -> Finding:
         def script() -> float:
             return seconds_of("bash", "-c", SHELL, "bash", str(archive), str(ROUNDS), SIZE, *mkfs, cwd=directory)
 
-        found = interleaved(session, script, pairs)
+        measured = interleaved(session, script, pairs)
         share = json.loads((directory / "run.json").read_text())["timed_share"]
         judged = [session("--fsstack-budget=2000%") for _ in range(3)]
-    more = statistics.median(judged) - statistics.median(found.ours)
+    more = statistics.median(judged) - statistics.median(measured.ours)
     return ratio_finding(
         "session / shell script",
-        found,
+        measured,
         target="at most 1.10",
         most=1.10,
         details=[

@@ -1,16 +1,17 @@
-"""What does the plugin add to the start of every pytest run, also of those that do not use it?
+"""The time that the plugin adds to the start of every pytest run, also of those that do not use it.
 
     python -m benchmarks.startup [pairs]
 
-Whole processes of ``pytest --collect-only`` in an empty directory, with and without ``-p no:fsstack``. The plugin is a
-copy that is installed as a wheel installs it: pytest treats the modules of a checkout otherwise. All other plugins are
-left out of both. Judged is CPU time (user and system): a start waits for nothing, so an idle machine takes this long.
-Two starts in a row differ by more than the plugin costs. So Valgrind, if it is installed, counts the instructions of
-one start of each. Judged is that share of the CPU time that starts without the plugin take, as if all instructions
-took the same. Without Valgrind, the difference of pairs is judged.
+``pytest --collect-only`` runs in an empty directory, with and without ``-p no:fsstack``. No other plugin is loaded. The
+plugin is a copy, installed as from a wheel, because pytest treats the modules of a checkout differently. The CPU time
+(user and system) is judged. A start waits for nothing, so its wall time on an idle machine is the same.
 
-Two ways of starting are measured: with compiled files, and with ``PYTHONDONTWRITEBYTECODE``, as in many containers,
-where Python compiles the plugin in each run. The slower one is judged.
+Two starts in a row differ by more than the plugin costs. If Valgrind is installed, it counts the instructions of one
+start of each kind. The judged time is the share of additional instructions, times the CPU time of starts without the
+plugin. Without Valgrind, the difference of pairs is judged.
+
+Starts are measured with compiled files, and with ``PYTHONDONTWRITEBYTECODE``, as in many containers, where Python
+compiles the plugin in each run. The slower kind is judged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def measure(pairs: int = PAIRS) -> Finding:
         (directory / "empty").mkdir()
         _install(directory / "installed")
         installed = {"PYTHONPATH": f"{directory}/installed", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
-        # Compiled files of all but the plugin, which must not compile itself here.
+        # This start compiles all files except those of the plugin.
         uncompiled = {**installed, "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
         run(*_command(*WITHOUT), cwd=directory / "empty", expected=NOTHING_COLLECTED, env=uncompiled)
         starts = {"compiled": installed, "compiled in each run": {**uncompiled, "PYTHONDONTWRITEBYTECODE": "1"}}
@@ -60,7 +61,7 @@ def measure(pairs: int = PAIRS) -> Finding:
 
 
 def _install(site: Path) -> None:
-    """Copy the package into a directory, with what an installer writes about it."""
+    """Copy the package into a directory, with the metadata that an installer writes."""
     package = Path(pytest_fsstack.__file__).parent
     shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     info = site / f"{package.name}-{pytest_fsstack.__version__}.dist-info"
@@ -72,10 +73,10 @@ def _install(site: Path) -> None:
 
 
 def _command(*words: str) -> list[str]:
-    """Return the words that start pytest with this plugin alone."""
-    others = sorted({point.name for point in entry_points(group="pytest11")} - {"fsstack"})
-    left_out = [word for other in others for word in ("-p", f"no:{other}")]
-    return [sys.executable, "-m", "pytest", "--collect-only", *left_out, *words]
+    """Return the command that starts pytest with this plugin alone."""
+    plugins = sorted({point.name for point in entry_points(group="pytest11")} - {"fsstack"})
+    excluded = [word for plugin in plugins for word in ("-p", f"no:{plugin}")]
+    return [sys.executable, "-m", "pytest", "--collect-only", *excluded, *words]
 
 
 def _pairs(directory: Path, env: Mapping[str, str], pairs: int) -> Pairs:
@@ -86,7 +87,7 @@ def _pairs(directory: Path, env: Mapping[str, str], pairs: int) -> Pairs:
 
 
 def _instructions(directory: Path, env: Mapping[str, str]) -> tuple[int, float]:
-    """Return how many more instructions a start has with the plugin, and their share of those without it."""
+    """Return the additional instructions of a start with the plugin, and their ratio to those without it."""
 
     def count(*words: str) -> int:
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={directory}/callgrind"]
@@ -103,7 +104,7 @@ def _instructions(directory: Path, env: Mapping[str, str]) -> tuple[int, float]:
 
 
 def _imports(directory: Path, env: Mapping[str, str]) -> list[str]:
-    """Return what Python imports on behalf of the plugin, the slowest first."""
+    """Return the import times of modules that the plugin needs, the slowest first."""
     command = [sys.executable, "-X", "importtime", *_command()[1:]]
     output = run(*command, cwd=directory, expected=NOTHING_COLLECTED, env=env)
     rows = re.findall(r"import time: +(\d+) \| +(\d+) \| *(pytest_fsstack\S*|numpy|scipy|sh|tabulate)$", output, re.M)

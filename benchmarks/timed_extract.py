@@ -1,9 +1,9 @@
-"""Does `timed` report what a shell would? Extracting an archive: `timed.run` against a shell with ``tar``, ``sync -f``.
+"""Does `timed` report the same time as a shell? `timed.run` with ``tar``, against a shell with ``tar`` and ``sync -f``.
 
     python -m benchmarks.timed_extract [pairs]
 
-Both on one ext4 on a loop device, in turns, from the same cold start: the tree removed, everything synced, caches
-dropped, the archive read. Needs root.
+Both extract an archive on one ext4 on a loop device, in turns. Each starts cold: the tree is removed, everything is
+synced, caches are dropped, and the archive is read. Needs root.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pytest_fsstack.stack.model import BuildContext, Stack
 
 PAIRS = 25
 
-#: It times itself, and runs ``sync`` once before, so that loading these two from the disk is not counted: ours needs
-#: neither. ``tar`` is in memory in both ways, from the first block on: this process keeps it there.
+#: The script times itself. `timed` starts neither a shell nor ``sync``, so both are loaded before the clock starts.
+#: ``tar`` is in memory in both cases, because this process pins it there.
 SHELL = r"""
 set -eu
 sync -f "$2"
@@ -55,8 +55,8 @@ def measure(pairs: int = PAIRS) -> Finding:
             with _cold(built, archive) as (_, tree):
                 return int(run("bash", "-c", SHELL, "bash", str(archive), str(tree), cwd=tree)) / 1e6
 
-        found = interleaved(ours, shell, pairs)
-    return ratio_finding("timed extract / shell", found, target="1.00 ± 0.03", least=0.97, most=1.03)
+        measured = interleaved(ours, shell, pairs)
+    return ratio_finding("timed extract / shell", measured, target="1.00 ± 0.03", least=0.97, most=1.03)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _ext4() -> Iterator[Built]:
 
 @contextmanager
 def _cold(built: Built, archive: Path) -> Iterator[tuple[Timed, Path]]:
-    """A timed block of either way: only one of them asks it afterwards what it measured."""
+    """Open a timed block and yield it with an empty tree. Remove the tree afterwards."""
     tree = built.path / "tree"
     tree.mkdir()
     timed = Timed(built)

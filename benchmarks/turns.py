@@ -1,9 +1,9 @@
-"""Two identical kernels on a drifting machine: how often is the second one called slower than a limit of 5 % allows?
+"""False fails and power of verdicts between two kernels on a drifting machine, with a limit of 5 %.
 
     python -m benchmarks turns [sessions [seed]]
 
-In turns, by the plugin's own order, plan and verdict between kernels; and one kernel after the other, as
-two boots are compared by hand, judged by the same test.
+The kernels run in turns, by the plugin's own order, plan and verdict. For comparison they run one after the other, as
+you would compare two boots by hand, and the same test judges them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KERNELS = ("first", "second")
 
 
 def in_turns(rng: random.Random, trouble: Trouble, cv: float, truth: float, limit: float) -> tuple[str, int]:
-    """Return the verdict on the second kernel, whose true cost is `truth`, and after how many rounds."""
+    """Return the verdict on the second kernel, whose true cost is `truth`, and the number of rounds."""
     noise = iter(trouble(rng, sigma_of(cv), 2 * Looks().max_rounds))
     course = course_of(rng, {"ext4": []}, Policy(limit=limit), kernels=KERNELS)
     run(course, lambda cell: next(noise) + (log1p(truth) if cell.kernel == "second" else 0.0))
@@ -30,7 +30,7 @@ def in_turns(rng: random.Random, trouble: Trouble, cv: float, truth: float, limi
 def one_after_the_other(
     rng: random.Random, trouble: Trouble, cv: float, truth: float, limit: float, rounds: int = 30
 ) -> str:
-    """The verdict if all rounds run on the first kernel, and then all on the second."""
+    """Return the verdict if all rounds run on the first kernel, and then all on the second."""
     noise = trouble(rng, log1p(cv**2) ** 0.5, 2 * rounds)
     ratios = {number: log1p(truth) + noise[rounds + number] - noise[number] for number in range(rounds)}
     return judge(ratios, limit, Looks.fixed(rounds)).outcome
@@ -63,6 +63,6 @@ def _rows(sessions: int, seed: int) -> Iterator[list[str]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table as Markdown, for so many sessions and from a seed."""
+    """Print the table as Markdown. The arguments are the number of sessions and the seed."""
     sessions, seed = (*map(int, arguments), *(700, 1)[len(arguments) :])
     print(table(sessions, seed))

@@ -1,11 +1,11 @@
-"""How often is a verdict wrong, and what does it find? Print it, beside what comparing two means says.
+"""Error rates and power of verdicts, compared with the rules of other tools.
 
     python -m benchmarks verdict [sessions [seed]] [section ...]
 
-Simulated sessions of a baseline and a stack whose true overhead is known, judged by the plugin's own `judge` with its
-default plan of looks: a session ends where its verdict says so. The machines are those of `benchmarks.machines`. The
-rules of others (`benchmarks.rules`) see the baseline run eight times, and then the stack eight times. "Finds 10 %" is
-a true overhead of 1.05 x 1.10 - 1 = 15.5 %. Behind ± is the standard error.
+Sessions of a baseline and a stack with a known true overhead are simulated on the machines of `benchmarks.machines`.
+The plugin's own `judge` decides, with its default plan of looks, and a session ends with its verdict. For the rules of
+others (`benchmarks.rules`), the baseline runs eight times, and then the stack runs eight times. "Finds 10 %" is a true
+overhead of 1.05 x 1.10 - 1 = 15.5 %. ± is the standard error.
 """
 
 from __future__ import annotations
@@ -60,31 +60,32 @@ def _rounds(verdict: Verdict) -> int:
 
 def others(sessions: int, seed: int) -> Table:
     """Apply the rules of other tools, at the budget and 10 % above it."""
-    known, rows = rules.known(), []
+    other_rules, rows = rules.known(), []
     sessions = max(1, sessions // 4)
     for name, trouble in MACHINES.items():
         rng = random.Random(f"{seed} others {name}")
-        kept = [sequential(rng, trouble, 0.10, BUDGET, known) for _ in range(sessions)]
-        broken = [sequential(rng, trouble, 0.10, above(0.10), known) for _ in range(sessions)]
+        kept = [sequential(rng, trouble, 0.10, BUDGET, other_rules) for _ in range(sessions)]
+        broken = [sequential(rng, trouble, 0.10, above(0.10), other_rules) for _ in range(sessions)]
         cells = [
-            f"{share([fails[rule] for fails in kept])} / {share([fails[rule] for fails in broken])}" for rule in known
+            f"{share([fails[rule] for fails in kept])} / {share([fails[rule] for fails in broken])}"
+            for rule in other_rules
         ]
         rows.append([name, *cells])
-    missing = "" if rules.OTAVA in known else f" Without {rules.OTAVA}: pip install --no-deps apache-otava."
+    missing = "" if rules.OTAVA in other_rules else f" Without {rules.OTAVA}: pip install --no-deps apache-otava."
     title = f"Rules of others, false fails / finds 10 %: {sessions} sessions a cell, CV 10 %.{missing}"
-    return Table(title, ["machine", *known], rows)
+    return Table(title, ["machine", *other_rules], rows)
 
 
 def sequential(
-    rng: random.Random, trouble: Trouble, cv: float, truth: float, known: dict[str, rules.Rule]
+    rng: random.Random, trouble: Trouble, cv: float, truth: float, other_rules: dict[str, rules.Rule]
 ) -> dict[str, bool]:
-    """Whether each of other people's rules calls the stack slower than its budget allows."""
+    """Return whether each rule calls the stack slower than its budget allows."""
     times = [exp(value) for value in trouble(rng, sigma_of(cv), 16)]
     base, stack = times[:8], [value * (1 + truth) for value in times[8:]]
-    return {name: rule(base, stack, BUDGET) for name, rule in known.items()}
+    return {name: rule(base, stack, BUDGET) for name, rule in other_rules.items()}
 
 
-#: Each makes its table from a number of sessions and a seed.
+#: The sections by name. Each returns its table from a number of sessions and a seed.
 SECTIONS: dict[str, Callable[[int, int], Table]] = {
     "budgets": budgets.table,
     "machines": machines,
@@ -106,7 +107,7 @@ SECTIONS: dict[str, Callable[[int, int], Table]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Print the tables as Markdown, or those of some sections. Returns 2 if a word is not one."""
+    """Print all tables, or those of some sections, as Markdown. Return 2 for an unknown section."""
     numbers = [int(word) for word in arguments if word.isdecimal()]
     names = [word for word in arguments if not word.isdecimal()]
     unknown = [name for name in names if name not in SECTIONS]
