@@ -100,7 +100,8 @@ class Timed:
         with signals.shielded():
             self._stack.sync()
             if cold:
-                self._drop_caches()
+                self._stack.drop_daemon_caches()
+                drop_caches()
         for path in preload:
             _read(path)
         if watch:
@@ -141,12 +142,10 @@ class Timed:
             self._stack.remount()
             return
         with signals.shielded():
+            self._stack.drop_daemon_caches()
+            # Only clean caches are dropped, and this makes those of the stack clean.
             self._stack.sync()
-            self._drop_caches()
-
-    def _drop_caches(self) -> None:
-        self._stack.drop_daemon_caches()
-        drop_caches()
+            drop_clean_caches()
 
     def _check_settings(self) -> None:
         try:
@@ -290,7 +289,12 @@ def drop_caches(patience: float = 30.0) -> None:
             "is writing; stop it and run again"
         )
     if can_drop_caches():
-        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+        drop_clean_caches()
+
+
+def drop_clean_caches() -> None:
+    """Drop the kernel's clean caches. What is not written out stays."""
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def _is_clean() -> bool:

@@ -97,7 +97,8 @@ def test_what_is_read_back_comes_from_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold: bool, root: bool, remounts: int
 ) -> None:
     drops: list[None] = []
-    monkeypatch.setattr(timed, "drop_caches", lambda: drops.append(None))
+    for name in "drop_caches", "drop_clean_caches":
+        monkeypatch.setattr(timed, name, lambda: drops.append(None))
     monkeypatch.setattr(timed, "can_drop_caches", lambda: root)
     stack = NotedStack(tmp_path)
     clock = Timed(stack)
