@@ -76,11 +76,12 @@ def not_installed(what: str, package: str) -> MissingRequirement:
     return MissingRequirement(Missing.PACKAGE, what, install_command([package]), package)
 
 
+_ANOTHER_KERNEL = "boot a kernel that has it, in a VM by --fsstack-kernel=VMLINUZ"
+
+
 def not_in_kernel(feature: str) -> MissingRequirement:
     """Return the missing requirement for a kernel feature."""
-    return MissingRequirement(
-        Missing.KERNEL, f"this kernel ({platform.release()}) has no {feature}", "boot a kernel that has it"
-    )
+    return MissingRequirement(Missing.KERNEL, f"this kernel ({platform.release()}) has no {feature}", _ANOTHER_KERNEL)
 
 
 @dataclass(frozen=True)

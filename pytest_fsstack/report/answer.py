@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import NamedTuple
@@ -300,7 +301,29 @@ def problems(results: Results) -> list[Problem]:
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
     items += [Problem("not measured", f"[{number}]", note) for number, note in enumerate(notes, 1)]
-    return list(_shortened(items))
+    return list(_shortened(dict.fromkeys([*items, *_slow_encryption(results)])))
+
+
+#: Drivers of the kernel for AES that use no instructions for it.
+_SOFTWARE = re.compile("generic|fixed-time")
+
+
+def _slow_encryption(results: Results) -> Iterator[Problem]:
+    """Yield why encryption by AES is slower on the machine than on most others, if a stack that encrypts was measured.
+
+    A daemon uses the instructions even if the kernel does not.
+    """
+    for chain in results.chains:
+        machine = results.environment if chain.environment is None else chain.environment
+        driver = machine.get("crypto", {}).get("xts(aes)", {}).get("driver", "")
+        if not any(chain.stacks[stack].encrypts and chain.of(step, stack) for step, stack in places(chain)):
+            continue
+        slower = "slower here than on most machines"
+        if machine.get("cpu", {}).get("aes_instructions") is False:
+            yield Problem("note", "", f"This processor has no AES instructions, so AES is {slower}")
+        elif _SOFTWARE.search(driver):
+            reason = f"This kernel does not use AES instructions (its driver is {driver})"
+            yield Problem("note", "", f"{reason}, so LUKS and fscrypt are {slower}")
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:

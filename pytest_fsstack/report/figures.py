@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, log
 from typing import Any
 
@@ -40,11 +40,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Card:
-    """A part of the page: what it shows, in words, and its pictures as SVG, each with a caption."""
+    """A part of the page: what it shows, in words, and its pictures as SVG, each with a caption.
+
+    `key` has the colours of stacks that its pictures do not name, as classes.
+    """
 
     title: str
     summary: str = ""
     pictures: list[tuple[str, str]] = field(default_factory=list)
+    key: dict[str, str] = field(default_factory=dict)
 
 
 def families(chains: Iterable[ChainResults]) -> list[list[ChainResults]]:
@@ -111,7 +115,7 @@ def cards(results: Results, family: Family) -> Iterator[Card]:
         summary = next((chain.summaries[step] for chain in family if step in chain.summaries), "")
         for metric in metrics:
             if pictures := [*_costs(results, family, step, metric), *_rounds(results, family, step, metric)]:
-                title = step if metric == "seconds" else f"{step}: {metric_title(metric)}"
+                title = step if metric == "seconds" else f"{step}: {metric_title(metric, step)}"
                 yield Card(title, f"{summary}." if summary else "", pictures)
     for chain in family:
         where = f" on {chain.device}" if len(family) > 1 else ""
@@ -121,7 +125,7 @@ def cards(results: Results, family: Family) -> Iterator[Card]:
             *_space(results, chain),
             *_curves(results, chain),
         ):
-            yield Card(f"{card.title}{where}", card.summary, card.pictures)
+            yield replace(card, title=f"{card.title}{where}")
 
 
 def _metrics(family: Family) -> list[str]:
@@ -234,7 +238,7 @@ def _space(results: Results, chain: ChainResults) -> Iterator[Card]:
     """Yield what is in use on the lowest filesystem after each step, if that is known."""
     steps = {(step, "used_bytes"): step for step in chain.steps if "used_bytes" in chain.metrics(step)}
     if steps:
-        caption = "in use on the lowest filesystem, lower is better"
+        caption = "in use on the filesystem that stores the data, lower is better"
         yield from _medians(results, chain, "Space used after each step", steps, caption)
 
 
@@ -263,7 +267,11 @@ def _medians(
     if lines:
         names = list(metrics.values())
         picture = _lines(title, lines, unit, names=names, logarithmic=True if positive else None)
-        yield Card(title, "", [(caption, picture)])
+        yield Card(title, "", [(caption, picture)], _key(lines))
+
+
+def _key(lines: Iterable[Line]) -> dict[str, str]:
+    return {line.name: draw.colour_class(line.colour) for line in lines}
 
 
 def is_curve(value: Any) -> bool:
@@ -303,7 +311,8 @@ def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
         selection = f", {len(numbers)} of {len(rounds)} rounds" if len(numbers) < len(rounds) else ""
         title, lines = f"{step}: {metric_title(name)}", [line for number in numbers for line in rounds[number]]
         caption = f"{metric_title(name)} over seconds since the step began{selection}"
-        yield Card(title, "", [(caption, draw.lines(title, lines, "{:g}".format, x_axis="seconds", logarithmic=False))])
+        picture = draw.lines(title, lines, "{:g}".format, x_axis="seconds", logarithmic=False)
+        yield Card(title, "", [(caption, picture)], _key(lines))
 
 
 def _curve(row: Row, number: int, value: Any) -> Line:
@@ -320,8 +329,9 @@ def _spread(numbers: list[int], limit: int) -> list[int]:
     return [numbers[round(index * (len(numbers) - 1) / (limit - 1))] for index in range(limit)]
 
 
-def metric_title(metric: str) -> str:
-    return metric.replace("_", " ")
+def metric_title(metric: str, step: str = "") -> str:
+    """Return the metric in words, without the name of its step."""
+    return metric.removeprefix(f"{step}_").replace("_", " ")
 
 
 # -- the heat map ------------------------------------------------------------------------------------------------------

@@ -111,14 +111,8 @@ def _notes(results: Results) -> Iterator[tuple[str, str]]:
 
 def _drawn(results: Results) -> dict[str, int]:
     """Return the stacks of the pictures with the numbers of their colours."""
-    ran = {
-        chain.stacks[stack].name
-        for chain in results.chains
-        if not counted(chain)
-        for _, stack, _ in chain.all_samples()
-        if stack in chain.stacks
-    }
-    return {name: number for name, number in figures.stack_colours(results).items() if name in ran}
+    drawn = {info.name for chain in results.chains if not counted(chain) for info in chain.stacks.values()}
+    return {name: number for name, number in figures.stack_colours(results).items() if name in drawn}
 
 
 def _short_facts(results: Results) -> list[str]:

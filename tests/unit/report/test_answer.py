@@ -122,6 +122,25 @@ def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
     assert str(found[2]).startswith("[1] absent: needs no-such-tool")
 
 
+@pytest.mark.parametrize(
+    ("machine", "note"),
+    [
+        ({"cpu": {"aes_instructions": False}}, "This processor has no AES instructions"),
+        ({"crypto": {"xts(aes)": {"driver": "xts(ecb(aes-generic))"}}}, "This kernel does not use AES instructions"),
+        ({"cpu": {"aes_instructions": True}, "crypto": {"xts(aes)": {"driver": "xts-aes-aesni"}}}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_makes_aes_slow_is_said_once_if_a_stack_that_encrypts_was_measured(
+    machine: dict[str, object], note: str
+) -> None:
+    chain = measured().chains[0]
+    notes = [problem for problem in answer.problems(Results(machine, [chain, chain])) if problem.kind == "note"]
+    assert [problem.reason.startswith(note) for problem in notes] == ([True] if note else [])
+    plain = measured({stack: costs for stack, costs in COSTS.items() if "fs" not in stack.partition("+")[2]})
+    assert not [problem for problem in answer.problems(replace(plain, environment=machine)) if problem.kind == "note"]
+
+
 def test_many_problems_of_a_kind_are_counted() -> None:
     results = measured()
     for number in range(answer.MAX_PROBLEMS + 3):

@@ -16,7 +16,7 @@ from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.report import ReportError, draw, figures, html
-from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, is_curve
+from pytest_fsstack.report.figures import Card, Heat, cards, families, interval_rows, is_curve, metric_title
 from pytest_fsstack.report.model import heading
 from tests.unit.report.test_report import made
 
@@ -128,6 +128,16 @@ def test_a_card_has_the_sentence_on_what_the_step_does() -> None:
     results.chains[0].summaries["write"] = "Write one file with dd"
     assert card_of(results, "write").summary == "Write one file with dd."
     assert html.report(results).count("Write one file with dd.") == 2
+
+
+def test_the_name_of_a_step_is_not_repeated_in_that_of_its_metric() -> None:
+    assert metric_title("du_bytes", "du") == "bytes"
+    assert metric_title("du_bytes", "write") == "du bytes"
+
+
+def test_the_legend_has_stacks_that_were_not_measured() -> None:
+    page = html.report(made(steps=["write"]))
+    assert '<button type="button" aria-pressed="false" data-stack="absent">' in page
 
 
 def test_one_stack_alone_is_compared_with_nothing() -> None:
@@ -268,9 +278,11 @@ def test_a_percentile_with_a_budget_has_its_own_card_as_well() -> None:
 
 def test_the_space_that_is_used_after_each_step_is_a_picture() -> None:
     results = Results({}, [with_latencies()])
-    ((_, picture),) = card_of(results, "Space used after each step").pictures
+    card = card_of(results, "Space used after each step")
+    ((_, picture),) = card.pictures
     tips = {line.get("data-stack"): line.get("data-tips") for line in elements(picture, "g")}
     assert tips == dict.fromkeys(("ext4", "xfs"), "delete: 4.0 KiB|fio: 4.0 KiB")
+    assert list(card.key) == ["ext4", "xfs"]
     assert not any("Space" in card.title for card in cards(made(), made().chains))
 
 
