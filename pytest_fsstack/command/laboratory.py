@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.command import CommandLineError, pooling, read
 from pytest_fsstack.laboratory import settings, slurm
-from pytest_fsstack.laboratory.run import TROUBLE, Host, Run, RunError
+from pytest_fsstack.laboratory.run import HOST_ERRORS, Host, Run, RunError
 from pytest_fsstack.laboratory.settings import SettingsError
 from pytest_fsstack.laboratory.slurm import SlurmError
 from pytest_fsstack.machine.directories import scratch
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         run = Run.begin(directory, settings.load(arguments.laboratory), arguments.laboratory.absolute().parent, words)
     print(f"the run is in {directory}; if this ends before it, go on with --directory={directory}", flush=True)
-    with run.held():
+    with run.locked():
         run.finish()
     return _pool(run)
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 def fetch(arguments: argparse.Namespace) -> int:
     """Fetch sessions that have ended since."""
     run = Run.open(arguments.directory)
-    with run.held():
+    with run.locked():
         run.finish(submit=False)
     return _pool(run)
 
@@ -73,7 +73,7 @@ def fetch(arguments: argparse.Namespace) -> int:
 def status(arguments: argparse.Namespace) -> int:
     """Show a line for each session."""
     run = Run.open(arguments.directory)
-    run.look()
+    run.update_states()
     for host in run.state.hosts:
         for task in host.tasks:
             print(f"{run.name_of(host, task)}: {run.outcome(host, task)}")
@@ -104,7 +104,7 @@ def _check(run: Run, host: Host) -> int:
             text = f"not asked: it runs {', '.join(holders)}"
         else:
             code, text = run.doctor(host)
-    except TROUBLE as error:
+    except HOST_ERRORS as error:
         text = str(error)
     print(f"== {host.name}, {host.disk}: {text}", flush=True)
     return min(code, 1)

@@ -1,4 +1,4 @@
-"""An archive, what extracting it must give, and how one is read, packed and compressed."""
+"""Archives: the expected result of extracting one, and functions that read, pack and compress them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.needs import Tool
 
+#: The number of files of an archive whose contents are checked.
 SAMPLES = 40
-#: How much of a sampled file is hashed, so that checking an archive of huge files stays cheap.
+#: Bytes of a sampled file that are hashed. The limit keeps checks of huge files cheap.
 SAMPLE_BYTES = 4 << 20
 
 ZSTD = Tool("zstd", "zstd")
 
-#: What decompresses an archive that begins so.
+#: The tool that decompresses an archive, by the first bytes of the archive.
 COMPRESSORS = {
     b"\x1f\x8b": Tool("gzip", "gzip"),
     b"BZh": Tool("bzip2", "bzip2"),
@@ -40,35 +41,35 @@ COMPRESSORS = {
 
 
 class CorpusError(Exception):
-    """The data cannot be had; one line that says why and, where there is one, the way out."""
+    """An error that makes the data unavailable. The message is one line with the reason and, if known, a remedy."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An archive, and what extracting it must give."""
+    """An archive, and the expected result of extracting it."""
 
     name: str
-    #: What ``tar -xf`` takes, compressed or not.
+    #: The archive, compressed or not, for ``tar -xf``.
     tar: Path
-    #: Names of regular files; a file with two hard links counts twice.
+    #: The number of names of regular files. A file with two hard links counts twice.
     files: int
-    #: Directories at any depth, also those that the archive only implies.
+    #: The number of directories at any depth. Those that the archive only implies count too.
     directories: int
-    #: Symbolic links.
+    #: The number of symbolic links.
     links: int
-    #: Sum of the regular files' sizes, over names as in `files`.
+    #: The sum of the sizes of regular files, counted by name as in `files`.
     bytes: int
-    #: Path below the extraction directory to what `digest` gives for it: a seeded sample of some 40 files.
+    #: The `digest` of some 40 sampled files, by path below the extraction directory.
     sample: Mapping[str, str] = field(hash=False)
 
 
 def digest(content: IO[bytes]) -> str:
-    """SHA-256, in hexadecimal, of the first 4 MiB of a file."""
+    """Return the SHA-256 of the first 4 MiB of a file, in hexadecimal."""
     return hashlib.sha256(content.read(SAMPLE_BYTES)).hexdigest()
 
 
 def compressor(tar: Path) -> Tool | None:
-    """The tool without which ``tar -xf`` cannot read this archive, or None. Raises `OSError`."""
+    """Return the tool that ``tar -xf`` needs to read this archive, or None. Raises `OSError`."""
     with tar.open("rb") as archive:
         start = archive.read(8)
     return next((tool for magic, tool in COMPRESSORS.items() if start.startswith(magic)), None)
@@ -86,7 +87,7 @@ def scan(name: str, tar: Path) -> Corpus:
                 while (member := archive.next()) is not None:
                     first = False
                     tree.add(archive, member)
-                    # It would keep every member of an archive of millions.
+                    # Otherwise tarfile would keep every member in memory, and an archive may have millions.
                     archive.members.clear()  # type: ignore[attr-defined]
                 watched.check_end(name, archive.offset)
         except tarfile.TarError as error:
@@ -97,7 +98,10 @@ def scan(name: str, tar: Path) -> Corpus:
 
 @contextlib.contextmanager
 def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
-    """The archive's bytes through the tool that ``tar`` itself will use (zstd is in no Python before 3.14)."""
+    """Yield the decompressed archive as a stream, from the tool that ``tar`` itself uses. Raises `CorpusError`.
+
+    Python has no zstd before 3.14.
+    """
     tool = compressor(tar)
     if tool is None:
         with tar.open("rb") as plain:
@@ -113,12 +117,12 @@ def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
             except CorpusError as error:
                 refused = error
             else:
-                # Padding follows the end of an archive, and a tool that cannot write it would seem to fail.
+                # Read the padding after the end of the archive. A tool that cannot write it would fail.
                 while process.stdout.read(1 << 20):
                     pass
         errors.seek(0)
         words = errors.read().decode(errors="replace").strip().splitlines()
-    # A damaged archive looks like a short one to the reader of the pipe: what the tool says comes first.
+    # To the reader of the pipe, a damaged archive looks like a short one. So the error of the tool comes first.
     if process.returncode not in (0, -signal.SIGPIPE):
         raise CorpusError(f"corpus {name}: {words[-1] if words else f'{tool.command} cannot read it'}") from refused
     if refused is not None:
@@ -126,7 +130,7 @@ def decompressed(name: str, tar: Path) -> Iterator[IO[bytes]]:
 
 
 class _Watched:
-    """A stream of which the end is looked at: tarfile takes a cut off archive, or rubbish in it, for a whole one."""
+    """A stream whose end can be checked. tarfile accepts archives that are cut off or have garbage between members."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._count = stream, 0
@@ -140,7 +144,7 @@ class _Watched:
         return data
 
     def check_end(self, name: str, offset: int) -> None:
-        """Raise `CorpusError` unless at this offset there is a block of zeros, which ends an archive."""
+        """Raise `CorpusError` unless a block of zeros, which ends an archive, is at this offset."""
         tail = b"".join(self._last)
         block = tail[max(0, offset - self._count + len(tail)) :][: tarfile.BLOCKSIZE]
         if self._count < offset + tarfile.BLOCKSIZE:
@@ -169,7 +173,7 @@ class _Contents:
             self._directories.add(path)
             return
         if member.isblk() or member.ischr():
-            # As root, tar would make a live one, with the mode that the archive's author chose.
+            # As root, tar would create a working device node with any mode.
             raise CorpusError(f"corpus {self._name}: refused, member {member.name!r} is a device node")
         self._forget(path)
         if member.isreg():
@@ -200,7 +204,7 @@ class _Contents:
         return Corpus(self._name, tar, len(self._sizes), len(self._directories), len(self._links), total, sample)
 
     def _safe(self, name: str) -> str | None:
-        """A member's path as it will be below the extraction directory, None for that directory itself."""
+        """Return the path of a member below the extraction directory, or None for the directory itself."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/") or ".." in parts:
             raise CorpusError(f"corpus {self._name}: refused, member {name!r} would leave the extraction directory")
@@ -212,7 +216,7 @@ class _Contents:
         self._digests.pop(path, None)
 
     def _in_sample(self, path: str) -> bool:
-        """Whether a path belongs to the sample: those whose hashes are least, so that the order does not matter."""
+        """Whether a path is in the sample so far. The sample has the smallest hashes, whatever the order of members."""
         rank = (-int.from_bytes(hashlib.sha256(os.fsencode(path)).digest(), "big"), path)
         if rank in self._last:
             return True
@@ -231,8 +235,8 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def pack(top: Path, out: IO[bytes]) -> None:
-    """Write a directory as an uncompressed archive, without set-user-ID and set-group-ID. Raises `CorpusError`."""
-    # As tar's own descriptor: this process lets no other look into its own while a stack stands.
+    """Write a directory as an uncompressed archive, without set-user-ID and set-group-ID bits. Raises `CorpusError`."""
+    # tar inherits the descriptor, because this process is undumpable while a stack is mounted.
     with closing(os.dup(out.fileno())) as descriptor:
         os.set_inheritable(descriptor, True)
         options = ["--create", "--file", f"/proc/self/fd/{descriptor}", "--format=gnu", "--sort=name", "--mode=ug-s"]
@@ -243,7 +247,7 @@ def pack(top: Path, out: IO[bytes]) -> None:
 
 
 def write_zip(corpus: Corpus, out: IO[bytes]) -> None:
-    """Write a corpus as a zip archive. Raises `CorpusError`: hard links, or names that are not text."""
+    """Write a corpus as a zip archive. Raises `CorpusError` for hard links, and for names that are not text."""
     with (
         decompressed(corpus.name, corpus.tar) as stream,
         tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 18, errors="surrogateescape") as archive,
@@ -261,7 +265,7 @@ def write_zip(corpus: Corpus, out: IO[bytes]) -> None:
                 raise CorpusError(
                     f"corpus {corpus.name}: {name!r} is not text, as names in a zip archive are"
                 ) from None
-            # Its times begin in 1980, and end in 2107.
+            # Times in a zip archive are from 1980 to 2107.
             modified = time.gmtime(min(max(member.mtime, 315_532_800), 4_354_819_199))
             info = zipfile.ZipInfo(name, modified[:6])
             kind = stat.S_IFDIR if member.isdir() else stat.S_IFLNK if member.issym() else stat.S_IFREG
@@ -279,10 +283,10 @@ def write_zip(corpus: Corpus, out: IO[bytes]) -> None:
 
 
 def compress(out: IO[bytes], write: Callable[[IO[bytes]], None]) -> None:
-    """Write what `write` writes, compressed with zstd. Raises `CorpusError`."""
+    """Compress the output of `write` with zstd. Raises `CorpusError`."""
     command = commands.which(ZSTD.command) or ZSTD.command
     with tempfile.TemporaryFile() as errors:
-        # What it could not write shows in how it ends.
+        # If zstd cannot write, its exit code shows that.
         with contextlib.suppress(BrokenPipeError):
             with subprocess.Popen([command, "-q", "-1"], stdin=subprocess.PIPE, stdout=out, stderr=errors) as process:
                 assert process.stdin is not None

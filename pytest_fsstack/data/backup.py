@@ -1,11 +1,10 @@
 """A backup archive of hard links: a pool of files named by hash, and trees of machines whose files are links into it.
 
-It is written as a stream, member by member, in memory that does not grow with it, and everything about it can be
-computed again from the numbers that describe it: so its 490 GiB need never exist anywhere, and what was extracted can
-still be checked.
+The archive is written as a stream, member by member, in constant memory. A few numbers describe it, and every part can
+be computed from them. So its 490 GiB are never stored, and an extracted archive can still be checked.
 
-This file also runs as a program, with the description as JSON in its only argument, and writes the archive to stdout.
-It imports nothing but the standard library, so that it starts quickly and without the plugin.
+This file also runs as a program. Its only argument is the description as JSON, and it writes the archive to stdout.
+It imports nothing but the standard library, so it starts quickly and without the plugin.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import IO, Literal
 
 Contents = Literal["zeros", "noise"]
 
-#: Part of what names are made of: raise it whenever the same description would give other bytes.
+#: The version of the format. It is part of all hashes. Raise it if the same description gives other bytes.
 _FORMAT = 1
 _MTIME = 1_300_000_000
 _CHUNK = 1 << 20
 _RECORD = 10240
-#: The most that a ustar header can say.
+#: The largest file size that a ustar header can hold.
 _LARGEST = (8 << 30) - 1
 #: Directories of the pool that hold files: three hexadecimal digits, one directory level each.
 _POOL_LEAVES = 16**3
@@ -43,23 +42,24 @@ _MEAN_WEIGHT = 4_285_000
 class Backup:
     """The numbers of an archive. The defaults of the last fields are those of the published measurement.
 
-    The members are ``pool/f/1/d/f1d2...`` and ``machines/0/...``. Raises `ValueError` where that cannot be.
+    The members are ``pool/f/1/d/f1d2...`` and ``machines/0/...``. Raises `ValueError` for impossible numbers.
     """
 
-    #: Regular files, of log-normal sizes.
+    #: The number of regular files in the pool. Their sizes are log-normal.
     pool_files: int
-    #: Names in the trees that are hard links to files of the pool.
+    #: The number of names in the trees that are hard links to files of the pool.
     links: int
-    #: Regular files of no bytes in the trees.
+    #: The number of empty regular files in the trees.
     empty_files: int = 0
-    #: Bytes of a file of the pool, on average.
+    #: The mean size of a file of the pool in bytes.
     mean_size: int = 1_150_000
     seed: int = 1
-    #: How many links the most popular file has at most, besides its name in the pool. Filesystems have limits: ext4
-    #: takes 65,000 names of a file, nilfs2 32,000.
+    #: The maximum number of links to a file, besides its name in the pool. Filesystems have limits: 65,000 names of a
+    #: file on ext4, 32,000 on nilfs2.
     max_links_per_file: int = 40_000
     machines: int = 10
-    #: Zeros, as in the scenario, whose stacks neither compressed nor deduplicated; noise can be neither.
+    #: The contents of files. The published measurement used zeros, on stacks without compression and deduplication.
+    #: Noise can be neither compressed nor deduplicated.
     contents: Contents = "zeros"
 
     def __post_init__(self) -> None:
@@ -73,17 +73,17 @@ class Backup:
 
     @property
     def names(self) -> int:
-        """Names of regular files: of the pool, links, and empty files."""
+        """Return the number of names of regular files: of the pool, links, and empty files."""
         return self.pool_files + self.tree_files
 
     @property
     def tree_files(self) -> int:
-        """Names of regular files outside of the pool."""
+        """Return the number of names of regular files outside of the pool."""
         return self.links + self.empty_files
 
     @functools.cached_property
     def pool_bytes(self) -> int:
-        """The sum of the sizes of the pool's files. It takes some microseconds a file, once."""
+        """Return the sum of the sizes of the pool's files. The first call takes some microseconds a file."""
         return sum(map(self.size, range(self.pool_files)))
 
     # -- the pool: files 0 to pool_files - 1, in the archive's order
@@ -95,9 +95,9 @@ class Backup:
         return f"pool/{digits[0]}/{digits[1]}/{digits[2]}/{digits}"
 
     def size(self, file: int) -> int:
-        """Bytes of a file of the pool: log-normal, the median is a quarter of the mean."""
-        # Whole numbers only, since the last bits of a logarithm or an exponential are the C library's own. Twelve
-        # uniform numbers add up to nearly a normal one, and exp(x) is nearly (1 + x / 1024) ** 1024.
+        """Return the size of a file of the pool in bytes. Sizes are log-normal. The median is a quarter of the mean."""
+        # Integers only, because C libraries differ in the last bits of logarithms and exponentials. The sum of twelve
+        # uniform numbers is nearly normal, and exp(x) is nearly (1 + x / 1024) ** 1024.
         normal: int = sum(struct.unpack("<12H", self._noise(24, "size", file))) - 6 * 65536
         weight: int = (1 << 40) + (17 * normal << 24) // (10 * 1024)
         for _ in range(10):
@@ -105,13 +105,14 @@ class Backup:
         return min(_LARGEST, (weight >> 20) * self.mean_size // _MEAN_WEIGHT)
 
     def content(self, file: int) -> Iterator[bytes]:
-        """The bytes of a file of the pool, in pieces of at most 1 MiB."""
+        """Yield the contents of a file of the pool, in pieces of at most 1 MiB."""
         for start in range(0, size := self.size(file), _CHUNK):
             count = min(_CHUNK, size - start)
             if self.contents == "zeros":
                 yield _ZEROS[:count]
             else:
-                # Making noise takes longer than writing it. Pieces from other places have no block in common.
+                # Making noise takes longer than writing it, so all files share some. Pieces from different offsets
+                # have no block in common.
                 place = int.from_bytes(self._noise(4, "content", file, start), "little") % _CHUNK
                 yield self._base[place : place + count]
 
@@ -133,8 +134,8 @@ class Backup:
         return f"{self.tree_directory(name)}/{noise.hex()[: 4 + noise[8] % 12]}-{name:x}"
 
     def target(self, name: int) -> int | None:
-        """The file of the pool that a name in the trees is a link to; None for an empty file."""
-        # Spread evenly: so many of the names below this one are empty files.
+        """Return the file of the pool to which a name in the trees is a link, or None for an empty file."""
+        # Empty files are spread evenly. So many of the names below this one are empty.
         empty_below = name * self.empty_files // self.tree_files
         if (name + 1) * self.empty_files // self.tree_files > empty_below:
             return None
@@ -149,14 +150,14 @@ class Backup:
         return self._popularity.of(low)
 
     def _links_below(self, rank: int) -> int:
-        """Return the number of links to all files that are more popular than that of this rank (0 for the first).
+        """Return the number of links to all files with a lower rank. The most popular file has rank 0.
 
-        Half of the links go to all files alike. The share of the others that goes to the first r of n files is
-        r (1 + h) / (r + h n), the h being such that the first one gets what is the most.
+        Half of the links are shared equally by all files. The first r of n files get the share r (1 + h) / (r + h n)
+        of the other half. h is chosen so that the first file gets `max_links_per_file`.
         """
         alike = self.links // (2 * self.pool_files)
         remaining, limit = self.links - alike * self.pool_files, self.max_links_per_file - alike
-        # h as a fraction, so that all is exact.
+        # h is a fraction, over / under, so all results are exact.
         over, under = max(0, remaining - limit), limit * self.pool_files - remaining
         if over == 0:
             return alike * rank + (remaining if rank else 0)
@@ -181,11 +182,11 @@ class Backup:
 
 
 class _Shuffle:
-    """A one-to-one mapping of 0 to count - 1 to the same numbers that takes no memory: a multiple, and an offset."""
+    """A permutation of 0 to count - 1 that takes no memory: index * factor + offset, modulo count."""
 
     def __init__(self, count: int, noise: bytes) -> None:
         self._count = max(1, count)
-        # Near the golden ratio neighbours go far from each other, and so do theirs.
+        # A factor near the golden ratio maps neighbours far from each other, and their neighbours too.
         factor = self._count * 618034 // 1_000_000 + noise[0]
         while math.gcd(factor, self._count) != 1:
             factor += 1
@@ -196,7 +197,7 @@ class _Shuffle:
         return (index * self._factor + self._offset) % self._count
 
     def of(self, image: int) -> int:
-        """The index that is mapped there."""
+        """Return the index of an image."""
         return (image - self._offset) * self._inverse % self._count
 
 
@@ -204,12 +205,12 @@ _ZEROS = bytes(_CHUNK)
 
 
 def write_tar(backup: Backup, out: IO[bytes]) -> None:
-    """Write the archive, uncompressed. The same bytes for the same description everywhere. Raises OSError."""
+    """Write the archive, uncompressed. The same description gives the same bytes everywhere. Raises OSError."""
     size = 0
     for piece in _pieces(backup):
         out.write(piece)
         size += len(piece)
-    # The end of an archive, and what fills its last record.
+    # The end of the archive, and the padding of its last record.
     out.write(bytes(1024 + -(size + 1024) % _RECORD))
 
 
@@ -228,7 +229,7 @@ def _pieces(backup: Backup) -> Iterator[bytes]:
 
 
 def _directories(before: str, directory: str) -> Iterator[bytes]:
-    """The members for a directory and those above it, but for those that the one before lies in as well."""
+    """Yield the headers of a directory and its parents, without those that also contain the previous directory."""
     if directory == before:
         return
     parts, previous = directory.split("/"), before.split("/")
@@ -242,7 +243,7 @@ _OWNER = b"0000000\0"
 
 
 def _header(path: str, kind: bytes, target: str = "", size: int = 0) -> bytes:
-    """A ustar header, written here because `tarfile` takes ten times as long and promises no bytes."""
+    """Return a ustar header. `tarfile` takes ten times as long, and its bytes may differ between versions."""
     header = _FIELDS.pack(
         path.encode(),
         b"0000755\0" if kind == b"5" else b"0000644\0",
@@ -259,12 +260,12 @@ def _header(path: str, kind: bytes, target: str = "", size: int = 0) -> bytes:
 
 
 def describe(backup: Backup) -> str:
-    """The argument of this file as a program."""
+    """Return the argument for this file as a program."""
     return json.dumps(dataclasses.asdict(backup))
 
 
 def sample(count: int, limit: int, seed: int) -> list[int]:
-    """Some of the numbers below `count`, ascending, the first and the last among them."""
+    """Return about `limit` of the numbers below `count`, ascending. The first and the last are among them."""
     numbers = random.Random(seed).sample(range(count), min(count, limit))
     return sorted({0, count - 1, *numbers}) if count else []
 
@@ -274,7 +275,7 @@ def main(description: str) -> int:
         with open(sys.stdout.fileno(), "wb", buffering=_CHUNK, closefd=False) as out:
             write_tar(Backup(**json.loads(description)), out)
     except BrokenPipeError:
-        # Whoever reads it has stopped, and says why.
+        # The reader has stopped, and reports the reason.
         return 1
     return 0
 

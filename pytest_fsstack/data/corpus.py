@@ -1,7 +1,7 @@
-"""The data that workloads use: generated from a seed, or given by the user.
+"""The data of workloads: generated from a seed, or given by the user.
 
-A corpus is an archive and what must be there once it is extracted. All of it lies in a cache that sessions share, so
-that a second session starts at once; the caller says where (`cache_directory` is the usual place).
+A corpus is an archive with the expected result of extracting it. Sessions share a cache of corpora, so a second session
+starts at once. Callers pass the directory of the cache, usually `cache_directory()`.
 """
 
 from __future__ import annotations
@@ -46,24 +46,23 @@ FILES, SIZE = CORPUS[DEFAULT]
 
 
 class Cache(NamedTuple):
-    """The place of the cache, and the reason if it is not the usual one."""
+    """The directory of the cache, and the reason if it is not the usual one."""
 
     place: Path
     reason: str
 
 
 def cache_directory() -> Path:
-    """``$XDG_CACHE_HOME/pytest-fsstack``, or the same below ``~/.cache``; not created.
+    """Return ``$XDG_CACHE_HOME/pytest-fsstack`` or ``~/.cache/pytest-fsstack``, without creating it.
 
-    For a user without a home, as a number without an entry in passwd is in a container, a place below ``/tmp``. A place
-    in which another user could change something is not used (`chosen_cache` says why). Raises `CorpusError` if there is
-    no other.
+    Users without a home get a directory below ``/tmp``, for example in a container without an entry in passwd. A
+    directory in which another user could change something is skipped. Raises `CorpusError` if there is no other.
     """
     return chosen_cache().place
 
 
 def chosen_cache() -> Cache:
-    """The first of the places for a cache in which no other user can change anything. Raises `CorpusError`."""
+    """Return the first directory for a cache in which no other user can change anything. Raises `CorpusError`."""
     first = ""
     for place in _places():
         existing = next(path for path in (place, *place.parents) if os.path.lexists(path))
@@ -76,10 +75,10 @@ def chosen_cache() -> Cache:
 
 def _places() -> Iterator[Path]:
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification has relative paths ignored.
+    # The XDG specification requires that relative paths are ignored.
     if cache.is_absolute():
         yield cache / "pytest-fsstack"
-    # HOME may be that of the user who has started sudo.
+    # Under sudo, HOME may belong to the user who started it.
     with contextlib.suppress(RuntimeError):
         yield Path.home() / ".cache/pytest-fsstack"
     with contextlib.suppress(KeyError):
@@ -90,12 +89,12 @@ def _places() -> Iterator[Path]:
 def generated(
     cache: Path, seed: int = SEED, *, files: int = FILES, size: int = SIZE, directories: int | None = None
 ) -> Corpus:
-    """A tree shaped like the source of a program, the same bytes for the same arguments everywhere.
+    """Return a generated tree like the source of a program. The same arguments give the same bytes everywhere.
 
-    `files` regular files of log-normal sizes, `size` bytes in all, in nested directories: one for every 15 files, or
-    as many as `directories` says. The text compresses about as source code does. The archive is uncompressed, so that
-    extracting it measures the stack and not gzip. It holds neither links nor odd names, so that every filesystem can
-    take it. Raises `CorpusError`, and `ValueError` for more directories than files, or fewer than two.
+    It has `files` regular files of log-normal sizes, with `size` bytes in total. There is a directory for every 15
+    files, or the number in `directories`. The text compresses about as well as source code. The archive is
+    uncompressed, so extracting it measures the stack and not gzip. It has no links and no unusual names, so every
+    filesystem can store it. Raises `CorpusError`, and `ValueError` for more directories than files, or fewer than two.
     """
     count = 1 + max(1, files // 15) if directories is None else directories
     if directories is not None and not 2 <= directories <= files:
@@ -106,9 +105,9 @@ def generated(
 
 
 def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
-    """The corpus with its archive compressed by ``gzip``, ``bzip2``, ``xz`` or ``zstd``, kept in the cache.
+    """Return the corpus with its archive compressed by ``gzip``, ``bzip2``, ``xz`` or ``zstd``, in the cache.
 
-    One that is compressed already stays what it is. Raises `CorpusError`.
+    A compressed archive is returned as it is. Raises `CorpusError`.
     """
     if compressor(corpus.tar):
         return corpus
@@ -125,14 +124,14 @@ def compressed(corpus: Corpus, tool: str, cache: Path) -> Corpus:
 
 
 def users_corpus(path: Path, cache: Path) -> Corpus:
-    """The user's own archive (.tar, .gz, .bz2, .xz or .zst) or directory.
+    """Return the corpus of a user's archive (.tar, .gz, .bz2, .xz or .zst) or directory.
 
-    An archive is used as it is: extracting it includes decompressing it, on every stack alike. It is read once to know
-    what it holds, and again only when its path, size or time of modification has changed. A directory is packed into
-    an uncompressed archive in the cache, again whenever a path, type, size or time in it has changed.
+    An archive is used as it is, so extracting it includes decompressing it, equally on every stack. Its contents are
+    read once, and again only after its path, size or modification time has changed. A directory is packed into an
+    uncompressed archive in the cache, and again only after a path, type, size or time in it has changed.
 
-    Raises `CorpusError`: nothing there, not a tar archive, damaged, empty, no tool to decompress it, members with
-    absolute paths or ``..``.
+    Raises `CorpusError` if the path does not exist, is no tar archive, is damaged or empty, if no tool can decompress
+    it, and for members with absolute paths or ``..``.
     """
     with _explained(path):
         source = path.resolve(strict=True)
@@ -156,7 +155,7 @@ def users_corpus(path: Path, cache: Path) -> Corpus:
 
 
 def payload(cache: Path, size: int, seed: int) -> Path:
-    """A file of `size` bytes that no layer can compress or deduplicate, the same for the same seed everywhere.
+    """Return a file of `size` bytes that no layer can compress or deduplicate. It depends on the seed alone.
 
     Raises `CorpusError`.
     """
@@ -169,9 +168,9 @@ def payload(cache: Path, size: int, seed: int) -> Path:
 
 
 def zipped(corpus: Corpus, cache: Path) -> Path:
-    """A corpus as a zip archive, deflated, for ``unzip``; kept in the cache.
+    """Return a corpus as a deflated zip archive in the cache, for ``unzip``.
 
-    Raises `CorpusError`: it holds hard links, or names that are not text, which no zip archive can hold.
+    Raises `CorpusError` for hard links and for names that are not text, because zip archives cannot store them.
     """
     status = corpus.tar.stat()
     directory = f"zipped-{FORMAT}-{_key(str(corpus.tar.resolve()), status.st_size, status.st_mtime_ns)}"
@@ -181,10 +180,10 @@ def zipped(corpus: Corpus, cache: Path) -> Path:
 
 
 def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> Path:
-    """The archive that a description of a backup gives, as a file in the cache.
+    """Return the archive of a backup as a file in the cache.
 
-    The published one has 490 GiB. `compressed`, with zstd, what it holds of zeros and of names of links
-    takes half a gigabyte. It is made at about 20 µs a link and 1 s a GB. Raises `CorpusError`.
+    The published one has 490 GiB, or half a gigabyte if it is `compressed` with zstd. Making it takes about 20 µs a
+    link and 1 s a GB. Raises `CorpusError`.
     """
     path = cache / f"backup-{FORMAT}-{_key(backup)}.tar{'.zst' if compressed else ''}"
     if not compressed:
@@ -198,7 +197,7 @@ def packed_backup(cache: Path, backup: Backup, *, compressed: bool = False) -> P
 
 
 def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
-    """The archive as the cache has it, made where it is missing or not what its manifest says."""
+    """Return a corpus from the cache. Make its archive if it is missing or does not match its manifest."""
     manifest = tar.with_suffix(".json")
     with _explained(tar):
         if (corpus := _recalled(manifest, tar)) is None:
@@ -210,7 +209,7 @@ def _cached(name: str, tar: Path, make: Callable[[IO[bytes]], None]) -> Corpus:
 
 
 def _kept(path: Path, make: Callable[[IO[bytes]], object], size: int | None = None) -> Path:
-    """Return a file of the cache, made where it is missing or has another size. Raises `CorpusError`."""
+    """Return a file of the cache. Make it if it is missing or has another size. Raises `CorpusError`."""
     with _explained(path):
         if not path.is_file() or size not in (None, path.stat().st_size):
             with _replacing(path) as out:
@@ -237,9 +236,9 @@ def _remember(manifest: Path, corpus: Corpus) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete, whoever else writes the same one.
+    """Yield a new file, which gets its name once it is complete, even if other processes write the same one.
 
-    Until then it has no name, so that nothing of it stays if this process is killed.
+    Until then it has no name, so nothing of it remains if this process is killed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(path.parent)
@@ -248,10 +247,10 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         try:
             yield out
             out.flush()
-            # Else the kernel writes it back in the middle of the first measurement.
+            # Otherwise the kernel would write it back during the first measurement.
             os.fsync(out.fileno())
             if not os.fstat(out.fileno()).st_nlink:
-                # Only with a directory's descriptor does Python follow the link to the file.
+                # Python follows the link to the file only if src_dir_fd is set.
                 os.link(f"/proc/self/fd/{out.fileno()}", name, src_dir_fd=out.fileno(), follow_symlinks=True)
             name.replace(path)
         except BaseException:
@@ -260,30 +259,28 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _nameless(name: Path) -> IO[bytes]:
-    """A new file without a name; if the filesystem cannot have one, under `name` and locked as long as it is open."""
+    """Return a new file without a name. If the filesystem has no such files, it is `name`, and locked while open."""
     try:
         return os.fdopen(os.open(name.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "w+b")
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             raise
     out = name.open("x+b")
-    with contextlib.suppress(OSError):  # without locks, age alone tells
+    with contextlib.suppress(OSError):  # without locks, only the age counts
         fcntl.flock(out.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     return out
 
 
-#: Seconds after which an unfinished file in the cache that nobody has locked is of a process that was killed.
+#: Seconds after which an unlocked unfinished file in the cache counts as left by a killed process.
 _STALE = 3600.0
-
-
-#: The names of unfinished files. The cache may be somebody's checkout, with dotfiles of its own.
+#: The names of unfinished files. The cache may be a user's checkout with other dotfiles.
 _UNFINISHED = re.compile(r"\.fsstack-[0-9a-f]{16}\.part")
 
 
 def _remove_stale(cache: Path) -> None:
     with HeldDirectory.open(cache) as directory:
         for name in filter(_UNFINISHED.fullmatch, os.listdir(directory.fileno())):
-            with contextlib.suppress(OSError):  # somebody has it, or has removed it
+            with contextlib.suppress(OSError):  # another process has locked or removed it
                 if time.time() - directory.status_of(name).st_mtime > _STALE:
                     with open(directory.open_file(name, os.O_RDONLY), "rb") as file:
                         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import struct
 
-#: Raise it whenever the same label would give other bytes, so that nothing cached is taken for what it no longer is.
+#: The version of the generated data. Raise it if the same label gives other bytes, so that caches are not reused.
 FORMAT = 1
 
 
 def noise(count: int, *label: object) -> bytes:
-    """`count` bytes that depend on the label alone, by a published function: `random` promises less."""
+    """Return `count` bytes that depend on the label alone. SHAKE-128 is standardized, unlike `random`."""
     return hashlib.shake_128(repr((FORMAT, *label)).encode()).digest(count)
 
 
 def numbers(count: int, *label: object) -> tuple[int, ...]:
-    """`count` numbers below 65536, as `noise`."""
+    """Return `count` numbers below 65536 that depend on the label alone."""
     return struct.unpack(f"<{count}H", noise(2 * count, *label))

@@ -10,7 +10,8 @@ from typing import TypeVar
 from pytest_fsstack.stack.model import Device
 from pytest_fsstack.units import format_size
 
-#: Seconds a step, for a test of the scenario itself; minutes, in proportion; the published sizes.
+#: The scales. *smoke* tests the scenario itself, with seconds a step. *small* takes minutes, with the published
+#: proportions. *paper* has the published sizes.
 SCALES = ("smoke", "small", "paper")
 DEFAULT = "small"
 #: Files and bytes of the generated corpus. Those of *paper* are linux-3.0's.
@@ -21,7 +22,7 @@ CORPUS = {"smoke": (150, 1_500_000), "small": (2_500, 40_000_000), "paper": (36_
 class Sizes:
     """The sizes of a scenario at one scale. A scenario adds fields of its own in a subclass.
 
-    `space` is what the device must have, in bytes, with what filesystems need for themselves.
+    `space` is the required size of the device in bytes. It includes the overhead of filesystems.
     """
 
     space: int
@@ -31,16 +32,16 @@ _Sizes = TypeVar("_Sizes", bound=Sizes)
 
 
 def sizes_at(scales: Mapping[str, _Sizes], scale: str) -> _Sizes:
-    """The sizes at a scale. Raises `ValueError` where the marker names others than `SCALES`."""
+    """Return the sizes at a scale. Raises `ValueError` unless the marker has sizes for exactly `SCALES`."""
     if set(scales) != set(SCALES) or not all(isinstance(sizes, Sizes) for sizes in scales.values()):
         raise ValueError(f"it takes sizes for each of {', '.join(SCALES)}, such as smoke=Sizes(space=1 << 30)")
     return scales[scale]
 
 
 def why_too_large(sizes: Sizes, scale: str, device: Device, directory: Path) -> str | None:
-    """Why these sizes cannot fit the device, and what to do; None where they can.
+    """Return why these sizes cannot fit the device and what to do about it, or None if they can.
 
-    `directory` is where the session keeps the files of its loop devices. Raises OSError.
+    The files of loop devices are in `directory`. Raises OSError.
     """
     room = device.room(directory)
     if room >= sizes.space:

@@ -52,7 +52,7 @@ _STATEMENTS = (
 
 
 def write_tree(out: IO[bytes], seed: int, files: int, size: int, count: int) -> None:
-    """Write the archive of `files` files of `size` bytes in all, in `count` directories: the same for the same seed."""
+    """Write an archive of `files` files in `count` directories, with `size` bytes in total."""
     directories, contents = _layout(seed, files, size, count)
     words = _words(seed)
     for path in sorted([*directories, *contents]):
@@ -65,7 +65,7 @@ def write_tree(out: IO[bytes], seed: int, files: int, size: int, count: int) -> 
 
 
 def _layout(seed: int, files: int, size: int, count: int) -> tuple[list[str], dict[str, int]]:
-    """`count` directories, and files with their sizes in bytes."""
+    """Return `count` directories, and files with their sizes in bytes."""
     names, syllables = numbers(files, seed, "names"), _SYLLABLES.split()
     top = f"source-{seed}"
     directories = [top]
@@ -83,11 +83,11 @@ def _layout(seed: int, files: int, size: int, count: int) -> tuple[list[str], di
 
 
 def _sizes(seed: int, files: int, size: int) -> list[int]:
-    """Log-normal; the median is a quarter of the mean, as in the source of Linux 6.1."""
+    """Return log-normal sizes. The median is a quarter of the mean, as in the source of Linux 6.1."""
     weights = []
     for index in range(files):
-        # Sums and products only: the last bits of a logarithm or an exponential are the C library's own. Twelve uniform
-        # numbers add up to nearly a normal one, and exp(x) is nearly (1 + x / 1024) ** 1024.
+        # Sums and products only, because C libraries differ in the last bits of logarithms and exponentials. The sum of
+        # twelve uniform numbers is nearly normal, and exp(x) is nearly (1 + x / 1024) ** 1024.
         normal = sum(numbers(12, seed, "size", index)) / 65536 - 6
         weight = 1 + 1.7 * normal / 1024
         for _ in range(10):
@@ -100,7 +100,7 @@ def _sizes(seed: int, files: int, size: int) -> list[int]:
 
 
 def _words(seed: int) -> list[str]:
-    """Identifiers, each as often as Zipf's law has it: one taken at random is one taken by its frequency."""
+    """Return identifiers, repeated by Zipf's law, so a random choice follows their frequencies."""
     table, syllables = [], _SYLLABLES.split()
     for rank, number in enumerate(numbers(8192, seed, "words")):
         first, second = divmod(number, 256)
@@ -117,7 +117,7 @@ def _text(words: list[str], size: int, seed: int, path: str) -> bytes:
     parts = [_LICENSE]
     length = len(_LICENSE)
     while length < size:
-        # A part of a program has a vocabulary of its own.
+        # Each part of a program has its own vocabulary.
         local = [words[number % len(words)] for number in numbers(128, seed, path, length)] * 2
         shapes = [_STATEMENTS[byte % len(_STATEMENTS)] for byte in noise(512, seed, path, length, "shapes")]
         form = "".join(shapes)
@@ -128,7 +128,7 @@ def _text(words: list[str], size: int, seed: int, path: str) -> bytes:
 
 
 def _header(path: str, size: int) -> bytes:
-    """A ustar header, written here because `tarfile` does not promise the same bytes from version to version."""
+    """Return a ustar header. Those of `tarfile` may differ between versions."""
     name = path.encode()
     if len(name) > 100:
         raise AssertionError(f"{path} does not fit a ustar header")

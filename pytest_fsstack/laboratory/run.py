@@ -1,4 +1,4 @@
-"""One run of a laboratory: its directory has all that another process needs to go on with it."""
+"""One run of a laboratory. Another process can continue it from its directory."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from pytest_fsstack.laboratory.settings import Python, Settings, SettingsError
 from pytest_fsstack.laboratory.slurm import HostError, SlurmError
 from pytest_fsstack.machine.directories import remove, scratch
 
-HERE = Path(__file__).parent
-#: Hosts to which something is sent, or from which something is fetched, at a time.
-_AT_A_TIME = 16
+#: The directory of the scripts that run on hosts.
+SCRIPTS = Path(__file__).parent
+#: The number of hosts that exchange files with this machine at the same time.
+_MAX_TRANSFERS = 16
 #: Seconds for making all wheels.
-_WHEELS = 1800.0
-#: Seconds for which Slurm may not answer.
+_WHEELS_TIMEOUT = 1800.0
+#: Seconds without an answer from Slurm before a run is abandoned.
 _PATIENCE = 3600.0
-#: Seconds between two looks at the queue: at first, and later.
+#: Seconds between two checks of the queue: at first, and at most.
 _POLL = 1.0, 30.0
 
 Notify = Callable[[str], None]
 
-
-#: What a host may bring.
-TROUBLE = HostError, SlurmError
+#: Errors of a single host, which do not end the run.
+HOST_ERRORS = HostError, SlurmError
 
 
 class RunError(Exception):
-    """A run cannot be begun or gone on with; the message says why."""
+    """A run that cannot begin or continue. The message has the reason."""
 
 
 class Task(msgspec.Struct):
     """One session on a host."""
 
     kernel: str = ""
-    #: Slurm's word for where it is, as last seen.
+    #: The last known state, in the terms of Slurm.
     state: str = ""
 
 
@@ -63,14 +63,14 @@ class Host(msgspec.Struct):
     directory: str
     labels: dict[str, str]
     tasks: list[Task]
-    #: Slurm's number of its job.
+    #: The job number of Slurm.
     job: str = ""
-    #: Why there is nothing of it, or not all.
+    #: Why results are missing or incomplete.
     problem: str = ""
     fetched: bool = False
 
     def ended(self) -> bool:
-        """Whether nothing of it runs, or ever will."""
+        """Whether all sessions of the host have ended, or cannot begin."""
         return bool(self.problem and not self.job) or bool(
             self.job and all(task.state in slurm.ENDED for task in self.tasks)
         )
@@ -81,10 +81,10 @@ class State(msgspec.Struct):
 
     name: str
     settings: Settings
-    #: Of pytest.
+    #: The arguments of pytest.
     arguments: list[str]
     hosts: list[Host]
-    #: A hash of the wheels that make the environment.
+    #: A hash of the wheels in the environment.
     wheels: str = ""
 
 
@@ -106,14 +106,14 @@ def _planned_hosts(settings: Settings) -> list[Host]:
 
 
 class Run:
-    """A run in its directory, held by this process alone."""
+    """A run in its directory."""
 
     def __init__(self, directory: Path, state: State, notify: Notify = print) -> None:
         self.directory, self.state, self._notify = directory, state, notify
 
     @classmethod
     def begin(cls, directory: Path, settings: Settings, root: Path, arguments: Sequence[str]) -> Run:
-        """Make the directory of a run, with all that hosts get. Raises `RunError`, `SettingsError`, `SlurmError`."""
+        """Create the directory of a run, with the files for hosts. Raises `RunError`, `SettingsError`, `SlurmError`."""
         hosts = _planned_hosts(settings)
         name = f"fsstack-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         run = cls(directory, State(name, settings, list(arguments), hosts))
@@ -121,8 +121,8 @@ class Run:
             (directory / "files").mkdir(parents=True)
         except OSError as error:
             raise RunError(f"{directory}: {error.strerror}") from None
-        for wanted in settings.laboratory.files:
-            source, target = root / wanted, directory / "files" / wanted
+        for name in settings.laboratory.files:
+            source, target = root / name, directory / "files" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".git"))
@@ -135,7 +135,7 @@ class Run:
 
     @classmethod
     def open(cls, directory: Path) -> Run:
-        """Return the run that is in a directory. Raises `RunError`."""
+        """Read the run in a directory. Raises `RunError`."""
         try:
             return cls(directory, msgspec.json.decode((directory / "run.json").read_bytes(), type=State))
         except FileNotFoundError:
@@ -144,7 +144,7 @@ class Run:
             raise RunError(f"{directory}/run.json: {error}") from None
 
     def save(self) -> None:
-        """Write the state so that there is a whole one at any time."""
+        """Write the state. A complete file exists at any time."""
         new = self.directory / "run.json.new"
         with new.open("wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(self.state), indent=1) + b"\n")
@@ -153,8 +153,8 @@ class Run:
         new.rename(self.directory / "run.json")
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other processes from going on with this run. Raises `RunError`."""
+    def locked(self) -> Iterator[None]:
+        """Lock the run against other processes. Raises `RunError` if another one holds it."""
         with (self.directory / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,21 +166,22 @@ class Run:
         self._notify(f"{time.strftime('%H:%M:%S')} {text}")
         self.save()
 
-    # -- from beginning to end -----------------------------------------------------------------------------------------
+    # -- the course of a run -------------------------------------------------------------------------------------------
 
     def finish(self, *, submit: bool = True) -> None:
-        """Submit, wait for and fetch all that is not yet, or only fetch what has ended.
+        """Submit the hosts without a job, wait for all, and fetch their results. Hosts that failed are tried again.
 
-        Raises `SlurmError` if Slurm does not answer for an hour.
+        Without `submit`, only fetch the results of ended sessions. Raises `SlurmError` if Slurm does not answer for an
+        hour.
         """
         for host in self.state.hosts:
             host.problem = ""
-        pool, busy = ThreadPoolExecutor(_AT_A_TIME), dict[str, Future[None]]()
+        pool, busy = ThreadPoolExecutor(_MAX_TRANSFERS), dict[str, Future[None]]()
         begun = answered = time.monotonic()
         try:
             while True:
                 try:
-                    for change in self.look():
+                    for change in self.update_states():
                         self._say(change)
                     answered = time.monotonic()
                 except SlurmError as error:
@@ -209,18 +210,18 @@ class Run:
         host = next(host for host in self.state.hosts if host.name == name)
         try:
             step.result(0)
-        except (*TROUBLE, OSError, tarfile.TarError) as error:
+        except (*HOST_ERRORS, OSError, tarfile.TarError) as error:
             host.problem = f"{'not fetched' if host.job else 'not begun'}: {error}"
             self._say(f"{host.name}: {host.problem}")
         self.save()
 
-    def look(self) -> list[str]:
-        """Ask Slurm for the states of all tasks, and return what has changed. Raises `SlurmError`."""
-        # What is submitted while Slurm answers is not in its answer.
+    def update_states(self) -> list[str]:
+        """Ask Slurm for the states of all tasks, and return a line for each change. Raises `SlurmError`."""
+        # Jobs that are submitted while Slurm answers are not in its answer.
         submitted = {host.name for host in self.state.hosts if host.job}
         states, changes = slurm.jobs(self.state.name), []
         for host in self.state.hosts:
-            # It was submitted just before the process that did it was killed.
+            # A process may have been killed before it could record the job that it submitted.
             host.job = host.job or next((job for (job, _), (_, where) in states.items() if where == host.name), "")
             for index, task in enumerate(host.tasks if host.job and not host.fetched else []):
                 # Slurm forgets a job some minutes after its end.
@@ -232,12 +233,12 @@ class Run:
         return changes
 
     def stop(self) -> None:
-        """End all sessions, which take their stacks down first. Raises `SlurmError`."""
+        """Ask all sessions to take their stacks down and end. Kill them after the grace period. Raises `SlurmError`."""
         slurm.cancel(self.state.name, "--state=PENDING")
         slurm.cancel(self.state.name, "--signal=TERM", "--batch")
         deadline = time.monotonic() + self.state.settings.laboratory.grace
         while time.monotonic() < deadline:
-            self.look()
+            self.update_states()
             if all(host.ended() for host in self.state.hosts if host.job):
                 return
             time.sleep(1.0)
@@ -250,7 +251,7 @@ class Run:
         host.job = self._submit_job(host)
 
     def _prepare(self, host: Host) -> None:
-        """Send a host the files and wheels of the run. Raises `HostError`."""
+        """Send the files and wheels of the run to a host. Raises `HostError`."""
         python = self.state.settings.python
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -268,19 +269,19 @@ class Run:
         options += [f"--partition={common.partition}"] if common.partition else []
         options += [f"--gres={common.gres}"] if common.gres else []
         labels = [f"--fsstack-label={key}={value}" for key, value in {**host.labels, "host": host.name}.items()]
-        words = [host.directory, self._place(host), str(len(kernels)), *kernels]
+        words = [host.directory, self._remote_directory(host), str(len(kernels)), *kernels]
         words += [*self.state.arguments, f"--fsstack-device={host.disk}", *labels]
-        return slurm.submit(self.state.name, host.name, len(host.tasks), options, HERE / "session.sh", words)
+        return slurm.submit(self.state.name, host.name, len(host.tasks), options, SCRIPTS / "session.sh", words)
 
     def doctor(self, host: Host) -> tuple[int, str]:
-        """Prepare a host, and return the exit code and the words of its doctor. Raises `HostError`, `SlurmError`."""
+        """Prepare a host, and return the exit code and the output of its doctor. Raises `HostError`, `SlurmError`."""
         self._prepare(host)
         output = self._on_host(host, "doctor.sh", [*self.state.arguments, f"--fsstack-device={host.disk}"])
         *lines, code = output.decode(errors="replace").splitlines()
         return int(code), "\n".join(lines)
 
     def _fetch(self, host: Host) -> None:
-        """Have all that the host's sessions have written. Raises `HostError`, OSError, `TarError`."""
+        """Fetch the files of a host's sessions. Raises `HostError`, OSError, `TarError`."""
         results = self.directory / "results"
         results.mkdir(exist_ok=True)
         with scratch(results, ".") as unpacked, tempfile.TemporaryFile() as archive:
@@ -295,16 +296,16 @@ class Run:
             self._say(f"{self.name_of(host, task)}: {self.outcome(host, task)}")
 
     def _on_host(self, host: Host, script: str, words: Sequence[str], **streams: IO[bytes]) -> bytes:
-        if problem := slurm.lost([host.name]).get(host.name):
+        if problem := slurm.unavailable([host.name]).get(host.name):
             raise HostError(problem)
-        words = [host.directory, self._place(host), *words]
+        words = [host.directory, self._remote_directory(host), *words]
         name, partition = f"{self.state.name}-{script}", self.state.settings.laboratory.partition
-        return slurm.on_host(host.name, HERE / script, words, name=name, partition=partition, **streams)
+        return slurm.on_host(host.name, SCRIPTS / script, words, name=name, partition=partition, **streams)
 
-    def _place(self, host: Host) -> str:
+    def _remote_directory(self, host: Host) -> str:
         return f"{self.state.name}/{host.name}"
 
-    # -- what there is of it -------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def name_of(self, host: Host, task: Task) -> str:
         """Return ``node1``, or ``node1 on KERNEL``."""
@@ -315,7 +316,7 @@ class Run:
         return self.directory / "results" / host.name / str(host.tasks.index(task))
 
     def exit_code(self, host: Host, task: Task) -> int | None:
-        """Return that of the session; None if it did not live to have one."""
+        """Return the exit code of a session, or None if it was killed before it had one."""
         try:
             return int((self.results_of(host, task) / "exit").read_text())
         except (OSError, ValueError):
@@ -333,7 +334,7 @@ class Run:
         return f"{ended}: {last}"
 
     def files(self) -> dict[str, Path]:
-        """Return the results of each session that has some: whole ones, or the rounds until it was killed."""
+        """Return the results of each session: complete ones, or the log of rounds if the session was killed."""
         files = {}
         for host in self.state.hosts:
             for task in host.tasks:
@@ -344,9 +345,9 @@ class Run:
 
 
 def unpack(archive: IO[bytes], target: Path) -> None:
-    """Write the regular files of an archive below a new directory. Raises OSError, `TarError`.
+    """Write the regular files of an archive into a new directory. Raises OSError, `TarError`.
 
-    Links and devices of a host are left out, so none of its files lands elsewhere.
+    Links and devices are left out, so no file of a host is written anywhere else.
     """
     with tarfile.open(fileobj=archive) as tar:
         for member in tar:
@@ -360,22 +361,22 @@ def unpack(archive: IO[bytes], target: Path) -> None:
 
 
 def _collect_wheels(python: Python, root: Path, target: Path) -> str:
-    """Make or copy the wheels; return what tells them from others. Raises `RunError`."""
+    """Make or copy the wheels, and return a hash of them. Raises `RunError`."""
     if python.wheels:
         shutil.copytree(root / python.wheels, target)
     else:
-        # Equal sources make equal wheels.
+        # SOURCE_DATE_EPOCH makes wheels of the same sources equal.
         words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--wheel-dir"]
-        done = subprocess.run(
+        result = subprocess.run(
             [*words, os.path.abspath(target), *python.requirements],
             cwd=root,
             env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"},
             stderr=subprocess.PIPE,
             text=True,
-            timeout=_WHEELS,
+            timeout=_WHEELS_TIMEOUT,
         )
-        if done.returncode:
-            raise RunError(f"no wheels of {', '.join(python.requirements)}: {done.stderr.strip()}")
+        if result.returncode:
+            raise RunError(f"no wheels of {', '.join(python.requirements)}: {result.stderr.strip()}")
     digest = hashlib.sha256()
     for wheel in sorted(target.glob("*.whl")):
         digest.update(wheel.name.encode() + hashlib.sha256(wheel.read_bytes()).digest())

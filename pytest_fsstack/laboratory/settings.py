@@ -13,56 +13,57 @@ import msgspec
 from pytest_fsstack import __version__
 from pytest_fsstack.options import labels
 
-#: Names that still mean the same disk after a reboot, and what is no disk.
+#: Device names that mean the same disk after a reboot, and devices that are no disks.
 _DEVICE = re.compile(r"/dev/disk/by-[a-z]+/[^/]+|/dev/(mapper/[^/]+|loop\d+)|loop|ram|dir:/.*")
-#: Of Slurm: a host, or an expression such as ``node[1-4]``; a feature, a partition, a generic resource.
+#: A host of Slurm, or an expression such as ``node[1-4]``.
 _HOSTS = re.compile(r"[A-Za-z0-9][\w.,\[\]-]*")
+#: A feature, a partition or a generic resource of Slurm.
 _WORD = re.compile(r"[A-Za-z0-9_][\w.:-]*")
 
 
 class SettingsError(ValueError):
-    """LAB.toml is wrong; the message names the file and the key."""
+    """A mistake in LAB.toml. The message has the file and the key."""
 
 
 class Hosts(msgspec.Struct, forbid_unknown_fields=True):
-    """Hosts of one kind: named, or all that have a feature of Slurm's."""
+    """Hosts of one kind: by name, or all hosts with a feature of Slurm."""
 
     disk: str
     name: str = ""
     feature: str = ""
     labels: dict[str, str] = {}
-    #: In place of that of all hosts.
+    #: The directory on these hosts, instead of that in [laboratory].
     directory: str = ""
 
 
 class Python(msgspec.Struct, forbid_unknown_fields=True):
-    """The Python of the hosts: built from wheels of this machine, or an environment that is there."""
+    """The Python of the hosts: an environment from wheels of this machine, or an existing environment."""
 
     requirements: list[str] = msgspec.field(default_factory=lambda: [f"pytest-fsstack=={__version__}"])
     executable: str = "python3"
-    #: A directory with wheels, so that none are made here.
+    #: A directory with wheels. If empty, pip makes the wheels on this machine.
     wheels: str = ""
-    #: A virtual environment that all hosts have.
+    #: An existing virtual environment on all hosts.
     environment: str = ""
 
 
 class Common(msgspec.Struct, forbid_unknown_fields=True):
-    """Settings that hold for all hosts."""
+    """Settings for all hosts."""
 
     partition: str = ""
     gres: str = ""
     hours: float = 8.0
-    #: Seconds that a session has to take its stack down.
+    #: Seconds for a session to take its stack down.
     grace: int = 120
     directory: str = "/var/lib/pytest-fsstack"
-    #: Files and directories that sessions need, below that of LAB.toml.
+    #: Files and directories that sessions need, relative to the directory of LAB.toml.
     files: list[str] = []
-    #: Kernels in whose guests each host runs a session of its own.
+    #: Kernels of guests. Each host runs a session in each of them.
     kernels: list[str] = []
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
-    """All of LAB.toml."""
+    """The contents of LAB.toml."""
 
     hosts: list[Hosts]
     laboratory: Common = msgspec.field(default_factory=Common)
@@ -93,7 +94,7 @@ def load(path: Path) -> Settings:
 
 def _problems(settings: Settings, directory: Path) -> Iterator[str]:
     for key, text in _texts(msgspec.to_builtins(settings), ""):
-        # Slurm's own files and the pages of results show these.
+        # Slurm and the reports show these texts.
         if not text.isprintable():
             yield f"{key}: must have printable characters only (got {text!r})"
     if not settings.hosts:

@@ -1,4 +1,4 @@
-"""Slurm, by its commands: which hosts there are, jobs, and programs that run on a host at once."""
+"""Commands of Slurm: hosts, jobs, and programs that run on a host."""
 
 from __future__ import annotations
 
@@ -8,59 +8,61 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-#: Slurm knows nothing of the job any more.
+#: The state of a job that Slurm has forgotten.
 FORGOTTEN = "FORGOTTEN"
-#: States of a job that has ended, or is taken off its host.
+#: States of a job that has ended or was taken off its host.
 ENDED = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"),
     *("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", FORGOTTEN),
 }
-#: What the short states of a node that runs nothing begin with, besides those marked as not responding.
-_LOST = ("down", "drain", "drng", "fail", "unk", "inval", "maint", "boot", "reboot", "power")
-#: Seconds within which Slurm's controller answers.
-_ANSWER = 120.0
-#: Seconds between two looks at a host that a program waits for.
-_LOOK = 10.0
+#: Prefixes of the short states of nodes that run nothing. Nodes that do not respond have a mark instead.
+_UNAVAILABLE = ("down", "drain", "drng", "fail", "unk", "inval", "maint", "boot", "reboot", "power")
+#: Seconds to wait for Slurm's controller.
+_ANSWER_SECONDS = 120.0
+#: Seconds between two checks of a host on which a program runs.
+_CHECK_SECONDS = 10.0
 
 
 class SlurmError(Exception):
-    """A command of Slurm's failed; the message has it and its stderr."""
+    """A failed command of Slurm. The message has the command and its stderr."""
 
 
 class HostError(Exception):
-    """A host is lost, or what ran on it failed; the message says what."""
+    """A lost host, or a program that failed on it. The message has the reason."""
 
 
 def _run(*words: str) -> str:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER)
+        result = subprocess.run(
+            words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_SECONDS
+        )
     except FileNotFoundError:
         raise SlurmError(f"{words[0]} is not installed: on Debian, apt install slurm-client") from None
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{words[0]} did not answer in {_ANSWER:.0f} s") from None
-    if done.returncode:
-        raise SlurmError(f"`{shlex.join(words[:6])}` failed (exit code {done.returncode}): {done.stderr.strip()}")
-    return done.stdout
+        raise SlurmError(f"{words[0]} did not answer in {_ANSWER_SECONDS:.0f} s") from None
+    if result.returncode:
+        raise SlurmError(f"`{shlex.join(words[:6])}` failed (exit code {result.returncode}): {result.stderr.strip()}")
+    return result.stdout
 
 
 def hosts_named(expression: str) -> list[str]:
-    """Return the hosts of an expression such as ``node[1-4]``."""
+    """Return the names of the hosts in an expression such as ``node[1-4]``. Raises `SlurmError`."""
     return _run("scontrol", "show", "hostnames", expression).split()
 
 
 def hosts_with(feature: str, partition: str) -> list[str]:
-    """Return all hosts that have a feature."""
+    """Return the hosts of a partition (or of all) that have a feature. Raises `SlurmError`."""
     nodes = _nodes("%N|%f", partition)
     return list(dict.fromkeys(name for name, features in nodes if feature in features.split(",")))
 
 
-def lost(hosts: Iterable[str]) -> dict[str, str]:
-    """Return the states of the hosts that run nothing: down, drained or unknown to Slurm."""
+def unavailable(hosts: Iterable[str]) -> dict[str, str]:
+    """Return the states of hosts that run nothing: down, drained or unknown to Slurm. Raises `SlurmError`."""
     states = {name: (state, reason) for name, state, reason in _nodes("%N|%t|%E")}
     problems = {}
     for host in hosts:
         state, reason = states.get(host, ("not a host of this Slurm", "none"))
-        if state.startswith(_LOST) or state.endswith("*") or host not in states:
+        if state.startswith(_UNAVAILABLE) or state.endswith("*") or host not in states:
             problems[host] = state if reason == "none" else f"{state}: {reason}"
     return problems
 
@@ -72,7 +74,10 @@ def _nodes(columns: str, partition: str = "") -> list[list[str]]:
 
 
 def jobs(name: str) -> dict[tuple[str, int], tuple[str, str]]:
-    """Return the state and the host of all tasks of jobs with this name; of ended ones only for some minutes."""
+    """Return the state and the host of each task of the jobs with this name, by job number and index.
+
+    Slurm forgets ended jobs after some minutes.
+    """
     columns = "--format=%F|%K|%T|%n"
     lines = _run("squeue", "--noheader", "--states=all", "--array", f"--name={name}", columns).splitlines()
     rows = (line.split("|") for line in lines)
@@ -80,14 +85,15 @@ def jobs(name: str) -> dict[tuple[str, int], tuple[str, str]]:
 
 
 def holders(host: str) -> list[str]:
-    """Return the jobs that a host runs, each with its user."""
+    """Return the jobs on a host, each with its user."""
     return _run("squeue", "--noheader", f"--nodelist={host}", "--format=%j of %u (job %A)").splitlines()
 
 
 def submit(name: str, host: str, tasks: int, options: Sequence[str], script: Path, words: Sequence[str]) -> str:
-    """Submit an array of tasks that run on a host one after the other, alone there; return the job's number.
+    """Submit an array of tasks that run on a host one after the other, and return the job number.
 
-    Slurm sends the script, and passes the words to it as they are. Nothing of this environment goes with them.
+    Nothing else runs on the host meanwhile. Slurm sends the script, and passes the words to it as they are, without any
+    variable of this environment.
     """
     own = [f"--job-name={name}", f"--nodelist={host}", f"--array=0-{tasks - 1}%1", "--exclusive", "--no-requeue"]
     always = ["--parsable", "--export=NONE", "--chdir=/", "--output=/dev/null", "--error=/dev/null"]
@@ -96,7 +102,7 @@ def submit(name: str, host: str, tasks: int, options: Sequence[str], script: Pat
 
 
 def cancel(name: str, *options: str) -> None:
-    """Send a signal to the jobs with this name, or take them from the queue."""
+    """Send a signal to the jobs with this name, or remove them from the queue."""
     _run("scancel", f"--name={name}", *options)
 
 
@@ -110,9 +116,9 @@ def on_host(
     stdin: IO[bytes] | int = subprocess.DEVNULL,
     stdout: IO[bytes] | int = subprocess.PIPE,
 ) -> bytes:
-    """Run a script of this package on a host once it is free, and return what it wrote unless that goes elsewhere.
+    """Run a script of this package on a host once the host is free, and return its output unless `stdout` gets it.
 
-    Raises `HostError`, also if the host goes down meanwhile.
+    Raises `HostError` if the script fails or the host goes down.
     """
     where = [f"--partition={partition}"] if partition else []
     options = ["--quiet", f"--job-name={name}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--export=NONE"]
@@ -120,10 +126,10 @@ def on_host(
     with subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE) as process:
         while True:
             try:
-                output, errors = process.communicate(timeout=_LOOK)
+                output, errors = process.communicate(timeout=_CHECK_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                if problem := _lost_meanwhile(host):
+                if problem := _problem_of(host):
                     process.kill()
                     raise HostError(problem) from None
     if process.returncode:
@@ -132,9 +138,9 @@ def on_host(
     return output or b""
 
 
-def _lost_meanwhile(host: str) -> str:
+def _problem_of(host: str) -> str:
     try:
-        return lost([host]).get(host, "")
+        return unavailable([host]).get(host, "")
     except SlurmError:
-        # The controller is started again, perhaps.
+        # The controller may be restarting.
         return ""

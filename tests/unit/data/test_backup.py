@@ -1,4 +1,4 @@
-"""An archive that nobody keeps is what its description says."""
+"""The streamed backup archive: it matches its description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that is the same everywhere, and archives that are what they claim to be."""
+"""Generated data, user archives, and the cache."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cache(tmp_path: Path) -> Path:
 @pytest.fixture
 def archive(tmp_path: Path) -> Callable[..., Path]:
     def write(*members: tuple[bytes, bytes, str], name: str = "a.tar") -> Path:
-        """Members are (type, content, path); a link's content is its target."""
+        """Write an archive of members: type, contents or link target, and path."""
         path = tmp_path / name
         with tarfile.open(path, "w") as tar:
             for kind, content, where in members:

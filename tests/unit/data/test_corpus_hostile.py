@@ -1,4 +1,4 @@
-"""Archives that lie, caches of sessions that were killed, users without a home."""
+"""Malformed archives, caches of killed sessions, and users without a home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller of a laboratory takes from its hosts."""
+"""Archives and states that hosts of a laboratory return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_fsstack.laboratory.settings import Settings
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
-    """Return a tar of members: name, type, and what is in the file or where the link leads."""
+    """Return a tar of members: name, type, and contents or link target."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, kind, content in members:
@@ -56,8 +56,8 @@ def test_a_job_that_is_submitted_while_slurm_answers_has_not_ended(
         return {}
 
     monkeypatch.setattr(slurm, "jobs", submitted_meanwhile)
-    assert run.look() == []
+    assert run.update_states() == []
     assert not host.ended()
     # The next answer would have it.
-    assert run.look() == ["node1: forgotten"]
+    assert run.update_states() == ["node1: forgotten"]
     assert host.ended()

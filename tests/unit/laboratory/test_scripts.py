@@ -1,4 +1,4 @@
-"""The scripts that run on hosts take all words as they are, whatever is in them."""
+"""Scripts on hosts: they pass on all arguments unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_pytest_gets_its_words_and_the_kernel_of_the_task(
     recorded.unlink(missing_ok=True)
     results = host / "runs/r/results" / str(index)
     shutil.rmtree(results.parent, ignore_errors=True)
-    argv = [*map(str, ("sh", run.HERE / "session.sh", host, "r", len(kernels))), *kernels, *words]
+    argv = [*map(str, ("sh", run.SCRIPTS / "session.sh", host, "r", len(kernels))), *kernels, *words]
     done = subprocess.run(argv, cwd=host, env={**os.environ, "SLURM_ARRAY_TASK_ID": str(index)})
     assert done.returncode == 0
     given = recorded.read_bytes().decode().split("\0")[:-1]
@@ -54,7 +54,7 @@ def test_pytest_gets_its_words_and_the_kernel_of_the_task(
 
 
 def test_a_session_that_has_begun_is_not_begun_again(host: Path) -> None:
-    words = ["sh", str(run.HERE / "session.sh"), str(host), "r", "0"]
+    words = ["sh", str(run.SCRIPTS / "session.sh"), str(host), "r", "0"]
     codes = [
         subprocess.run(words, env={**os.environ, "SLURM_ARRAY_TASK_ID": "7"}, capture_output=True).returncode
         for _ in range(2)

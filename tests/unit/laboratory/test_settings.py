@@ -1,4 +1,4 @@
-"""LAB.toml is checked before anything is sent anywhere."""
+"""Checks of LAB.toml, before anything is sent to a host."""
 
 from __future__ import annotations
 
