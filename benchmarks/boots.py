@@ -45,15 +45,15 @@ def _rows(sessions: int, seed: int) -> Iterator[list[str]]:
     for boots in (1, 2, 3, 5, 8):
         for cv in (0.02, 0.05, 0.10):
             rng = random.Random(f"{seed} boots {boots} {cv}")
-            kept, little, more = (
+            at_limit, slightly_above, above_limit = (
                 [outcome_of(rng, boots, cv, truth) for _ in range(sessions)]
                 for truth in (BUDGET, above(0.05), above(0.10))
             )
             yield [
                 str(boots),
                 f"{cv:.0%}",
-                share([outcome == "fail" for outcome in kept]),
-                share([outcome == "pass" for outcome in kept]),
-                share([outcome == "fail" for outcome in little]),
-                share([outcome == "fail" for outcome in more]),
+                share([outcome == "fail" for outcome in at_limit]),
+                share([outcome == "pass" for outcome in at_limit]),
+                share([outcome == "fail" for outcome in slightly_above]),
+                share([outcome == "fail" for outcome in above_limit]),
             ]

@@ -34,15 +34,15 @@ def outcomes_of(rng: random.Random, cv: float, truths: list[float], *, confirms:
 
 def _row(sessions: int, seed: int, budgets: int, *, confirms: bool) -> list[str]:
     rng = random.Random(f"{seed} many {budgets} {confirms}")
-    kept = [outcomes_of(rng, 0.10, [BUDGET] * budgets, confirms=confirms) for _ in range(sessions)]
+    at_budget = [outcomes_of(rng, 0.10, [BUDGET] * budgets, confirms=confirms) for _ in range(sessions)]
     broken = [above(0.10), *[BUDGET] * (budgets - 1)]
     slower = [outcomes_of(rng, 0.10, broken, confirms=confirms)[0] for _ in range(sessions)]
     return [
         str(budgets),
         "session" if confirms else "budget",
-        share(["fail" in outcomes for outcomes, _ in kept]),
+        share(["fail" in outcomes for outcomes, _ in at_budget]),
         share([outcomes[0] == "fail" for outcomes in slower]),
-        f"{statistics.fmean(runs for _, runs in kept) / (budgets + 1):.1f}",
+        f"{statistics.fmean(runs for _, runs in at_budget) / (budgets + 1):.1f}",
     ]
 
 

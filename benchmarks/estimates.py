@@ -104,9 +104,9 @@ def advice(sessions: int, seed: int) -> Table:
         for cv in (0.10, 0.20):
             for part in _PARTS:
                 rng = random.Random(f"{seed} advice {name} {cv} {part}")
-                shown = "drawn" if part is None else f"{part:.0%}"
+                distance = "drawn" if part is None else f"{part:.0%}"
                 rows.append(
-                    [name, f"{cv:.0%}", shown, *_followed(rng, _inconclusive(rng, looks, cv, part, sessions), cv)]
+                    [name, f"{cv:.0%}", distance, *_followed(rng, _inconclusive(rng, looks, cv, part, sessions), cv)]
                 )
     kinds = [
         f"{name} {of}" for of in ("one of two", "four of five") for name in ("advised", "median for", "settled of")
@@ -130,11 +130,11 @@ def _followed(rng: random.Random, sessions: list[tuple[float, Verdict]], cv: flo
     """Return the number of sessions, and for each chance how many get advice, its median, and how many it settles."""
     cells = [str(len(sessions))]
     for chance in (0.5, 0.8):
-        advised = [(truth, needed) for truth, verdict in sessions if (needed := rounds_advised(verdict, chance))]
+        advised = [(truth, rounds) for truth, verdict in sessions if (rounds := rounds_advised(verdict, chance))]
         settled = [
-            judge(log_ratios(rng, _TROUBLE, cv, truth, needed), BUDGET, Looks.fixed(needed)).outcome != "inconclusive"
-            for truth, needed in advised
+            judge(log_ratios(rng, _TROUBLE, cv, truth, rounds), BUDGET, Looks.fixed(rounds)).outcome != "inconclusive"
+            for truth, rounds in advised
         ]
-        median = f"{statistics.median(needed for _, needed in advised):.0f}" if advised else "-"
+        median = f"{statistics.median(rounds for _, rounds in advised):.0f}" if advised else "-"
         cells += [str(len(advised)), median, share(settled) if settled else "-"]
     return cells

@@ -57,10 +57,12 @@ def table(sessions: int, seed: int) -> Table:
 def _row(sessions: int, seed: int, cvs: tuple[float, float], repeat: RepeatCount) -> list[str]:
     build, noise = map(sigma_of, cvs)
     rng = random.Random(f"{seed} {cvs} {repeat}")
-    kept, broken = (
+    at_budget, above_budget = (
         [session(rng, build, noise, truth, BUDGET, repeat) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
     )
-    rates = [share([verdict.outcome == "fail" for verdict, _, _ in sessions_]) for sessions_ in (kept, broken)]
-    rounds = statistics.fmean(verdict.looks.rounds[verdict.look - 1] for verdict, _, _ in broken)
-    count, cost = (statistics.fmean(column) for column in list(zip(*broken))[1:])
+    rates = [
+        share([verdict.outcome == "fail" for verdict, _, _ in sessions_]) for sessions_ in (at_budget, above_budget)
+    ]
+    rounds = statistics.fmean(verdict.looks.rounds[verdict.look - 1] for verdict, _, _ in above_budget)
+    count, cost = (statistics.fmean(column) for column in list(zip(*above_budget))[1:])
     return [*(f"{cv:.0%}" for cv in cvs), str(repeat), *rates, f"{count:.1f}", f"{rounds:.1f}", f"{cost:.0f}"]

@@ -47,11 +47,11 @@ def _rows(sessions: int, seed: int) -> Iterator[list[str]]:
     trouble = MACHINES["outliers, drift 20 % per 60 runs"]
     for cv in CVS:
         rng = random.Random(f"{seed} turns {cv}")
-        kept, broken = (
+        at_limit, above_limit = (
             [in_turns(rng, trouble, cv, truth, BUDGET) for _ in range(sessions)] for truth in (BUDGET, above(0.10))
         )
-        rounds = sum(number for _, number in broken) / sessions
-        rates = [share([outcome == "fail" for outcome, _ in sessions_]) for sessions_ in (kept, broken)]
+        rounds = sum(number for _, number in above_limit) / sessions
+        rates = [share([outcome == "fail" for outcome, _ in sessions_]) for sessions_ in (at_limit, above_limit)]
         yield ["in turns", f"{cv:.0%}", *rates, f"{rounds:.1f}"]
     for cv in CVS:
         rng = random.Random(f"{seed} one after the other {cv}")

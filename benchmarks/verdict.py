@@ -30,9 +30,11 @@ def machines(sessions: int, seed: int) -> Table:
 
 def noise(sessions: int, seed: int) -> Table:
     """Judge sessions with little and with much noise."""
-    some = ("normal", "outliers, drift 20 % per 60 runs", "bimodal")
+    names = ("normal", "outliers, drift 20 % per 60 runs", "bimodal")
     rows = [
-        [name, f"{cv:.0%}", *_rates(sessions, f"{seed} {name} {cv}", MACHINES[name], cv)] for name in some for cv in CVS
+        [name, f"{cv:.0%}", *_rates(sessions, f"{seed} {name} {cv}", MACHINES[name], cv)]
+        for name in names
+        for cv in CVS
     ]
     return Table(f"Noise: {sessions} sessions a cell, budget 5 %.", ["machine", "CV", *_RATES], rows)
 
@@ -42,15 +44,17 @@ _RATES = ["false fails", "false passes", "finds 5 %", "finds 10 %", "rounds at 1
 
 def _rates(sessions: int, seed: str, trouble: Trouble, cv: float) -> list[str]:
     rng, looks = random.Random(seed), Looks()
-    kept = [session(rng, trouble, cv, BUDGET, looks) for _ in range(sessions)]
-    little, more = ([session(rng, trouble, cv, above(part), looks) for _ in range(sessions)] for part in (0.05, 0.10))
+    at_budget = [session(rng, trouble, cv, BUDGET, looks) for _ in range(sessions)]
+    slightly_above, above_budget = (
+        [session(rng, trouble, cv, above(part), looks) for _ in range(sessions)] for part in (0.05, 0.10)
+    )
     return [
-        share([verdict.outcome == "fail" for verdict in kept]),
-        share([verdict.outcome == "pass" for verdict in kept]),
-        share([verdict.outcome == "fail" for verdict in little]),
-        share([verdict.outcome == "fail" for verdict in more]),
-        f"{statistics.fmean(map(_rounds, more)):.1f}",
-        f"{statistics.fmean(map(_rounds, kept)):.1f}",
+        share([verdict.outcome == "fail" for verdict in at_budget]),
+        share([verdict.outcome == "pass" for verdict in at_budget]),
+        share([verdict.outcome == "fail" for verdict in slightly_above]),
+        share([verdict.outcome == "fail" for verdict in above_budget]),
+        f"{statistics.fmean(map(_rounds, above_budget)):.1f}",
+        f"{statistics.fmean(map(_rounds, at_budget)):.1f}",
     ]
 
 

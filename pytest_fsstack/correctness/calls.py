@@ -389,9 +389,9 @@ class Side:
         else:
             os.write(fd, data(8192, fill))
             {"fsync": os.fsync, "fdatasync": os.fdatasync}.get(how, int)(fd)
-        written = not self.device or self.sectors() > before
+        reached = not self.device or self.sectors() > before
         os.close(fd)
-        return "written" if written else "nothing reached the device"
+        return "written" if reached else "nothing reached the device"
 
     def used(self, path: str) -> str:
         """Write 2 MiB to a file and sync it. Return if statfs then shows less free space."""
@@ -410,8 +410,8 @@ class Side:
     def name_max(self, path: str) -> str:
         """Create a file, and compare the length of its name with the limit of statfs."""
         os.close(os.open(self.at(path), os.O_CREAT | os.O_WRONLY, 0o644))
-        most = os.statvfs(self.root).f_namemax
-        return "right" if most >= len(path) else f"a name of {len(path)} bytes, but f_namemax is {most}"
+        limit = os.statvfs(self.root).f_namemax
+        return "right" if limit >= len(path) else f"a name of {len(path)} bytes, but f_namemax is {limit}"
 
     def fill(self, leave: int) -> None:
         """Write to the file "filler" until no space is left, and then truncate it to leave some bytes free."""

@@ -206,7 +206,7 @@ class Comparison:
         return os.path.lexists(self._model.at(path))
 
     def spoil(self) -> None:
-        """In a control, change files on the stack alone."""
+        """Change files on the stack alone, in a control."""
         if self._spoil:
             self._spoil(self._roots[0])
 
@@ -417,10 +417,10 @@ def orders(times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[list[tuple[in
     """
     if not any(times):
         yield []
-    for process, (first, *rest) in ((process, calls) for process, calls in enumerate(times) if calls):
-        others = [calls[0] for other, calls in enumerate(times) if calls and other != process]
-        if all(end >= first[0] for _, end in others):
-            remaining = [rest if other == process else calls for other, calls in enumerate(times)]
+    for process, (first, *later) in ((process, calls) for process, calls in enumerate(times) if calls):
+        first_of_others = [calls[0] for other, calls in enumerate(times) if calls and other != process]
+        if all(end >= first[0] for _, end in first_of_others):
+            remaining = [later if other == process else calls for other, calls in enumerate(times)]
             for order in orders(remaining):
                 yield [(process, 0), *((other, index + (other == process)) for other, index in order)]
 

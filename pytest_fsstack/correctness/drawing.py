@@ -551,8 +551,8 @@ def draw(
 
     def fits(call: Call) -> bool:
         paths = dict(zip(PARAMETERS[call.name], call.arguments))
-        needed = [paths[key] for key in ("path", "old") if key in paths and call.name not in _MAKING]
-        return all(map(exists, needed)) and ("old" not in paths or paths["old"] != paths["new"])
+        required = [paths[key] for key in ("path", "old") if key in paths and call.name not in _MAKING]
+        return all(map(exists, required)) and ("old" not in paths or paths["old"] != paths["new"])
 
     yield from theme.begin
     if full:

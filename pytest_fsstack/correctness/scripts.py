@@ -92,16 +92,19 @@ def python(
     head, _, body = source.partition("class Side:")
     body, tail = re.split(r"(?m)^(?=# -- )", body, maxsplit=1)
     methods = re.split(r"(?m)^(?=    (?:@|def ))(?<!@contextlib\.contextmanager\n)", body)
-    needed = {"__init__", "let_go", "readdir", "listxattr", "mtime", "ctime"}
-    needed |= {call.name for call in way if call != REMOUNT}
+    selected = {"__init__", "let_go", "readdir", "listxattr", "mtime", "ctime"}
+    selected |= {call.name for call in way if call != REMOUNT}
     bodies = {re.search(r"def (\w+)", method)[1]: method for method in methods[1:]}  # type: ignore[index]
     tail = tail.partition("\n\nif __name__")[0]
     processes = max((call.process for call in way), default=0)
     if not processes:
         tail = tail.partition("# -- other processes")[0]
-    while more := {name for method in needed for name in re.findall(r"\.(\w+)\(", bodies[method])} & {*bodies} - needed:
-        needed |= more
-    code = "".join(method for name, method in bodies.items() if name in needed)
+    while (
+        more := {name for method in selected for name in re.findall(r"\.(\w+)\(", bodies[method])}
+        & {*bodies} - selected
+    ):
+        selected |= more
+    code = "".join(method for name, method in bodies.items() if name in selected)
     code = re.sub(r"(?m)^    # -- .*\n\n?", "", code)
     in_order = [(call, expected) for call, expected in zip(way, answers) if not call.at_once]
     calls_ = "".join(
@@ -150,12 +153,12 @@ def c(way: Sequence[Call], answers: Sequence[str], path: str, state: Mapping[str
     main = "\n".join(["int main(int count, char **words)", "{", *lines, "\treturn wrong > 0;", "}"])
     head, *functions = re.split(r"\n\n(?=\S)", source.strip())
     selected: list[str] = []
-    needed = set(re.findall(r"\w+", main))
+    words = set(re.findall(r"\w+", main))
     for function in reversed(functions):
         names = re.findall(r"(\w+)\(", function.partition("\n{")[0].partition(" { ")[0])[-1:]
-        if not names or names[0] in needed:
+        if not names or names[0] in words:
             selected.append(function)
-            needed |= {*re.findall(r"\w+", function)} if names else set()
+            words |= {*re.findall(r"\w+", function)} if names else set()
     return "\n\n".join([f"/* {title.replace('*/', '* /')} */", head, *reversed(selected), main, ""])
 
 

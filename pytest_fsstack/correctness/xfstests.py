@@ -117,13 +117,13 @@ def xfstests(
         below = ALL_PASS
         if fsstack.stored != fsstack.path:
             below = run(timed, fsstack, fsstack.stored, checkout, tests, patience)
-        here = run(timed, fsstack, fsstack.path, checkout, tests, patience)
-    different = here.differ_from(below)
-    timed.record("xfstests_run", len(here.passed) + len(here.failed), better="higher")
-    timed.record("xfstests_passed", len(here.passed), better="higher")
+        results = run(timed, fsstack, fsstack.path, checkout, tests, patience)
+    different = results.differ_from(below)
+    timed.record("xfstests_run", len(results.passed) + len(results.failed), better="higher")
+    timed.record("xfstests_passed", len(results.passed), better="higher")
     timed.record("xfstests_differences", len(different))
-    timed.keep("xfstests_failed", dict(here.failed))
-    timed.keep("xfstests_not_run", {**here.skipped, **EXCLUDED})
+    timed.keep("xfstests_failed", dict(results.failed))
+    timed.keep("xfstests_not_run", {**results.skipped, **EXCLUDED})
     timed.keep("xfstests", sorted(different))
     return different
 

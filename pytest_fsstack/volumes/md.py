@@ -110,8 +110,8 @@ class Md(BlockLayer):
             if self.chunk_size < 4096 or self.chunk_size & (self.chunk_size - 1):
                 raise OptionError("chunk_size", f"must be a power of 2 from 4096 on (got {self.chunk_size})")
         if self.level == 0 and (self.initial == "sync" or self.bitmap):
-            given = "bitmap" if self.bitmap else "initial"
-            raise OptionError(given, "level 0 has nothing to synchronise")
+            name = "bitmap" if self.bitmap else "initial"
+            raise OptionError(name, "level 0 has nothing to synchronise")
 
     def create(self, below: Block, context: BuildContext) -> None:
         machine, name = context.machine, context.name(self.name)

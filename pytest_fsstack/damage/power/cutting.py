@@ -180,8 +180,8 @@ def power_cuts(
     log = LogReader(device.log)
     entries = log.new()
     marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
-    again = cuts // 3
-    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - again, f"cuts/{seed}")
+    recoveries = cuts // 3
+    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - recoveries, f"cuts/{seed}")
     device_now, damage = Image(), Damage()
     device_now.apply(entries)
     states: list[tuple[Image, _Left]] = []
@@ -200,7 +200,7 @@ def power_cuts(
         begun = _begun(entries, cut)
         where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} ({work.shown(begun)})"
         state = look(image, begun, where)
-        if number % 2 and number < 2 * again:
+        if number % 2 and number < 2 * recoveries:
             behind = random.Random(cut.seed).randint(0, len(state.entries))
             second = [replace(cut, entries=behind, seed=f"{cut.seed}/again")]
             ((_, image),) = left_by(second, state.entries, log.sector, image)

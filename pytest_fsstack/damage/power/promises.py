@@ -178,8 +178,8 @@ class History:
             if base:
                 yield Broken(Kind.LOST, f"{name}: {len(base)} bytes of {when} cannot be read")
             return
-        written = [write for write in file.writes if write[0] < begun]
-        later = [write for write in written if write[0] >= last]
+        begun_writes = [write for write in file.writes if write[0] < begun]
+        later = [write for write in begun_writes if write[0] >= last]
         largest = max([len(base), *(offset + len(data) for _, offset, data in later)])
         lost = invented = ""
         if len(content) > largest:
@@ -197,7 +197,7 @@ class History:
                     continue
                 if place < len(base):
                     lost = lost or f"{name}: byte {place} is not as in {when}"
-                if not (place < len(base) and (value == 0 or _written(written, place, value))):
+                if not (place < len(base) and (value == 0 or _written(begun_writes, place, value))):
                     invented = invented or f"{name}: byte {place} is one that was never written there"
             if lost and invented:
                 break
