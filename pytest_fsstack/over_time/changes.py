@@ -1,10 +1,10 @@
 """Changes in a series of runs: Pettitt's rank test on the series without its lag-1 correlation.
 
-Ranks make single runs that took far longer harmless. Runs that follow each other, because the machine does, look like
-steps. So the lag-1 correlation of the residuals is estimated and taken out first (prewhitening).
+With ranks, single runs that took far longer do no harm. Correlated runs, from a machine that drifts, look like steps.
+So the lag-1 correlation of the residuals is estimated and removed first (prewhitening).
 
-A. N. Pettitt, Journal of the Royal Statistical Society C 28 (1979) 126, has the test and its p; S. Yue and others,
-Hydrological Processes 16 (2002) 1807, take the correlation from the series without its change.
+The test and its p are from A. N. Pettitt, Journal of the Royal Statistical Society C 28 (1979) 126. The correlation of
+the series without its change is from S. Yue and others, Hydrological Processes 16 (2002) 1807.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from itertools import accumulate, pairwise
 from math import exp, sqrt
 from statistics import NormalDist, median
 
-#: With fewer runs, nothing is looked for.
+#: The smallest number of runs in which a change is searched.
 MIN_RUNS = 6
-#: Fewest runs of which a lag-1 correlation is tested.
+#: The smallest number of runs for a test of the lag-1 correlation.
 _MIN_CORRELATED_RUNS = 10
-#: How often the correlation is estimated anew from the stretches between the changes.
-_PASSES = 3
-#: How far a change may be from where the test sees it.
+#: The maximum number of estimates of the correlation. Each uses the changes that the previous one found.
+_MAX_PASSES = 3
+#: The maximum distance in runs between a change and the place where the test finds it.
 _NEIGHBOURS = 2
-#: No series is taken to follow itself more closely.
+#: The largest correlation that is removed.
 _MAX_CORRELATION = 0.9
 
 
 def change_points(values: Sequence[float], level: float) -> list[int]:
-    """Return the numbers of the values at which another stretch begins.
+    """Return the indices at which the series changes.
 
-    In a series that does not change, something is found with a probability of about `level`. Fewer than `MIN_RUNS`
+    In a series without changes, it finds one with a probability of about `level`. Fewer than `MIN_RUNS`
     values give nothing.
     """
     if len(values) < MIN_RUNS:
         return []
     points = [_split(values)[0]]
-    for _ in range(_PASSES):
+    for _ in range(_MAX_PASSES):
         correlation = _correlation(residuals(values, points), len(points))
         white = [value - correlation * before for before, value in pairwise(values)] if correlation else list(values)
         shift = len(values) - len(white)
@@ -46,7 +46,7 @@ def change_points(values: Sequence[float], level: float) -> list[int]:
 
 
 def correlation(values: Sequence[float], level: float = 0.01) -> float:
-    """Return the lag-1 rank correlation of a series without its largest step; 0 if it is not shown at `level`."""
+    """Return the lag-1 rank correlation of a series without its largest step, or 0 if not significant at `level`."""
     if len(values) < _MIN_CORRELATED_RUNS:
         return 0.0
     value = _lag_one(residuals(values, [_split(values)[0]]))
@@ -54,13 +54,13 @@ def correlation(values: Sequence[float], level: float = 0.01) -> float:
 
 
 def residuals(values: Sequence[float], points: Sequence[int]) -> list[float]:
-    """Return the values without the median of their stretch."""
+    """Return the values minus the median of the stretch between two `points`."""
     stretches = [values[start:end] for start, end in pairwise([0, *points, len(values)]) if start < end]
     return [value - median(stretch) for stretch in stretches for value in stretch]
 
 
 def _placed(values: Sequence[float], points: Sequence[int]) -> list[int]:
-    """Move each point to where the values differ least from the medians of both sides: ranks are a run or two off."""
+    """Move each point, which may be off by a run or two, to the smallest distances from the medians of both sides."""
     placed: list[int] = []
     for start, point, end in zip([0, *points], points, [*points[1:], len(values)]):
         start = placed[-1] if placed else start
@@ -71,7 +71,7 @@ def _placed(values: Sequence[float], points: Sequence[int]) -> list[int]:
 
 
 def _segments(values: Sequence[float], start: int, level: float) -> list[int]:
-    """Split a series where it changed, then both parts again."""
+    """Split a series where it changed, then split both parts again. Return the indices plus `start`."""
     if len(values) < MIN_RUNS:
         return []
     point, p = _split(values)
@@ -82,7 +82,7 @@ def _segments(values: Sequence[float], start: int, level: float) -> list[int]:
 
 
 def _split(values: Sequence[float]) -> tuple[int, float]:
-    """Return where the ranks on both sides differ most, and p for a series that does not change there."""
+    """Return the index at which the ranks of both sides differ most, and its p value."""
     n = len(values)
     sums = list(accumulate(_centred_ranks(values)))[:-1]
     point = max(range(len(sums)), key=lambda index: abs(sums[index]))
@@ -90,7 +90,7 @@ def _split(values: Sequence[float]) -> tuple[int, float]:
 
 
 def _centred_ranks(values: Sequence[float]) -> list[float]:
-    """Return the ranks less their average; equal values share the average of theirs."""
+    """Return the ranks minus their average. Equal values share the average of their ranks."""
     ordered = sorted(values)
     first = {value: index for index, value in reversed(list(enumerate(ordered)))}
     last = {value: index for index, value in enumerate(ordered)}
@@ -104,6 +104,6 @@ def _lag_one(values: Sequence[float]) -> float:
 
 
 def _correlation(values: Sequence[float], points: int) -> float:
-    """Return the lag-1 correlation of residuals; each stretch whose median was taken away makes it too low."""
+    """Return the lag-1 correlation of residuals, corrected for the median that was subtracted from each stretch."""
     lag = _lag_one(values)
     return min(_MAX_CORRELATION, max(0.0, lag + (1 + points) * (1 + 3 * lag) / len(values)))

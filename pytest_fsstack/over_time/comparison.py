@@ -1,8 +1,8 @@
-"""Runs now against runs then: what each stack costs over its reference, the unit of evidence being the run.
+"""Comparison of new runs with earlier ones, by the overhead of each stack over its reference.
 
-Rounds of one run have in common what differs from run to run (docs/statistics.md), so each run gives one figure for a
-stack: the typical log ratio of its rounds. `judging.runs` compares those of three runs a side or more, and `spread` one
-or two runs with five or more earlier ones of the same machine. Fewer give figures without a verdict.
+Rounds of one run share the deviation of that run (docs/statistics.md), so each run gives one figure for a stack: the
+typical log ratio of its rounds. `judging.runs` compares three or more runs a side. `spread` compares one or two runs
+with five or more earlier ones of the same machine. Fewer runs give figures without a verdict.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NO_BUDGET = "not judged: this step has budgets, and none in this metric"
 REFERENCE_BYTES = "the bytes of the reference itself, against its earlier runs of this machine"
 #: The error rate of warnings, shared among all series.
 _WARNING_RATE = 0.01
-#: How far a reference must have moved for a warning.
+#: The change of a reference (0.05 is 5 %) from which on there is a warning.
 _MOVED_SHARE = 0.05
-#: Below this a reference's bytes are the filesystem's own housekeeping, and count as equal.
+#: Bytes of a reference below this are housekeeping of the filesystem, and count as equal.
 _MIN_BYTES = float(1 << 20)
 #: A test, a step of it, and a metric.
 Measure = tuple[str, str, str]
@@ -38,8 +38,8 @@ Measure = tuple[str, str, str]
 class Entry(NamedTuple):
     """The figure of one run for a metric of a step on a stack.
 
-    `figure` is the median in the metric's unit. `ratio` is the typical logarithm of the stack over its reference, more
-    being worse; None for the baseline itself, and where nothing compares.
+    `figure` is the median in the metric's unit. `ratio` is the typical logarithm of the stack over its reference. More
+    is worse. It is None for the reference itself, and if nothing compares.
     """
 
     figure: float
@@ -59,7 +59,7 @@ class SeriesKey(NamedTuple):
 
     @property
     def name_in_test(self) -> str:
-        """The key within its test."""
+        """Return the name of the series within its test."""
         words = [self.step, "on", self.stack, self.kernel, self.device]
         over = "over the first kernel" if self.name.endswith("::kernel_overhead") else ""
         return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
@@ -71,32 +71,31 @@ class SeriesKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """A series on both sides, and what became of it; `reference` is the stack that the overheads are over."""
+    """A series on both sides, with its verdict. Overheads are over the stack `reference`."""
 
     key: SeriesKey
     unit: str
     reference: str
     now: tuple[Entry, ...]
     then: tuple[Entry, ...]
-    #: How much more the stack costs over its reference now than then; of a reference, how much more it costs itself.
-    #: None where there are too few runs.
+    #: The change of the overhead. For a reference, it is the change of its own cost. None if there are too few runs.
     estimate: Estimate | None = None
-    #: None without a limit, and where there are too few runs; of a reference, only a *fail* of its bytes.
+    #: None without a limit, or with too few runs. A reference only has *fail*, for its bytes.
     outcome: Outcome | None = None
-    #: How it was judged, or why not; for people.
+    #: How it was judged, or why not, as text.
     explanation: str = ""
 
     is_reference: bool = False
     #: Whether a limit applies to it.
     is_judged: bool = True
-    #: Whether it is a reference whose time is outside of what its own earlier runs explain.
+    #: Whether it is a reference whose time changed by more than its earlier runs explain.
     moved: bool = False
-    #: The lag-1 correlation of the earlier runs; 0 if none is shown.
+    #: The lag-1 correlation of the earlier runs, or 0 if none is proven.
     correlation: float = 0.0
 
     @property
     def shift(self) -> float | None:
-        """The change of the ratio to the reference, as a fraction, whether there is an interval or not."""
+        """Return the change of the ratio to the reference (0.1 is 10 %), with or without an interval."""
         if self.is_reference:
             return None
         if self.estimate:
@@ -118,7 +117,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs now against runs then. `limit` is how much more a stack may cost (0.05 is 5 %); None: nothing is judged."""
+    """The result of comparing runs. `limit` is the allowed change of an overhead (0.05 is 5 %; None: not judged)."""
 
     now: int
     then: int
@@ -127,22 +126,22 @@ class Comparison:
     changes: list[Change] = field(default_factory=list)
     only_now: list[SeriesKey] = field(default_factory=list)
     only_then: list[SeriesKey] = field(default_factory=list)
-    #: What differs in the environment, a line each.
+    #: Differences of the environments, a line each.
     differences: list[str] = field(default_factory=list)
 
     @property
     def compared(self) -> list[Change]:
-        """The changes of an overhead; the others are baselines, whose absolute figures stand beside."""
+        """Return the changes of an overhead. The others are baselines, which only have absolute figures."""
         return [change for change in self.changes if change.shift is not None]
 
     @property
     def judged(self) -> list[Change]:
-        """The changes of an overhead that the limit applies to."""
+        """Return the changes of an overhead to which the limit applies."""
         return [change for change in self.compared if change.is_judged and self.limit is not None]
 
     @property
     def moved(self) -> list[Change]:
-        """The references whose time moved, which no limit on an overhead notices."""
+        """Return the references whose time changed. No limit on an overhead notices that."""
         return [change for change in self.changes if change.moved]
 
     @property
@@ -158,14 +157,14 @@ def compare(
     alpha: float = 0.05,
     session: bool = False,
 ) -> Comparison:
-    """Compare the overheads of runs now with those of runs then: the time, and metrics that have budgets now.
+    """Compare the overheads of runs now with those of runs then, in time and in metrics that have budgets now.
 
-    `alpha` is the error rate of each verdict, or of all of them if it is that of the `session`. Whether the comparison
-    means anything is said by `refusals`, which the caller asks first. Raises ValueError if a side has no run.
+    `alpha` is the error rate of each verdict, or with `session` of all verdicts together. Call `refusals` first, which
+    says whether the runs are comparable. Raises ValueError if a side has no run.
     """
     if not now or not then:
         raise ValueError(f"each side needs a run (got {len(now)} now and {len(then)} then)")
-    # Of a run of no known time, its key is taken as its time.
+    # Sorting is stable, so runs without a known time keep their order.
     then = sorted(then, key=lambda results: results.start)
     measures = budgeted(now)
     sides = _sides(now, then, measures)
@@ -203,7 +202,7 @@ def _sides(
     return _by_key(runs_now, places), _by_key(runs_then, places)
 
 
-# -- what a run says ---------------------------------------------------------------------------------------------------
+# -- figures of a run --------------------------------------------------------------------------------------------------
 
 
 class _RunFigure(NamedTuple):
@@ -217,7 +216,7 @@ class _RunFigure(NamedTuple):
 
 
 def budgeted(runs: Iterable[Results]) -> set[Measure]:
-    """Return what has budgets in some run."""
+    """Return the measures that have budgets in any of the runs."""
     return {
         (test_of(chain), step, judgement.budget.metric)
         for results in runs
@@ -228,14 +227,14 @@ def budgeted(runs: Iterable[Results]) -> set[Measure]:
 
 
 def is_compared(measure: Measure, measures: Collection[Measure]) -> bool:
-    """Return whether the overhead by a metric is compared, if those measures have budgets."""
+    """Whether an overhead is compared: in time, or in one of the `measures` with budgets."""
     return measure[2] == "seconds" or measure in measures
 
 
 def _is_judged(key: SeriesKey, series: Iterable[_RunFigure], measures: Collection[Measure]) -> bool:
-    """Return whether a limit judges a series: by the metrics of the step's budgets, else by the time.
+    """Whether a limit judges a series. It judges the metrics of the step's budgets, or the time if there are none.
 
-    Of a reference it judges the bytes.
+    For a reference, it judges the bytes.
     """
     if any(figure.is_reference for figure in series):
         return any(figure.unit == "B" for figure in series)
@@ -245,7 +244,7 @@ def _is_judged(key: SeriesKey, series: Iterable[_RunFigure], measures: Collectio
 
 
 def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, _RunFigure]:
-    """Return what a run says, by key with its kernel and device. Stacks that did not do the work say nothing."""
+    """Return the figures of a run by key, with kernel and device. Stacks that did not do the work have none."""
     entries: dict[SeriesKey, _RunFigure] = {}
     for chain in results.chains:
         for step in chain.steps:
@@ -282,20 +281,20 @@ def _entry(chain: ChainResults, step: str, stack: str, metric: Metric, key: Seri
 
 
 def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: Sequence[float]) -> float | None:
-    """Return the typical logarithm of a stack over its reference; None where one of them is nothing but noise."""
+    """Return the typical logarithm of a stack over its reference, or None if one of them is only noise."""
     reference = chain.reference(stack)
     figures = [chain.median(step, name, metric.name) for name in (stack, reference)]
     if stack == reference or any(figure is None or figure <= metric.resolution for figure in figures):
         return None
     if not chain.paired:
-        # Boots of both sides are no pairs, so there are no ratios of rounds.
+        # Boots of two stacks are not paired, so there are no ratios of rounds.
         estimate = chain.estimate(step, stack, metric.name)
         return log1p(estimate.overhead) if estimate and estimate.overhead > -1 else None
     return runs.pseudo_median(ratios) if ratios else None
 
 
 def _key_matcher(runs_of_both: Iterable[Mapping[SeriesKey, _RunFigure]]) -> Callable[[SeriesKey], SeriesKey]:
-    """Return how places of runs are matched: by kernel, and by device, only if some run has several."""
+    """Return a function that makes keys comparable: it keeps kernel and device only if some run has several."""
     by_kernel = by_device = False
     for entries in runs_of_both:
         kernels: dict[tuple[str, str], set[str]] = {}
@@ -311,7 +310,7 @@ def _key_matcher(runs_of_both: Iterable[Mapping[SeriesKey, _RunFigure]]) -> Call
 def _by_key(
     side: Iterable[Mapping[SeriesKey, _RunFigure]], matched: Callable[[SeriesKey], SeriesKey]
 ) -> dict[SeriesKey, dict[int, _RunFigure]]:
-    """Return the entries of each run that has them, by the run's number on its side."""
+    """Return the figures by key, then by the number of the run on its side."""
     series: dict[SeriesKey, dict[int, _RunFigure]] = {}
     for number, entries in enumerate(side):
         for key, entry in entries.items():
@@ -395,8 +394,8 @@ class _Judge:
         )
 
     def _reference(self, change: Change, earlier: Sequence[_RunFigure]) -> Change:
-        """Judge what hits every stack: the bytes of the reference by the limit; its time is only warned of."""
-        counted = change.unit == "B"  # its own cost in bytes does not depend on the speed of the machine
+        """Judge a reference: its bytes by the limit. A changed time only gives a warning, as all stacks share it."""
+        counted = change.unit == "B"  # bytes do not depend on the speed of the machine
         floor = _MIN_BYTES if counted else 0.0
         sides = [[max(entry.figure, floor) for entry in side] for side in (change.now, [e.entry for e in earlier])]
         if len(earlier) < spread.MIN_EARLIER_RUNS or min(map(min, sides)) <= 0:
@@ -415,8 +414,8 @@ class _Judge:
         return replace(change, estimate=judged.estimate, moved=self._has_moved(logs_now, logs_then))
 
     def _has_moved(self, logs_now: Sequence[float], logs_then: Sequence[float]) -> bool:
-        """Whether runs are above or below the latest earlier ones by more than these explain, and by more than 5 %."""
-        # A reference that got faster makes every stack look worse.
+        """Whether runs differ from earlier ones by more than these explain, and by more than 5 % up or down."""
+        # A faster reference makes every stack look worse, so both directions count.
         for sign in (1, -1):
             signed = [[sign * value for value in side] for side in (logs_now, logs_then)]
             judged = spread.judge(signed[0], signed[1], _MOVED_SHARE, self.warning_rate / 2)
@@ -426,7 +425,7 @@ class _Judge:
 
 
 def _single_machine(machines: Sequence[str | None]) -> str | None:
-    """Return the machine of some runs, if it is one that is known."""
+    """Return the machine of the runs, or None if there are several or it is unknown."""
     return machines[0] if len(set(machines)) == 1 else None
 
 
@@ -443,12 +442,12 @@ class Outlook:
 
     @property
     def decides(self) -> bool:
-        """Return whether the limit passes nearly all runs that did not change."""
+        """Whether the limit passes nearly all unchanged runs."""
         return self.power is not None and self.power.decides
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether most runs that did not change would stay undecided."""
+        """Whether most unchanged runs would stay undecided."""
         return self.power is None or self.power.decided < 0.5
 
 
@@ -461,10 +460,10 @@ def outlook(
     machine: str | None = None,
     rounds: int | None = None,
 ) -> list[Outlook]:
-    """Return what a limit can tell of one more run on a machine (None: that of the newest run) with so many rounds.
+    """Return the power of a limit for one more run, by series.
 
-    Without a number of rounds, it is that of the newest run. The other parameters are those of `compare`: all series of
-    a `session` share not only alpha but also the runs that stay undecided, as one of them makes a strict session red.
+    `machine` and `rounds` default to those of the newest run. The other parameters are those of `compare`. With
+    `session`, all series share alpha, and also the rate of undecided runs, because one of these fails a strict session.
     """
     then = sorted(then, key=lambda results: results.start)
     machine = machine or next((results.environment.get("machine_id") for results in then[::-1]), None)
@@ -489,23 +488,23 @@ def outlook(
     return [Outlook(key, len(runs), power(runs)) for key, runs in ratios.items()]
 
 
-# -- what differs ------------------------------------------------------------------------------------------------------
+# -- differences -------------------------------------------------------------------------------------------------------
 
-#: Of the environment, what differs between any two runs, and what is refused and said by itself.
+#: Facts of the environment that differ between any two runs, or that have a message of their own.
 _VARYING = ("date", "load", "kernel.version", "corpus", "kernels")
 
 
 def refusals(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
-    """Return what makes a comparison of these runs meaningless, a sentence each; nothing if it may be made."""
-    # Those that ended early did so in the middle of a plan, perhaps because of what they had measured.
+    """Return the reasons why these runs are not comparable, a sentence each. Empty if they are."""
+    # A run that ended early may have ended because of its figures.
     early = [f"a run was ended early ({run.interrupted})" for run in (*then, *now) if run.interrupted]
     return list(dict.fromkeys([*early, *(reason for old in then for new in now for reason in mismatches(new, old))]))
 
 
 def mismatches(now: Results, then: Results, *, devices: bool = True) -> list[str]:
-    """Return what makes a comparison of two runs meaningless. What is not known of one of them is no reason.
+    """Return the reasons why two runs are not comparable. Facts that one of them lacks are no reason.
 
-    `devices` of other models are a reason, unless runs are those of several hosts.
+    Other models of `devices` are a reason, except for runs of several hosts.
     """
     reasons = []
     scales = (then.scale, now.scale)
@@ -528,7 +527,7 @@ def mismatches(now: Results, then: Results, *, devices: bool = True) -> list[str
 
 
 def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
-    """Yield steps that were asked to do other work, and stacks that have another reference."""
+    """Yield steps with other work, and stacks with other settings or another reference."""
     for step in now.steps:
         works = (then.work.get(step), now.work.get(step))
         if all(works) and works[0] != works[1]:
@@ -556,10 +555,10 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
 
 
 def differences(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
-    """List what differs in the environment and in the stacks: ``kernel.release: 6.1 -> 6.12``.
+    """Return the differences of environments and stacks: ``kernel.release: 6.1 -> 6.12``.
 
-    What one side knows nothing of at all, such as its memory, is no difference; stacks on one side only are said by
-    `compare`.
+    A group of facts that one side lacks, such as its memory, is no difference. Stacks on one side only are in the
+    result of `compare`.
     """
     sides = []
     for side in (then, now):
@@ -595,7 +594,7 @@ def _stacks(results: Results) -> dict[str, str]:
 
 
 def _devices(results: Results) -> set[str]:
-    """Return kind and model of each device. A path says nothing, as it may change with every start."""
+    """Return kind and model of each device. Paths are left out, because they may change with each boot."""
     return {
         f"{_kind(device['spec'])} ({device.get('model', 'of no known model')})"
         for device in results.environment.get("devices", ())
@@ -607,7 +606,7 @@ def _kind(spec: str) -> str:
 
 
 def _flattened(value: Any, name: str = "") -> dict[str, Any]:
-    """Return nested dictionaries and lists as one, with the names of all levels joined by dots."""
+    """Flatten nested dictionaries and lists. Keys are the names of all levels, joined by dots."""
     inner = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else None
     )

@@ -1,8 +1,8 @@
-"""Hosts as random effects: how far hosts differ, what the next one will show, and which one does not belong.
+"""Hosts as random effects: their heterogeneity, a prediction for the next host, and the host that differs.
 
-Numbers in are one logarithm of a ratio a host, as in `judging.runs`. The verdict over hosts, its estimate and its
-interval are those of the exact signed-rank test (`judging.verdict`), which takes no shape of the distribution for
-granted. A prediction, and a search for the host that differs, take hosts as normally distributed.
+The input is one logarithm of a ratio for each host, as in `judging.runs`. The verdict over hosts comes from the exact
+signed-rank test (`judging.verdict`), which does not assume a normal distribution. The prediction and the search for the
+host that differs do.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from pytest_fsstack.report.quantiles import student_quantile, student_share
 
-#: Fewest hosts for a verdict over hosts: all on one side have the probability 1/32.
+#: The smallest number of hosts for a verdict. All on one side have the probability 1/32.
 MIN_HOSTS = 5
-#: Fewest hosts for a prediction of the next one, and to say that one of them differs from the others.
+#: The smallest number of hosts for a prediction, and for finding one that differs from the others.
 MIN_PREDICTED, MIN_COMPARED = 3, 4
 
 
@@ -28,11 +28,11 @@ class Range(NamedTuple):
 
 
 def predicted(hosts: Sequence[float], alpha: float) -> Range | None:
-    """Return where the next host will be with the probability 1 - 2 alpha; None for fewer than three hosts.
+    """Return the range of the next host with the probability 1 - 2 alpha, or None for fewer than three hosts.
 
-    m -+ t(k - 1) s sqrt(1 + 1/k), of the mean and the standard deviation of k hosts: that of Higgins, Thompson &
-    Spiegelhalter (Journal of the Royal Statistical Society A 172 (2009) 137, section 4.2), with equal weights and the
-    spread of what was measured. So it holds for what the next host measures, whatever the part of its rounds in that.
+    It is m -+ t(k - 1) s sqrt(1 + 1/k), with the mean m and the standard deviation s of k hosts: Higgins, Thompson &
+    Spiegelhalter, Journal of the Royal Statistical Society A 172 (2009) 137, section 4.2, with equal weights. s
+    includes the noise of rounds, so the range is that of the next measured figure.
     """
     number = len(hosts)
     if number < MIN_PREDICTED:
@@ -42,9 +42,9 @@ def predicted(hosts: Sequence[float], alpha: float) -> Range | None:
 
 
 class Heterogeneity(NamedTuple):
-    """The spread of hosts that their rounds do not explain: Cochran's Q, its p and degrees of freedom, and I squared.
+    """The heterogeneity of hosts: Cochran's Q, its degrees of freedom and p, and I squared.
 
-    `share` is I squared: the part of the variance between hosts that is not noise of their rounds (Higgins & Thompson,
+    `share` is I squared: the share of the variance between hosts that is not noise of their rounds (Higgins & Thompson,
     Statistics in Medicine 21 (2002) 1539).
     """
 
@@ -55,10 +55,10 @@ class Heterogeneity(NamedTuple):
 
 
 def heterogeneity(hosts: Sequence[float], errors: Sequence[float], rounds: Sequence[int]) -> Heterogeneity | None:
-    """Return how much hosts differ, by the standard error of each and its rounds; None if these do not tell it.
+    """Return the heterogeneity of hosts, or None for fewer than two hosts, two rounds, or without errors.
 
-    Errors of few rounds are uncertain themselves, and Q is too large then. So it is divided by the correction of Welch
-    (Biometrika 38 (1951) 330), and p is that of his test: F with k - 1 and f degrees of freedom.
+    `errors` are the standard errors of the hosts. Those of few rounds are uncertain, which makes Q too large. So Q is
+    divided by the correction of Welch (Biometrika 38 (1951) 330), and p is that of his F test.
     """
     number = len(hosts)
     if number < 2 or min(rounds) < 2 or min(errors) <= 0:
@@ -75,18 +75,17 @@ def heterogeneity(hosts: Sequence[float], errors: Sequence[float], rounds: Seque
 
 
 class FarthestHost(NamedTuple):
-    """The host that is farthest from the others, by its place in the sequence, and the p of that among all hosts."""
+    """The host that is farthest from the others, by its index, and the p value of that distance."""
 
     host: int
     p: float
 
 
 def farthest(hosts: Sequence[float]) -> FarthestHost | None:
-    """Return the host that differs most from the others; None for fewer than four hosts.
+    """Return the host that differs most from the others, or None for fewer than four hosts.
 
-    The host is left out and held against the prediction of the others: t with k - 2 degrees of freedom, the externally
-    studentized residual. p is that of the largest times the number of hosts (Grubbs' test: F. E. Grubbs, Technometrics
-    11 (1969) 1).
+    The host is compared with the prediction of the others: the externally studentized residual, t with k - 2 degrees of
+    freedom. p is multiplied by the number of hosts (Grubbs' test: F. E. Grubbs, Technometrics 11 (1969) 1).
     """
     number = len(hosts)
     if number < MIN_COMPARED:
@@ -118,7 +117,7 @@ def _beta_share(x: float, a: float, b: float) -> float:
     if x > (a + 1) / (a + b + 2):
         return 1 - _beta_share(1 - x, b, a)
     factor = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x)) / a
-    # From the inside out, with more terms than the largest numbers of hosts and rounds need.
+    # From the inside out. 200 terms are more than the largest numbers of hosts and rounds need.
     value = 1.0
     for m in range(200, 0, -1):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))

@@ -1,7 +1,7 @@
-"""Every run of a machine in a file of JSON Lines, to which ``--fsstack-history`` adds one.
+"""The history of a machine: a file of JSON Lines, to which ``--fsstack-history`` adds each run.
 
-A line is the results of one session, as `judging.saved` writes them. Several sessions may add at the same time, and a
-line that a power cut left half written costs no other line.
+A line has the results of one session, in the format of `judging.saved`. Several sessions may add lines at the same
+time. A line that a power cut left incomplete does not damage others.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.machine.directories import HeldDirectory
 
-#: How many bytes are read at once while the beginning of the last line is looked for.
+#: Bytes that are read at once in the search for the beginning of the last line.
 _BLOCK = 1 << 16
 
 
 class History(NamedTuple):
-    """The runs of a file in the order in which they were added, and a sentence for each line that is none."""
+    """The runs of a file in the order in which they were added, and a sentence for each invalid line."""
 
     runs: list[Results]
     problems: list[str]
@@ -42,10 +42,10 @@ def aside_of(path: Path) -> Path:
 
 
 def append(path: Path, line: str) -> int:
-    """Add a line, which is on the disk when this returns. Raises `OSError`, and then nothing was added.
+    """Add a line and write it to the disk. Raises `OSError` if nothing was added.
 
-    If the last line is not whole, its bytes are moved to the file of `aside_of`; returns how many these were. A link,
-    and a file that holds something else than runs, is refused: another user may have put it there.
+    An incomplete last line is moved to the file of `aside_of`. Returns the number of moved bytes. Links and files with
+    other contents are refused, because another user may have created them.
     """
     with (
         HeldDirectory.open(path.parent) as directory,
@@ -60,7 +60,7 @@ def append(path: Path, line: str) -> int:
             _set_aside(directory, aside_of(path).name, torn, stat.S_IMODE(os.fstat(descriptor).st_mode))
             os.ftruncate(descriptor, start)
             size = start
-        # Only the end of the line may be what is missing.
+        # A complete last line may only lack its line break.
         lead = b"\n" if last and not torn and not last.endswith(b"\n") else b""
         content = lead + line.encode() + b"\n"
         try:
@@ -76,9 +76,9 @@ def append(path: Path, line: str) -> int:
 
 
 def read(path: Path) -> History:
-    """The runs in a file; what is no run is told and left out. Raises `OSError`."""
+    """Return the runs in a file, with a message for each line that is no run. Raises `OSError`."""
     with open(path, "rb") as file:
-        # A writer that has cut the last line off puts it aside before it goes on.
+        # A writer moves an incomplete last line before it releases its lock.
         fcntl.flock(file, fcntl.LOCK_SH)
         *lines, last = file.read().split(b"\n")
     content = History([], [])
@@ -93,7 +93,7 @@ def read(path: Path) -> History:
 
 
 class Pruned(NamedTuple):
-    """The numbers of kept and removed runs, and of bytes of other lines that were set aside."""
+    """The numbers of kept and removed runs, and of moved bytes of incomplete lines."""
 
     kept: int
     removed: int
@@ -101,11 +101,11 @@ class Pruned(NamedTuple):
 
 
 def prune(path: Path, before: str) -> Pruned:
-    """Remove the runs that began before a time in UTC by ISO 8601, and lines that are none.
+    """Remove the runs that began before a time (UTC, ISO 8601), and move incomplete lines to the file of `aside_of`.
 
-    Raises `OSError`, and then the old file stays as it was.
-    The other lines stay as they are, those of a newer version too, and runs of which no time is known. Another file
-    takes the place of the old one once it is whole; who waits to add a line adds it there.
+    Other lines stay as they are, including those of newer versions and runs without a known time. A new file replaces
+    the old one once it is complete, and waiting writers continue with the new one. Raises `OSError` if the old file
+    stays unchanged.
     """
     with (
         HeldDirectory.open(path.parent) as directory,
@@ -133,7 +133,7 @@ def _start(line: bytes) -> str | None:
 
 @contextlib.contextmanager
 def _locked(directory: HeldDirectory, name: str, flags: int, lock: int) -> Iterator[int]:
-    """A descriptor of the file that has that name while it is locked; another may have taken its place meanwhile."""
+    """Yield a descriptor of the locked file. If another file replaces it before the lock is held, try again."""
     while True:
         descriptor = directory.open_file(name, flags, 0o666)
         try:
@@ -153,7 +153,7 @@ def _is_still(directory: HeldDirectory, name: str, descriptor: int) -> bool:
 
 
 def _refuse_other_files(descriptor: int, path: Path) -> None:
-    """Raise OSError for a file with lines, none of which is a run."""
+    """Raise OSError for a file that has lines, but no run."""
     with open(os.dup(descriptor), "rb") as file:
         file.seek(0)
         lines = []
@@ -166,7 +166,7 @@ def _refuse_other_files(descriptor: int, path: Path) -> None:
         raise OSError(errno.EINVAL, f"{path} holds no run of pytest-fsstack, so nothing was written to it")
 
 
-#: How every line begins.
+#: The first bytes of each line.
 _BEGINNING = b'{"'
 
 
@@ -180,7 +180,7 @@ def _is_run(line: bytes) -> bool:
 
 def _start_of_last_line(descriptor: int, size: int) -> int:
     """Return the beginning of the last line, complete or not. 0 if there is only one or none."""
-    # The end of the last line is not the end of the one before it.
+    # Skip the line break at the end of the last line.
     end = size - 1
     while end > 0:
         start = max(0, end - _BLOCK)
@@ -192,7 +192,7 @@ def _start_of_last_line(descriptor: int, size: int) -> int:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether it is a JSON object; no beginning of one is one, nor are blocks of zeros that a power cut may leave."""
+    """Whether a line is a JSON object. The beginning of one is not, nor are zeros that a power cut may leave."""
     try:
         return isinstance(json.loads(line.decode("utf-8")), dict)
     except ValueError:
@@ -200,7 +200,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _set_aside(directory: HeldDirectory, name: str, torn: bytes, mode: int) -> None:
-    """Add bytes to a file beside the history, which nobody may read who may not read the history."""
+    """Add bytes to a file beside the history, with the mode of the history."""
     descriptor = directory.open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         if os.fstat(descriptor).st_nlink != 1:

@@ -1,7 +1,7 @@
-"""The sessions of several hosts: what each file says, and which host it is of.
+"""The sessions of several hosts: the figures in each file, and its host.
 
-Of a file of ``--fsstack-json`` only what follows from the samples is decoded, so that the files of hundreds of hosts
-fit. A log has no such part. There it is found from the samples, for the metrics that are compared.
+From a file of ``--fsstack-json``, only the derived figures are decoded, so that files of hundreds of hosts fit in
+memory. A log has none, so they are derived from its samples, for the metrics that are compared.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class JudgedBudget(NamedTuple):
 class Reading(NamedTuple):
     """The figures of one session for a series.
 
-    `figure` is the median in the metric's unit, `ratio` the logarithm of the stack over its reference, and `error` the
-    standard error of that (None if rounds do not tell it).
+    `figure` is the median in the metric's unit. `ratio` is the logarithm of the stack over its reference, with the
+    standard error `error` (None if it cannot be estimated).
     """
 
     unit: str
@@ -48,24 +48,24 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionFile:
-    """The session in one file. `metadata` has its environment and its work, without any figure."""
+    """The session in one file. `metadata` has its environment and its work, without figures."""
 
     path: Path
     metadata: Results
     readings: dict[SeriesKey, Reading] = field(default_factory=dict)
-    #: Why a series was not measured.
+    #: Reasons why a series was not measured.
     notes: dict[SeriesKey, str] = field(default_factory=dict)
-    #: What has budgets in it.
+    #: Measures with budgets.
     measures: frozenset[Measure] = frozenset()
 
     @property
     def machine(self) -> str:
-        """The id of the machine. Machines without one count as one host."""
+        """Return the id of the machine. All machines without an id count as one host."""
         return str(self.metadata.environment.get("machine_id") or "")
 
     @property
     def name(self) -> str:
-        """The label ``host``, else the name of the file."""
+        """Return the label ``host``, or else the name of the file."""
         return self.metadata.labels.get("host") or self.path.stem
 
 
@@ -132,7 +132,7 @@ def _metadata(results: Results) -> Results:
     return replace(results, chains=chains, tests={})
 
 
-# -- reading little ----------------------------------------------------------------------------------------------------
+# -- decoding less -----------------------------------------------------------------------------------------------------
 
 
 class _Derived(msgspec.Struct):
@@ -141,7 +141,7 @@ class _Derived(msgspec.Struct):
 
 
 class _Chain(msgspec.Struct):
-    """The part of a chain that is compared, as `ChainResults` has it."""
+    """The fields of `ChainResults` that are compared."""
 
     id: str
     device: str
@@ -159,7 +159,7 @@ class _Chain(msgspec.Struct):
 
 
 class _Session(msgspec.Struct):
-    """The part of `Results` that is compared."""
+    """The fields of `Results` that are compared."""
 
     format: int
     environment: dict[str, Any] = {}
@@ -171,9 +171,9 @@ class _Session(msgspec.Struct):
 
 
 def _outline(content: bytes, measures: Collection[Measure]) -> Results | None:
-    """Return results with the derived figures of compared metrics, and without samples; None for a log.
+    """Return results with the derived figures of compared metrics, without samples. None for a log.
 
-    Raises ValueError.
+    Raises ValueError for damaged files.
     """
     if saved.log_lines(content):
         return None
@@ -220,7 +220,7 @@ def _derive(results: Results, measures: Collection[Measure]) -> Results:
 
 
 def _metrics(chain: ChainResults, step: str, measures: Collection[Measure]) -> list[str]:
-    """Return the metrics of a step that are compared: the time, what has budgets in this chain, and `measures`."""
+    """Return the metrics of a step that are compared: the time, those with budgets here, and those in `measures`."""
     judged = [
         judgement.budget.metric for judgements in chain.judgements.get(step, {}).values() for judgement in judgements
     ]

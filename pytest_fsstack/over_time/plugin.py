@@ -1,6 +1,4 @@
-"""This run against earlier ones: ``--fsstack-compare``; ``--fsstack-save-reference`` and ``--fsstack-history`` keep it
-for later ones.
-"""
+"""Plugins for ``--fsstack-compare``, ``--fsstack-save-reference`` and ``--fsstack-history``."""
 
 from __future__ import annotations
 
@@ -26,39 +24,41 @@ if TYPE_CHECKING:
 
 
 def start(config: pytest.Config, session: Session) -> None:
-    """Register what the options ask for. Raises `pytest.UsageError` before anything is measured."""
+    """Register the plugins that the options request. Raises `pytest.UsageError`."""
     if hasattr(config, "workerinput"):
-        return  # the controller compares, and accepts
+        return  # the controller compares and saves
     if options.value(config, "dry-run"):
-        return  # it reads earlier runs for itself
+        return  # the dry run reads earlier runs itself
     if sources := options.value(config, "compare"):
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):
         raise pytest.UsageError("--fsstack-compare-anyway does nothing without --fsstack-compare=FILE")
     elif options.on_command_line(config, "max-regression") and not options.value(config, "kernel"):
         raise pytest.UsageError(
-            "--fsstack-max-regression: it judges nothing without --fsstack-compare=FILE or --fsstack-kernel"
+            "--fsstack-max-regression judges nothing without --fsstack-compare=FILE or --fsstack-kernel: add one"
         )
     if path := options.value(config, "save-reference"):
         if config.getoption("benchmark_disable", False):
             raise pytest.UsageError(
-                "--fsstack-save-reference: --benchmark-disable measures nothing that could be a reference"
+                "--fsstack-save-reference: nothing is measured with --benchmark-disable; remove one of the options"
             )
         config.pluginmanager.register(
             SavingReference(session, ReportFile("save-reference", path)), "fsstack-save-reference"
         )
     if directory := options.value(config, "history"):
         if config.getoption("benchmark_disable", False):
-            raise pytest.UsageError("--fsstack-history: --benchmark-disable measures nothing that could be added")
+            raise pytest.UsageError(
+                "--fsstack-history: nothing is measured with --benchmark-disable; remove one of the options"
+            )
         path = history.file_of(directory, identity.machine_id())
         config.pluginmanager.register(AddingToHistory(session, path), "fsstack-history")
 
 
 def earlier_runs(source: Path) -> dict[Path, Results]:
-    """The results in a file, or in all ``*.json`` of a directory. Raises `ValueError`, which names the file."""
+    """Return the results in a file, or in all ``*.json`` of a directory. Raises `ValueError` with the file's name."""
     paths = sorted(source.glob("*.json")) if source.is_dir() else [source]
     if not paths:
-        raise ValueError(f"there is no *.json in the directory {source}")
+        raise ValueError(f"{source}: the directory has no *.json files")
     runs = {}
     for path in paths:
         try:
@@ -68,7 +68,7 @@ def earlier_runs(source: Path) -> dict[Path, Results]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         if not any(chain.samples for chain in results.chains):
-            raise ValueError(f"{path}: nothing was measured in this run")
+            raise ValueError(f"{path}: this run has no measurements")
         runs[path] = results
     return runs
 
@@ -99,12 +99,12 @@ class Comparing:
         self._session: pytest.Session
 
     def _check_scale(self) -> None:
-        """Check the scale before the first round. Raises `ValueError`."""
+        """Raise `ValueError` if an earlier run has another scale."""
         scale = self.session.settings.scale
         for path, results in self.then.items():
             if results.scale not in ("", scale) and not self.anyway:
                 raise ValueError(
-                    f"{path}: the scale was {results.scale} and is {scale}, which makes the comparison meaningless: "
+                    f"{path}: cannot compare, because the scale was {results.scale} and is {scale}: "
                     f"add --fsstack-scale={results.scale}, or --fsstack-compare-anyway"
                 )
 
@@ -113,14 +113,14 @@ class Comparing:
         self._session = session
         if not options.only_looks(self.config):
             self._refuse_undecidable({item.nodeid.partition("[")[0] for item in session.items})
-        # Around the one of the kernels' controller, whose results come when its own loop is over.
+        # This wraps the loop of the kernels' controller, whose results exist after that loop.
         result = yield
         if not options.only_looks(self.config):
             self._compare()
         return result
 
     def _refuse_undecidable(self, tests: Collection[str]) -> None:
-        """Raise `pytest.UsageError` if a strict gate would be red at random, as its limit hardly decides anything."""
+        """Raise `pytest.UsageError` if a strict gate would fail at random, because most verdicts stay undecided."""
         from pytest_fsstack.over_time.text import plan_in_short
 
         if self.limit is None or not self.session.settings.strict:
@@ -130,10 +130,10 @@ class Comparing:
         series = [outlook for outlook in series if outlook.key.test in tests] or series
         if not series or any(outlook.is_hopeless for outlook in series):
             text = plan_in_short(series, self.limit)
-            raise pytest.UsageError(f"--fsstack-strict fails what is undecided, and --fsstack-max-regression: {text}")
+            raise pytest.UsageError(f"--fsstack-max-regression would fail at random with --fsstack-strict: {text}")
 
     def _outlook(self) -> list[comparison.Outlook]:
-        """Return what the limit can tell of this run."""
+        """Return the power of the limit for this run."""
         settings = self.session.settings
         return comparison.outlook(
             list(self.then.values()),
@@ -150,11 +150,11 @@ class Comparing:
         self.session.complete_results()
         now, then = self.session.results, list(self.then.values())
         if not now.chains:
-            self._report("fsstack-compare", "failed", "nothing was measured, so nothing is compared with earlier runs")
+            self._report("fsstack-compare", "failed", "not compared with earlier runs: nothing was measured")
             return
         if not self.anyway and (reasons := refusals([self.session.results], self.then)):
             message = f"not compared: {reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}"
-            hint = "Move those runs away, or compare all the same with --fsstack-compare-anyway."
+            hint = "Leave these runs out, or add --fsstack-compare-anyway."
             self._report(
                 "fsstack-compare", "failed", "\n".join([message, "", *(f"  {reason}" for reason in reasons), "", hint])
             )
@@ -181,7 +181,7 @@ class Comparing:
                 self._report(_nodeid(key), "failed", message)
 
     def _judge_references(self, result: comparison.Comparison) -> None:
-        """Report what hits every stack: bytes fail by the limit, what moved is a warning in all reports."""
+        """Report changes of references. Bytes fail by the limit. A changed time is a warning in all reports."""
         from pytest_fsstack.over_time.text import describe, warnings
 
         for change in result.regressions:
@@ -211,12 +211,12 @@ class Comparing:
                 self._report(nodeid, "skipped", first)
 
     def _report(self, nodeid: str, outcome: Outcome, text: str) -> None:
-        # It is one more than was collected.
+        # The report adds a test to those that were collected.
         self._session.testscollected += 1
         report_verdict(self.config, nodeid, outcome, text)
 
     def pytest_report_header(self) -> list[str]:
-        """Say before anything is measured if the limit will not decide."""
+        """Warn before the first round if the limit cannot decide."""
         if self.limit is None or options.only_looks(self.config):
             return []
         from pytest_fsstack.over_time.text import plan_in_short
@@ -240,7 +240,7 @@ def _nodeid(key: comparison.SeriesKey) -> str:
 
 
 class SavingReference:
-    """The pytest plugin that writes the results where later runs look for them, if nothing failed."""
+    """The pytest plugin that saves the results as a reference for later runs, if nothing failed."""
 
     def __init__(self, session: Session, file: ReportFile) -> None:
         self.session, self.file = session, file
@@ -252,29 +252,29 @@ class SavingReference:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield
-        # After all that may still fail the session.
+        # Run after all other hooks that may fail the session.
         if options.only_looks(session.config):
             return
         results = self.session.results
         if session.exitstatus != pytest.ExitCode.OK or results.interrupted:
-            self._say(f"not accepted as a reference: {self.file.shown} is left as it was, because this run failed")
+            self._say(f"not saved as a reference, because this run failed: {self.file.shown} is unchanged")
             return
         try:
             if not results.chains:
-                raise ReportError(f"not accepted as a reference: nothing was measured for {self.file.shown}")
+                raise ReportError(f"{self.file.shown}: not saved as a reference, because nothing was measured")
             self.file.write(saved.dumps(results))
         except ReportError as error:
             self._say(str(error))
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         else:
-            self._say(f"accepted as a reference: {self.file.shown}", red=False)
+            self._say(f"saved as a reference: {self.file.shown}", red=False)
 
     def _say(self, text: str, red: bool = True) -> None:
         self.session.say(text, red=red)
 
 
 class AddingToHistory:
-    """The pytest plugin that adds the session, whether it passed or not, once all of it is known."""
+    """The pytest plugin that adds the session to the history, whether it passed or failed."""
 
     def __init__(self, session: Session, path: Path) -> None:
         self.session, self.path = session, path
@@ -303,6 +303,8 @@ class AddingToHistory:
             return
         if torn:
             aside = ReportFile("history", history.aside_of(self.path)).shown
-            self.session.say(f"the last line of the history was cut off: its {torn} bytes are in {aside}", red=True)
+            self.session.say(
+                f"the last line of the history was incomplete: moved its {torn} bytes to {aside}", red=True
+            )
         early = f", marked as ended early: {results.interrupted}" if results.interrupted else ""
         self.session.say(f"added to the history {name}{early}")

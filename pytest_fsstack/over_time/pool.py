@@ -1,7 +1,7 @@
-"""The same sessions on several hosts: a figure for each host, and figures over all hosts.
+"""Pooled sessions of several hosts: a figure for each host, and figures over all hosts.
 
-A host is a replicate. Its overheads are ratios on that machine, so hosts need not be alike. All sessions of one machine
-are one host, whose figure is their average.
+Hosts are replicates. Overheads are ratios on one machine, so hosts may have different hardware. All sessions of one
+machine are one host, whose figure is their average.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pytest_fsstack.over_time import effects
 from pytest_fsstack.over_time.comparison import SeriesKey, mismatches
 from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
 
-#: How often a host is said to differ in some series of a report if none does.
+#: The probability that a report names a differing host if none differs.
 _DIFFERING_RATE = 0.01
-#: Up to so many hosts, each is left out once.
+#: Up to this number of hosts, each is left out once.
 _MAX_LEFT_OUT = 20
 
 
 class Host(msgspec.Struct, frozen=True):
-    """A machine, by the label ``host`` or the name of its first file, and its sessions."""
+    """A machine and its sessions. `name` is the label ``host``, or the name of its first file."""
 
     name: str
     machine_id: str
     files: list[str]
     kernels: list[str] = []
     devices: list[str] = []
-    #: What is wrong with its sessions, a sentence each.
+    #: Problems of its sessions, a sentence each.
     problems: list[str] = []
 
 
 class HostFigure(msgspec.Struct, frozen=True):
-    """The figure of a host in a series: its overhead (0.3 is 30 %), and the standard error of the logarithm of 1.3.
+    """The figure of a host in a series: its overhead (0.3 is 30 %), and the standard error of log(1 + overhead).
 
     `median` is in the metric's unit. `outcome` is the worst of the verdicts of its sessions.
     """
@@ -91,19 +91,19 @@ class Pooled(msgspec.Struct, frozen=True):
     reference: str
     unit: str
     hosts: list[HostFigure]
-    #: Why other hosts have no figure, by their names.
+    #: Reasons why other hosts have no figure, by name.
     missing: dict[str, str]
-    #: The typical overhead of a host. Without an interval if there are fewer than five.
+    #: The typical overhead of a host. It has an interval from five hosts on.
     overhead: float
     interval: OverheadInterval | None = None
-    #: Where the next host will be.
+    #: The range in which the next host will be.
     prediction: OverheadInterval | None = None
     heterogeneity: Heterogeneity | None = None
     without: list[LeftOutHost] = []
     #: The host that differs from the others.
     differs: str = ""
     budget: float | None = None
-    #: The verdict over hosts; null without a budget, and if it cannot be judged.
+    #: The verdict over hosts. It is null without a budget, and if the budget cannot be judged.
     outcome: Outcome | None = None
     #: Whether the budget is expected to be broken.
     expected: bool = False
@@ -112,7 +112,7 @@ class Pooled(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return the name of the series for people, without its test."""
+        """Return the name of the series in reports, without its test."""
         words = [self.step, "on", self.stack, self.kernel]
         over = "over the first kernel" if self.series.endswith("::kernel_overhead") else ""
         return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
@@ -129,19 +129,19 @@ class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"
 
     @property
     def judged(self) -> list[Pooled]:
-        """The series with a verdict over hosts."""
+        """Return the series with a verdict over hosts."""
         return [series for series in self.series if series.outcome]
 
     @property
     def budgeted(self) -> list[Pooled]:
-        """The series that a budget is for, on some host or over all of them."""
+        """Return the series with a budget, on any host or over all of them."""
         return [series for series in self.series if series.budget is not None or series.why_no_verdict]
 
 
 def refusals(sessions: Sequence[SessionFile]) -> list[str]:
-    """Return what makes pooling these sessions meaningless, with the files, a sentence each.
+    """Return the reasons why these sessions cannot be pooled, a sentence each, with the files.
 
-    Each is held against the first one. Devices may differ.
+    Each session is compared with the first one. Devices may differ.
     """
     files: dict[str, list[str]] = {}
     for session in sessions[1:]:
@@ -158,7 +158,7 @@ def pool(
     alpha: float = 0.05,
     shared_alpha: bool = False,
 ) -> Pool:
-    """Pool sessions by host. `limit` (0.05 is 5 %) is the budget of all series in place of those of the sessions.
+    """Pool sessions by host. `limit` (0.05 is 5 %) replaces the budgets of the sessions in all series.
 
     `alpha` is the error rate of each verdict over hosts, or of all of them if `shared_alpha`.
     """
@@ -227,7 +227,7 @@ def _host(name: str, sessions: Sequence[SessionFile]) -> Host:
 
 @dataclass
 class _Row:
-    """A series, with the readings of each host, and why others have none."""
+    """A series with the readings of each host, and the reasons why other hosts have none."""
 
     key: SeriesKey
     hosts: dict[str, list[Reading]] = field(default_factory=dict)
@@ -237,7 +237,7 @@ class _Row:
 
 
 class _ErrorRates(NamedTuple):
-    """The error rates of a verdict, and of saying that a host differs in a series."""
+    """The error rates of a verdict, and of finding a differing host in a series."""
 
     alpha: float
     differing: float
@@ -282,10 +282,10 @@ def _has_kernels(sessions: Iterable[SessionFile]) -> bool:
 
 
 def _find_budget(row: _Row, limit: float | None, has_budgets: bool) -> None:
-    """Set the budget of a series: the limit, or else that of all hosts; or say why there is none."""
+    """Set the budget of a series, which is the limit or the common budget of all hosts. Otherwise set the reason."""
     budgets = [judged.budget for judged in _judged(row)]
     if limit is not None:
-        # As a comparison of runs: the metrics of the step's budgets, else the time.
+        # As in a comparison of runs, judge the metrics of the step's budgets, or the time if there are none.
         if budgets if has_budgets else row.key.metric == "seconds":
             row.budget = Budget(row.key.metric, overhead=limit, xfail=_expected(budgets))
         return
@@ -340,7 +340,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
 
 
 def _figure(name: str, readings: Sequence[Reading]) -> HostFigure:
-    """Return the figure of a host: the average of its sessions, if there are several."""
+    """Return the figure of a host, which is the average of its sessions."""
     errors = [reading.error for reading in readings if reading.error is not None]
     whole = len(errors) == len(readings)
     return HostFigure(
@@ -382,9 +382,9 @@ def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> He
 
 
 def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[LeftOutHost]:
-    """Return what the others say without each of the hosts; of many hosts, without those that matter most.
+    """Return the pooled figures without one host, for each host. For many hosts, only without the lowest or highest.
 
-    The estimate moves farthest without the lowest or the highest host.
+    These two change the estimate most.
     """
     number = len(figures)
     if number < effects.MIN_PREDICTED:

@@ -1,4 +1,4 @@
-"""Pooled hosts as one HTML page: the answer, what needs attention, a forest plot of hosts, grids of kernels."""
+"""The HTML page of pooled hosts: main results, remarks, forest plots of hosts, and tables of kernels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pytest_fsstack.report.model import Cell, Grid
 from pytest_fsstack.report.quantiles import student_quantile
 from pytest_fsstack.units import OverheadUnit
 
-#: A page has so many pictures, with so many hosts in each, and grids with so many hosts.
-_PICTURES, _HOSTS, _COLUMNS = 60, 40, 40
-#: The numbers of colours: of a host, of the one that differs, of all hosts together, of the next one.
+#: The maximum numbers of pictures, of hosts in a picture, and of hosts in a table.
+_MAX_PICTURES, _MAX_HOSTS, _MAX_COLUMNS = 60, 40, 40
+#: The colours, by number: of a host, of the differing host, of all hosts together, of the next host.
 _HOST, _OTHER, _TOGETHER, _NEXT = 0, 1, 2, 6
 
 
@@ -31,15 +31,17 @@ def report(pool: Pool) -> str:
         overview=text.grids[0],
         legend=pool_text.LEGEND,
         confidence=f"{1 - 2 * pool.alpha:.0%}",
-        cards=[_card(entry, pool.alpha) for entry in series[:_PICTURES]],
-        left_out=f"The other {len(series) - _PICTURES} series are in the table." if len(series) > _PICTURES else "",
-        grids=pool_text.grids_of_hosts(pool, _COLUMNS),
+        cards=[_card(entry, pool.alpha) for entry in series[:_MAX_PICTURES]],
+        left_out=f"The other {len(series) - _MAX_PICTURES} series are in the table."
+        if len(series) > _MAX_PICTURES
+        else "",
+        grids=pool_text.grids_of_hosts(pool, _MAX_COLUMNS),
         machines=_machines(pool),
     )
 
 
 def _rank(entry: Pooled) -> int:
-    """Return what is shown first: broken budgets, undecided ones, hosts that differ, then all others."""
+    """Return the sort key of a card: first broken budgets, then undecided ones, differing hosts, and all others."""
     order = ("fail", "inconclusive")
     return order.index(entry.outcome) if entry.outcome in order else 2 if entry.differs else 3
 
@@ -47,10 +49,10 @@ def _rank(entry: Pooled) -> int:
 def _card(entry: Pooled, alpha: float) -> tuple[str, str, str]:
     title = " ".join(filter(None, [pool_text.title_of(entry), entry.kernel]))
     hosts = sorted(entry.hosts, key=lambda figure: figure.overhead)
-    shown = hosts if len(hosts) <= _HOSTS else [*hosts[: _HOSTS // 2], *hosts[-_HOSTS // 2 :]]
+    shown = hosts if len(hosts) <= _MAX_HOSTS else [*hosts[: _MAX_HOSTS // 2], *hosts[-_MAX_HOSTS // 2 :]]
     rows = [_row(entry, figure, alpha) for figure in shown]
     rows += _summaries(entry)
-    between = f", the {_HOSTS // 2} lowest and highest of {len(hosts)} hosts" if len(shown) < len(hosts) else ""
+    between = f", the {_MAX_HOSTS // 2} lowest and highest of {len(hosts)} hosts" if len(shown) < len(hosts) else ""
     caption = f"over {entry.reference}{between}{'; budget: ' + pool_text.verdict_text(entry) if entry.outcome else ''}"
     return title, caption, draw.intervals(f"{title}: each host", rows)
 
@@ -72,7 +74,7 @@ def _ratios(interval: OverheadInterval | None) -> tuple[float | None, float | No
 
 
 def _own_interval(figure: HostFigure, alpha: float) -> OverheadInterval | None:
-    """Return the interval of a host by the standard error of its rounds."""
+    """Return the interval of a host, from the standard error of its rounds."""
     if figure.error is None or figure.rounds < 2:
         return None
     reach, centre = student_quantile(1 - alpha, figure.rounds - 1) * figure.error, log1p(figure.overhead)
@@ -80,7 +82,7 @@ def _own_interval(figure: HostFigure, alpha: float) -> OverheadInterval | None:
 
 
 def _summaries(entry: Pooled) -> list[Interval]:
-    """Return the rows below those of hosts: all together, and the next one."""
+    """Return the rows below those of hosts: all hosts together, and the next host."""
     unit = OverheadUnit.fitting([entry.overhead])
     limits = [Mark(1 + entry.budget, unit.limit(entry.budget), entry.outcome or "")] if entry.budget is not None else []
     text = unit.signed(entry.overhead)

@@ -1,4 +1,4 @@
-"""Pooled hosts as people read them: facts, a table of all series, a grid of kernels and hosts, and remarks."""
+"""The text of pooled hosts: facts, a table of all series, a table of kernels and hosts, and remarks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pytest_fsstack.report import markdown, terminal
 from pytest_fsstack.report.model import SIGNS, Cell, Grid, visible
 from pytest_fsstack.units import OverheadUnit, first_names
 
-#: The p of Cochran's Q below which a report says that hosts differ.
-DIFFERENT = 0.01
+#: The p value of Cochran's Q below which a report says that hosts differ. All series share it.
+HETEROGENEITY_LEVEL = 0.01
 LEGEND = (
     "over hosts: the typical overhead of a host, with its interval, and the exact signed-rank test against the budget. "
     "next host: where one more host will be. I2: how much of the variance between hosts is not noise of their rounds. "
     "pass/FAIL/?: the number of hosts with that verdict of their own."
 )
-#: Columns of hosts in a grid, where it is text.
-_MOST_HOSTS = 8
+#: The maximum number of hosts in a table of text.
+_MAX_HOSTS = 8
 
 
 class Section(NamedTuple):
@@ -32,7 +32,7 @@ class Section(NamedTuple):
 
 
 def section(pool: Pool) -> Section:
-    """Return what all reports show of pooled hosts."""
+    """Return the facts, tables and remarks, which are the same in all reports."""
     facts = [
         ("hosts", f"{len(pool.hosts)}: {first_names([host.name for host in pool.hosts])}"),
         ("sessions", str(sum(len(host.files) for host in pool.hosts))),
@@ -45,7 +45,7 @@ def section(pool: Pool) -> Section:
 
 
 def answer(pool: Pool) -> list[str]:
-    """Return the results over all hosts: first in a line, then in sentences."""
+    """Return the main results over all hosts: a headline, then sentences."""
     number = f"{len(pool.hosts)} host{'' if len(pool.hosts) == 1 else 's'}"
     judged = pool.judged
     broken = [entry for entry in judged if entry.outcome == "fail"]
@@ -81,7 +81,7 @@ def _row(entry: Pooled) -> list[Cell]:
 
 
 def verdict_text(entry: Pooled) -> str:
-    """Return the verdict over hosts with its budget; ``-`` if there is none."""
+    """Return the verdict over hosts with its budget, or ``-``."""
     if entry.budget is None or entry.outcome is None:
         return "-"
     expected = ", expected" if entry.expected and entry.outcome != "pass" else ""
@@ -94,19 +94,19 @@ def _overhead(entry: Pooled) -> str:
 
 
 def interval_text(interval: OverheadInterval | None) -> str:
-    """Return an interval in brackets; empty if there is none."""
+    """Return an interval in parentheses, or an empty text."""
     if interval is None or interval.high is None:
         return ""
     return OverheadUnit.fitting([interval.low, interval.high]).interval(interval.low, interval.high)
 
 
-def grids_of_hosts(pool: Pool, most: int = _MOST_HOSTS) -> list[Grid]:
-    """Return a grid for each series: a row a kernel, a column a host; one for all series if there is one kernel.
+def grids_of_hosts(pool: Pool, max_hosts: int = _MAX_HOSTS) -> list[Grid]:
+    """Return a grid for each series, with a row for each kernel and a column for each host.
 
-    Empty if there are more hosts than columns.
+    With one kernel, a single grid has all series. With more than `max_hosts` hosts, there are no grids.
     """
     names = [host.name for host in pool.hosts]
-    if len(names) > most:
+    if len(names) > max_hosts:
         return []
     if not any(entry.kernel for entry in pool.series):
         rows = [[Cell(entry.label), *_cells(entry, names)] for entry in pool.series]
@@ -138,11 +138,11 @@ def host_cell(figure: HostFigure) -> Cell:
     return Cell(text, beside=SIGNS[figure.outcome] if figure.outcome else "", outcome=figure.outcome)
 
 
-# -- what a reader must know -------------------------------------------------------------------------------------------
+# -- remarks -----------------------------------------------------------------------------------------------------------
 
 
 def remarks(pool: Pool) -> list[str]:
-    """Return what is wrong with files and hosts, which hosts differ, and why there is no verdict."""
+    """Return the problems of files and hosts, the hosts that differ, and the reasons for missing verdicts."""
     lines = [f"{file}: {reason}" for file, reason in pool.unreadable.items()]
     lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
     missing = ((entry, name, note) for entry in pool.series for name, note in entry.missing.items())
@@ -151,7 +151,9 @@ def remarks(pool: Pool) -> list[str]:
     lines += [_differing(host.name, pool) for host in pool.hosts if host.name in different]
     lines += _grouped((entry.why_no_verdict, entry) for entry in pool.series if entry.why_no_verdict)
     spread = [
-        entry for entry in pool.series if entry.heterogeneity and entry.heterogeneity.p < DIFFERENT / len(pool.series)
+        entry
+        for entry in pool.series
+        if entry.heterogeneity and entry.heterogeneity.p < HETEROGENEITY_LEVEL / len(pool.series)
     ]
     lines += [_spread(entry) for entry in spread[:3]]
     return lines
@@ -166,7 +168,7 @@ def _grouped(facts: Iterable[tuple[str, Pooled]]) -> list[str]:
 
 
 def _differing(host: str, pool: Pool) -> str:
-    """Return in what a host differs from the others, and what is left without it."""
+    """Describe in which series a host differs from the others, with the overheads without it."""
     series = [entry for entry in pool.series if entry.differs == host]
     texts = []
     for entry in series:
@@ -191,7 +193,7 @@ def _signed(overhead: float) -> str:
 
 
 def problems(pool: Pool) -> list[str]:
-    """Return what a strict gate fails for, beside verdicts: hosts without a whole session, and missing figures."""
+    """Return the failures of a strict gate that are no verdicts: incomplete sessions, and missing figures."""
     lines = [f"{file}: {reason}" for file, reason in pool.unreadable.items()]
     lines += [f"{host.name}: {problem}" for host in pool.hosts for problem in host.problems]
     lines += [
@@ -201,7 +203,7 @@ def problems(pool: Pool) -> list[str]:
 
 
 def in_short(entry: Pooled) -> str:
-    """Return the overhead over hosts with its budget, or why there is no verdict."""
+    """Describe the overhead over hosts with its budget, or why there is no verdict."""
     if entry.outcome is None or entry.budget is None:
         return entry.why_no_verdict
     unit = OverheadUnit.fitting([entry.overhead])
@@ -212,7 +214,7 @@ def in_short(entry: Pooled) -> str:
 
 
 def host_line(figure: HostFigure) -> str:
-    """Return the overhead of a host with its own verdict."""
+    """Describe the overhead of a host with its own verdict."""
     return f"{_signed(figure.overhead)} on {figure.host}: {figure.outcome or 'not judged'}"
 
 
@@ -230,12 +232,12 @@ def lines(pool: Pool, width: int = 160) -> list[str]:
 
 
 def json(pool: Pool) -> str:
-    """Return all figures for programs."""
+    """Return the pool as JSON."""
     return msgspec.json.format(msgspec.json.encode(pool), indent=2).decode() + "\n"
 
 
 def markdown_report(pool: Pool) -> str:
-    """Return the report as GitHub shows it."""
+    """Return the report as GitHub Markdown."""
     text, (headline, *sentences) = section(pool), answer(pool)
     report = [
         f"**{markdown.plain(headline)}**",

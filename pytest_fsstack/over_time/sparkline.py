@@ -1,4 +1,4 @@
-"""A series over many runs, for people: a drawing in one line, and a line for each change."""
+"""A series over many runs as text: a drawing in one line, and a line for each change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pytest_fsstack.over_time.comparison import differences
 from pytest_fsstack.over_time.trend import ChangePoint, Trend
 from pytest_fsstack.units import OverheadUnit, counted, format_quantity
 
-#: From the lowest to the highest, where the terminal has them and where it does not.
+#: Characters from the lowest to the highest value, for terminals with and without Unicode.
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", "_.:-=+*#"
-#: How wide a drawing may be; several runs then share a place in it.
+#: The maximum width of a drawing. If there are more runs, several share a column.
 _WIDTH = 80
-#: How many differences of the environment a change shows.
-_SHOWN = 4
+#: The maximum number of differences of the environment that are shown for a change.
+_MAX_DIFFERENCES = 4
 
 
 def sparkline(values: Sequence[float], ramp: str = BLOCKS, width: int = _WIDTH) -> str:
-    """The values as heights between the lowest and the highest; all in the middle if there is no difference."""
+    """Draw the values as heights between the lowest and the highest. Equal values are in the middle."""
     buckets = [median(values[start:end]) for start, end in _buckets(len(values), width)]
     low, high = min(buckets), max(buckets)
     if low == high:
@@ -30,7 +30,7 @@ def sparkline(values: Sequence[float], ramp: str = BLOCKS, width: int = _WIDTH) 
 
 
 def lines(trend: Trend, points: Sequence[ChangePoint], ramp: str = BLOCKS) -> list[str]:
-    """The series with its newest value, its drawing with ``^`` where it changed, and a line for each change."""
+    """Return the newest value of a series, its drawing with ``^`` below each change, and a line for each change."""
     values = [point.value for point in trend.points]
     text = [f"{trend.key}: {_value(trend, values[-1])} in the newest of {counted(len(values), 'run')}"]
     text.append(f"  {sparkline(values, ramp)}  {_value(trend, min(values))} to {_value(trend, max(values))}")
@@ -48,13 +48,13 @@ def lines(trend: Trend, points: Sequence[ChangePoint], ramp: str = BLOCKS) -> li
             f"{_value(trend, change.before)} -> {_value(trend, change.after)}"
         )
         differs = differences([run], [before])
-        text += [f"    differs: {part}" for part in differs[:_SHOWN]]
-        text += [f"    differs: {len(differs) - _SHOWN} more"] if len(differs) > _SHOWN else []
+        text += [f"    differs: {part}" for part in differs[:_MAX_DIFFERENCES]]
+        text += [f"    differs: {len(differs) - _MAX_DIFFERENCES} more"] if len(differs) > _MAX_DIFFERENCES else []
     return text
 
 
 def _buckets(number: int, width: int) -> list[tuple[int, int]]:
-    """The places of a drawing, as the first value of each and the one behind its last."""
+    """Return the index ranges of the values in each column of a drawing."""
     places = min(number, width)
     return list(pairwise(number * place // places for place in range(places + 1)))
 

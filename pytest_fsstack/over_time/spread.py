@@ -1,13 +1,13 @@
-"""One or two runs against earlier ones of the same machine, whose spread says how much runs differ anyway.
+"""Verdicts on one or two runs, by the spread of earlier runs of the same machine.
 
-Numbers in are one logarithm a run, as in `judging.runs`, which needs three runs a side and assumes less. Here runs are
-taken as normally distributed and independent of each other, around a level that may have changed in the past.
+The input is one logarithm for each run, as in `judging.runs`, which needs three runs a side and assumes less. Here runs
+are assumed to be independent and normally distributed, around a level that may have changed in the past.
 
-- The spread comes from differences of successive runs, so a level that grows slowly is no spread (von Neumann and
-  others, Annals of Mathematical Statistics 12 (1941) 153). The largest difference counts as the second largest: a
-  single jump, such as an accepted improvement, is no spread either.
-- Runs are compared twice: with the latest runs, because what was gained must not be lost again, and with the first
-  ones, because many small losses must not add up. Each comparison may fail falsely at half of alpha.
+- The spread is computed from differences of successive runs, so a slowly growing level does not increase it (von
+  Neumann and others, Annals of Mathematical Statistics 12 (1941) 153). The largest difference is replaced by the second
+  largest, so a single jump, such as an accepted improvement, does not increase it either.
+- Runs are compared twice. The comparison with the latest runs protects improvements. The comparison with the first runs
+  finds many small losses that add up. Each comparison may fail falsely at half of alpha.
 - To pass, both comparisons must pass, so each of them may use all of alpha.
 """
 
@@ -22,11 +22,11 @@ from typing import NamedTuple
 from pytest_fsstack.judging.verdict import GRID, Estimate, Looks, Outcome, Verdict
 from pytest_fsstack.report.quantiles import student_quantile, student_share
 
-#: Fewest earlier runs for a verdict: with fewer, their spread is hardly known.
+#: The smallest number of earlier runs for a verdict. The spread of fewer is too uncertain.
 MIN_EARLIER_RUNS = 5
-#: How many of the latest runs, and of the first ones. Where there are fewer than the latter, all runs are one window.
+#: The sizes of the windows of the latest and of the first runs. Fewer than FIRST_RUNS runs are one window.
 LATEST_RUNS, FIRST_RUNS = 5, 10
-#: The share of unchanged runs that a limit should decide before it counts as one that can be decided.
+#: The share of unchanged runs that a limit must decide to count as decidable.
 DECIDED_SHARE = 0.97
 
 
@@ -38,28 +38,28 @@ class Window(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The standard deviation of runs, as a logarithm, and the degrees of freedom that it is known with."""
+    """The standard deviation of runs, as a logarithm, and its degrees of freedom."""
 
     deviation: float
     freedom: float
 
     def quantile(self, share: float) -> float:
-        """Return Student's t."""
+        """Return the quantile of Student's t at `share`."""
         return self._between_degrees(lambda freedom: student_quantile(share, freedom))
 
     def share_below(self, t: float) -> float:
-        """Return Student's distribution function."""
+        """Return the distribution function of Student's t at `t`."""
         return self._between_degrees(lambda freedom: student_share(t, freedom))
 
     def _between_degrees(self, function: Callable[[int], float]) -> float:
-        """Return a function of the degrees of freedom; between whole ones, by their reciprocal."""
+        """Interpolate a function of whole degrees of freedom, linearly in their reciprocal."""
         low, high = floor(self.freedom), ceil(self.freedom)
         weight = (1 / low - 1 / self.freedom) / (1 / low - 1 / high) if low < high else 0.0
         return function(low) + weight * (function(high) - function(low))
 
 
 class SpreadVerdict(NamedTuple):
-    """The verdict, or only the estimate where there is no limit, and the window that it is of."""
+    """A verdict and its estimate, with the window of earlier runs. The verdict is None without a limit."""
 
     window: Window
     estimate: Estimate
@@ -67,7 +67,7 @@ class SpreadVerdict(NamedTuple):
 
 
 def windows(history: Sequence[float]) -> list[Window]:
-    """Return the parts of a history that runs are compared with."""
+    """Return the windows of a history with which runs are compared."""
     number = len(history)
     if number < FIRST_RUNS:
         return [Window(f"{number}", range(number))]
@@ -80,9 +80,9 @@ def windows(history: Sequence[float]) -> list[Window]:
 def spread(history: Sequence[float]) -> Spread:
     """Return the spread of earlier runs in their order.
 
-    Without the largest difference the variance is too low by 1.5 / H for H normally distributed runs. The degrees of
-    freedom are those of the mean of H - 1 squared differences less 0.8. Both were fitted to simulations with 5 to 60
-    runs. Raises ValueError if there are fewer than `MIN_EARLIER_RUNS`.
+    Without the largest difference, the variance of H normally distributed runs is too low by the share 1.5 / H. The
+    degrees of freedom are those of the mean of H - 1 squared differences, minus 0.8. Both corrections were fitted to
+    simulations with 5 to 60 runs. Raises ValueError if there are fewer than `MIN_EARLIER_RUNS`.
     """
     number = len(history)
     if number < MIN_EARLIER_RUNS or not all(map(isfinite, history)):
@@ -94,10 +94,11 @@ def spread(history: Sequence[float]) -> Spread:
 
 
 def judge(now: Sequence[float], history: Sequence[float], limit: float | None, alpha: float) -> SpreadVerdict | None:
-    """Judge runs now against `limit` (0.05 is 5 % more than earlier); None if there are too few earlier runs.
+    """Judge runs by a limit (0.05 is 5 % more than earlier). Return None if there are too few earlier runs.
 
-    A false *fail*, and a false *pass*, have at most the probability `alpha` at the limit if runs are as said above. A
-    difference at the limit counts as not above it. Raises ValueError without a run now, or for what is not finite.
+    At the limit, false *fail* and false *pass* each have at most the probability `alpha`, under the assumptions of this
+    module. A difference that equals the limit is not above it. Raises ValueError without a run now, or if a number is
+    not finite.
     """
     if len(history) < MIN_EARLIER_RUNS:
         return None
@@ -130,14 +131,14 @@ def _judge_windows(
 
 
 def _outcome(low: float, high: float) -> Outcome:
-    # In whole steps, because runs that are exactly at the limit must not be judged by a rounding error.
+    # In steps of GRID, so that rounding errors do not judge runs that are exactly at the limit.
     if round(low / GRID) > 0:
         return "fail"
     return "pass" if round(high / GRID) <= 0 else "inconclusive"
 
 
 def _overhead(logarithm: float) -> float:
-    # No float holds more.
+    # exp(710) overflows a float.
     return expm1(logarithm) if logarithm < 700 else inf
 
 
@@ -147,9 +148,9 @@ def _overhead(logarithm: float) -> float:
 class Power(NamedTuple):
     """The power of a limit for one run, estimated from the earlier runs.
 
-    `decided` is the share of unchanged runs that pass. `smallest` is the limit (0.05 is 5 %) that enough of them pass,
-    and `decides` says whether this limit is as large. `rounds` is how many rounds a run needs for that. It is None if
-    runs differ too much for any number.
+    `decided` is the share of unchanged runs that pass. `smallest` is the smallest limit (0.05 is 5 %) that enough of
+    them pass, and `decides` is true if the limit is not below it. `rounds` is the number of rounds with which a run
+    could pass the limit. It is None if runs differ too much for any number.
     """
 
     spread: Spread
@@ -162,10 +163,10 @@ class Power(NamedTuple):
 def power(
     history: Sequence[float], within: float, rounds: int, limit: float, alpha: float, decided: float = DECIDED_SHARE
 ) -> Power:
-    """Return what a limit can tell, if a run has so many rounds and `within` is the deviation of one of them.
+    """Return the power of a limit for a run with so many rounds. `within` is the standard deviation of a round.
 
-    A share `decided` of unchanged runs should pass, each against all windows. The spread of the next run is as
-    uncertain as that of the earlier ones, so both quantiles are Student's. Raises ValueError as `spread`.
+    A share `decided` of unchanged runs should pass, each against all windows. The spread is only estimated, so both
+    quantiles are those of Student's t. Raises ValueError like `spread`.
     """
     between, compared = spread(history), windows(history)
     error = sqrt(1 + 1 / min(len(window.runs) for window in compared))
@@ -173,7 +174,7 @@ def power(
     missed = 1 - between.share_below(log1p(limit) / units - quantile) if units else 0.0
     distance = (quantile + between.quantile(1 - (1 - decided) / len(compared))) * error
     smallest = expm1(distance * between.deviation)
-    # What differs from run to run whatever the rounds are.
+    # The variance between runs that more rounds do not reduce.
     remaining = max(0.0, between.deviation**2 - within**2 / rounds)
     room = (log1p(limit) / distance) ** 2 - remaining
     share = max(0.0, 1 - len(compared) * missed)

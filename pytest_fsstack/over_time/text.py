@@ -1,4 +1,4 @@
-"""Runs now against runs then, for people."""
+"""The text of comparisons with earlier runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CORRELATED = (
     "earlier runs follow each other (lag-1 correlation {:.2f}), so a false verdict is likelier than stated; "
     "fsstack trend shows whether it grows"
 )
-#: What a run without labels of its own is told by.
+#: The labels that identify a run in reports.
 _IDENTIFYING_LABELS = ("branch", "commit", "kernel")
 
 
 class Section(NamedTuple):
-    """A part of a report on earlier runs: what is compared, a row a series, and what a reader should know."""
+    """The section of a report on earlier runs: facts about both sides, a row for each series, and remarks."""
 
     title: str
     facts: list[tuple[str, str]]
@@ -31,7 +31,7 @@ class Section(NamedTuple):
 
 
 def section(comparison: Comparison, now: Sequence[Results], then: Sequence[Results]) -> Section:
-    """Return what all reports show of a comparison."""
+    """Return the section about a comparison, which is the same in all reports."""
     limit = "" if comparison.limit is None else f"at most {comparison.limit * 100:g} % more"
     facts = [("now", _side(now)), ("then", _side(then)), ("limit", limit)]
     facts += [("differs", text) for text in comparison.differences]
@@ -54,7 +54,7 @@ def _grid(comparison: Comparison) -> Grid:
 
 
 def lines(comparison: Comparison, now: Sequence[Results], then: Sequence[Results]) -> list[str]:
-    """Return the section as lines: what is compared, what differs, a row a series, and what is on one side only."""
+    """Return the section as lines for a terminal."""
     part = section(comparison, now, then)
     text = [f"{name:<9} {fact}" for name, fact in part.facts]
     text += ["", *table(comparison)] if comparison.changes else []
@@ -77,12 +77,12 @@ def warnings(comparison: Comparison) -> list[tuple[Change, str]]:
 
 
 def table(comparison: Comparison) -> list[str]:
-    """A row a series: its figure and its overhead on both sides, and the change of the overhead with its verdict."""
+    """Return a row for each series: figure and overhead on both sides, and the change with its verdict."""
     return tabulated(map(_row, comparison.changes), ["", "then", "now", "more over its reference", "verdict"])
 
 
 def in_short(change: Change, limit: float) -> str:
-    """A change with its limit, for what shows only the first line of a failure."""
+    """Describe a change with its limit in one line."""
     assert change.estimate is not None
     unit = OverheadUnit.fitting([change.estimate.overhead])
     metric = f"own {change.key.metric}" if change.is_reference else change.key.metric
@@ -93,7 +93,7 @@ def in_short(change: Change, limit: float) -> str:
 
 
 def describe(change: Change, comparison: Comparison) -> str:
-    """Describe a comparison: the verdicts in the first line, then the figures of all runs."""
+    """Describe a verdict on a change: in short in the first line, then with the figures of all runs."""
     assert comparison.limit is not None
     summary = in_short(change, comparison.limit) if change.estimate else f"{change.key.stack}: {change.explanation}"
     if change.outcome != "fail":
@@ -109,7 +109,7 @@ def describe(change: Change, comparison: Comparison) -> str:
     if change.outcome == "fail":
         text += [
             "",
-            f"A stack that costs no more than that is called slower in at most {comparison.alpha * 100:g} % of cases.",
+            f"If the change is within the limit, this verdict has at most a {comparison.alpha * 100:g} % chance.",
         ]
     return "\n".join(text)
 
@@ -159,7 +159,7 @@ def _side(runs: Sequence[Results]) -> str:
 
 
 def plan_lines(series: Sequence[Outlook], limit: float) -> list[str]:
-    """Return a table of what a limit can tell of one more run of each series."""
+    """Return a table of the power of a limit for one more run, by series."""
     headers = ["", "earlier runs", "differ by", f"undecided at {percent(limit)}", "decides from", "rounds for it"]
     return list(map(visible, tabulated(map(_plan_row, series), headers)))
 
@@ -181,14 +181,14 @@ def _plan_row(series: Outlook) -> list[str]:
 
 
 def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
-    """Return a line on the series for which a limit decides the least; empty if it decides all of them."""
+    """Describe the series for which a limit decides the least. Empty if it decides all of them."""
     undecided = [outlook for outlook in series if not outlook.decides]
     if not undecided:
         return "" if series else "no earlier run of this machine, so nothing is judged"
     worst = min(undecided, key=lambda outlook: outlook.power.decided if outlook.power else -1.0)
     more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
     if worst.power is None:
-        runs = f"{counted(worst.runs, 'accepted run')} of this machine"
+        runs = f"{counted(worst.runs, 'earlier run')} of this machine"
         return f"{percent(limit)} cannot be judged for {worst.key}{more}: {runs}, it takes {MIN_EARLIER_RUNS}"
     power = worst.power
     rounds = "no number of rounds is enough" if power.rounds is None else f"it takes {power.rounds} rounds"

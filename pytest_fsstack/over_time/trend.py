@@ -1,4 +1,4 @@
-"""A series over many runs of a machine: its points in order, and where it changed."""
+"""Series over many runs of a machine, and their change points."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pytest_fsstack.over_time import changes
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_compared, mismatches
 from pytest_fsstack.report.series import Series, series
 
-#: What a stack costs over its reference; and what each stack takes.
+#: Kinds of series: overheads over a reference, or absolute figures.
 OVERHEADS: tuple[Kind, ...] = ("overhead", "kernel_overhead")
 FIGURES: tuple[Kind, ...] = ("figure",)
-#: How often something is found in all series together, if none of them changes.
+#: The probability of finding a change in any of the series if none changes.
 ALPHA = 0.05
 
 
 class Point(NamedTuple):
-    """The point of a run in a series: the median of a figure in its unit, or an overhead (0.3 is 30 %)."""
+    """The value of a run in a series: the median of a figure in its unit, or an overhead (0.3 is 30 %)."""
 
     run: Results
     value: float
@@ -45,8 +45,8 @@ class Trend:
 class ChangePoint(NamedTuple):
     """A stretch of runs that differs from the one before it.
 
-    `before` and `after` are the medians of the two, as the points are. `size` is how much more it costs now (0.1 is
-    10 %): of an overhead, over its reference, as a comparison of runs has it.
+    `before` and `after` are the medians of both stretches, in the unit of the points. `size` is the relative change of
+    the cost (0.1 is 10 %). For an overhead, that is the change of the ratio to the reference.
     """
 
     point: int
@@ -56,7 +56,7 @@ class ChangePoint(NamedTuple):
 
 
 class ComparableRuns(NamedTuple):
-    """The runs of a history that go on with the newest one, the oldest first, and why others do not, with how many."""
+    """The runs that are comparable with the newest one, the oldest first, and counts of the others by reason."""
 
     runs: list[Results]
     left_out: dict[str, int]
@@ -71,7 +71,7 @@ def select_comparable(history: Iterable[Results]) -> ComparableRuns:
             selection.left_out["ended early"] = selection.left_out.get("ended early", 0) + 1
         else:
             whole.append(run)
-    # A run of no known time stays where it was added.
+    # Sorting is stable, so runs without a known time keep their order.
     whole.sort(key=lambda run: run.start)
     for run in whole:
         if reasons := mismatches(whole[-1], run):
@@ -84,9 +84,9 @@ def select_comparable(history: Iterable[Results]) -> ComparableRuns:
 def trends(
     runs: Sequence[Results], kinds: Collection[Kind] = OVERHEADS, measures: Collection[Measure] | None = None
 ) -> list[Trend]:
-    """Return the series of those kinds in some runs, which are in order; by kernel, or device, if a run has several.
+    """Return the series of those kinds over runs in order. Kernels and devices are separate if a run has several.
 
-    If `measures` have budgets, only the series that a comparison has are returned; None: all.
+    With `measures`, which have budgets, only the series that a comparison would show are returned.
     """
 
     def is_shown(entry: Series) -> bool:
@@ -113,7 +113,10 @@ def _several(entries: Iterable[Series], part: str) -> bool:
 
 
 def change_points(trend: Trend, level: float, smallest: float = 0.0) -> list[ChangePoint]:
-    """Return where the series may have changed, by at least `smallest` (0.01 is 1 %); see `changes.change_points`."""
+    """Return the change points of a series with a size of at least `smallest` (0.01 is 1 %).
+
+    `level` is that of `changes.change_points`.
+    """
     points = changes.change_points(trend.ratios, level)
     while points:
         candidates = [

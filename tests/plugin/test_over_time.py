@@ -76,7 +76,7 @@ def test_a_regression_fails_the_session_and_its_first_line_says_all(project: Pro
             "step on crypt  *24 ms, +20.0 %  *40 ms, +100 %  *+6?.? % (* %)*FAIL",
             "[*] 1 run against 5 earlier runs of this machine, by the spread of all",
             "FAILED test_it.py::test_step::step on crypt against earlier runs - crypt: *",
-            "fsstack: not accepted as a reference: new.json is left as it was, because this run failed",
+            "fsstack: not saved as a reference*failed*new.json*",
         ]
     )
     assert not (project.pytester.path / "new.json").exists()
@@ -99,7 +99,7 @@ def test_what_costs_no_more_passes_and_becomes_the_reference(project: Project, h
     result = project.run("--fsstack-rounds=2", *words)
     result.assert_outcomes(passed=3)
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["step on crypt  *pass", "fsstack: accepted as a reference: history/new.json"])
+    result.stdout.fnmatch_lines(["step on crypt  *pass", "fsstack: saved as a reference: history/new.json"])
     assert saved.loads((history / "new.json").read_text()).environment["machine_id"] == MACHINE
 
 
@@ -115,7 +115,7 @@ def test_one_run_each_gives_figures_and_no_verdict_and_is_refused_only_if_strict
     rounds = len((project.pytester.path / "log").read_text().splitlines())
     strict = project.run(*words, "--fsstack-strict")
     assert strict.ret == pytest.ExitCode.USAGE_ERROR
-    strict.stderr.fnmatch_lines(["ERROR: --fsstack-strict fails what is undecided, *5.0 % cannot be judged for *"])
+    strict.stderr.fnmatch_lines(["ERROR: --fsstack-max-regression*--fsstack-strict*5.0 % cannot be judged for *"])
     assert len((project.pytester.path / "log").read_text().splitlines()) == rounds
 
 
@@ -174,7 +174,7 @@ def test_the_header_says_if_the_limit_cannot_be_decided(project: Project, histor
     project.run(*words, "--fsstack-max-regression=50%").stdout.no_fnmatch_line(line)
     for name in ("0.json", "1.json", "2.json"):
         (history / name).unlink()
-    project.run(*words, "--fsstack-max-regression=50%").stdout.fnmatch_lines([f"{line}2 accepted runs*takes 5"])
+    project.run(*words, "--fsstack-max-regression=50%").stdout.fnmatch_lines([f"{line}2 earlier runs*takes 5"])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_header_says_if_the_limit_cannot_be_decided(project: Project, histor
         ("", "OLD.json: these are not results of pytest-fsstack: no JSON: *"),
         (
             saved.dumps(earlier(0.1, scale="paper")),
-            "OLD.json: the scale was paper and is small, which makes the comparison meaningless: *",
+            "OLD.json: *the scale was paper and is small*--fsstack-scale=paper*",
         ),
         (None, "there is no file or directory *OLD.json"),
     ],
@@ -255,7 +255,7 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
     monkeypatch.setenv("BREAK", "1")
     result = project.run("--fsstack-rounds=2", "--fsstack-save-reference=reference.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["fsstack: not accepted as a reference: reference.json is left as it was, *"])
+    result.stdout.fnmatch_lines(["fsstack: not saved as a reference*reference.json*"])
     assert path.read_text() == first
 
 
@@ -265,9 +265,9 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
         (["--fsstack-save-reference=no/such/file.json"], "--fsstack-save-reference: there is no directory *"),
         (
             ["--fsstack-save-reference=a.json", "--benchmark-disable"],
-            "--fsstack-save-reference: --benchmark-disable measures nothing *",
+            "--fsstack-save-reference: *--benchmark-disable*",
         ),
-        (["--fsstack-max-regression=5%"], "--fsstack-max-regression: it judges nothing without *"),
+        (["--fsstack-max-regression=5%"], "--fsstack-max-regression*--fsstack-compare=FILE*"),
         (["--fsstack-compare-anyway"], "--fsstack-compare-anyway does nothing without --fsstack-compare=FILE"),
     ],
 )
@@ -321,7 +321,7 @@ def test_a_torn_line_is_told_by_the_next_run_and_only_once(project: Project, mac
     append(machines_file, saved.line(earlier(0.2)))
     with machines_file.open("a") as file:
         file.write('{"format": 3, "inter')
-    said = "*the last line of the history was cut off: its 20 bytes are in runs/*.torn"
+    said = "*last line of the history*20 bytes*runs/*.torn"
     project.run("--fsstack-rounds=2", "--fsstack-history=runs").stdout.fnmatch_lines([said])
     project.run("--fsstack-rounds=2", "--fsstack-history=runs").stdout.no_fnmatch_line(said)
     assert len(read(machines_file).runs) == 3
@@ -343,7 +343,7 @@ def test_what_measured_nothing_is_not_added_and_fails(project: Project, machines
         (["--fsstack-history=test_it.py"], "--fsstack-history: test_it.py is no directory"),
         (
             ["--fsstack-history=runs", "--benchmark-disable"],
-            "--fsstack-history: --benchmark-disable measures nothing *",
+            "--fsstack-history: *--benchmark-disable*",
         ),
         (["--fsstack-history=runs"], "--fsstack-history: history=runs/*.jsonl: is a directory"),
     ],

@@ -112,7 +112,7 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
         (("then", "now", "--limit", "much"), "compare: argument --max-regression/--limit: "),
         (("then", "now", "--alpha", "2"), "compare: argument --alpha: an error rate must be between 0 and 0.5"),
         (("then", "other.json"), "not compared: no overhead was measured on both sides"),
-        (("then", "nothing.json"), "compare: nothing.json: nothing was measured in this run"),
+        (("then", "nothing.json"), "compare: nothing.json: this run has no measurements"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_4(said: Said, words: tuple[str, ...], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Change points: what changes is found, and a series that does not change is left alone."""
+"""Change points: changes are found, and none is found in a constant series."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERIES = 60
 
 
 def heavy(noise: random.Random) -> float:
-    """A figure of Student's distribution with three degrees of freedom."""
+    """Draw a figure from Student's distribution with three degrees of freedom."""
     return 0.01 * noise.gauss(0, 1) / math.sqrt(sum(noise.gauss(0, 1) ** 2 for _ in range(3)) / 3)
 
 

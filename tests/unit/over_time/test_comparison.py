@@ -1,4 +1,4 @@
-"""Runs now against runs then: the run is the unit, and what cannot be compared is said."""
+"""Comparisons of runs: verdicts by run, and reasons why runs are not comparable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     rounds: int = 3,
     **environment: Any,
 ) -> Results:
-    """A run in which every stack but the first costs `overhead` over it."""
+    """Return a run in which every stack but the first costs `overhead` over the first."""
     chain = ChainResults("t.py::T", "loop", stacks[0], Looks.fixed(rounds), 1, steps=["write"])
     chain.stacks = {name: StackInfo(name, name) for name in stacks}
     for number in range(rounds):
@@ -188,7 +188,7 @@ def test_metrics_with_a_budget_are_compared_beside_the_time() -> None:
 
 
 def of_kernel(kernel: str, overhead: float) -> ChainResults:
-    """The chain of one kernel, as it is if several are compared."""
+    """Return the chain of one kernel from a comparison of kernels."""
     (chain,) = run(overhead).chains
     names = {name: f"{name}:{kernel}" for name in chain.stacks}
     chain.stacks = {full: StackInfo(full, name, kernel=kernel) for name, full in names.items()}
@@ -200,7 +200,7 @@ def of_kernel(kernel: str, overhead: float) -> ChainResults:
 
 
 def with_bytes(reference: float, stack: float, **more: Any) -> Results:
-    """A run whose stacks write so many bytes."""
+    """Return a run whose stacks write so many bytes."""
     results = run(**more)
     (chain,) = results.chains
     for name, figure in (("ext4", reference), ("luks", stack)):
@@ -237,7 +237,7 @@ def test_the_time_of_a_step_is_judged_unless_its_budgets_are_in_other_metrics() 
 
 
 def test_figures_of_nothing_have_no_ratio() -> None:
-    """A step that writes 0 B, but for what the filesystem does in the background."""
+    """A step that writes nothing but the background writes of the filesystem."""
     now, then = with_bytes(0.0, 4096.0), with_bytes(4096.0, 0.0)
     chain = now.chains[0]
     chain.judge_all("write", "luks", Budget("written_bytes", overhead=0.1))

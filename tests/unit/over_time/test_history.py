@@ -1,4 +1,4 @@
-"""The file of a machine's runs: what was added is there, whatever writes beside it and wherever a power cut ends."""
+"""The history of a machine: added runs survive concurrent writers and power cuts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_was_added_is_read_in_its_order(tmp_path: Path) -> None:
 
 @given(st.integers(0, len(LINES[1])), st.sampled_from([b"", b"\0" * 5, b"\0" * 4096 + b"\n"]), st.integers(1, 200))
 def test_a_power_cut_anywhere_costs_no_other_line_and_no_byte(kept: int, zeros: bytes, block: int) -> None:
-    """The second line is cut after `kept` bytes, its end included, with what a filesystem may leave behind it."""
+    """Cut the second line after `kept` bytes, and append bytes that a filesystem may leave there."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "_BLOCK", block)
         path = Path(directory, "x.jsonl")

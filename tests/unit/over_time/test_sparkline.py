@@ -1,4 +1,4 @@
-"""A series drawn in a line."""
+"""Drawings of a series in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run against the spread of earlier ones: two windows, successive differences, and no verdict from too few."""
+"""Verdicts by the spread of earlier runs: two windows, successive differences, and no verdict from too few."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def noisy(levels: list[float], seed: int = 1, deviation: float = 0.01) -> list[f
 
 
 def test_an_accepted_improvement_is_no_spread_and_what_it_gained_is_not_lost_again() -> None:
-    """One of 10 %, then a regression of 15.5 %: it is within 5 % of the first runs."""
+    """An improvement of 10 %, then a regression of 15.5 %, which is within 5 % of the first runs."""
     history = noisy([0.0] * 15 + [-log1p(0.10)] * 5)
     assert spread(history).deviation < 0.015
     found = judged([log1p(0.155) - log1p(0.10)], history)
