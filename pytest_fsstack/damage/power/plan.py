@@ -45,96 +45,113 @@ class Operation:
 
 def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation]:
     """Draw at least `count` operations. The last one syncs the directory. Calls in `without` are never used to sync."""
-    draw = random.Random(f"plan/{seed}")
-    sizes: dict[str, int] = {}
-    directories: list[str] = []
-    operations: list[Operation] = []
-
-    def write(name: str, offset: int, length: int, how: str = "") -> None:
-        operations.append(Operation("write", name, "", offset, length, how))
-        sizes[name] = max(sizes.get(name, 0), offset + length)
-
-    def one_of(*calls: str) -> str:
-        return draw.choice([call for call in calls if call not in without])
-
-    def length(at: int) -> int:
-        kinds = (draw.randint(1, 600), draw.randint(1, 6000), draw.randint(1, 24 << 10), 4096 * draw.randint(1, 4))
-        return max(1, min(draw.choice(kinds), _LARGEST - at))
-
-    def name() -> str:
-        return f"f{draw.randrange(_NAMES)}"
-
-    def create() -> None:
-        new = name()
-        if new not in sizes:
-            write(new, 0, length(0), one_of("", "", "O_SYNC", "O_DSYNC"))
-
-    def append() -> None:
-        old = draw.choice(sorted(sizes))
-        if sizes[old] < _LARGEST:
-            write(old, sizes[old], length(sizes[old]), one_of("", "", "", "O_SYNC", "O_DSYNC"))
-
-    def overwrite() -> None:
-        old = draw.choice(sorted(sizes))
-        offset = draw.randrange(sizes[old])
-        how = one_of("", "", "", "O_SYNC", "O_DSYNC", "msync", "msync")
-        write(old, offset, min(length(offset), sizes[old] - offset), how)
-
-    def sync() -> None:
-        operations.append(Operation("sync", draw.choice(sorted(sizes)), how=one_of("fsync", "fdatasync")))
-
-    def sync_all() -> None:
-        operations.append(Operation("sync all", how=one_of("sync", "syncfs")))
-
-    def sync_directory() -> None:
-        operations.append(Operation("sync directory"))
-
-    def rename() -> None:
-        old, new = draw.choice(sorted(sizes)), name()
-        if old != new:
-            operations.append(Operation("rename", old, new))
-            sizes[new] = sizes.pop(old)
-
-    def replace() -> None:
-        # Editors and package managers replace files in this way.
-        new = name()
-        write("new", 0, length(0))
-        operations.append(Operation("sync", "new", how=one_of("fsync", "fdatasync")))
-        operations.append(Operation("rename", "new", new))
-        sizes[new] = sizes.pop("new")
-        if draw.random() < 0.7:
-            sync_directory()
-
-    def unlink() -> None:
-        if len(sizes) > 3:
-            old = draw.choice(sorted(sizes))
-            operations.append(Operation("unlink", old))
-            del sizes[old]
-
-    def make_directory() -> None:
-        new = f"d{draw.randrange(_NAMES)}"
-        if new in directories:
-            directories.remove(new)
-            operations.append(Operation("remove directory", new))
-            return
-        directories.append(new)
-        operations.append(Operation("make directory", new))
-        if draw.random() < 0.7:
-            sync_directory()
-
-    def write_back() -> None:
-        operations.append(Operation("write back", draw.choice(sorted(sizes))))
-
+    planner = _Planner(random.Random(f"plan/{seed}"), without)
     # Begin with synced files: even the first cut can lose something then.
     for _ in range(2):
-        replace()
-    sync_directory()
+        planner.replace()
+    planner.sync_directory()
     weighted = {
-        **{create: 4, append: 4, overwrite: 4, sync: 5, sync_directory: 2, sync_all: 1},
-        **{rename: 2, replace: 3, unlink: 1, write_back: 3, make_directory: 2},
+        **{planner.create: 4, planner.append: 4, planner.overwrite: 4, planner.sync: 5, planner.sync_directory: 2},
+        **{planner.sync_all: 1, planner.rename: 2, planner.replace: 3, planner.unlink: 1, planner.write_back: 3},
+        planner.make_directory: 2,
     }
-    while len(operations) < count - 1:
-        (step,) = draw.choices(list(weighted), list(weighted.values()))
+    while len(planner.operations) < count - 1:
+        (step,) = planner.draw.choices(list(weighted), list(weighted.values()))
         step()
-    sync_directory()
-    return operations
+    planner.sync_directory()
+    return planner.operations
+
+
+class _Planner:
+    """The operations drawn so far, with the sizes of the files and the directories that they leave."""
+
+    def __init__(self, draw: random.Random, without: Collection[str]) -> None:
+        self.draw = draw
+        self.operations: list[Operation] = []
+        self._without = without
+        self._sizes: dict[str, int] = {}
+        self._directories: list[str] = []
+
+    def _write(self, name: str, offset: int, length: int, how: str = "") -> None:
+        self.operations.append(Operation("write", name, "", offset, length, how))
+        self._sizes[name] = max(self._sizes.get(name, 0), offset + length)
+
+    def _one_of(self, *calls: str) -> str:
+        return self.draw.choice([call for call in calls if call not in self._without])
+
+    def _length(self, at: int) -> int:
+        kinds = (
+            self.draw.randint(1, 600),
+            self.draw.randint(1, 6000),
+            self.draw.randint(1, 24 << 10),
+            4096 * self.draw.randint(1, 4),
+        )
+        return max(1, min(self.draw.choice(kinds), _LARGEST - at))
+
+    def _name(self) -> str:
+        return f"f{self.draw.randrange(_NAMES)}"
+
+    def create(self) -> None:
+        new = self._name()
+        if new not in self._sizes:
+            self._write(new, 0, self._length(0), self._one_of("", "", "O_SYNC", "O_DSYNC"))
+
+    def append(self) -> None:
+        old = self.draw.choice(sorted(self._sizes))
+        if self._sizes[old] < _LARGEST:
+            self._write(
+                old, self._sizes[old], self._length(self._sizes[old]), self._one_of("", "", "", "O_SYNC", "O_DSYNC")
+            )
+
+    def overwrite(self) -> None:
+        old = self.draw.choice(sorted(self._sizes))
+        offset = self.draw.randrange(self._sizes[old])
+        how = self._one_of("", "", "", "O_SYNC", "O_DSYNC", "msync", "msync")
+        self._write(old, offset, min(self._length(offset), self._sizes[old] - offset), how)
+
+    def sync(self) -> None:
+        self.operations.append(
+            Operation("sync", self.draw.choice(sorted(self._sizes)), how=self._one_of("fsync", "fdatasync"))
+        )
+
+    def sync_all(self) -> None:
+        self.operations.append(Operation("sync all", how=self._one_of("sync", "syncfs")))
+
+    def sync_directory(self) -> None:
+        self.operations.append(Operation("sync directory"))
+
+    def rename(self) -> None:
+        old, new = self.draw.choice(sorted(self._sizes)), self._name()
+        if old != new:
+            self.operations.append(Operation("rename", old, new))
+            self._sizes[new] = self._sizes.pop(old)
+
+    def replace(self) -> None:
+        # Editors and package managers replace files in this way.
+        new = self._name()
+        self._write("new", 0, self._length(0))
+        self.operations.append(Operation("sync", "new", how=self._one_of("fsync", "fdatasync")))
+        self.operations.append(Operation("rename", "new", new))
+        self._sizes[new] = self._sizes.pop("new")
+        if self.draw.random() < 0.7:
+            self.sync_directory()
+
+    def unlink(self) -> None:
+        if len(self._sizes) > 3:
+            old = self.draw.choice(sorted(self._sizes))
+            self.operations.append(Operation("unlink", old))
+            del self._sizes[old]
+
+    def make_directory(self) -> None:
+        new = f"d{self.draw.randrange(_NAMES)}"
+        if new in self._directories:
+            self._directories.remove(new)
+            self.operations.append(Operation("remove directory", new))
+            return
+        self._directories.append(new)
+        self.operations.append(Operation("make directory", new))
+        if self.draw.random() < 0.7:
+            self.sync_directory()
+
+    def write_back(self) -> None:
+        self.operations.append(Operation("write back", self.draw.choice(sorted(self._sizes))))

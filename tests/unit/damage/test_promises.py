@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -33,7 +34,8 @@ class Model:
             if operation.how:
                 # Of these bytes alone, and of the size up to them; what came before is no safer than it was.
                 file["synced"] = over(file["synced"], operation.offset, data)  # type: ignore[arg-type]
-                file["since"] = [cut for write in file["since"] for cut in without(write, operation)]  # type: ignore[attr-defined]
+                since: list[Any] = file["since"]  # type: ignore[assignment]
+                file["since"] = [cut for write in since for cut in without(write, operation)]
         elif operation.kind == "sync":
             file = names[operation.name]
             file["synced"], file["since"] = file["bytes"], []
