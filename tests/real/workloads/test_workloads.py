@@ -46,9 +46,9 @@ def figures(step: Callable[[Timed], object], stack: Built) -> dict[str, float]:
 STACKS = ["raw", "dmcrypt", "ext4 | loop(size='128M')", "ext4"]
 
 
-@pytest.mark.parametrize("text", STACKS)
-@pytest.mark.parametrize("block", [4096, MIB])
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(
+    ("text", "block", "direct"), [*((text, 4096, True) for text in STACKS), ("raw", MIB, False), ("ext4", MIB, False)]
+)
 def test_dd_writes_and_reads(text: str, block: int, direct: bool, context: BuildContext, tmp_path: Path) -> None:
     source = payload(tmp_path, 4 * MIB, 1)
     with built(text, LoopDevice(SIZE), context) as stack:
@@ -99,13 +99,12 @@ def test_a_device_that_was_written_before_does_not_pass_for_written(
 
 
 @pytest.mark.parametrize("text", STACKS)
-@pytest.mark.parametrize(
-    ("rw", "iodepth", "numjobs"),
-    [("write", 1, 1), ("read", 1, 1), ("randwrite", 8, 2), ("randread", 8, 2), ("randrw", 4, 1)],
-)
-def test_fio(text: str, rw: Pattern, iodepth: int, numjobs: int, context: BuildContext) -> None:
+def test_fio(text: str, context: BuildContext) -> None:
+    patterns: list[tuple[Pattern, int, int, int]] = [("write", 65536, 1, 1), ("randrw", 4096, 4, 1)]
+    if text == "raw":
+        patterns += [("read", 4096, 1, 1), ("randwrite", 4096, 8, 2), ("randread", 4096, 8, 2)]
     with built(text, LoopDevice(SIZE), context) as stack:
-        for block in (4096, 65536) if text == "raw" else (4096,):
+        for rw, block, iodepth, numjobs in patterns:
             step = partial(workloads.fio, rw=rw, size=2 * MIB, block=block, iodepth=iodepth, numjobs=numjobs)
             values = figures(partial(step, fsstack=stack), stack)
             for direction in ("read", "write") if rw == "randrw" else (rw.removeprefix("rand"),):
@@ -191,16 +190,16 @@ def test_a_device_in_use_by_the_stack_itself_may_be_written_to(
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("step", "cold"),
     [
-        partial(workloads.dd_write, size=MIB),
-        partial(workloads.dd_read, size=MIB),
-        partial(workloads.fio, size=MIB),
-        partial(workloads.fio, size=MIB, rw="read"),
+        (partial(workloads.dd_write, size=MIB), True),
+        (partial(workloads.dd_write, size=MIB), False),
+        (partial(workloads.dd_read, size=MIB), True),
+        (partial(workloads.fio, size=MIB), True),
+        (partial(workloads.fio, size=MIB, rw="read"), True),
     ],
-    ids=["dd_write", "dd_read", "fio write", "fio read"],
+    ids=["dd_write", "dd_write warm", "dd_read", "fio write", "fio read"],
 )
-@pytest.mark.parametrize("cold", [True, False])
 def test_a_device_that_comes_back_under_another_name_is_followed(
     step: Callable[..., None], cold: bool, context: BuildContext, loop_device: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
