@@ -219,7 +219,8 @@ class Gocryptfs(_Fuse):
             return None
         with context.secret.passphrase() as fd:
             words = [self.program.command, "-fsck", "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
-            return CheckResult.of(*context.machine.ended(*words, fds=(fd,)))
+            # If it finds damage, it leaves its temporary directory behind.
+            return CheckResult.of(*context.machine.ended(*words, fds=(fd,), env={"TMPDIR": str(context.directory)}))
 
     def _source(self, below: Directory) -> list[str]:
         return ["-reverse", str(below.path)] if self.reverse else [str(self.own_directory(below))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +43,12 @@ def test_a_checker_finds_nothing_in_a_sound_filesystem_and_what_was_altered_in_a
         assert broken.output
 
 
-def test_gocryptfs_checks_its_ciphertext(context: BuildContext) -> None:
+def test_gocryptfs_checks_its_ciphertext_and_leaves_nothing_elsewhere(
+    context: BuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
     with built("ext4 | gocryptfs", LoopDevice(SIZE), context) as stack:
         (stack.path / "file").write_bytes(bytes(10_000))
         found = stack.fsck()
@@ -56,3 +62,4 @@ def test_gocryptfs_checks_its_ciphertext(context: BuildContext) -> None:
         found = stack.fsck()
         assert found["ext4"].clean
         assert not found["gocryptfs"].clean
+    assert list(elsewhere.iterdir()) == []
