@@ -242,14 +242,6 @@ def test_what_cannot_be_undone_is_told_at_the_end_of_the_session(
     assert f"emptied {disk.path}" in sessions.run("--fsstack-cleanup").stdout
 
 
-def test_sigkill_ends_a_daemon_that_starts_slowly(sessions: Sessions) -> None:
-    sessions.write("ext4 | cryfs")
-    process = sessions.start("--fsstack-rounds=1")
-    process.kill()
-    process.communicate()
-    assert sessions.nothing_is_left(), sessions.left
-
-
 def test_sigkill_while_a_stack_is_being_built_leaves_nothing(sessions: Sessions) -> None:
     sessions.write("ext4 | gocryptfs | encfs", "xfs | gocryptfs")
     for delay in (0.2, 0.7, 1.2):
@@ -279,7 +271,7 @@ def used_as_disk(sessions: Sessions, disk: Loop, *arguments: str) -> subprocess.
 
 
 def test_a_blank_device_is_used_and_carries_only_the_label_afterwards(sessions: Sessions, disk: Loop) -> None:
-    sessions.write("ext4", "xfs", "ext4 | gocryptfs")
+    sessions.write("ext4", "ext4 | gocryptfs")
     done = used_as_disk(sessions, disk)
     assert done.returncode == 0, done.stdout
     assert guard.labelled(disk.path)
@@ -301,7 +293,7 @@ def test_a_device_with_data_is_refused_and_not_a_byte_changes(sessions: Sessions
 
 
 def test_given_over_once_it_needs_no_flag_again(sessions: Sessions, disk: Loop) -> None:
-    sessions.write("ext4", "xfs")
+    sessions.write("ext4")
     run("mkfs.ext4", "-q", "-L", "photos", disk.path)
     assert used_as_disk(sessions, disk, f"--fsstack-overwrite={disk.path}").returncode == 0
     assert used_as_disk(sessions, disk).returncode == 0

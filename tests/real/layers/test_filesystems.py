@@ -160,7 +160,7 @@ with build(Stack((Zfs(),)), LoopDevice({SIZE}), context) as stack:
         assert (stack.path / "file").read_bytes() == MARK
 
 
-@pytest.mark.parametrize("text", ["zfs", "ntfs3g", "zfs | gocryptfs"])
+@pytest.mark.parametrize("text", ["zfs", "ntfs3g"])
 def test_nothing_stands_after_sigkill(text: str, sessions: Sessions) -> None:
     sessions.write(text)
     process = sessions.start("--fsstack-rounds=1")
