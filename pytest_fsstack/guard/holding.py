@@ -77,9 +77,9 @@ class Held:
     def check(self) -> None:
         """Raise `Refused` unless this is still the same device and it is idle. Call this before each write."""
         self.verify()
-        self._check_idle()
+        self._check_idle(users.PATIENCE)
 
-    def _check_idle(self, patience: float = users.PATIENCE) -> None:
+    def _check_idle(self, patience: float) -> None:
         users.check_unused(self.disk, frozenset({self._fd}), patience)
 
     def accept(self) -> None:

@@ -25,6 +25,8 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_n
 
 #: udev opens a device for a moment after a writer has closed it.
 PATIENCE = 2.0
+#: A terminating thread loses its namespaces before it is shown as ended. In between, the kernel may unmount them.
+TERMINATION = 30.0
 
 
 def check_idle(path: Path) -> None:
@@ -34,10 +36,10 @@ def check_idle(path: Path) -> None:
     device, open in a process, held by the kernel, under the root filesystem, or read-only. A check that cannot run
     counts as an objection.
     """
-    check_unused(identify(path))
+    check_unused(identify(path), frozenset(), PATIENCE)
 
 
-def check_unused(disk: Disk, ours: frozenset[int] = frozenset(), patience: float = PATIENCE) -> None:
+def check_unused(disk: Disk, ours: frozenset[int], patience: float) -> None:
     """Check like `check_idle`. Descriptors in `ours` are allowed; other processes get `patience` to close theirs."""
     with refusing_errors(disk.user_path):
         areas = overlapping(disk)
@@ -318,8 +320,7 @@ def _first_of_threads(look: Callable[[Path], str | None]) -> str | None:
             try:
                 use = look(thread)
             except OSError:
-                # A terminating thread loses its namespaces before it is shown as ended.
-                if not commands.wait_until(functools.partial(_ended, thread), PATIENCE):
+                if not commands.wait_until(functools.partial(_ended, thread), TERMINATION):
                     raise
                 continue
             if use:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.guard import holding
+from pytest_fsstack.guard import holding, users
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, mounts, needs
 from pytest_fsstack.machine.journal import Journal
@@ -166,6 +166,12 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The guard's lock files in a directory of the test's own, since they are never removed."""
     monkeypatch.setattr(holding, "LOCKS", tmp_path / "lock")
     return tmp_path / "lock"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse an open device soon, because nobody closes it."""
+    monkeypatch.setattr(users, "PATIENCE", 0.1)
 
 
 @pytest.fixture

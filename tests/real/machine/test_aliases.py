@@ -10,20 +10,14 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import guard
-from pytest_fsstack.guard import users
 from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.test_guard import needs, refused_idle
 from tests.warm import session as run_pytest
 
-pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks")]
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("locks", "impatient")]
 
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users, "PATIENCE", 0.1)
 
 
 @pytest.fixture

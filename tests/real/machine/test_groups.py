@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack import guard
-from pytest_fsstack.guard import users
 from pytest_fsstack.machine import commands
 from tests.real.conftest import Loop, LoopDevice, run
 from tests.real.machine.test_hidden_users_of_devices import DESCRIPTORS_OF_ITS_OWN, MAIN_THREAD_ENDED, MAPPING, running
@@ -127,12 +126,11 @@ USES: dict[str, Use] = {
 }
 
 
-@pytest.mark.usefixtures("locks")
-@pytest.mark.parametrize(("use", "position"), zip(USES, itertools.cycle([0, 1])))
+@pytest.mark.usefixtures("locks", "impatient")
+@pytest.mark.parametrize(("use", "position"), list(zip(USES, itertools.cycle([0, 1]))))
 def test_a_device_that_somebody_uses_is_refused_with_the_flag_too(
-    pair: tuple[Loop, Loop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str, position: int
+    pair: tuple[Loop, Loop], tmp_path: Path, use: str, position: int
 ) -> None:
-    monkeypatch.setattr(users, "PATIENCE", 0.1)
     (directory := tmp_path / "here").mkdir()
     with USES[use](pair[position], directory), pair[0].untouched(), pair[1].untouched():
         for overwrite in False, True:
@@ -159,7 +157,7 @@ def a_node_of_its_own(pair: tuple[Loop, Loop], undo: ExitStack) -> tuple[Path, P
     return pair[0].path, node
 
 
-@pytest.mark.usefixtures("locks")
+@pytest.mark.usefixtures("locks", "impatient")
 @pytest.mark.parametrize(
     ("names", "swapped"),
     [
@@ -172,10 +170,8 @@ def a_node_of_its_own(pair: tuple[Loop, Loop], undo: ExitStack) -> tuple[Path, P
 def test_two_names_of_the_same_bytes_are_refused(
     pair: tuple[Loop, Loop],
     names: Callable[[tuple[Loop, Loop], ExitStack], tuple[Path, Path]],
-    monkeypatch: pytest.MonkeyPatch,
     swapped: bool,
 ) -> None:
-    monkeypatch.setattr(users, "PATIENCE", 0.1)
     with ExitStack() as undo:
         one, other = names(pair, undo)
         undo.enter_context(pair[0].untouched())

@@ -8,12 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from pytest_fsstack import guard
-from pytest_fsstack.guard import users
 from pytest_fsstack.machine import commands, mounts
 from tests.real.conftest import Loop, LoopDevice, run
 
@@ -46,7 +44,6 @@ def refused_contents(device: Path, *loops: Loop) -> str:
 
 def _refused(device: Path, *loops: Loop, overwrite: bool) -> str:
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(users, "PATIENCE", 0.1))
         for loop in loops:
             stack.enter_context(loop.untouched())
         with pytest.raises(guard.Refused) as caught, guard.claimed(device, overwrite=overwrite):
@@ -100,6 +97,7 @@ def test_mounted_in_another_namespace(ext4: Loop, tmp_path: Path) -> None:
         assert f"seen by process {other.pid}" in message
 
 
+@pytest.mark.usefixtures("impatient")
 def test_mounted_where_no_process_sees_it(ext4: Loop, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
@@ -122,6 +120,7 @@ def test_second_device_of_a_mounted_btrfs(loop_device: LoopDevice, mount: Callab
     assert "it is part of the mounted btrfs" in refused_idle(second.path, first, second)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_external_journal_of_a_mounted_ext4(loop_device: LoopDevice, mount: Callable[[Path], Path]) -> None:
     journal, data = loop_device(), loop_device()
     run("mkfs.ext4", "-q", "-b", "4096", "-O", "journal_dev", journal.path)
@@ -170,12 +169,14 @@ def test_disk_with_a_partition_behind_a_loop_device(loop_device: LoopDevice) -> 
 
 
 @pytest.mark.parametrize("mode", ["<", "<>"])
+@pytest.mark.usefixtures("impatient")
 def test_open_in_another_process(loop_device: LoopDevice, mode: str) -> None:
     loop = loop_device()
     with process("sh", "-c", f'exec 5{mode}"$0"; echo ready; read line', loop.path) as other:
         assert f"it is open in process {other.pid} (sh); end that first" in refused_idle(loop.path, loop)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_open_in_this_process(loop_device: LoopDevice) -> None:
     loop = loop_device()
     with loop.path.open("rb"):
@@ -454,6 +455,7 @@ def test_still_in_use_at_the_end(scratch: Loop, mount: Callable[[Path], Path]) -
     assert digests == [scratch.digest()]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_busy_before_the_next_write(scratch: Loop) -> None:
     with guard.claimed(scratch.path, overwrite=False) as disk:
         with scratch.path.open("rb"), pytest.raises(guard.Refused, match="is open in process"):

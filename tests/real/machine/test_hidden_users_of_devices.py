@@ -16,7 +16,6 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice as LoopFile
-from pytest_fsstack.guard import users
 from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import LoopDevice, built, run
@@ -76,9 +75,9 @@ def running(code: str, device: Path) -> Iterator[int]:
         pytest.param(MAPPING, "it is mapped into the memory of process {}", id="mapping"),
     ],
 )
-def test_a_hidden_user_is_seen(loop_device: LoopDevice, code: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_hidden_user_is_seen(loop_device: LoopDevice, code: str, words: str) -> None:
     loop = loop_device()
-    monkeypatch.setattr(users, "PATIENCE", 0.1)
     with running(code, loop.path) as pid, loop.untouched():
         with pytest.raises(guard.Refused, match=words.format(pid)):
             guard.check_idle(loop.path)

@@ -30,6 +30,7 @@ class Machine:
         for module, name, value in (
             (users, "PROC", self.proc),
             (users, "PATIENCE", 0.05),
+            (users, "TERMINATION", 0.05),
             (blockdev, "SYS", self.sys),
             (blockdev, "number", self._number),
             (blockdev, "opened", self._open),
@@ -114,7 +115,7 @@ def sdb(machine: Machine) -> Path:
 def refusal(path: Path) -> str:
     with pytest.raises(guard.Refused) as caught:
         # Nobody closes it soon.
-        users.check_unused(guard.identify(path), patience=0.01)
+        users.check_unused(guard.identify(path), frozenset(), 0.01)
     message = str(caught.value)
     assert message.startswith(f"{path} will not be overwritten: ")
     assert "\n" not in message
