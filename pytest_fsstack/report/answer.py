@@ -320,9 +320,9 @@ def _slow_encryption(results: Results) -> Iterator[Problem]:
             continue
         slower = "slower here than on most machines"
         if machine.get("cpu", {}).get("aes_instructions") is False:
-            yield Problem("note", "", f"This processor has no AES instructions, so AES is {slower}")
+            yield Problem("note", "", f"this processor has no AES instructions, so AES is {slower}")
         elif _SOFTWARE.search(driver):
-            reason = f"This kernel does not use AES instructions (its driver is {driver})"
+            reason = f"this kernel does not use AES instructions (its driver is {driver})"
             yield Problem("note", "", f"{reason}, so LUKS and fscrypt are {slower}")
 
 

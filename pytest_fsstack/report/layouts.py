@@ -211,7 +211,7 @@ def coverage(view: View, kept: str = "met") -> list[Grid]:
             condition,
             f"{counter.total():,}",
             f"{len(counter)} of {len(calls)}",
-            ", ".join(sorted(calls - {*counter})) or "-",
+            first_names(sorted(calls - {*counter})) or "-",
         ]
         for condition, counter in sorted(met.items(), key=lambda item: (-len(item[1]), item[0]))
     ]

@@ -301,7 +301,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
 
 def counted(chain: ChainResults) -> bool:
     """Whether all that its scenario publishes is what it has counted: nobody asks then how long that took."""
-    return bool(chain.tables) and all(name == "counts" for name, _ in chain.tables)
+    return bool(chain.tables) and all(name in ("counts", "coverage") for name, _ in chain.tables)
 
 
 def places(chain: ChainResults) -> list[tuple[str, str]]:

@@ -125,8 +125,8 @@ def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("machine", "note"),
     [
-        ({"cpu": {"aes_instructions": False}}, "This processor has no AES instructions"),
-        ({"crypto": {"xts(aes)": {"driver": "xts(ecb(aes-generic))"}}}, "This kernel does not use AES instructions"),
+        ({"cpu": {"aes_instructions": False}}, "this processor has no AES instructions"),
+        ({"crypto": {"xts(aes)": {"driver": "xts(ecb(aes-generic))"}}}, "this kernel does not use AES instructions"),
         ({"cpu": {"aes_instructions": True}, "crypto": {"xts(aes)": {"driver": "xts-aes-aesni"}}}, ""),
         ({}, ""),
     ],
@@ -192,7 +192,7 @@ def test_kernels_are_compared_with_the_first_one() -> None:
 def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
     results = measured()
     (chain,) = results.chains
-    chain.tables = [("counts", {})]
+    chain.tables = [("counts", {}), ("coverage", {})]
     for stack, outcome in (("ext4", "passed"), ("xfs", "failed"), ("luks+ext4", "skipped")):
         name = f"t.py::TestIt::write[{stack}]"
         results.tests[name] = TestOutcome(name, outcome, "", "t.py", 1, chain.id, "loop", "write", stack)
