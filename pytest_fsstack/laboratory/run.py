@@ -118,20 +118,30 @@ class Run:
         name = f"fsstack-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         run = cls(directory, State(name, settings, list(arguments), hosts))
         try:
-            (directory / "files").mkdir(parents=True)
+            directory.mkdir(parents=True)
         except OSError as error:
-            raise RunError(f"{directory}: {error.strerror}") from None
+            raise RunError(f"{directory}: {error.strerror}. Name another --directory") from None
+        with contextlib.ExitStack() as undo:
+            # What cannot begin must not block its directory.
+            undo.callback(shutil.rmtree, directory)
+            run._collect(root)
+            run.save()
+            undo.pop_all()
+        return run
+
+    def _collect(self, root: Path) -> None:
+        """Collect the files and wheels for hosts. Raises `RunError`."""
+        settings = self.state.settings
+        (self.directory / "files").mkdir()
         for name in settings.laboratory.files:
-            source, target = root / name, directory / "files" / name
+            source, target = root / name, self.directory / "files" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".git"))
             else:
                 shutil.copy2(source, target)
         if not settings.python.environment:
-            run.state.wheels = _collect_wheels(settings.python, root, directory / "wheels")
-        run.save()
-        return run
+            self.state.wheels = _collect_wheels(settings.python, root, self.directory / "wheels")
 
     @classmethod
     def open(cls, directory: Path) -> Run:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.laboratory import slurm
-from pytest_fsstack.laboratory.run import Host, Run, State, Task, unpack
-from pytest_fsstack.laboratory.settings import Settings
+from pytest_fsstack.laboratory import run, slurm
+from pytest_fsstack.laboratory.run import Host, Run, RunError, State, Task, unpack
+from pytest_fsstack.laboratory.settings import Hosts, Python, Settings
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -45,19 +45,30 @@ def test_nothing_of_a_host_leads_out(tmp_path: Path, name: str, kind: bytes) -> 
     assert not any(path.is_symlink() for path in inside.rglob("*"))
 
 
+def test_a_run_that_cannot_begin_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_planned_hosts", lambda settings: [])
+    directory, hosts = tmp_path / "night" / "first", [Hosts("loop", "node1")]
+    with pytest.raises(RunError, match="no-such-package"):
+        Run.begin(directory, Settings(hosts, python=Python(["./no-such-package"])), tmp_path, [])
+    assert not directory.exists()
+    Run.begin(directory, Settings(hosts, python=Python(environment="/opt/fsstack")), tmp_path, [])
+    with pytest.raises(RunError, match="exists"):
+        Run.begin(directory, Settings(hosts), tmp_path, [])
+
+
 def test_a_job_that_is_submitted_while_slurm_answers_has_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host("node1", "loop", "/", {}, [Task()])
-    run = Run(tmp_path, State("run", Settings([]), [], [host]))
+    begun = Run(tmp_path, State("run", Settings([]), [], [host]))
 
     def submitted_meanwhile(name: str) -> dict[tuple[str, int], tuple[str, str]]:
         host.job = "7"
         return {}
 
     monkeypatch.setattr(slurm, "jobs", submitted_meanwhile)
-    assert run.update_states() == []
+    assert begun.update_states() == []
     assert not host.ended()
     # The next answer would have it.
-    assert run.update_states() == ["node1: forgotten"]
+    assert begun.update_states() == ["node1: forgotten"]
     assert host.ended()
