@@ -114,8 +114,12 @@ class Runner:
         if nextitem is not None and self.chains.get(nextitem) is chain:
             items = item.session.items
             later = items[items.index(nextitem) :]
-            following = next((other for other in later if not getattr(self.chains.get(other), "done", False)), None)
+            following = next((other for other in later if not self._has_run(other)), None)
         self.tear_down(item, chain, following)
+
+    def _has_run(self, item: pytest.Item) -> bool:
+        chain = self.chains.get(item)
+        return chain is not None and chain.has_run
 
     def tear_down(self, item: pytest.Item, chain: Chain, following: Any) -> None:
         call = self._protocol.tear_down(item, following)
