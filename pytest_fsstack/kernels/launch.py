@@ -90,6 +90,8 @@ _PR_SET_PDEATHSIG = 1
 def main() -> int:
     # The guest dies with this process, so this one must die with the session.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Ctrl-C ends the session, which still needs the guest.
+    os.setsid()
     description = Description.read(Path(sys.argv[1]))
     argv = [sys.executable, *sys.argv[2:]]
     log = description.log

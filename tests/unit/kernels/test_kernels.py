@@ -370,6 +370,8 @@ def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.Monk
     monkeypatch.setattr(vm, "_leash", list)
     monkeypatch.setattr(sys, "argv", ["launch", str(description), "-u", "-c", "code"])
     monkeypatch.setattr(ctypes, "CDLL", lambda name: type("Libc", (), {"prctl": lambda *words: 0})())
+    left: list[None] = []
+    monkeypatch.setattr(os, "setsid", lambda: left.append(None))
     stood_in: list[tuple[list[str], str]] = []
 
     def stand_in(argv: list[str], reason: str) -> None:
@@ -382,3 +384,4 @@ def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.Monk
     ((argv, reason),) = stood_in
     assert argv[1:] == ["-u", "-c", "code"]
     assert reason.startswith("kernel 6.1: cannot be started:")
+    assert left, "Ctrl-C would end it before its session"
