@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.machine import commands
+from pytest_fsstack.machine.descriptors import closing
 from tests.sessions import FEW_PLUGINS
 from tests.torture.place import Place
 
@@ -32,7 +34,7 @@ def slow(fsstack):
 @pytest.mark.fsstack({stack!r})
 def test_it(fsstack, slow):
     pathlib.Path("worker").write_text(str(os.getpid()))
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -44,9 +46,12 @@ def test_a_worker_takes_its_stack_down_when_its_controller_is_killed(tmp_path: P
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", f"--basetemp={tmp_path}/tmp"]
     with subprocess.Popen([*command, *words], cwd=tmp_path, env={**os.environ, **FEW_PLUGINS}) as controller:
         worker = tmp_path / "worker"
-        commands.wait_until(worker.exists, 30)
+        assert commands.wait_until(lambda: worker.exists() and worker.read_text(), 120)
         pid = int(worker.read_text())
+        # Nobody may reap it.
+        pidfd = os.pidfd_open(pid)
         controller.kill()
-    assert commands.wait_until(lambda: not Path(f"/proc/{pid}").exists(), TEARDOWN + 5)
+    with closing(pidfd):
+        assert select.select([pidfd], [], [], 120)[0]
     assert (tmp_path / "undone").exists()
     assert not any(Place(tmp_path, Path(), random.Random()).left(pid).values())

@@ -11,7 +11,7 @@ from benchmarks.machines import BUDGET, MACHINES, above, session
 from benchmarks.verdict import sequential
 from pytest_fsstack.judging.verdict import Looks
 
-SESSIONS = 120
+SESSIONS = 60
 #: Three standard errors above 5 %.
 MOST = 0.05 + 3 * (0.05 * 0.95 / SESSIONS) ** 0.5
 
