@@ -329,16 +329,27 @@ static const char *call_make_names(const char *path, int count)
 	return "done";
 }
 
+/* The type of an entry, which a filesystem need not say (readdir(3)). */
+static int type_of(DIR *directory, struct dirent *entry)
+{
+	struct stat status;
+	if (entry->d_type != DT_UNKNOWN || fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+		return entry->d_type;
+	return IFTODT(status.st_mode);
+}
+
 /* Read names and types, such as "a DIR", at most so many. A listing may have no end. */
 static int entries(DIR *directory, char **names, int most)
 {
 	struct dirent *entry;
-	int count = 0;
-	while (count < most && (entry = readdir(directory)))
+	int count = 0, type;
+	while (count < most && (entry = readdir(directory))) {
+		type = type_of(directory, entry);
 		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") && strncmp(entry->d_name, ".fuse_hidden", 12)
 			&& asprintf(&names[count], "%s %s", entry->d_name,
-						entry->d_type == DT_DIR ? "DIR" : entry->d_type == DT_LNK ? "LNK" : "REG") > 0)
+						type == DT_DIR ? "DIR" : type == DT_LNK ? "LNK" : "REG") > 0)
 			count++;
+	}
 	return count;
 }
 

@@ -257,6 +257,9 @@ class Side:
             # libfuse renames unlinked files that are still open in this way.
             if name not in (".", "..") and not name.startswith(".fuse_hidden"):
                 limit -= 1
+                if kind == 0:  # a filesystem need not say it (readdir(3))
+                    with contextlib.suppress(FileNotFoundError):
+                        kind = os.lstat(name, dir_fd=LIBC.dirfd(ctypes.c_void_p(directory))).st_mode >> 12
                 yield f"{name} {'DIR' if kind == 4 else 'LNK' if kind == 10 else 'REG'}"
 
     @contextlib.contextmanager

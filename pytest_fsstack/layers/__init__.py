@@ -77,7 +77,7 @@ BUILT_IN = _BuiltIn(
         "securefs": "stacked.Securefs",
         "ecryptfs": "kernel_encryption.Ecryptfs",
         "fscrypt": "kernel_encryption.Fscrypt",
-        "sshfs": "network.Sshfs",
+        "sshfs": "network.sshfs.Sshfs",
         "squashfs": "images.Squashfs",
         "erofs": "images.Erofs",
         "directory": "passthrough.PlainDirectory",

@@ -28,8 +28,13 @@ VARIABLE = "PYTEST_FSSTACK_SESSION"
 COMMAND = "PYTEST_FSSTACK_COMMAND"
 
 
-def end(pid: int, start: int | None, signals: Iterable[int] = (signal.SIGTERM, signal.SIGKILL)) -> bool:
-    """Terminate a process with that start time, first with SIGTERM. Return whether it existed. Raises `Unproved`."""
+def end(
+    pid: int, start: int | None, signals: Iterable[int] = (signal.SIGTERM, signal.SIGKILL), patience: float = 2.0
+) -> bool:
+    """Terminate a process with that start time, by signals that are `patience` seconds apart.
+
+    Return whether it existed. Raises `Unproved` if it survives.
+    """
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -43,9 +48,9 @@ def end(pid: int, start: int | None, signals: Iterable[int] = (signal.SIGTERM, s
                 signal.pidfd_send_signal(pidfd, number)
             except ProcessLookupError:
                 return True  # it ended in between
-            if select.select([pidfd], [], [], 2.0)[0]:
+            if select.select([pidfd], [], [], patience)[0]:
                 return True
-    raise Unproved(f"process {pid} survived SIGKILL")
+    raise Unproved(f"process {pid} survived {signal.Signals(number).name}")
 
 
 # -- one that the journal names ----------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.layers import BUILT_IN, network
+from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
 from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
+from pytest_fsstack.network import servers
 from pytest_fsstack.stack.model import BuildContext, Directory, Stack
 
 
@@ -62,7 +63,7 @@ def test_a_delay_needs_a_kernel_that_delays_packets(
     monkeypatch.setattr(commands, "which", lambda tool: f"/usr/bin/{tool}")
 
     def lacking(text: str, *, netem: bool) -> list[MissingRequirement]:
-        monkeypatch.setattr(network, "_delays_packets", lambda: netem)
+        monkeypatch.setattr(servers, "_delays_packets", lambda: netem)
         return needs.lacking([need for need in Stack.parse(text, BUILT_IN).needs() if need != needs.FUSE])
 
     assert lacking("sshfs", netem=False) == lacking("sshfs(delay=7)", netem=True) == []

@@ -79,7 +79,7 @@ def test_nothing_of_it_survives_a_killed_session(context: BuildContext, tmp_path
 import os, pathlib, signal
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.journal import Journal
-from pytest_fsstack.layers.network import Sshfs
+from pytest_fsstack.network.sshfs import Sshfs
 from pytest_fsstack.stack.model import Directory, BuildContext
 from pytest_fsstack.machine.real import RealMachine
 journal = Journal(pathlib.Path({str(tmp_path / "dead")!r}), RealMachine())
@@ -149,3 +149,14 @@ def test_the_configuration_of_the_user_changes_nothing(
         assert subprocess.run(["ssh", "-G", "host"], capture_output=True).returncode != 0
         with built("ext4 | sshfs", LoopDevice(SIZE), context) as stack:
             (stack.path / "file").write_text("content")
+
+
+def test_modes_are_those_that_were_asked_for(context: BuildContext) -> None:
+    with built("ext4 | sshfs", LoopDevice(SIZE), context) as stack:
+        before = os.umask(0o027)
+        try:
+            (stack.path / "directory").mkdir()
+            (stack.path / "file").touch()
+        finally:
+            os.umask(before)
+        assert [(stack.path / name).stat().st_mode & 0o777 for name in ("directory", "file")] == [0o750, 0o640]
