@@ -230,14 +230,19 @@ def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
     for step, stack in places(chain):
         if test := results.test(chain, step, stack):
             outcomes.setdefault(stack, set()).add(test.outcome)
-    failed = [stack for stack, results_of_stack in outcomes.items() if "failed" in results_of_stack]
-    left_out = [stack for stack, results_of_stack in outcomes.items() if results_of_stack == {"skipped"}]
+    failed = [stack for stack in outcomes if "failed" in outcomes[stack]]
+    faulty = [stack for stack in outcomes if any(chain.incomplete(step, stack) for step in chain.steps)]
+    faulty = [stack for stack in faulty if stack not in failed]
+    left_out = [stack for stack in outcomes if outcomes[stack] == {"skipped"} and stack not in faulty]
     if failed:
         yield Sentence(f"{len(failed)} of {len(outcomes)} stacks failed", f"{first_names(failed)}.")
-    elif passed := len(outcomes) - len(left_out):
-        yield Sentence(f"{passed} of {len(outcomes)} stacks passed." if left_out else f"All {passed} stacks passed.")
+    elif passed := len(outcomes) - len(left_out) - len(faulty):
+        several = f"{passed} of {len(outcomes)}" if passed < len(outcomes) else f"All {passed}"
+        yield Sentence(f"{several} stacks passed.")
     elif not outcomes:
         yield Sentence(f"{len(chain.stacks)} stacks were tested.")
+    if faulty:
+        yield Sentence("Expected faults were found", f"{first_names(faulty)}.")
     if left_out:
         yield Sentence("Not tested", f"{first_names(left_out)}.")
 

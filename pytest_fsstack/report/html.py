@@ -122,7 +122,8 @@ def _short_facts(results: Results) -> list[str]:
     facts = heading(results, results.chains[0])
     if date := facts.get("date"):
         facts["date"] = f"{date[:10]} {date[11:16]} UTC"
-    rounds = f"{results.chains[0].rounds} rounds" if len(results.chains) == 1 else ""
+    count = results.chains[0].rounds
+    rounds = f"{count} round{'s' if count > 1 else ''}" if len(results.chains) == 1 else ""
     names = [chain.id.rpartition("/")[2] for chain in results.chains[:1]]
     return list(filter(None, [*names, rounds, *(facts.get(name, "") for name in _SHORT)]))
 

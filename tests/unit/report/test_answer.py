@@ -199,6 +199,17 @@ def test_a_chain_that_only_counts_says_how_many_stacks_passed() -> None:
     assert answered(results) == ["1 of 3 stacks failed: xfs.", "Not tested: luks+ext4."]
 
 
+def test_expected_faults_do_not_count_as_passed() -> None:
+    results = measured()
+    (chain,) = results.chains
+    chain.tables = [("counts", {})]
+    for stack, outcome in (("ext4", "passed"), ("xfs", "skipped")):
+        name = f"t.py::TestIt::write[{stack}]"
+        results.tests[name] = TestOutcome(name, outcome, "", "t.py", 1, chain.id, "loop", "write", stack)
+    chain.add("write", "xfs", Sample({"seconds": 1.0}, incomplete="lost a file"), 0)
+    assert answered(results) == ["1 of 2 stacks passed.", "Expected faults were found: xfs."]
+
+
 def test_one_stack_that_may_cost_as_much_as_its_baseline_has_one_sentence() -> None:
     results = measured({"ext4": {"write": 1.0, "delete": 1.0}, "btrfs": {"write": 1.0, "delete": 1.0}})
     (line,) = answered(results)
