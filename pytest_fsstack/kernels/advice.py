@@ -21,9 +21,9 @@ _PACKAGES = {
 
 
 def another_kernel(stacks: Sequence[str]) -> list[str]:
-    """Return how to run these stacks on a kernel of this machine that is not the running one, in two short lines.
+    """Return two short lines on how to run these stacks on another kernel of this machine.
 
-    Nothing is tried: whether KVM works is known only if a guest has shown it before.
+    Nothing is tried. It only says that KVM works if an earlier guest has shown it.
     """
     kernel, how = _newest(), ""
     if kernel is None:
@@ -33,7 +33,7 @@ def another_kernel(stacks: Sequence[str]) -> list[str]:
 
 
 def _newest() -> Path | None:
-    """The newest kernel in /boot that is not the running one."""
+    """Return the newest kernel in /boot other than the running one, or None."""
     images = [path for path in _BOOT.glob("vmlinuz-*") if path.name != f"vmlinuz-{platform.release()}"]
     return max(images, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)], default=None)
 

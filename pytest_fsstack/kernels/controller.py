@@ -1,4 +1,4 @@
-"""The process that the user started, when kernels are compared: it boots them, and puts together what they report."""
+"""The plugin in the process that the user started. It boots kernels, and collects and judges their samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_fsstack.kernels import vm
 from pytest_fsstack.kernels.images import Kernel, KernelError, resolve
 from pytest_fsstack.kernels.launch import Description
 from pytest_fsstack.kernels.messages import Collected, FromWorker, Measured, Report, Turn
-from pytest_fsstack.kernels.turns import Part, TurnScheduling
+from pytest_fsstack.kernels.turns import ChainTests, TurnScheduling
 from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring import load
 from pytest_fsstack.rounds.progress import Pace, Progress
@@ -34,13 +34,13 @@ from pytest_fsstack.rounds.protocol import report_verdict
 if TYPE_CHECKING:
     from pytest_fsstack.session.state import Session
 
-#: Under which a worker finds in its input which kernel it runs on.
+#: The key of the kernel's facts in `workerinput` of a worker.
 WORKER = "fsstack"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The kernels to boot, in order, and the limit for slower ones (0.05 is 5 %, None judges nothing)."""
+    """The kernels to boot, in order, and the limit for slower ones (0.05 is 5 %; None: no limit)."""
 
     kernels: tuple[Kernel, ...]
     boots: int
@@ -53,7 +53,7 @@ class Plan:
 
 
 class Controller:
-    """The pytest plugin of the controlling process."""
+    """The pytest plugin in the process that the user started."""
 
     def __init__(self, config: pytest.Config, plan: Plan, session: Session) -> None:
         self.config, self.plan, self.results = config, plan, session.results
@@ -66,14 +66,14 @@ class Controller:
         )
         self.settings, self._counts = session.settings, session.budgets
         self._own_policy, self._log_round = session.policy, session.log_round
-        #: The plans of the chains, by their names, from all workers.
+        #: The plans of the chains from all workers, by name.
         self._plans: dict[str, dict[KernelBoot, ChainPlan]] = {}
         self._courses: dict[str, Course] = {}
         self._paces: dict[str, Pace] = {}
-        #: The machine's counters before the round that is running, at both ends of a pause; None between rounds.
-        self._seen: tuple[load.Reading, load.Reading] | None = None
-        self._lines: dict[Any, _Line] = {}
-        #: The workers that measure, and the places of those that went down.
+        #: Two readings of the machine's counters before the running round, with a pause between. None between rounds.
+        self._readings: tuple[load.Reading, load.Reading] | None = None
+        self._channels: dict[Any, _Channel] = {}
+        #: The workers that measure, and those that went down.
         self._nodes: dict[KernelBoot, Any] = {}
         self._lost: set[KernelBoot] = set()
         #: The names of all tests on all kernels, and of the verdicts between them.
@@ -99,16 +99,16 @@ class Controller:
         return self.plan.kernels[index], boot
 
     def _worker(self, index: int) -> str:
-        """The worker's execnet specification."""
+        """Return the execnet specification of a worker."""
         kernel, _ = self._kernel_of(index)
         python = f"python={self._launch(index)}//" if kernel.in_vm else ""
         return f"popen//{python}fsstack={index}"
 
     def _launch(self, index: int) -> str:
-        """Return the command in place of a Python: a guest, or a stand-in for a worker that went down."""
+        """Return the command that replaces a Python: a guest, or a stand-in for a worker that went down."""
         kernel, _ = self._kernel_of(index)
         plan, description = self.plan, self.directory / f"{index}.json"
-        # What tests name in their marks shows only in the guests.
+        # Stacks in marks of tests are only known in the guests.
         disks = max((stack.members for stack in self.settings.stacks), default=1)
         machine = vm.Machine(kernel, Path.cwd(), plan.memory, plan.cpus, self.kvm, disks)
         Description(machine, plan.disk_size, plan.silent_seconds, self._log(index)).write(description)
@@ -134,20 +134,20 @@ class Controller:
         return TurnScheduling(len(self.plan.kernels) * self.plan.boots, self)
 
     def pytest_configure_node(self, node: Any) -> None:
-        kernel, boot = self._place_of(node)
-        line = self._lines[node] = _Line(node.gateway.newchannel())
+        kernel, boot = self._kernel_boot_of(node)
+        channel = self._channels[node] = _Channel(node.gateway.newchannel())
         node.workerinput[WORKER] = {
             "kernel": kernel,
             "boot": boot,
             "in_vm": self._kernel_of(_index(node))[0].in_vm,
             "seed": self.seed,
-            "turns": line.channel,
+            "turns": channel.channel,
         }
 
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         if not error:
             return
-        # The worker that xdist starts in its place stands in for it: the reports of what it left come from there.
+        # xdist starts another worker, which reports the remaining tests of this one.
         index = _index(node)
         log = self._log(index)
         if not log.exists():
@@ -157,7 +157,7 @@ class Controller:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
         self._session = session
-        # Guests boot here, which nothing is torn apart in: they end with their processes.
+        # Guests boot here. An interrupt is safe at any time, because guests end with their processes.
         with signals.during(signals.State.TEST):
             yield
 
@@ -168,7 +168,7 @@ class Controller:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._tests.add(report.nodeid)
         if self._session is not None:
-            # pytest-xdist has set it to one worker's number of tests, so that the progress would pass 100 %.
+            # pytest-xdist sets it to the number of tests of one worker, so the progress would exceed 100 %.
             self._session.testscollected = len(self._tests)
         if record := getattr(report, "fsstack_record", None):
             self._add_record(json.loads(record))
@@ -182,11 +182,11 @@ class Controller:
 
     # -- taking turns --------------------------------------------------------------------------------------------------
 
-    def parts(self, node: Any, names: Sequence[str]) -> list[Part] | None:
-        """Return the chains of a worker, as it says itself; None if it says nothing and stands in for another."""
-        for message in self._lines[node].heard():
+    def parts(self, node: Any, names: Sequence[str]) -> list[ChainTests] | None:
+        """Return the chains that a worker has collected, or None if it is a stand-in, which sends nothing."""
+        for message in self._channels[node].received():
             if isinstance(message, Collected):
-                place = self._place_of(node)
+                place = self._kernel_boot_of(node)
                 self._nodes[place] = node
                 for chain, plan in message.chains.items():
                     self._plans.setdefault(chain, {})[place] = plan
@@ -194,18 +194,18 @@ class Controller:
         return None
 
     def next_round(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
-        """Return the turns of a chain's next round; none if it is over, or if a failure ends the session (-x)."""
+        """Return the turns of a chain's next round. Empty at the end, or if a failure ends the session (-x)."""
         course, limit = self._course(chain), self.config.getoption("maxfail", 0)
-        if self._seen:
-            course.end_round(load.conditions(*self._seen, load.read()))
+        if self._readings:
+            course.end_round(load.conditions(*self._readings, load.read()))
             self._log_round(course.views)
-            self._seen = None
+            self._readings = None
             self._show(chain)
         if limit and sum(each.failures for each in self._courses.values()) >= limit:
             return []
         if not nodes or (this := course.next_round()) is None:
             return []
-        self._seen = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))
+        self._readings = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))
         turns = [
             (self._nodes[cell.kernel_boot], Turn(1, cell.stack, this.number, dict(this.repetitions)))
             for cell in this.order
@@ -213,7 +213,7 @@ class Controller:
         return turns if any(node in nodes for node, _ in turns) else []
 
     def reports(self, chain: str, nodes: Sequence[Any]) -> list[tuple[Any, Turn]]:
-        """Return the turns in which workers report the tests of a chain, in the order of the kernels."""
+        """Return the turns in which the workers report the tests of a chain, in the order of the kernels."""
         reports: dict[KernelBoot, list[Report]] = {}
         if chain in self._plans:
             course = self._course(chain)
@@ -227,7 +227,7 @@ class Controller:
                 ]
         self._progress.end()
         ordered = sorted(nodes, key=_index)
-        return [(node, Turn(0, reports=reports.get(self._place_of(node), []))) for node in ordered]
+        return [(node, Turn(0, reports=reports.get(self._kernel_boot_of(node), []))) for node in ordered]
 
     @property
     def _comparisons(self) -> int:
@@ -236,24 +236,24 @@ class Controller:
         return sum(test.stack != plan.baseline for plan in plans for test in plan.tests)
 
     def begin(self, node: Any, chain: str, what: Turn, tests: int) -> None:
-        """Tell a worker what its turn is for; and the others that the session lives, so that they wait on."""
+        """Send a worker its task, and the others a sign that the session is alive, so they keep waiting."""
         if what.stack:
-            self._show(chain, self._course(chain).name(Cell(what.stack, *self._place_of(node))))
+            self._show(chain, self._course(chain).name(Cell(what.stack, *self._kernel_boot_of(node))))
         what.tests = tests
-        for other, line in self._lines.items():
-            line.tell(msgspec.json.encode(what) if other is node else None)
+        for other, channel in self._channels.items():
+            channel.send(msgspec.json.encode(what) if other is node else None)
 
     def end(self, node: Any) -> None:
-        for message in self._lines[node].heard():
+        for message in self._channels[node].received():
             if isinstance(message, Measured):
-                place = self._place_of(node)
+                place = self._kernel_boot_of(node)
                 self._course(message.chain).add(Cell(message.stack, *place), message.run)
                 self._paces[message.chain].add(1)
                 self.results.environment.setdefault("kernels", {})[place.kernel] = message.environment
 
-    def lost(self, node: Any) -> None:
-        del self._lines[node]
-        place = self._place_of(node)
+    def lose(self, node: Any) -> None:
+        del self._channels[node]
+        place = self._kernel_boot_of(node)
         self._lost.add(place)
         for course in self._courses.values():
             course.lose(place)
@@ -270,7 +270,7 @@ class Controller:
 
     @cached_property
     def _policy(self) -> Policy:
-        """The policy of all courses; how many budgets share the error rate is known once all workers have collected."""
+        """Return the policy of all courses. It needs the budgets of all workers, which may share the error rate."""
         limit, first = self.plan.max_regression, self.plan.kernels[0].name
         plans = [(place, plan) for places in self._plans.values() for place, plan in places.items()]
         own = sum(budget.overhead is not None for _, plan in plans for test in plan.tests for budget in test.budgets)
@@ -280,14 +280,14 @@ class Controller:
 
     @cached_property
     def _progress(self) -> Progress:
-        # There is no reporter yet when this plugin is made.
+        # The reporter does not exist yet when this plugin is created.
         return Progress.of(self.config)
 
     def _show(self, chain: str, running: str = "") -> None:
-        """Say where a chain is: between turns, so that no kernel waits for it."""
+        """Show the progress of a chain. Nothing is drawn during a turn."""
         self._progress(self._paces[chain].timed(self._course(chain))._replace(running=running))
 
-    def _place_of(self, node: Any) -> KernelBoot:
+    def _kernel_boot_of(self, node: Any) -> KernelBoot:
         kernel, boot = self._kernel_of(_index(node))
         return KernelBoot(kernel.name, boot)
 
@@ -309,7 +309,7 @@ class Controller:
                 self.results.chains += course.results()
                 self._counts.add(course.budgets, judged=course.judged)
                 for nodeid, outcome in course.outcomes_between():
-                    # Of JUnit and exit codes, each is a test of its own.
+                    # JUnit and the exit code treat each verdict as a test.
                     report_verdict(self.config, nodeid, outcome.outcome, outcome.text)
             else:
                 self._counts.add(sum(len(test.budgets) for plan in plans.values() for test in plan.tests), judged=0)
@@ -325,32 +325,32 @@ class Controller:
         self._undo.close()
 
 
-class _Line:
-    """The line to a worker, beside pytest-xdist's own channel and in the same order."""
+class _Channel:
+    """The channel to a worker, in addition to that of pytest-xdist. Messages on both keep their order."""
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
-        # Filled by execnet's own thread, before xdist is told of what the worker says after it.
+        # A thread of execnet fills it before xdist gets later messages of the worker.
         self._inbox: deque[bytes] = deque()
         channel.setcallback(self._inbox.append)
 
-    def tell(self, message: bytes | None) -> None:
-        # If the worker has just gone down, xdist is about to say so.
+    def send(self, message: bytes | None) -> None:
+        # If the worker has just gone down, xdist will report that.
         with contextlib.suppress(OSError):
             self.channel.send(message)
 
-    def heard(self) -> list[FromWorker]:
-        """Return what has arrived since the last call."""
+    def received(self) -> list[FromWorker]:
+        """Return the messages since the last call."""
         return [msgspec.json.decode(self._inbox.popleft(), type=FromWorker) for _ in range(len(self._inbox))]
 
 
-def _parts(collected: Collected, names: Sequence[str]) -> list[Part]:
-    """Return the chains of a worker; tests that measure nothing are chains by their class."""
+def _parts(collected: Collected, names: Sequence[str]) -> list[ChainTests]:
+    """Return the chains of a worker. Tests that measure nothing are grouped by their class."""
     measured = {index: chain for chain, tests in collected.tests.items() for index in tests}
     tests: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         tests.setdefault(measured.get(index) or _chain_of(name), []).append(index)
-    return [Part(chain, tuple(indices), chain in collected.tests) for chain, indices in tests.items()]
+    return [ChainTests(chain, tuple(indices), chain in collected.tests) for chain, indices in tests.items()]
 
 
 def _index(node: Any) -> int:
@@ -358,14 +358,15 @@ def _index(node: Any) -> int:
 
 
 def _chain_of(nodeid: str) -> str:
-    """The class of a test, or the test itself where it is in none."""
+    """Return the class of a test, or the test if it has no class."""
     test = nodeid.partition("[")[0]
     return test.rpartition("::")[0] if test.count("::") > 1 else test
 
 
 def start(config: pytest.Config, session: Session) -> Controller:
-    """The controller for the kernels of the command line, ready. Raises `pytest.UsageError`, and what a signal ends it
-    with: from here on they are caught.
+    """Return the controller for the kernels of the command line, ready to start. Raises `pytest.UsageError`.
+
+    Signals are caught from here on, and may raise their exception.
     """
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("--fsstack-kernel needs pytest-xdist and virtme-ng: pip install pytest-fsstack[kernel]")
@@ -393,7 +394,7 @@ def plan_of(config: pytest.Config) -> Plan:
         raise pytest.UsageError(f"{where}: {error}") from None
     names = [kernel.name for kernel in kernels]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise pytest.UsageError(f"{where}: two kernels are called {twice}; name one: 'other = KERNEL'")
+        raise pytest.UsageError(f"{where}: two kernels have the name {twice}; rename one: 'other = KERNEL'")
     return Plan(
         kernels=kernels,
         boots=options.boots(config),

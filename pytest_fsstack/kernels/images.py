@@ -23,12 +23,12 @@ _WRITTEN = re.compile(
 
 
 class KernelError(Exception):
-    """A name does not lead to a kernel that boots. The message lists the possible forms."""
+    """An error in the name of a kernel. The message has the possible forms."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and what it is called in test ids. `image` is None for the running one, `tree` a build tree's top.
+    """A kernel and its name in test ids. `image` is None for the running kernel. `tree` is the top of a build tree.
 
     `words` are added to its command line.
     """
@@ -43,7 +43,7 @@ class Kernel:
         return self.image is not None
 
     def arguments(self) -> list[str]:
-        """The arguments for virtme-run, which searches modules beside the image or in the tree."""
+        """Return the arguments for virtme-run, which finds modules beside the image or in the tree."""
         words = [argument for word in self.words for argument in ("--kopt", word)]
         if self.tree is not None:
             return ["--kdir", str(self.tree), "--mods", "auto", *words]
@@ -51,7 +51,7 @@ class Kernel:
 
 
 def resolve(text: str, cache: Path) -> Kernel:
-    """Return the kernel of ``[NAME =] KERNEL [@ WORD, ...]``; the words are for its command line.
+    """Return the kernel of ``[NAME =] KERNEL [@ WORD, ...]``. The words are added to its command line.
 
     KERNEL is ``host``, a vmlinuz or bzImage, a .deb or .rpm, a build tree or a directory. Packages are unpacked to
     `cache`, never installed. Raises `KernelError`.
@@ -65,7 +65,9 @@ def resolve(text: str, cache: Path) -> Kernel:
             raise KernelError(f"{text}: {problem}")
     kernel = _of(match["kernel"], cache)
     if words and not kernel.in_vm:
-        raise KernelError(f"{text}: the running kernel has its command line already; name a kernel that boots in a VM")
+        raise KernelError(
+            f"{text}: cannot change the command line of the running kernel; name a kernel that boots in a VM"
+        )
     name = match["name"] or "-".join([kernel.name, *map(_safe, words)])
     return replace(kernel, name=_safe(name), words=words)
 
@@ -75,7 +77,7 @@ def _of(text: str, cache: Path) -> Kernel:
         return Kernel(f"host-{_safe(platform.release())}")
     path = Path(text).absolute()
     if not os.path.exists(path):  # Path.exists raises for names that are too long
-        raise KernelError(f"there is no {text}; name a vmlinuz, a kernel build tree, a .deb or .rpm, or `host`")
+        raise KernelError(f"{text} does not exist; name a vmlinuz, a kernel build tree, a .deb or .rpm, or `host`")
     if path.is_dir():
         return _in_directory(path)
     if path.suffix in (".deb", ".rpm"):
@@ -91,14 +93,14 @@ def _in_directory(directory: Path) -> Kernel:
         path for pattern in ("vmlinuz*", "boot/vmlinuz*", "lib/modules/*/vmlinuz") for path in directory.glob(pattern)
     )
     if not images:
-        raise KernelError(f"{directory} holds no kernel: neither arch/x86/boot/bzImage nor boot/vmlinuz-*")
+        raise KernelError(f"{directory} has no kernel: neither arch/x86/boot/bzImage nor boot/vmlinuz-*")
     if len(images) > 1:
-        raise KernelError(f"{directory} holds several kernels; name one: {', '.join(map(str, images))}")
+        raise KernelError(f"{directory} has several kernels; name one: {', '.join(map(str, images))}")
     return Kernel(_release(images[0]), images[0])
 
 
 def _release(image: Path) -> str:
-    """The release as the image itself says it (Documentation/arch/x86/boot.rst: header field kernel_version)."""
+    """Return the release in an image (header field kernel_version, Documentation/arch/x86/boot.rst)."""
     try:
         with image.open("rb") as file:
             head = file.read(0x8000)
@@ -116,7 +118,7 @@ def _safe(name: str) -> str:
 
 
 def _unpacked(package: Path, cache: Path) -> Path:
-    """The files of a package, spread out in the cache, with the index of modules that its installation would make."""
+    """Unpack a package into the cache with an index of its modules, unless it is there. Return the directory."""
     status = package.stat()
     key = hashlib.sha256(f"{package.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
     home = cache / "kernels" / f"{package.stem}-{key}"
@@ -132,25 +134,25 @@ def _unpacked(package: Path, cache: Path) -> Path:
         except (packages.PackageError, commands.CommandError, OSError) as error:
             raise KernelError(f"cannot unpack {package}: {packages.reason(error)}") from None
         root.chmod(0o755)
-        with contextlib.suppress(OSError):  # another session was first, and its files are as good
+        with contextlib.suppress(OSError):  # another session was faster, and its files are the same
             os.rename(root, home)
     return home
 
 
 def _index(root: Path) -> None:
-    """Make what the package's installation would make: the image's place, and the index of modules."""
-    # A merged /usr hides the modules from where virtme-ng looks beside the image.
+    """Move the image to /boot, and make the index of modules, as the installation of the package would."""
+    # virtme-ng expects modules in /lib. Packages for a merged /usr have them in /usr/lib.
     if (root / "usr/lib/modules").is_dir() and not os.path.lexists(root / "lib"):
         (root / "lib").symlink_to("usr/lib")
     _place_image(root)
     for modules in (root / "lib/modules").glob("*"):
         if _safe(modules.name) != modules.name or modules.name.startswith("-"):
-            raise packages.PackageError(f"{modules.name!r} is no release of a kernel")
+            raise packages.PackageError(f"{modules.name!r} is not a valid kernel release")
         commands.run("depmod", "-b", root, modules.name)
 
 
 def _place_image(root: Path) -> None:
-    """Fedora's packages keep the image among the modules."""
+    """Move the image to /boot. Packages of Fedora have it beside the modules."""
     if not any(root.glob("boot/vmlinuz*")):
         for image in root.glob("lib/modules/*/vmlinuz"):
             (root / "boot").mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
-"""The program that xdist starts in place of a Python: it boots a guest, and connects xdist to a Python in it.
+"""The program that xdist starts instead of a Python. It boots a guest, and connects xdist to a Python in it.
 
     python -m pytest_fsstack.kernels.launch DESCRIPTION -u -c ...
 
-Where the guest does not boot, a Python of the host stands in for it, whose tests all fail with what the guest's console
-said: so the other kernels' results are kept, and the reports come by the same way.
+If the guest does not boot, a Python on the host replaces it. All its tests fail with the output of the guest's console.
+So the results of other kernels are kept, and reports arrive on the usual way.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ class Description(msgspec.Struct):
         return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=lambda kind, text: kind(text))
 
 
-#: Seconds that a guest may take to go down once its command has ended.
-_GOODBYE = 60.0
+#: Seconds for a guest to shut down after its command has ended.
+_SHUTDOWN_SECONDS = 60.0
 
 
-def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
-    """Pass bytes both ways until the guest's command ends; what went wrong, or None. Silence is ended."""
+def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
+    """Forward bytes in both directions until the guest's command ends. Return what went wrong, or None.
+
+    A guest that is silent for `silent_seconds` is killed.
+    """
     process = guest.process
     assert process.stdin is not None
     assert process.stdout is not None
@@ -70,17 +73,17 @@ def talk(guest: vm.Guest, silent_seconds: float) -> str | None:
                 write_all(1 if fd == output else 2, data)
         if time.monotonic() - last_word > silent_seconds:
             guest.kill()
-            return f"was silent for {silent_seconds:g} s, and was ended"
+            return f"was silent for {silent_seconds:g} s, and was killed"
     try:
-        process.wait(_GOODBYE)
+        process.wait(_SHUTDOWN_SECONDS)
     except subprocess.TimeoutExpired:
         guest.kill()
-        return f"did not end within {_GOODBYE:g} s after its output, and was ended"
+        return f"did not end within {_SHUTDOWN_SECONDS:g} s after its output, and was killed"
     return None if guest.ended else f"went down (virtme-run: exit code {process.returncode})"
 
 
 def stand_in(argv: list[str], reason: str) -> None:
-    """Become a Python of the host that says why there is no guest."""
+    """Replace this process by a Python on the host that reports why there is no guest."""
     os.execve(argv[0], argv, {**os.environ, GUEST_DOWN: reason})
 
 
@@ -104,7 +107,7 @@ def main() -> int:
         stand_in(argv, f"kernel {description.machine.kernel.name}: cannot be started: {error}")
     if story := guest.boot():
         stand_in(argv, story)
-    if problem := talk(guest, description.silent_seconds):
+    if problem := forward(guest, description.silent_seconds):
         log.write_text(guest.story(problem))
         return 1
     return 0

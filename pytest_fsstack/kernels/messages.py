@@ -1,4 +1,4 @@
-"""Messages between the controlling process and the workers of kernels, beside those of pytest-xdist."""
+"""Messages between the controller and the workers of kernels, in addition to those of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pytest_fsstack.judging.course import CellRun, ChainPlan, Figures, Outcome
 
 
 class Collected(msgspec.Struct, tag=True):
-    """The chains that a worker has collected, by names that all workers share, and the indices of their tests."""
+    """The chains that a worker has collected, and the indices of their tests. All workers use the same names."""
 
     chains: dict[str, ChainPlan]
     tests: dict[str, list[int]]
 
 
 class Measured(msgspec.Struct, tag=True):
-    """A run of a stack, and the environment that it ran in."""
+    """A run of a stack, and its environment."""
 
     chain: str
     stack: str
@@ -26,7 +26,7 @@ class Measured(msgspec.Struct, tag=True):
 
 
 class Report(msgspec.Struct):
-    """The end of a test, with the figures for other programs."""
+    """The outcome of a test, with its figures for other programs."""
 
     step: str
     stack: str
@@ -35,7 +35,10 @@ class Report(msgspec.Struct):
 
 
 class Turn(msgspec.Struct):
-    """The order for a turn: tests, and a run of a stack in a round from 0 on, or without a stack the reports."""
+    """The task of a worker in a turn: to run a stack in a round (from 0), or without a stack to report tests.
+
+    `tests` is the number of tests that xdist sends for the turn.
+    """
 
     tests: int
     stack: str = ""
@@ -44,5 +47,5 @@ class Turn(msgspec.Struct):
     reports: list[Report] = []
 
 
-#: What a worker sends.
+#: Messages of workers.
 FromWorker = Collected | Measured

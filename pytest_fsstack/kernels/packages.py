@@ -1,7 +1,7 @@
-"""Unpack a package of a kernel, as if its author were hostile.
+"""Unpack kernel packages. Their authors are not trusted.
 
-The package's own tool decompresses it, as a user without rights. Its archive is read here. A member is written, also
-without rights, only below the directory that is handed in: relative to descriptors, and through no link.
+The tool of the package format decompresses a package as an unprivileged user. This module reads the archive. It writes
+members without privileges, relative to descriptors, through no link, and only below the given directory.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.units import reason_of
 
-#: What gives the archive in a package, by the package's suffix: tar for .deb, cpio for .rpm.
+#: Commands that print the archive in a package, by suffix: tar for .deb, cpio for .rpm.
 _TOOLS: Mapping[str, tuple[str, ...]] = {".deb": ("dpkg-deb", "--fsys-tarfile", "-"), ".rpm": ("rpm2cpio", "-")}
 
-#: Bytes of an unpacked package. Those of distributions have less than a tenth of it.
+#: The maximum size of an unpacked package in bytes. Those of distributions have less than a tenth of it.
 MAX_BYTES = 16 << 30
 
-#: Links of a directory of modules, which lead to the kernel's headers, in another package. Nothing here needs them.
+#: Links beside the modules to the kernel's headers, which are in another package. They are not needed.
 _HEADERS = ("build", "source")
 
 
 class PackageError(Exception):
-    """A package cannot be unpacked, or holds what no kernel needs; the message says what."""
+    """An error in a package: damaged, unsafe, or with files that no kernel needs. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive. `target` is where a link leads, `content` what a file holds."""
+    """A member of an archive. `target` is that of a link, `content` that of a file."""
 
     name: str
     kind: int
@@ -49,13 +49,13 @@ class Member:
 
 
 def unpack(package: Path, directory: Path) -> None:
-    """Write the files of a package to an empty directory, which belongs to this user afterwards with all that is in it.
+    """Write the files of a package to an empty directory. All files belong to this user afterwards.
 
     Raises `PackageError`, `CommandError`, OSError.
     """
     with _archive(package) as archive:
         read = _tar if package.suffix == ".deb" else _cpio
-        user = _powerless()
+        user = _unprivileged_user()
         if user:
             os.chown(directory, user.pw_uid, user.pw_gid)
         try:
@@ -66,19 +66,21 @@ def unpack(package: Path, directory: Path) -> None:
     _check(directory)
 
 
-def _powerless() -> pwd.struct_passwd | None:
-    """Return the user without rights, for root to act as; None for others, who have none to give up."""
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    """Return an unprivileged user for root to act as, or None if this process is not root. Raises `PackageError`."""
     if os.geteuid() != 0:
         return None
     try:
         return pwd.getpwnam("nobody")
     except KeyError:
-        raise PackageError("this machine has no user `nobody`, without whom root unpacks no package") from None
+        raise PackageError(
+            "root needs the user `nobody` to unpack a package, and this machine has none; create it"
+        ) from None
 
 
 @contextlib.contextmanager
 def _acting_as(user: pwd.struct_passwd | None) -> Iterator[None]:
-    """Make and open files as a user: without root's rights to do so, in this thread alone (setfsuid(2))."""
+    """Create and open files in this thread with the privileges of a user (setfsuid(2)). Raises `PackageError`."""
     if user is None:
         yield
         return
@@ -88,7 +90,7 @@ def _acting_as(user: pwd.struct_passwd | None) -> Iterator[None]:
     libc.setfsuid(user.pw_uid)
     try:
         if libc.setfsuid(-1) != user.pw_uid:
-            raise PackageError("root could not give up its rights to unpack a package")
+            raise PackageError("root could not drop its privileges to unpack a package")
         yield
     finally:
         libc.setfsuid(os.geteuid())
@@ -98,8 +100,8 @@ def _acting_as(user: pwd.struct_passwd | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _archive(package: Path) -> Iterator[IO[bytes]]:
-    """Decompress the archive in a package to a file without a name."""
-    user = _powerless()
+    """Yield the archive in a package, decompressed to a file without a name."""
+    user = _unprivileged_user()
     tool = _TOOLS[package.suffix]
     with package.open("rb") as source, tempfile.TemporaryFile(dir="/var/tmp") as archive:
         os.set_inheritable(archive.fileno(), True)
@@ -130,8 +132,8 @@ def _tar(archive: IO[bytes]) -> Iterator[Member]:
             elif member.type in kinds:
                 yield Member(member.name, kinds[member.type], member.mode, target=member.linkname)
             else:
-                raise PackageError(f"{_quoted(member.name)} is no file, directory or link")
-        # tarfile takes an archive that is cut off, or rubbish in it, for its end.
+                raise PackageError(f"{_quoted(member.name)} is not a file, directory or link")
+        # tarfile accepts archives that are cut off or have garbage between members.
         archive.seek(members.offset)
         if archive.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise PackageError("its archive is damaged: it is cut off")
@@ -141,42 +143,42 @@ _CPIO_FIELDS = ("ino", "mode", "uid", "gid", "nlink", "mtime", "filesize", "majo
 
 
 def _cpio(archive: IO[bytes]) -> Iterator[Member]:
-    """Read the format "newc" (cpio(5)), which rpm2cpio writes. The last of several links has the content."""
+    """Yield the members of a "newc" archive (cpio(5)), as rpm2cpio writes it. The last hard link has the content."""
     links: dict[int, str] = {}
     while True:
-        head = _exactly(archive, 110)
+        head = _read_exactly(archive, 110)
         if head[:6] not in (b"070701", b"070702"):
-            raise PackageError("its archive is damaged: no member of a cpio archive where one begins")
+            raise PackageError("its archive is damaged: a header of a cpio member is missing")
         try:
             numbers = [int(head[at : at + 8], 16) for at in range(6, 102, 8)]
         except ValueError:
-            raise PackageError("its archive is damaged: a number of a cpio archive is none") from None
+            raise PackageError("its archive is damaged: a number in a cpio header is invalid") from None
         fields = dict(zip(_CPIO_FIELDS, numbers))
-        name = os.fsdecode(_padded(archive, min(fields["namesize"], 1 << 16), 110).rstrip(b"\0"))
+        name = os.fsdecode(_read_padded(archive, min(fields["namesize"], 1 << 16), 110).rstrip(b"\0"))
         if name == "TRAILER!!!":
             return
         kind, size = stat.S_IFMT(fields["mode"]), fields["filesize"]
         start = archive.tell()
         if kind == stat.S_IFLNK:
-            yield Member(name, kind, 0, target=os.fsdecode(_exactly(archive, min(size, 1 << 16))))
+            yield Member(name, kind, 0, target=os.fsdecode(_read_exactly(archive, min(size, 1 << 16))))
         elif kind == stat.S_IFREG and fields["nlink"] > 1 and links.setdefault(fields["ino"], name) != name:
             yield Member(name, 0, fields["mode"], size, links[fields["ino"]], archive)
         elif kind in (stat.S_IFREG, stat.S_IFDIR):
             yield Member(name, kind, fields["mode"], size, content=archive)
         else:
-            raise PackageError(f"{_quoted(name)} is no file, directory or link")
+            raise PackageError(f"{_quoted(name)} is not a file, directory or link")
         archive.seek(start + size + -size % 4)
 
 
-def _exactly(archive: IO[bytes], size: int) -> bytes:
+def _read_exactly(archive: IO[bytes], size: int) -> bytes:
     data = archive.read(size)
     if len(data) != size:
         raise PackageError("its archive is damaged: it is cut off")
     return data
 
 
-def _padded(archive: IO[bytes], size: int, before: int) -> bytes:
-    return _exactly(archive, size + -(before + size) % 4)[:size]
+def _read_padded(archive: IO[bytes], size: int, before: int) -> bytes:
+    return _read_exactly(archive, size + -(before + size) % 4)[:size]
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -198,18 +200,18 @@ def _write_all(members: Iterator[Member], top: int) -> None:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a member's name, none for the top itself. Raises `PackageError` for one that leads out."""
+    """Return the parts of a member's name, empty for the top. Raises `PackageError` if it leads out of the package."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts:
         raise PackageError(f"{_quoted(name)} leads out of the package")
     if not name.isprintable():
-        raise PackageError(f"{_quoted(name)} is no name for a file of a kernel")
+        raise PackageError(f"{_quoted(name)} is not a valid name for a file of a kernel")
     return parts
 
 
 @contextlib.contextmanager
 def _directory(top: int, parts: list[str]) -> Iterator[int]:
-    """Open a directory below the top, made as far as it is missing, through no link."""
+    """Yield a descriptor of a directory below the top. Create missing ones, and follow no link."""
     place = os.dup(top)
     try:
         for part in parts:
@@ -271,7 +273,7 @@ def _copy(source: IO[bytes], target: IO[bytes], size: int) -> None:
 
 
 def _link(member: Member, place: int, name: str, top: int) -> None:
-    """Make a hard link to a file that was written before, and fill that if the link brings the content."""
+    """Make a hard link to a file that was written before. Write its content if the link has it."""
     *parents, first = _parts(member.target) or ("",)
     with _directory(top, parents) as other:
         try:
@@ -288,7 +290,7 @@ def _link(member: Member, place: int, name: str, top: int) -> None:
 
 
 def _check(directory: Path) -> None:
-    """Take over what was written, and look at all of it again: as it lies there, and not as the archive named it."""
+    """Check the written files again, independently of the archive, and change their owner to this user."""
     top = directory.resolve()
     for place, directories, files, fd in os.fwalk(top, follow_symlinks=False):
         for name in [".", *directories, *files]:
@@ -298,18 +300,18 @@ def _check(directory: Path) -> None:
                 if not Path(os.path.realpath(path)).is_relative_to(top):
                     raise PackageError(f"the link {_quoted(path.relative_to(top))} leads out of the package")
             elif not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-                raise PackageError(f"{_quoted(path.relative_to(top))} is no file, directory or link")
+                raise PackageError(f"{_quoted(path.relative_to(top))} is not a file, directory or link")
             elif status.st_mode & (stat.S_ISUID | stat.S_ISGID):
                 raise PackageError(f"{_quoted(path.relative_to(top))} would run as another user")
             os.chown(name, os.geteuid(), os.getegid(), dir_fd=fd, follow_symlinks=False)
 
 
 def _quoted(name: str | os.PathLike[str]) -> str:
-    """Return a name as one line of text, whatever is in it."""
+    """Return a name of any characters as one line of text."""
     text = os.fspath(name)
     return repr(text if len(text) <= 80 else f"{text[:80]}...")
 
 
 def reason(error: Exception) -> str:
-    """Return why a package cannot be unpacked, as one line."""
+    """Return the reason of an error in one line."""
     return " ".join((str(error) if isinstance(error, PackageError) else reason_of(error)).split())

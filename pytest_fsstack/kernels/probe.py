@@ -1,4 +1,4 @@
-"""Layers that another kernel can build: pytest starts in a guest of it as for the doctor, and answers."""
+"""Layers that another kernel can build. pytest runs in a guest, like the doctor, and prints the answer."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pytest_fsstack.kernels import vm
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
 from pytest_fsstack.options import PROBED_KERNEL
 
-#: At the start of the line with the answer: a conftest may write to stdout too.
+#: The beginning of the line with the answer. A conftest may write to stdout too.
 _MARK = "fsstack-answer: "
 
-#: Seconds that pytest may take in a guest.
+#: Seconds for pytest in a guest.
 _ANSWER_SECONDS = 300.0
 
-#: What is missing, by the kind and the name of what needs it.
+#: Missing requirements, by kind and name of the layer, device or workload.
 Answer = Mapping[tuple[str, str], Sequence[MissingRequirement]]
 
 
 class ProbeError(Exception):
-    """A guest did not answer; the message says why."""
+    """A guest without an answer. The message has the reason."""
 
 
 def ask(machine: vm.Machine, arguments: Sequence[str], *, disk_size: int) -> Answer:
-    """Boot a guest, and run pytest in it with the arguments of this session. Raises `ProbeError`."""
+    """Boot a guest, run pytest in it with the arguments of this session, and return its answer. Raises `ProbeError`."""
     name = machine.kernel.name
     argv = [sys.executable, "-m", "pytest", *arguments]
     try:
@@ -40,15 +40,15 @@ def ask(machine: vm.Machine, arguments: Sequence[str], *, disk_size: int) -> Ans
                 raise ProbeError(guest.story("went down", stderr))
     except OSError as error:
         raise ProbeError(f"kernel {name}: cannot be started: {error}") from None
-    answer = answer_in(stdout)
+    answer = parse_answer(stdout)
     if answer is None:
         output = "\n".join([*stdout.splitlines(), *stderr.splitlines()][-10:])
-        raise ProbeError(f"kernel {name}: pytest did not answer in its guest; it said:\n{output}")
+        raise ProbeError(f"kernel {name}: pytest in the guest printed no answer. Its last lines:\n{output}")
     return answer
 
 
 def answer_text(parts: Iterable[tuple[str, str, Sequence[MissingRequirement]]]) -> str:
-    """The answer as the guest writes it: kind, name and what is missing of each."""
+    """Return the line that the guest prints: kind, name and missing requirements of each part."""
     entries = [[kind, name, [_as_list(lack) for lack in lacks]] for kind, name, lacks in parts]
     return _MARK + json.dumps(entries)
 
@@ -57,8 +57,8 @@ def _as_list(lack: MissingRequirement) -> list[str]:
     return [lack.kind.value, lack.what, lack.remedy, lack.package]
 
 
-def answer_in(stdout: str) -> Answer | None:
-    """The answer in what a guest wrote; None if there is none."""
+def parse_answer(stdout: str) -> Answer | None:
+    """Parse the answer in the output of a guest. Return None if there is none."""
     line = next((line for line in stdout.splitlines() if line.startswith(_MARK)), None)
     if line is None:
         return None
@@ -69,5 +69,5 @@ def answer_in(stdout: str) -> Answer | None:
 
 
 def probed() -> bool:
-    """Whether this process runs in a guest that is asked."""
+    """Whether this process runs in a guest that was booted for a probe."""
     return PROBED_KERNEL in os.environ

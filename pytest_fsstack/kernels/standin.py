@@ -1,4 +1,4 @@
-"""A worker without its kernel, which reports why."""
+"""The worker that replaces a guest that did not boot or went down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pytest-xdist scheduler by which workers take turns, so that only one measures at a time."""
+"""A pytest-xdist scheduler with which workers take turns. Only one measures at a time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
-class Part:
-    """The part of a chain at one worker: its tests, by their indices.
+class ChainTests:
+    """The tests of a chain in one worker, by index.
 
-    If the chain is `measured`, the worker runs one of its stacks when it is given the first test, and reports the tests
-    in a last turn. If it is not, the tests are run in one turn.
+    If the chain is `measured`, the worker runs a stack when it gets the first test, and reports all tests in a last
+    turn. Otherwise it runs all tests in one turn.
     """
 
     chain: str
@@ -22,30 +22,30 @@ class Part:
 
 
 class Conductor(Protocol):
-    """Knows what the turns are for. Nodes are xdist's controllers of workers; what a turn is for is any object."""
+    """The decisions about turns. Nodes are xdist's controllers of workers. The task of a turn is any object."""
 
-    def parts(self, node: Any, names: Sequence[str]) -> Sequence[Part] | None:
-        """Return what the tests that a worker has collected are; None if it only stands in for one that went down."""
+    def parts(self, node: Any, names: Sequence[str]) -> Sequence[ChainTests] | None:
+        """Return the chains of a worker's tests, or None if the worker only replaces one that went down."""
 
     def next_round(self, chain: str, nodes: Sequence[Any]) -> Sequence[tuple[Any, Any]]:
-        """Return the turns of the next round of a measured chain: workers, and what each is for; none if it is over."""
+        """Return the turns of the next round of a measured chain: workers and their tasks. Empty at the end."""
 
     def reports(self, chain: str, nodes: Sequence[Any]) -> Sequence[tuple[Any, Any]]:
-        """Return the last turns of a chain, in which workers report its tests."""
+        """Return the last turns of a chain, in which the workers report its tests."""
 
     def begin(self, node: Any, chain: str, what: Any, tests: int) -> None:
-        """Called before a worker gets a turn of so many tests."""
+        """Prepare a worker for a turn of so many tests."""
 
     def end(self, node: Any) -> None:
-        """Called after a worker has ended its turn."""
+        """Record that a worker has ended its turn."""
 
-    def lost(self, node: Any) -> None:
-        """Called when a worker has gone down before its last turn."""
+    def lose(self, node: Any) -> None:
+        """Record that a worker went down before its last turn."""
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """A turn of a worker: what it is for, and whether it reports the tests of the chain."""
+    """A turn of a worker: its task, and whether it reports the tests of the chain."""
 
     node: Any
     chain: str
@@ -54,30 +54,30 @@ class _Turn:
 
 
 class TurnScheduling:
-    """Give turns to workers, one at a time.
+    """The pytest-xdist scheduler that gives turns to workers, one at a time.
 
-    A worker runs a test only once it knows the next one. So each turn sends along the first test of that worker's next
+    A worker runs a test only when it knows the next one. So each turn also sends the first test of the worker's next
     turn, which waits until then.
 
-    `worker_count` is how many must have collected before the first turn.
+    `worker_count` is the number of workers that must have collected before the first turn.
     """
 
     def __init__(self, worker_count: int, conductor: Conductor) -> None:
         self._count, self._conductor = worker_count, conductor
         self._collections: dict[Any, list[str]] = {}
-        self._parts: dict[Any, dict[str, Part]] = {}
-        #: What each worker was sent and has not run yet.
+        self._parts: dict[Any, dict[str, ChainTests]] = {}
+        #: The tests that each worker was sent and has not run yet.
         self._pending: dict[Any, list[int]] = {}
         self._unreported: dict[Any, set[int]] = {}
-        #: Workers that went down, and which of their tests were not reported.
+        #: Workers that went down, with their unreported tests.
         self._lost: list[tuple[Any, set[str]]] = []
         self._stand_ins: deque[tuple[Any, list[int]]] = deque()
         self._chains: list[str] = []
         self._turns: Iterator[_Turn] | None = None
         self._over = False
         self._turn: _Turn | None = None
-        #: How many tests may be left of those that were sent when the turn is over.
-        self._left = 0
+        #: The number of sent tests that remain after the turn.
+        self._remaining = 0
 
     @property
     def nodes(self) -> list[Any]:
@@ -113,7 +113,7 @@ class TurnScheduling:
         self._stand_ins.append((node, tests))
 
     def schedule(self) -> None:
-        """Begin; or go on, when a stand-in has collected."""
+        """Begin, or continue after a stand-in has collected."""
         if self._turns is None:
             self._chains = list(dict.fromkeys(chain for parts in self._parts.values() for chain in parts))
             self._turns = self._all_turns()
@@ -124,20 +124,20 @@ class TurnScheduling:
 
     def _all_turns(self) -> Iterator[_Turn]:
         for chain in self._chains:
-            while self._is_measured(chain) and (turns := self._conductor.next_round(chain, self._able(chain))):
+            while self._is_measured(chain) and (turns := self._conductor.next_round(chain, self._able_nodes(chain))):
                 for node, what in turns:
                     yield _Turn(node, chain, what, reports=False)
-            for node, what in self._conductor.reports(chain, self._able(chain)):
+            for node, what in self._conductor.reports(chain, self._able_nodes(chain)):
                 yield _Turn(node, chain, what)
 
     def _is_measured(self, chain: str) -> bool:
         return any(parts[chain].measured for parts in self._parts.values() if chain in parts)
 
-    def _able(self, chain: str) -> list[Any]:
+    def _able_nodes(self, chain: str) -> list[Any]:
         return [node for node, parts in self._parts.items() if chain in parts and self._is_able(node)]
 
     def _is_able(self, node: Any) -> bool:
-        # A session that ends early shuts workers down that have turns left.
+        # A session that ends early shuts down workers that still have turns.
         return node in self._pending and not node.shutting_down
 
     def _advance(self) -> None:
@@ -156,7 +156,7 @@ class TurnScheduling:
         node, part = turn.node, self._parts[turn.node][turn.chain]
         tests = part.tests if turn.reports else part.tests[:1]
         along = self._first_test_after(node, turn.chain) if turn.reports else part.tests[:1]
-        # The worker must know what it is for before it can start.
+        # The worker must get its task before its first test.
         self._conductor.begin(node, turn.chain, turn.what, len(tests))
         self._send(turn, [*tests[len(self._pending[node]) :], *along], remaining=len(along))
 
@@ -167,7 +167,7 @@ class TurnScheduling:
             self._send(_Turn(node, ""), tests, remaining=0)
 
     def _send(self, turn: _Turn, tests: list[int], remaining: int) -> None:
-        self._turn, self._left = turn, remaining
+        self._turn, self._remaining = turn, remaining
         self._pending[turn.node] += tests
         if tests:
             turn.node.send_runtest_some(tests)
@@ -186,7 +186,7 @@ class TurnScheduling:
             return
         if turn.reports:
             self._unreported[node].discard(item_index)
-        if len(self._pending[node]) <= self._left:
+        if len(self._pending[node]) <= self._remaining:
             self._turn = None
             if turn.chain:
                 self._conductor.end(node)
@@ -199,7 +199,7 @@ class TurnScheduling:
             self._turn = None
         if unreported:
             self._lost.append((node, {self._collections[node][index] for index in unreported}))
-            self._conductor.lost(node)
+            self._conductor.lose(node)
         self._advance()
         return None
 
@@ -211,5 +211,5 @@ class TurnScheduling:
 
 
 def _same(dead: Any, node: Any) -> bool:
-    """Whether two workers are of the same kernel and boot."""
+    """Whether two workers belong to the same kernel and boot."""
     return bool(dead.gateway.spec.fsstack == node.gateway.spec.fsstack)

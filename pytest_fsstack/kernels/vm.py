@@ -1,8 +1,8 @@
-"""A machine of its own for a command: virtme-ng boots a kernel on the host's own root.
+"""Guests: virtme-ng boots a kernel in a VM on the root filesystem of the host, and runs a command.
 
-The guest's `/` is the host's, read-only, with layers in memory over the usual top directories; only the working
-directory is shared for writing. /run, where virtme-ng works, shows what pytest needs and nothing else of the host's.
-/dev/vda is a blank disk of its own.
+The guest's `/` is that of the host, read-only, with overlays in memory on the usual top directories. Only the working
+directory is shared for writing. virtme-ng covers /run, so directories there are only visible if pytest needs them.
+/dev/vda is a blank disk.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from pytest_fsstack.kernels.images import Kernel
 from pytest_fsstack.machine import blockdev, commands, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Need, Root, Tool
 
-#: What the guest may write to without the host noticing. What is in `HIDDEN` it has of its own.
+#: Directories with an overlay: writes of the guest do not reach the host. The guest has its own `HIDDEN` ones.
 OVERLAID = ("/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/var")
 HIDDEN = ("/dev", "/proc", "/sys")
 
-#: virtme-ng covers /run, and works in it. `needed` directories are shown there again.
+#: virtme-ng covers /run, and works in it. `required_paths` below it are mounted again.
 _RUN = Path("/run")
-#: virtme-ng covers these with an empty tmpfs, which the guest takes away: the layer over /var does for them.
+#: virtme-ng covers these with an empty tmpfs. The guest unmounts it, because the overlay on /var is enough.
 _UNCOVERED = ("/var/cache", "/var/log", "/var/tmp")
 
-#: The guest's own places: for temporary files (a tmpfs), for the working directory, and for the host's whole root.
+#: Directories in the guest: for temporary files (a tmpfs), the working directory, and the whole root of the host.
 _PLACE = _RUN / "fsstack"
 _TEMPORARY, _DIRECTORY, _ROOT = (_PLACE / name for name in ("tmp", "directory", "root"))
 
-#: Written to the guest's console, at a level that nothing hides: proof of how far it came.
+#: Marks on the console of the guest, at a level that is never filtered. They show how far the guest came.
 STARTED = "fsstack: command started"
 ENDED = "fsstack: command ended"
 
-#: The command travels through QEMU's firmware configuration: the kernel's command line has no room for it.
+#: The name of the command in QEMU's firmware configuration. It would be too long for the kernel's command line.
 _COMMAND = "opt/fsstack/command"
 
 DISK = blockdev.GUEST_DISK
 
-#: Seconds that a guest may take to boot.
+#: Seconds for a guest to boot.
 BOOT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class VirtmeRun:
-    """virtme-ng's command."""
+    """The requirement for virtme-run, a command of virtme-ng."""
 
     def missing(self) -> MissingRequirement | None:
         try:
@@ -77,7 +77,7 @@ NEEDS: tuple[Need, ...] = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a guest: kernel, writable directory, memory as QEMU writes it (2G), CPUs, accelerator, disks."""
+    """The parts of a guest: kernel, writable directory, memory in the form of QEMU (2G), CPUs, accelerator, disks."""
 
     kernel: Kernel
     directory: Path
@@ -88,28 +88,29 @@ class Machine:
     disks: int = 1
 
     def argv(self, *, disks: Sequence[int], console: int, command: int) -> list[str]:
-        """The command that boots it: descriptors of its disk images, its console's log, and the script that it runs.
+        """Return the command that boots the guest.
 
-        virtme-run rather than vng, which passes its arguments through a shell and closes the descriptors.
+        The arguments are descriptors of its disk images, the log of its console, and its script. It is virtme-run
+        instead of vng, because vng passes its arguments through a shell and closes the descriptors.
         """
         uncover = f"umount {' '.join(_UNCOVERED)} 2>/dev/null"
-        # Modules may lie in what was covered when udev looked for those of the disk.
+        # udev may have missed these modules of the disk while their directory was covered.
         load = "modprobe -a qemu_fw_cfg virtio_blk"
         start = f"{uncover}; {load}; exec /bin/sh /sys/firmware/qemu_fw_cfg/by_name/{_COMMAND}/raw"
         return [
-            *_leash(),
+            *_contained(),
             virtme_run(),
             *self.kernel.arguments(),
-            # An emulated timer that a busy host lets wait passes for broken, and without that option the kernel panics.
+            # On a busy host, an emulated timer seems broken to the kernel, which panics without no_timer_check.
             *([] if self.kvm else ["--disable-kvm", "--kopt", "no_timer_check"]),
             *("--memory", self.memory, "--cpus", str(self.cpus)),
             *(f"--overlay-rwdir={path}" for path in OVERLAID if Path(path).is_dir()),
-            # Relative to where it starts: virtme-run takes few of the characters that a path may have.
+            # A relative path, because virtme-run rejects many characters in paths.
             f"--rwdir={_DIRECTORY}=.",
             *("--script-sh", start, "--kopt", "loglevel=7"),
             *("-q=-fw_cfg", f"-q=name={_COMMAND},file=/proc/self/fd/{command}"),
-            *("-q=-set", f"-q=chardev.console.path=/proc/self/fd/{console}"),  # else /dev/null
-            # A probed raw image refuses a LUKS1 magic written at block 0.
+            *("-q=-set", f"-q=chardev.console.path=/proc/self/fd/{console}"),  # it would be /dev/null otherwise
+            # If QEMU probes the format, it refuses writes of a LUKS1 header to block 0.
             *(
                 word
                 for disk in disks
@@ -119,20 +120,20 @@ class Machine:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of virtme-run itself, which finds all that is its own in the leash's directory."""
-    modules = os.pathsep.join(filter(None, (str(_LEASHED), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PATH": commands.search_path(), "TMPDIR": str(_LEASHED), "PYTHONPATH": modules}
+    """Return the environment of virtme-run, with its modules and temporary files in the workspace."""
+    modules = os.pathsep.join(filter(None, (str(_WORKSPACE), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PATH": commands.search_path(), "TMPDIR": str(_WORKSPACE), "PYTHONPATH": modules}
 
 
 def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdin: bool) -> str:
-    """Return the script of the guest's shell: the command in its directory and environment, between two marks."""
+    """Return the shell script of the guest. It runs the command in its directory and environment, between two marks."""
     words = [f"{name}={value}" for name, value in env.items()]
     return "\n".join(
         (
             f"echo '<0>{STARTED}' >/dev/kmsg",
             f"mkdir -p {_TEMPORARY} && mount -t tmpfs fsstack {_TEMPORARY}",
-            *_shown_again(needed(directory)),
-            _bound(_DIRECTORY, directory),
+            *_mount_again(required_paths(directory)),
+            _bind_mount(_DIRECTORY, directory),
             f"cd {shlex.quote(str(directory))} && env -i {shlex.join([*words, *argv])}{'' if stdin else ' </dev/null'}",
             "status=$?",
             f"echo '<0>{ENDED}' >/dev/kmsg",
@@ -142,13 +143,13 @@ def script(argv: Sequence[str], directory: Path, env: Mapping[str, str], *, stdi
     )
 
 
-def _shown_again(paths: Iterable[Path]) -> list[str]:
-    """Return the shell's lines that show directories below /run as the host has them, read-only."""
-    lines = [_bound(_ROOT / path.relative_to("/"), path) for path in paths if path.is_relative_to(_RUN)]
-    return [_bound(Path("/"), _ROOT), *lines] if lines else []
+def _mount_again(paths: Iterable[Path]) -> list[str]:
+    """Return the shell commands that mount directories of the host below /run again, read-only."""
+    lines = [_bind_mount(_ROOT / path.relative_to("/"), path) for path in paths if path.is_relative_to(_RUN)]
+    return [_bind_mount(Path("/"), _ROOT), *lines] if lines else []
 
 
-def _bound(source: Path, target: Path) -> str:
+def _bind_mount(source: Path, target: Path) -> str:
     place = shlex.quote(str(target))
     return f"mkdir -p {place} && mount --bind {shlex.quote(str(source))} {place}"
 
@@ -165,7 +166,7 @@ def guest_environment(passed: Iterable[str] = ("PYTEST_", "PYTHON", "XDG_CACHE_H
 
 
 def _home() -> str:
-    """The root directory for a user without a home, as a number without an entry in passwd is in a container."""
+    """Return the home directory, or / if there is none, for example in a container without an entry in passwd."""
     try:
         return str(Path.home())
     except RuntimeError:
@@ -173,47 +174,47 @@ def _home() -> str:
 
 
 def virtme_run() -> str:
-    """The path of virtme-run: beside this Python, or on the search path. Raises FileNotFoundError."""
+    """Return the path of virtme-run: beside this Python, or on the search path. Raises FileNotFoundError."""
     path = shutil.which("virtme-run", path=str(Path(sys.executable).parent)) or commands.which("virtme-run")
     if path is None:
         raise FileNotFoundError("needs virtme-run: pip install pytest-fsstack[kernel]")
     return path
 
 
-def hidden(path: Path) -> bool:
-    """Whether the guest has something of its own in place of this path."""
+def is_hidden(path: Path) -> bool:
+    """Whether the guest has its own files at this path."""
     return any(path.is_relative_to(place) for place in HIDDEN)
 
 
-def needed(directory: Path) -> list[Path]:
-    """Return what pytest needs in a guest: the working directory, Python, and the places of Python's modules."""
+def required_paths(directory: Path) -> list[Path]:
+    """Return the paths that pytest needs in a guest: the working directory, Python, and Python's modules."""
     paths: tuple[str | Path, ...] = (directory, sys.prefix, sys.base_prefix, *sys.path)
     return sorted({Path(path).absolute() for path in paths if os.path.isdir(path)})
 
 
 def why_no_guest(directory: Path) -> str | None:
-    """Why no guest can work in this directory here; None where one can."""
+    """Return why a guest cannot work in this directory, or None if it can."""
     if reasons := needs.missing(NEEDS):
         return "; ".join(reasons)
-    path = next(filter(hidden, needed(directory)), None)
+    path = next(filter(is_hidden, required_paths(directory)), None)
     return f"a guest does not see {path}, because it has its own {', '.join(HIDDEN)}; move it" if path else None
 
 
-#: Where the leash mounts a tmpfs for virtme-run. Every machine has it, and each guest soon has one of its own.
-_LEASHED = Path("/sys/fs")
+#: The directory for a private tmpfs of virtme-run. It exists on every machine, and guests mount their own.
+_WORKSPACE = Path("/sys/fs")
 
 
-def _leash() -> list[str]:
-    """Return what makes the whole tree of processes die with its parent, and its temporary files with it.
+def _contained() -> list[str]:
+    """Return a command prefix that makes all processes and temporary files of a guest end with this process.
 
-    A PID namespace does not survive its first process, nor a mount namespace its last. Slave propagation pins no mount
-    of the host. virtme-ng's own files get a path without blanks, which init= of the guest's kernel cannot have.
+    A PID namespace ends with its first process, and a mount namespace with its last. Slave propagation keeps no mount
+    of the host busy. The files of virtme-ng get a path without blanks, because init= of the kernel cannot have any.
     """
     spec = importlib.util.find_spec("virtme")
     package = Path(spec.origin).parent if spec and spec.origin else None
-    steps = [f"mount -t tmpfs fsstack {_LEASHED}"]
+    steps = [f"mount -t tmpfs fsstack {_WORKSPACE}"]
     if package:
-        steps.append(_bound(package, _LEASHED / "virtme"))
+        steps.append(_bind_mount(package, _WORKSPACE / "virtme"))
     return [
         *("setpriv", "--pdeathsig", "KILL"),
         *("unshare", "--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child", "--"),
@@ -222,9 +223,9 @@ def _leash() -> list[str]:
 
 
 class Guest:
-    """A machine that runs one command, with its console's log and its disks in files without a name.
+    """A running VM with one command. The log of its console and its disks are files without a name.
 
-    The command gets `env` and nothing else; it reads nothing unless it `talks`, by `process`. Raises OSError.
+    The command's environment is `env`. With `talks`, it reads from the stdin of `process`. Raises OSError.
     """
 
     def __init__(
@@ -232,7 +233,7 @@ class Guest:
     ) -> None:
         self.machine = machine
         with contextlib.ExitStack() as files:
-            # Not in /tmp: a tmpfs has no room, and may refuse O_DIRECT.
+            # Not in /tmp, because a tmpfs may be small or refuse O_DIRECT.
             disks = [files.enter_context(tempfile.TemporaryFile(dir="/var/tmp")) for _ in range(machine.disks)]
             command = files.enter_context(tempfile.TemporaryFile())
             self._console: BinaryIO = files.enter_context(tempfile.TemporaryFile())
@@ -240,12 +241,12 @@ class Guest:
                 disk.truncate(disk_size)
             command.write(script(argv, machine.directory, env, stdin=talks).encode())
             command.flush()
-            # QEMU opens them again.
+            # QEMU opens these files again by descriptor.
             images, console = [disk.fileno() for disk in disks], self._console.fileno()
             self.process = subprocess.Popen(
                 machine.argv(disks=images, console=console, command=command.fileno()),
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-                # Pipes: QEMU truncates files, and each of its ports writes at an offset of its own.
+                # Pipes, because QEMU truncates files, and each of its ports writes at its own offset.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[*images, console, command.fileno()],
@@ -266,17 +267,17 @@ class Guest:
 
     @property
     def console(self) -> str:
-        """Return the output of its kernel so far."""
+        """Return the output of the kernel so far."""
         size = os.fstat(self._console.fileno()).st_size
         return os.pread(self._console.fileno(), size, 0).decode(errors="replace").replace("\r\n", "\n")
 
     @property
     def ended(self) -> bool:
-        """Whether its command has come to an end, and not the machine below it."""
+        """Whether the command has ended. False if the VM went down before."""
         return ENDED in self.console
 
     def booted(self, seconds: float) -> bool:
-        """Wait until its command starts; False where it has ended or the time is over."""
+        """Wait until the command starts. Return False if the VM ended or the time is over."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
             if STARTED in self.console:
@@ -285,7 +286,7 @@ class Guest:
         return STARTED in self.console
 
     def boot(self) -> str:
-        """Wait until its command starts; an empty text, or why it does not, as a story. Then it is ended."""
+        """Wait until the command starts, and return an empty text. If it fails, kill the VM and return the reason."""
         if self.booted(BOOT_SECONDS):
             return ""
         code = self.process.poll()
@@ -297,16 +298,16 @@ class Guest:
         )
 
     def communicate(self, seconds: float) -> tuple[str, str, bool]:
-        """Return the stdout and stderr of its command, and whether it ended in time. Otherwise it is killed."""
+        """Return stdout and stderr of the command, and whether it ended in time. Otherwise the VM is killed."""
         try:
             output, in_time = self.process.communicate(timeout=seconds), True
         except subprocess.TimeoutExpired:
             self.kill()
-            output, in_time = self._last_words(), False
+            output, in_time = self._remaining_output(), False
         return output[0].decode(errors="replace"), output[1].decode(errors="replace"), in_time
 
-    def _last_words(self) -> tuple[bytes, bytes]:
-        """Return what it wrote before it was killed. What it had started may hold its pipes open."""
+    def _remaining_output(self) -> tuple[bytes, bytes]:
+        """Return the output before the VM was killed. Its child processes may keep the pipes open."""
         try:
             return self.process.communicate(timeout=10.0)
         except subprocess.TimeoutExpired as error:
@@ -317,7 +318,7 @@ class Guest:
         commands.reap(self.process)
 
     def story(self, outcome: str, stderr: str = "") -> str:
-        """Describe a failure: the panic if there was one, the last words, and the output of QEMU."""
+        """Describe a failure: a panic if there was one, the last lines of the console, and the output of QEMU."""
         console = self.console
         panic = [line for line in console.splitlines() if "Kernel panic" in line or "BUG:" in line]
         tail = console.splitlines()[-30:] or ["(the console is empty: is this a kernel for this machine?)"]
@@ -326,24 +327,24 @@ class Guest:
         return "\n".join([first, *panic[:1], "--- the console's last lines", *tail, *qemu])
 
 
-#: Seconds after which a guest that hung on KVM is no reason any more not to try again: the machine may have been busy.
-TRY_AGAIN = 86400.0
+#: Seconds after which KVM is tried again after a guest hung. The machine may have been busy.
+RETRY_SECONDS = 86400.0
 
 
-def accelerate(repeat: str, kernel: Kernel, seconds: float = 40.0) -> bool:
-    """Whether guests run on KVM: as wished (``kvm``, ``tcg``), or, for ``auto``, if one that tries boots in time.
+def accelerate(accelerator: str, kernel: Kernel, seconds: float = 40.0) -> bool:
+    """Whether guests run on KVM: as requested (``kvm``, ``tcg``), or for ``auto``, if a trial guest boots in time.
 
-    A device /dev/kvm says little: there are machines on which guests then hang. That it works is known until the host's
-    kernel or QEMU is another one, that guests hang for a day.
+    There are machines with /dev/kvm on which guests hang. A success is cached until the host's kernel or QEMU changes,
+    a failure for one day.
     """
-    if repeat != "auto":
-        return repeat == "kvm"
+    if accelerator != "auto":
+        return accelerator == "kvm"
     works = known_to_accelerate()
     if works is not None:
         return works
     boots = _boots_on_kvm(kernel, seconds)
     if boots is not None:
-        answer = _answer()
+        answer = _trial_result()
         answer.parent.mkdir(parents=True, exist_ok=True)
         fresh = answer.with_name(f"{answer.name}.{os.getpid()}")
         fresh.write_text("kvm" if boots else "tcg")
@@ -352,19 +353,19 @@ def accelerate(repeat: str, kernel: Kernel, seconds: float = 40.0) -> bool:
 
 
 def known_to_accelerate() -> bool | None:
-    """Whether guests run on KVM, as far as it is known without booting one; else None."""
+    """Whether guests run on KVM. None if that is unknown without booting one."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     with contextlib.suppress(FileNotFoundError, commands.CommandError):
-        answer = _answer()
+        answer = _trial_result()
         text, age = answer.read_text(), time.time() - answer.stat().st_mtime
-        if text == "kvm" or (text == "tcg" and 0 <= age < TRY_AGAIN):
+        if text == "kvm" or (text == "tcg" and 0 <= age < RETRY_SECONDS):
             return text == "kvm"
     return None
 
 
-def _answer() -> Path:
-    """The file that keeps what a trial showed. Raises `commands.CommandError`."""
+def _trial_result() -> Path:
+    """Return the cache file with the result of a trial. Raises `commands.CommandError`."""
     import hashlib
     import platform
 
@@ -375,7 +376,7 @@ def _answer() -> Path:
 
 
 def _boots_on_kvm(kernel: Kernel, seconds: float) -> bool | None:
-    """Whether it does, or hangs; None where it goes down, which may be about the kernel and costs no time."""
+    """Whether a kernel boots on KVM, or hangs (False). None if it goes down, which may be a fault of the kernel."""
     with Guest(Machine(kernel, Path.cwd(), "1G", 1, kvm=True), ["true"], disk_size=1 << 20, env={}) as guest:
         _, _, in_time = guest.communicate(seconds)
         if guest.ended:

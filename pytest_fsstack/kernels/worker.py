@@ -1,4 +1,4 @@
-"""The worker of a kernel: it waits for a turn, runs a stack or reports tests, and sends samples. It judges nothing."""
+"""The worker in a kernel. It waits for a turn, runs a stack or reports tests, and sends samples. It judges nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pytest_fsstack.rounds.progress import Progress
     from pytest_fsstack.rounds.runner import Runner
 
-#: Plugins whose part in a worker connects to their part in the controller over the loopback interface: that of a guest
-#: is its own, and the worker would end before its first test.
-_OF_ONE_MACHINE = ("rerunfailures", "pytest_rerunfailures")
+#: Plugins that connect a worker to the controller over the loopback interface. A guest has its own interface, so the
+#: worker would end before its first test.
+_LOOPBACK_PLUGINS = ("rerunfailures", "pytest_rerunfailures")
 
 
 def leave_out_plugins(config: pytest.Config) -> None:
-    """Take out of a worker, before it is configured, the plugins that cannot work in a guest."""
-    for name in _OF_ONE_MACHINE:
+    """Unregister the plugins that cannot work in a guest, before the worker is configured."""
+    for name in _LOOPBACK_PLUGINS:
         if (plugin := config.pluginmanager.get_plugin(name)) is not None:
             config.pluginmanager.unregister(plugin)
 
@@ -34,8 +34,8 @@ def leave_out_plugins(config: pytest.Config) -> None:
 class Worker:
     """The pytest plugin that runs chains in a kernel's worker, one turn at a time.
 
-    Turns arrive on an execnet channel of their own, each before the tests that it is for. A test without a turn is one
-    that pytest-xdist lets go when it shuts the worker down: the session is over, and it does not run.
+    Turns arrive on a separate execnet channel, each before its tests. If a test has no turn, pytest-xdist is shutting
+    the worker down. The session is over, so the test does not run.
     """
 
     def __init__(self, runner: Runner, policy: Policy, budgets: Budgets, progress: Progress) -> None:
@@ -45,33 +45,33 @@ class Worker:
         self._channel.setcallback(self._turns.put)
         self._turn = Turn(0)
         self._tests_left = 0
-        #: Whether the test that xdist has started is over with that: a stack has run, or the session ends.
-        self._lets_go = False
-        #: The names of the chains here, which are the same in all workers.
+        #: Whether the started test needs no report now: it only ran a stack, or the session ends.
+        self._skips_report = False
+        #: The names of the chains, which are the same in all workers.
         self._keys: dict[Chain, str] = {}
         self._reports: dict[tuple[str, str], Report] = {}
         runner.start(self._before)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Send the plans of the chains. First, because pytest-xdist then begins."""
+        """Send the plans of the chains, before pytest-xdist begins."""
         tests: dict[str, list[int]] = {}
         for index, item in enumerate(session.items):
             chain = self.runner.chains.get(item)
             if chain is None or not chain.timed:
                 continue
             if chain not in self._keys:
-                # A disk of a guest has a name of its own, so the devices of a chain are told apart by their order.
+                # Names of disks differ between guests, so the devices of a chain are numbered.
                 self._keys[chain] = f"{chain.id} {sum(other.id == chain.id for other in self._keys)}"
             tests.setdefault(self._keys[chain], []).append(index)
         plans = {key: plan_of(chain, self.budgets) for chain, key in self._keys.items()}
         self._channel.send(msgspec.json.encode(Collected(plans, tests)))
 
     def _before(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Take the turn, if there is one: run a stack, or make everything ready for the reports."""
-        self._lets_go = False
+        """Take a turn, if there is one: run a stack, or prepare the reports."""
+        self._skips_report = False
         if not self._tests_left and not self._take_turn():
-            self._lets_go = True
+            self._skips_report = True
             return
         self._tests_left -= 1
         chain = self.runner.chains.get(item)
@@ -79,7 +79,7 @@ class Worker:
             return
         if self._turn.stack:
             self._measure(chain, self._turn)
-            self._lets_go = True
+            self._skips_report = True
             return
         if not chain.has_run:
             chain.has_run = True
@@ -91,7 +91,7 @@ class Worker:
         message = None
         while message is None:
             try:
-                message = self._turns.get_nowait()  # None only shows that the session lives
+                message = self._turns.get_nowait()  # None only shows that the session is alive
             except queue.Empty:
                 return False
         self._turn = msgspec.json.decode(message, type=Turn)
@@ -106,7 +106,7 @@ class Worker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        if self._lets_go:
+        if self._skips_report:
             return True
         if (cell := self.runner.cell_of(item)) is None:
             return None

@@ -95,18 +95,18 @@ def doctor(config: pytest.Config, session: Session, items: Sequence[pytest.Item]
         unique = {(part.kind, part.name): part for part in [*parts, *selected]}.values()
         print(probe.answer_text((part.kind, part.name, needs.lacking(part.needs)) for part in unique))
         return 0
-    repeat = options.value(config, "doctor")
-    listed = parts if repeat in ("all", "install-all") or not selected else selected
+    action = options.value(config, "doctor")
+    listed = parts if action in ("all", "install-all") or not selected else selected
     plan = _plan(config)
     if plan and any(kernel.in_vm for kernel in plan.kernels):
         from pytest_fsstack.kernels.vm import NEEDS
 
         listed = [*listed, Part(_GUESTS, "in a VM", NEEDS)]
     # A guest has the tools of this machine, and may have what its kernel lacks: all is for any kernel.
-    elsewhere = plan is not None or repeat in ("all", "install-all")
+    elsewhere = plan is not None or action in ("all", "install-all")
     packages = _packages(listed, elsewhere=elsewhere)
-    if repeat in ("install", "install-all") and packages:
-        if not selected and repeat == "install":
+    if action in ("install", "install-all") and packages:
+        if not selected and action == "install":
             raise pytest.UsageError(
                 "--fsstack-doctor=install: no stacks are selected; name tests or --fsstack-stacks, or write install-all"
             )

@@ -131,7 +131,7 @@ def run(
     check()
     vmlinuz, cwd = vmlinuz.resolve(), (cwd or Path.cwd()).resolve()
     for path in (vmlinuz, cwd, Path(argv[0])):
-        if vm.hidden(path):
+        if vm.is_hidden(path):
             raise GuestError(f"{path} is invisible in the guest, which has its own {', '.join(vm.HIDDEN)}")
     # As many guests run at a time as most machines have processors; a second one for each would only wait.
     machine = vm.Machine(Kernel(vmlinuz.name, vmlinuz), cwd, memory, cpus=1, disks=disks)

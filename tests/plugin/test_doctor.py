@@ -188,7 +188,7 @@ LACKING = {
 def ask(machine, arguments, **limits):
     if machine.kernel.name == "broken":
         raise probe.ProbeError("kernel broken: did not boot within 300 s")
-    answer = probe.answer_in(told)
+    answer = probe.parse_answer(told)
     answer["layer", "easy"] = answer["stack", "easy"] = LACKING[machine.kernel.name]
     return answer
 
@@ -278,7 +278,7 @@ def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeyp
     monkeypatch.setenv("FSSTACK_PROBED", "6.1")
     result = run(pytester, *kernels("no-such-file"), "--fsstack-stacks=easy | hard")
     assert result.ret == 0
-    answer = probe.answer_in(result.stdout.str())
+    answer = probe.parse_answer(result.stdout.str())
     assert answer is not None
     assert answer["layer", "easy"] == []
     lack = MissingRequirement(Missing.PACKAGE, "needs frobnicate", "apt install frob-tools", "frob-tools")

@@ -1,4 +1,4 @@
-"""The line below a table in which a stack is missing that another kernel could build."""
+"""Advice on stacks that another kernel could build."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_its_lines_are_short(monkeypatch: pytest.MonkeyPatch, known: bool | None
 def test_nothing_is_booted_to_know(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(vm, "_boots_on_kvm", lambda *arguments: pytest.fail("booted"))
     monkeypatch.setattr(os, "access", lambda path, mode: True)
-    monkeypatch.setattr(vm, "_answer", lambda: tmp_path / "kvm")
+    monkeypatch.setattr(vm, "_trial_result", lambda: tmp_path / "kvm")
     assert vm.known_to_accelerate() is None
     (tmp_path / "kvm").write_text("kvm")
     assert vm.known_to_accelerate() is True

@@ -1,4 +1,4 @@
-"""Two identical kernels on a machine that drifts, by the order, the plan and the verdict of the plugin."""
+"""Two identical kernels on a drifting machine: order, plan and verdict of the plugin."""
 
 from __future__ import annotations
 

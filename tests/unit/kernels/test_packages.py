@@ -1,4 +1,4 @@
-"""Packages whose author is hostile: nothing is written outside of their directory, and an error says why in a line."""
+"""Hostile packages: nothing is written outside of their directory, and errors have one line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tar(entries: Iterable[Entry]) -> bytes:
 
 
 def cpio(entries: Iterable[Entry]) -> bytes:
-    """The format that rpm2cpio writes; a hard link has the number of the file of its name in the archive."""
+    """Write the format of rpm2cpio. A hard link has the inode number of its target."""
     out, numbers = b"", {b"": 1}
     for name, kind, mode, content in [*entries, ("TRAILER!!!", FILE, 0, b"")]:
         words = os.fsencode(name)
@@ -92,7 +92,7 @@ def deb(data: bytes, suffix: str = "") -> bytes:
 
 @pytest.fixture(autouse=True)
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An `rpm2cpio` for packages that are nothing but their archive, and a `depmod` that has nothing to do."""
+    """Install an `rpm2cpio` for packages that are plain archives, and a `depmod` that does nothing."""
     if not shutil.which("dpkg-deb"):
         pytest.skip("needs dpkg-deb")
     tools = tmp_path / "tools"
@@ -109,7 +109,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> list[Entry]:
-    """A package as distributions have it."""
+    """Write a package like those of distributions."""
     content = image(tmp_path / "image", RELEASE).read_bytes()
     return [
         ("./", DIRECTORY, 0o755, b""),
@@ -183,7 +183,7 @@ HOSTILE: dict[str, list[Entry]] = {
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[[Path], str]:
-    """Why a package is refused, which leaves nothing."""
+    """Return the reason for refusing a package, and check that no files remain."""
     outside = tmp_path / "outside"
     outside.mkdir()
     outside.chmod(0o777)
@@ -286,7 +286,7 @@ def test_root_unpacks_as_a_user_without_rights(
     package = tmp_path / "linux.deb"
     package.write_bytes(deb(tar(kernel)))
     resolve(str(package), tmp_path / "cache")
-    assert {uid for uid, _ in makers} == {packages._powerless().pw_uid}  # type: ignore[union-attr]
+    assert {uid for uid, _ in makers} == {packages._unprivileged_user().pw_uid}  # type: ignore[union-attr]
     assert os.geteuid() == 0
     (tmp_path / "mine").write_text("of root again")
     assert (tmp_path / "mine").stat().st_uid == 0

@@ -1,4 +1,4 @@
-"""Workers that take turns: only one at a time, round by round, every test reported once on every worker."""
+"""Turns of workers: one at a time, round by round, and every test is reported once by every worker."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.kernels.turns import Part, TurnScheduling
+from pytest_fsstack.kernels.turns import ChainTests, TurnScheduling
 
 Done = tuple[int, str, int]  # worker, test, and the round; 0 when it is reported
 
 
 @dataclass(eq=False)
 class Worker:
-    """Runs tests as a worker of pytest-xdist does: one only when it knows the next, or that there is none."""
+    """A worker like that of pytest-xdist. It runs a test only when it knows the next one, or that there is none."""
 
     number: int
     tests: list[str]
@@ -47,7 +47,7 @@ def line_up(chain: str, number: int, nodes: Sequence[Worker]) -> list[tuple[Work
 
 @dataclass
 class Orchestra:
-    """A conductor who wants so many rounds of every chain; a chain of 0 rounds is not measured."""
+    """A conductor with a number of rounds for each chain. A chain with 0 rounds is not measured."""
 
     rounds: dict[str, int]
     done: dict[str, int] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class Orchestra:
     turns: list[tuple[int, str, int]] = field(default_factory=list)
     _running: tuple[str, int] = ("", 0)
 
-    def parts(self, node: Worker, names: Sequence[str]) -> list[Part] | None:
+    def parts(self, node: Worker, names: Sequence[str]) -> list[ChainTests] | None:
         if node.stands_in:
             return None
         chains: dict[str, list[int]] = {}
         for index, name in enumerate(names):
             chains.setdefault(name.partition("::")[0], []).append(index)
-        return [Part(chain, tuple(tests), self.rounds[chain] > 0) for chain, tests in chains.items()]
+        return [ChainTests(chain, tuple(tests), self.rounds[chain] > 0) for chain, tests in chains.items()]
 
     def next_round(self, chain: str, nodes: Sequence[Worker]) -> Sequence[tuple[Worker, int]]:
         number = self.done[chain] = self.done.get(chain, 0) + 1
@@ -80,7 +80,7 @@ class Orchestra:
         assert not node.orders
         self.turns.append((node.number, *self._running))
 
-    def lost(self, node: Worker) -> None:
+    def lose(self, node: Worker) -> None:
         self.lost_workers.append(node.number)
 
 
@@ -99,7 +99,7 @@ def begin(count: int, tests: list[str], rounds: dict[str, int]) -> tuple[TurnSch
 
 
 def step(scheduler: TurnScheduling, workers: list[Worker]) -> list[Done]:
-    """Let the one worker that can run do one test."""
+    """Run one test in the only worker that can run."""
     able = [worker for worker in workers if worker.can_run]
     assert len(able) <= 1, "two workers at once"
     for worker in able:

@@ -1,4 +1,4 @@
-"""A user without a home: a number without an entry in passwd, as in a container."""
+"""Users without a home, as in a container without an entry in passwd."""
 
 from __future__ import annotations
 
