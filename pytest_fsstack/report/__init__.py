@@ -1,4 +1,4 @@
-"""Results in, text out. To add a report: write its `report` in a module of this package and name it below."""
+"""Reports: functions from results to text. To add one, write a module with `report` here, and name it below."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class ReportError(Exception):
-    """A report cannot be written; the message says where and why, in one line."""
+    """A report that cannot be written. The message has the file and the reason, in one line."""
 
 
 def _report(module: str, function: str = "report") -> Callable[[Results], str]:
-    """A function of a module, which is imported when it is called: most sessions write one report or none."""
+    """Return a function that imports its module on the first call. Most sessions write one report or none."""
 
     def report(results: Results) -> str:
         text: str = getattr(import_module(module, __name__), function)(results)

@@ -1,4 +1,4 @@
-"""Results as records of pytest-benchmark, so that its files, comparisons and histograms have them."""
+"""Records of pytest-benchmark, for its files, comparisons and histograms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Record:
-    """The attributes that pytest-benchmark's `Metadata` reads of its own fixture."""
+    """The attributes of pytest-benchmark's fixture that its `Metadata` reads."""
 
     def __init__(self, name: str, fullname: str, group: str | None, param: str, extra: dict[str, Any]) -> None:
         self.name, self.fullname, self.group, self.param, self.extra_info = name, fullname, group, param, extra
@@ -20,7 +20,7 @@ _TIMER = "fsstack"
 
 
 def hide_records(session: Any) -> None:
-    """Take our records out of pytest-benchmark's tables, which say less than ours; they stay in its files."""
+    """Remove our records from pytest-benchmark's tables, which would repeat ours. They stay in its files."""
     groups = [
         (name, [record for record in records if record["options"].get("timer") != _TIMER])
         for name, records in session.groups or []
@@ -38,7 +38,7 @@ def add_record(
     seconds: Sequence[float],
     extra: dict[str, Any],
 ) -> None:
-    """Append a step's wall times (one a round, in seconds) to pytest-benchmark's session."""
+    """Append the wall times of a step, one for each round in seconds, to pytest-benchmark's session."""
     from pytest_benchmark.stats import Metadata
 
     metadata: Any = Metadata

@@ -1,4 +1,4 @@
-"""Results as lines on a console: LAVA's signals and KTAP."""
+"""Reports as lines on a console: signals of LAVA, and KTAP."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_fsstack.report.series import Series
 from pytest_fsstack.report.stores import main_series, several, suffix
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
-#: LAVA's word for a verdict, and for the outcome of a test.
+#: Results of LAVA and KTAP, by verdict and by outcome of a test.
 _RESULTS = {"pass": "pass", "fail": "fail", "inconclusive": "unknown", None: "pass"}
 _OF_TESTS = {"passed": "pass", "xfailed": "pass", "skipped": "skip", "failed": "fail"}
 
 
 class Case(NamedTuple):
-    """One test for a console: ``pass``, ``fail`` or ``skip``, why it was skipped, and lines about it."""
+    """A test on a console: ``pass``, ``fail`` or ``skip``, the reason for a skip, and further lines."""
 
     name: str
     outcome: str
@@ -28,10 +28,10 @@ class Case(NamedTuple):
 
 
 def lava(results: Results) -> str:
-    """A signal for each series that people look at, and for each test or step without a figure.
+    """Return a signal of LAVA for each main series, and for each test or step without a figure.
 
-    They are what `lava-test-case` prints (https://docs.lavasoftware.org/lava/writing-tests.html). What has no budget is
-    a measurement that passes. What is not decided is unknown. The figures of a test that failed fail.
+    The signals are those of `lava-test-case` (https://docs.lavasoftware.org/lava/writing-tests.html). Measurements
+    without a budget pass. Undecided ones are unknown. All measurements of a failed test fail.
     """
     lines = []
     entries = main_series(results)
@@ -41,7 +41,7 @@ def lava(results: Results) -> str:
         name = _id(entry.name + suffix(entry, labels))
         result = "fail" if _failed(results, entry) else _RESULTS[entry.outcome]
         units = f" UNITS={re.sub(r'[^!-=?-~]+', '_', unit)}" if unit else ""
-        # Without an exponent, which LAVA's decimals may have, but not everyone who reads them.
+        # Without an exponent: LAVA accepts one, but some readers of its results do not.
         lines.append(f"{name} RESULT={result} MEASUREMENT={entry.value + more:.9f}{units}")
     for chain in results.chains:
         for step, stack in _places(chain):
@@ -53,10 +53,10 @@ def lava(results: Results) -> str:
 
 
 def ktap(results: Results) -> str:
-    """A test for each chain, with a subtest for each step on a stack (docs.kernel.org/dev-tools/ktap.html).
+    """Return a KTAP test for each chain, with a subtest for each step on a stack (docs.kernel.org/dev-tools/ktap.html).
 
-    Tests that belong to no chain are subtests of their file or class. What is not decided, and what was not measured,
-    is skipped, with the reason.
+    Tests without a chain are subtests of their file or class. Undecided and unmeasured ones are skipped, with the
+    reason.
     """
     groups = {
         f"{chain.id} on {chain.device}": [_case(results, chain, step, stack) for step, stack in _places(chain)]
@@ -97,7 +97,7 @@ def _failed(results: Results, entry: Series) -> bool:
 
 
 def _unmeasured(results: Results) -> dict[str, list[Case]]:
-    """Return the tests that no chain shows, by their file or class."""
+    """Return the tests that are in no chain, by file or class."""
     measured = {
         test.id
         for chain in results.chains
@@ -106,7 +106,7 @@ def _unmeasured(results: Results) -> dict[str, list[Case]]:
     }
     groups: dict[str, list[Case]] = {}
     for test in results.tests.values():
-        # A test whose place has another, worse outcome is part of that place.
+        # A chain shows the worst outcome of its step and stack, which covers this test.
         if test.id not in measured and not (test.chain and test.outcome == "passed"):
             case = _of_test(test, test.id, ())
             groups.setdefault(test.id.partition("[")[0].rpartition("::")[0] or test.id, []).append(case)
@@ -121,7 +121,7 @@ def _of_test(test: TestOutcome, name: str, lines: tuple[str, ...]) -> Case:
 
 
 def _case(results: Results, chain: ChainResults, step: str, stack: str) -> Case:
-    """Return how a step on a stack ended: the outcome of its test decides, or else that of its budgets."""
+    """Return the case of a step on a stack. Its outcome is that of the test, or else that of the budgets."""
     name, lines = f"{step} on {stack}", tuple(_lines(chain, step, stack))
     worst = chain.worst(step, stack)
     if chain.incomplete(step, stack) or (worst == "fail" and not chain.expected(step, stack)):
@@ -151,12 +151,12 @@ def _figures(chain: ChainResults, step: str, stack: str) -> Iterator[str]:
 
 
 def _id(text: str) -> str:
-    """A name in characters that all parts of LAVA take."""
+    """Return a name in characters that all parts of LAVA accept."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text.replace("::", ".")).strip("-")
 
 
 def _described(text: str) -> str:
-    """A description of a test: a number sign would begin a directive."""
+    """Return the description of a test without number signs, which would begin a directive."""
     return _one_line(text).replace("#", "")
 
 

@@ -1,4 +1,4 @@
-"""Small SVG pictures: intervals on a common axis, and lines. Their colours are classes that a style sheet fills."""
+"""Small SVG pictures: intervals on a common axis, lines, and heat maps. A style sheet defines their colours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.units import shortened
 
-#: Colours that the colour-blind can tell apart, one a stack (Okabe & Ito, then Tol): on white, and on dark gray.
+#: Colours of stacks that the colour-blind can distinguish (Okabe & Ito, then Tol): on white, and on dark gray.
 LIGHT = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e5a50a", "#56b4e9", "#333333", "#882255"),
     *("#aa4499", "#2a8a7d", "#7a7a1f", "#c24e5e"),
@@ -21,11 +21,11 @@ DARK = (
     *("#4ba3e3", "#f0762b", "#2fc99b", "#eba6cf", "#ffd54a", "#b9e4ff", "#8a8f98", "#9a6fd6"),
     *("#d57fd0", "#7fd6c8", "#cccc66", "#f09aa5"),
 )
-#: Pixels of a picture in a column of the page, of a row of an interval, and of a line chart's height.
+#: Pixels: the width of a picture, the height of a row of an interval, and the height of a line chart.
 WIDTH, ROW, HEIGHT = 360, 22, 150
-#: Pixels left of the axis for names, and right of it for figures.
+#: Pixels for names left of the axis, and for figures right of it.
 NAMES, FIGURES = 122, 56
-#: Points are shown by a dot if a picture has at most so many.
+#: The maximum number of points in a picture that are shown as dots.
 _DOTS = 900
 
 STYLE = """
@@ -48,7 +48,7 @@ STYLE = """
 
 
 def colours(palette: Sequence[str]) -> str:
-    """Return the rules that give each class its colour."""
+    """Return the CSS rules for the colour of each class."""
     return "\n".join(f".s{number} {{ --c: {colour}; }}" for number, colour in enumerate(palette))
 
 
@@ -58,7 +58,7 @@ def colour_class(number: int) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Figures between two ends of an axis, as pixels; logarithmic, or else linear."""
+    """A logarithmic or linear scale between two ends of an axis, in pixels."""
 
     low: float
     high: float
@@ -68,7 +68,7 @@ class Scale:
 
     @classmethod
     def covering(cls, values: Iterable[float], start: float, end: float, logarithmic: bool | None = None) -> Scale:
-        """Return a scale on which all values have a place; logarithmic if they are far apart, unless that is given."""
+        """Return a scale that covers all values. By default, it is logarithmic if they are far apart."""
         every = [value for value in values if isfinite(value)] or [1.0]
         low, high = min(every), max(every)
         if logarithmic is None:
@@ -80,7 +80,7 @@ class Scale:
         return cls(low - pad if low else 0.0, high + pad, start, end, False)
 
     def at(self, value: float) -> float:
-        """Return the place of a value, in pixels; what is outside is at the end."""
+        """Return the position of a value in pixels. Values outside of the axis are at its end."""
         place: Callable[[float], float] = log if self.logarithmic else float
         share = (place(min(max(value, self.low), self.high)) - place(self.low)) / (place(self.high) - place(self.low))
         return self.start + share * (self.end - self.start)
@@ -107,7 +107,7 @@ def _round_up(size: float, digit: int) -> float:
 
 
 class Mark(NamedTuple):
-    """A limit on an axis: where it stands, what it says, and its verdict."""
+    """A limit on an axis: its value, its text and its verdict."""
 
     at: float
     text: str
@@ -116,7 +116,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Interval:
-    """A row of a picture: a ratio with its ends, or none; what stands beside it, and what pointing at it shows."""
+    """A row of a picture: a ratio with the ends of its interval, or none, with its text and tooltip."""
 
     name: str
     colour: int
@@ -131,7 +131,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a picture: its points, and what pointing at each of them shows."""
+    """A line of a picture: its points, and their tooltips."""
 
     name: str
     colour: int
@@ -140,7 +140,7 @@ class Line:
 
 
 def tag(name: str, content: str | None = None, /, **attributes: object) -> str:
-    """Return an element; the content is markup already, and an underscore ends a name that Python has."""
+    """Return an SVG element. The content is markup. Trailing underscores of attribute names are removed."""
     pairs = (f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items())
     start = f"<{name}{''.join(pairs)}"
     return f"{start}/>" if content is None else f"{start}>{content}</{name}>"
@@ -158,7 +158,7 @@ def _text(text: str, x: float, y: float, class_: str = "", anchor: str = "start"
 
 
 def figure(title: str, width: float, height: float, content: str) -> str:
-    """Return a whole picture; the title is what a screen reader says of it."""
+    """Return a whole picture. Screen readers read its title."""
     return tag("svg", content, class_="figure", viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=title)
 
 
@@ -166,7 +166,7 @@ def figure(title: str, width: float, height: float, content: str) -> str:
 
 
 def intervals(title: str, rows: Sequence[Interval], width: float = WIDTH, names: float = NAMES) -> str:
-    """Return a row a stack on one logarithmic axis: the ratio, its interval, its limits, and the figure."""
+    """Return a picture of intervals on one logarithmic axis: ratio, interval, limits and figure of each row."""
     figures = max(FIGURES, 7 * max((len(row.text) for row in rows), default=0) + 10)
     values = [value for row in rows for value in (row.ratio, row.low, row.high) if value and isfinite(value)]
     values += [mark.at for row in rows for mark in row.limits]
@@ -217,7 +217,7 @@ def lines(
     x_axis: str = "",
     logarithmic: bool | None = None,
 ) -> str:
-    """Return lines over numbers, or over `names` from 0 on; `quantity` writes what stands at the left axis."""
+    """Return a chart of lines over numbers, or over `names` from 0 on. `quantity` formats values on the left axis."""
     left, bottom = 62.0, HEIGHT - 34.0
     every = [point for line in series for point in line.points]
     y = Scale.covering([value for _, value in every], bottom, 8, logarithmic)
@@ -260,7 +260,7 @@ def _line(line: Line, x: Scale, y: Scale, dots: bool) -> str:
 
 
 class Square(NamedTuple):
-    """A cell of a heat map: its text, whether it is ``cheaper`` or ``dearer``, and how dark, from 0 to 1."""
+    """A cell of a heat map: its text, its kind (``cheaper`` or ``dearer``), and its darkness from 0 to 1."""
 
     text: str
     kind: str
@@ -268,7 +268,7 @@ class Square(NamedTuple):
 
 
 def squares(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Square]]]) -> str:
-    """Return a heat map: a named row of squares a stack, and a name above each column."""
+    """Return a heat map: a row of squares for each stack with its name, and a name above each column."""
     names, wide, high = 8 + 7 * max(len(name) for name, _ in rows), 104, 30
     parts = [_text(shortened(name, 15), names + (at + 0.5) * wide, 14, "", "middle") for at, name in enumerate(columns)]
     for number, (name, cells) in enumerate(rows):
@@ -281,7 +281,7 @@ def squares(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequen
     return figure(title, names + wide * len(columns), 22 + high * len(rows), "".join(parts))
 
 
-# -- files of their own ------------------------------------------------------------------------------------------------
+# -- documents ---------------------------------------------------------------------------------------------------------
 
 
 def size_of(picture: str) -> tuple[float, float]:
@@ -292,7 +292,7 @@ def size_of(picture: str) -> tuple[float, float]:
 
 
 def document(pictures: Sequence[tuple[str, str, float, float]]) -> str:
-    """Return one SVG of several pictures below each other, each with its title, width and height, on white."""
+    """Return one SVG document of several pictures below each other, each with its title, on white."""
     head = 26
     width = max(size for _, _, size, _ in pictures) + 20
     parts, y = [], 10.0

@@ -17,19 +17,19 @@ from pytest_fsstack.report.draw import Interval, Line, Mark
 from pytest_fsstack.report.model import View, counted, reference
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
-#: The chains of one test, each on a device of its own.
+#: The chains of one test, each on another device.
 Family = Sequence[ChainResults]
-#: Points of the curves in one picture: more of them make a page slow and large, and cover each other.
+#: The maximum number of points of curves in one picture. More would make the page slow.
 _POINTS = 2000
-#: A metric that is a percentile of latencies: whose they are, and which one (``999`` and ``99_9`` are 99.9 %).
+#: A metric that is a percentile of latencies: the operation, and the percentile (``999`` and ``99_9`` are 99.9 %).
 _PERCENTILE = re.compile(r"(.*)latency_p(\d\d)_?(\d*)")
-#: Pixels of the picture over all steps, and of its names.
+#: Pixels: the width of the picture over all steps, and of its names.
 _WIDE, _NAMES = 420, 132
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A stack in a picture: the facet it stands in (its kernel, its device; empty if there is one only), its name."""
+    """A stack in a picture. `facet` is its kernel and device, or empty if there is only one of them."""
 
     facet: str
     name: str
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Card:
-    """A part of the page: what it shows, in words, and its pictures as SVG, each with a caption.
+    """A part of the page: a title, a summary, and pictures as SVG with captions.
 
     `key` has the colours of stacks that its pictures do not name, as classes.
     """
@@ -52,7 +52,7 @@ class Card:
 
 
 def families(chains: Iterable[ChainResults]) -> list[list[ChainResults]]:
-    """Return the chains of each test, one a device."""
+    """Return the chains of each test, which differ in their devices."""
     by_test: dict[str, list[ChainResults]] = {}
     for chain in chains:
         by_test.setdefault(chain.id, []).append(chain)
@@ -60,13 +60,13 @@ def families(chains: Iterable[ChainResults]) -> list[list[ChainResults]]:
 
 
 def stack_colours(results: Results) -> dict[str, int]:
-    """Return the number of each stack's colour, which is the same on all kernels and devices."""
+    """Return the colour of each stack by number. It is the same on all kernels and devices."""
     names = dict.fromkeys(stack.name for chain in results.chains for stack in chain.stacks.values())
     return {name: number for number, name in enumerate(names)}
 
 
 def rows(results: Results, family: Family) -> list[Row]:
-    """Return all stacks of a test. Those of several kernels or devices have a facet for each, and one name in all."""
+    """Return all stacks of a test. Each kernel and device is a facet, in which a stack has the same name."""
     colours, rows_of_chains = stack_colours(results), []
     devices = len({chain.device for chain in family}) > 1
     for chain in family:
@@ -81,7 +81,7 @@ def rows(results: Results, family: Family) -> list[Row]:
 
 
 def overview(results: Results, chain: ChainResults) -> str:
-    """Return the cost of each stack over all steps, the cheapest of each group first; empty if nothing compares."""
+    """Draw the cost of each stack over all steps, the cheapest of each group first. Empty if nothing compares."""
     intervals, colours = [], stack_colours(results)
     for group in groups(results, chain):
         facet = " on ".join(filter(None, [group.name, group.kernel]))
@@ -129,7 +129,7 @@ def cards(results: Results, family: Family) -> Iterator[Card]:
 
 
 def _metrics(family: Family) -> list[str]:
-    """Return the metrics worth pictures of their own; percentiles without a budget have one in common."""
+    """Return the metrics with their own pictures. Percentiles without a budget share one."""
     judged = {
         judgement.budget.metric for chain in family for _, _, judged in chain.all_judgements() for judgement in judged
     }
@@ -147,7 +147,7 @@ def _costs(results: Results, family: Family, step: str, metric: str) -> Iterator
 
 
 def interval_rows(results: Results, family: Family, step: str, metric: str = "seconds") -> Iterator[Interval]:
-    """Yield what each stack costs over its reference in a step, and those that were not measured."""
+    """Yield the row of each stack in a step: the cost over its reference, or that it was not measured."""
     for row in rows(results, family):
         chain, stack = row.chain, row.stack
         estimate, measured = chain.estimate(step, stack, metric), chain.metric(step, stack, metric)
@@ -171,7 +171,7 @@ def _tip(name: str, estimate: Estimate, median: float, metric: Metric) -> str:
 
 
 def _limits(chain: ChainResults, step: str, stack: str, metric: str) -> Iterator[Mark]:
-    """Yield the limits that the user has set on an overhead; sanity limits are far away."""
+    """Yield the limits of the user on an overhead. Sanity limits would be too far away."""
     for judgement in chain.judgements_of(step, stack):
         budget = judgement.budget
         if budget.metric == metric and budget.overhead is not None and not budget.sanity:
@@ -180,7 +180,7 @@ def _limits(chain: ChainResults, step: str, stack: str, metric: str) -> Iterator
 
 
 def _rounds(results: Results, family: Family, step: str, metric: str) -> Iterator[tuple[str, str]]:
-    """Yield every sample by its round, a picture for each facet."""
+    """Yield a picture of all samples by round, for each facet."""
     every = rows(results, family)
     for facet in dict.fromkeys(row.facet for row in every):
         lines, unit = [], ""
@@ -205,7 +205,7 @@ def _lines(title: str, lines: list[Line], unit: str, **options: Any) -> str:
 
 
 def _sweeps(results: Results, chain: ChainResults) -> Iterator[Card]:
-    """Yield figures over an option that a step swept: what it kept as ``sweeps``, on any stack."""
+    """Yield cards of figures over a swept option, which steps keep as ``sweeps``."""
     for step in chain.steps:
         kept = (sample.kept.get("sweeps") for stack in chain.stacks for sample in chain.of(step, stack).values())
         for sweep in next(filter(None, kept), []):
@@ -217,7 +217,7 @@ def _sweeps(results: Results, chain: ChainResults) -> Iterator[Card]:
 
 
 def _percentiles(results: Results, chain: ChainResults) -> Iterator[Card]:
-    """Yield how long single operations take, from the usual ones to the slowest, for each kind of operation."""
+    """Yield a card of latency percentiles for each kind of operation."""
     for step in chain.steps:
         kinds: dict[str, dict[str, str]] = {}
         measured = chain.metrics(step)
@@ -235,7 +235,7 @@ def _percentiles(results: Results, chain: ChainResults) -> Iterator[Card]:
 
 
 def _space(results: Results, chain: ChainResults) -> Iterator[Card]:
-    """Yield what is in use on the lowest filesystem after each step, if that is known."""
+    """Yield a card of the used space of the lowest filesystem after each step, if it is known."""
     steps = {(step, "used_bytes"): step for step in chain.steps if "used_bytes" in chain.metrics(step)}
     if steps:
         caption = "in use on the filesystem that stores the data, lower is better"
@@ -251,7 +251,7 @@ def _medians(
     *,
     positive: bool = False,
 ) -> Iterator[Card]:
-    """Yield a line for each stack through its medians of these steps and metrics, which have names."""
+    """Yield a line for each stack through its medians of the named steps and metrics."""
     lines, unit = [], METRICS["used_bytes"].unit
     for row in rows(results, [chain]):
         points, tips = [], []
@@ -275,14 +275,14 @@ def _key(lines: Iterable[Line]) -> dict[str, str]:
 
 
 def is_curve(value: Any) -> bool:
-    """Whether something kept is a curve: a list of two or more pairs of numbers."""
+    """Whether a kept value is a curve: a list of two or more pairs of numbers."""
     return (
         isinstance(value, list)
         and len(value) > 1
         and all(
             isinstance(point, (list, tuple))
             and len(point) == 2
-            # Of a large session there are millions.
+            # A large session has millions of points.
             and isinstance(point[0], (int, float))
             and isinstance(point[1], (int, float))
             for point in value
@@ -291,12 +291,12 @@ def is_curve(value: Any) -> bool:
 
 
 def is_drawn(name: str, value: Any) -> bool:
-    """Whether something kept is drawn, and so need not be shown as text."""
+    """Whether a kept value is drawn, so it is not shown as text."""
     return name == "sweeps" or is_curve(value)
 
 
 def _curves(results: Results, chain: ChainResults) -> Iterator[Card]:
-    """Yield what workloads kept as curves over the time of a step, on all stacks; of many rounds, some."""
+    """Yield cards of the curves that workloads kept, on all stacks. If there are many rounds, only of some."""
     curves: dict[tuple[str, str], dict[int, list[Line]]] = {}
     for step in chain.steps:
         for row in rows(results, [chain]):
@@ -321,7 +321,7 @@ def _curve(row: Row, number: int, value: Any) -> Line:
 
 
 def _spread(numbers: list[int], limit: int) -> list[int]:
-    """Return at most so many of them, but one at least, evenly spread from the first to the last."""
+    """Return at most `limit` items, but at least one, evenly spread from the first to the last."""
     if len(numbers) <= limit:
         return numbers
     if limit < 2:
@@ -344,12 +344,12 @@ class Heat:
         self.largest = max((abs(_doublings(overhead)) for overhead in overheads), default=0.0)
 
     def share(self, overhead: float) -> float:
-        """Return from 0 (costs the same) to 1 (the largest factor)."""
+        """Return the darkness of an overhead: from 0 (no difference) to 1 (the largest factor)."""
         return abs(_doublings(overhead)) / self.largest if self.largest else 0.0
 
     @property
     def ends(self) -> str:
-        """The factors at the two ends."""
+        """Return the factors at both ends of the scale."""
         factor = OverheadUnit(True).signed(2**self.largest - 1)
         return f"x1/{factor.removeprefix('x')} to {factor}"
 

@@ -1,6 +1,6 @@
-"""Tables in the shape in which scenarios are published: a scenario names them with the marker ``fsstack_table``.
+"""Layouts of published tables. A scenario selects them with the marker ``fsstack_table``.
 
-To add one: write its function (a view of a chain in, grids out) and name it in `BUILT_IN`, or return it from the hook
+To add one, write a function from a view of a chain to grids, and name it in `BUILT_IN`, or return it from the hook
 `pytest_fsstack_tables`.
 """
 
@@ -24,15 +24,15 @@ Layout = Callable[..., list[Grid]]
 
 
 def grids(view: View, layouts: Mapping[str, Layout]) -> list[Grid]:
-    """The tables that the chain's scenario asks for; empty where it asks for none."""
+    """Return the tables that the scenario of a chain selects, without empty columns."""
     tables = [grid for name, options in view.chain.tables for grid in layouts[name](view, **options)]
     return [grid.without_empty_columns() for grid in tables]
 
 
 def times(view: View) -> list[Grid]:
-    """A row a stack, a column a step, each cell real, user and system time as ``time`` prints them.
+    """Return real, user and system times in the form of ``time``: a row for each stack, a column for each step.
 
-    Green is less real time than the baseline's, red is more, where the interval of the overhead leaves no doubt.
+    Green is significantly less real time than the baseline, red significantly more, by the interval of the overhead.
     """
     chain = view.chain
 
@@ -50,10 +50,10 @@ def times(view: View) -> list[Grid]:
 
 
 def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
-    """A row a step, a column a stack, and how many times better the baseline is than each other stack.
+    """Return the ratios of the baseline's advantage: a row for each step, a column for each stack.
 
-    The ratio is above 1 where the baseline is better, whether more or less of the unit is. `metrics` names the metric
-    of a step, or several, where that is not the time.
+    The ratio is above 1 if the baseline is better, whether higher or lower figures are better. `metrics` names one or
+    several metrics of a step, if it is not the time.
     """
     chain = view.chain
     rows = []
@@ -69,7 +69,7 @@ def advantage(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid
 
 
 def small_files(view: View) -> list[Grid]:
-    """A row a file size, two columns a stack: what a file of that size takes, raw and allocated."""
+    """Return the space of a file, raw and allocated: a row for each file size, two columns for each stack."""
     chain = view.chain
     tables: list[Grid] = []
     for step in chain.steps:
@@ -93,7 +93,7 @@ def small_files(view: View) -> list[Grid]:
 def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
     """Return a table for each stack and its reference: a row for each step, with both figures and the change.
 
-    The change is that of the figure itself: more throughput is a positive change, and a good one.
+    The change is that of the figure itself. More throughput is a positive change, and good.
     """
     chain = view.chain
     tables = []
@@ -113,7 +113,10 @@ def change(view: View, metrics: Mapping[str, Any] | None = None) -> list[Grid]:
 
 
 def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
-    """A table for each of the metrics (by title; time, CPU and space unless said otherwise), a column a stack."""
+    """Return a table for each metric, with a column for each stack. By default: time, CPU time and space.
+
+    `metrics` are names of metrics by title.
+    """
     chain = view.chain
     titles = metrics or {"real time": "seconds", "CPU time": "cpu_seconds", "space used": "used_bytes"}
     return [
@@ -133,7 +136,7 @@ def matrix(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
 def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Grid]:
     """Return the statistics of each stack: a column for each step, with the interval of the mean in the last rows.
 
-    The interval is Student's: mean ± t(n - 1) s / sqrt(n), as published, which takes the samples as independent.
+    The interval is that of Student's t, as published: mean ± t(n - 1) s / sqrt(n). It assumes independent samples.
     """
     chain = view.chain
     return [
@@ -152,10 +155,11 @@ def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Gr
 
 
 def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
-    """A table for each step: a row a stack, a column for each of the `columns`, whose figures are summed over rounds.
+    """Return a table for each step: a row for each stack, a column for each of the `columns`, summed over rounds.
 
-    A column is ``metric``, ``metric of metric`` (as ``18 of 20``), or ``kept name``: the texts that the step kept under
-    that name, each once. Green is all of what more is better of, or none of what less is; red is anything else.
+    A column is ``metric``, ``metric of metric`` (such as ``18 of 20``), or ``kept name``, which shows each text that
+    the step kept under that name. Green is the best possible count: all if more is better, or none if less is. Others are
+    red.
     """
     chain = view.chain
     tables = []
@@ -191,7 +195,7 @@ def fio(view: View, metrics: Mapping[str, str] | None = None) -> list[Grid]:
 def coverage(view: View, kept: str = "met") -> list[Grid]:
     """Return which calls met which conditions, on all stacks together: a row for each condition.
 
-    `kept` is the name under which steps kept, by call and condition, how often they met.
+    `kept` is the name under which steps kept the counts, by call and condition.
     """
     calls: set[str] = set()
     met: dict[str, Counter[str]] = {}
@@ -223,7 +227,7 @@ _SECTION = re.compile(r"fio_(.+)_(read|write)_(iops|latency_mean|latency_p99)")
 _ALL_OR_NONE = "Bold: all of what should be, or none of what should not; \N{BLACK UP-POINTING TRIANGLE}: anything else."
 
 
-#: By name, as the marker has it.
+#: The layouts by name.
 BUILT_IN: dict[str, Layout] = {
     "times": times,
     "advantage": advantage,
@@ -274,7 +278,7 @@ def _statistics(view: View, step: str, stack: str, name: str, level: float) -> d
 
 
 def _metrics(chain: ChainResults, step: str, metrics: Mapping[str, Any] | None) -> Iterator[str]:
-    """Return the chosen metrics of a step, by its name with or without its parameters."""
+    """Return the metrics of a step in `metrics`, which has its name with or without parameters."""
     names = (metrics or {}).get(step, (metrics or {}).get(step.partition("[")[0], "seconds"))
     for name in [names] if isinstance(names, str) else names:
         if name in chain.metrics(step) or name == "seconds":
@@ -310,7 +314,7 @@ def _count(view: View, step: str, stack: str, what: str) -> Cell:
     name, _, total = what.partition(" of ")
     metric, series = chain.metric(step, stack, name), chain.series(step, stack, name)
     if metric is None or not series:
-        # It may be one that this stack has none of, beside others that it has.
+        # This stack may lack the metric while others have it.
         return Cell("-") if chain.of(step, stack) else _absent(view, step, stack)
     count, whole = sum(series), sum(chain.series(step, stack, total)) if total else None
     text = f"{count:,.0f}" if whole is None else f"{count:,.0f} of {whole:,.0f}"
@@ -332,7 +336,7 @@ def _ratio(estimate: Estimate | None) -> Cell:
     interval = f"{_times(low)} to {_times(high)}" if math.isfinite(high) else "too few rounds"
     numbers = {name: 1 + float(value) for name, value in overhead_numbers(estimate).items()}
     numbers["ratio"] = numbers.pop("overhead")
-    # Better for the baseline, which is what the column speaks of.
+    # Good for the baseline, so the sign is reversed.
     better = _better(estimate)
     return Cell(
         f"{_times(1 + estimate.overhead)} ({interval})", None if better is None else not better, numbers=numbers
@@ -349,7 +353,7 @@ def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
         return Cell("-")
 
     def turned(overhead: float) -> float:
-        # An overhead is oriented; the figure itself goes the other way where more is better.
+        # More overhead is always worse. The figure itself moves the other way if higher is better.
         return overhead if metric.better == "lower" else 1 / (1 + overhead) - 1
 
     limits = [turned(limit) for limit in chain.limits(step, stack, name)]
@@ -361,12 +365,12 @@ def _changed(chain: ChainResults, step: str, stack: str, name: str) -> Cell:
     return Cell(f"{unit.signed(change, limits)} {interval}", _better(estimate), numbers=numbers)
 
 
-#: A difference that nobody would call one, however certain: space differs by some blocks in every round.
+#: A difference that is ignored even if it is significant. Space differs by some blocks in every round.
 _NOTHING = 0.01
 
 
 def _better(estimate: Estimate | None) -> bool | None:
-    """Whether a stack is better than its baseline; None where the interval does not tell, or it is by less than 1 %."""
+    """Whether a stack is better than its baseline. None if the difference is not significant, or less than 1 %."""
     if estimate is None or not math.isfinite(estimate.high):
         return None
     if estimate.high < -_NOTHING:
@@ -375,7 +379,7 @@ def _better(estimate: Estimate | None) -> bool | None:
 
 
 def _clock(seconds: float) -> str:
-    """Format seconds as ``time`` does.
+    """Format seconds like ``time``.
 
     >>> _clock(3.7), _clock(331.0), _clock(0.0123)
     ('3.70s', '5m31.0s', '0.01s')

@@ -1,4 +1,4 @@
-"""GitHub Markdown, for an issue, a README or a job's summary."""
+"""The report in GitHub Markdown, for an issue, a README or the summary of a job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, headi
 
 
 def report(results: Results) -> str:
-    """Return the answer and what needs attention, then each chain: its tables, notes, and what figures depend on."""
-    # What somebody else's session has saved is printed too.
+    """Return the answer and the problems, then the tables, notes and conditions of each chain."""
+    # Results may come from another user, so control characters are escaped.
     parts = [*_answer(results), *_earlier_runs(results), *(_chain(results, chain) for chain in results.chains)]
     return visible("\n".join(parts))
 
 
 def _earlier_runs(results: Results) -> list[str]:
-    """Return what the comparison with earlier runs found, if there was one."""
+    """Return the comparison with earlier runs, if there was one."""
     if (section := results.comparison) is None:
         return []
     facts = [f"- {name}: {plain(text)}" for name, text in section.facts]
@@ -52,18 +52,18 @@ def _chain(results: Results, chain: ChainResults) -> str:
 
 
 def table(grid: Grid) -> str:
-    """Return a table as GitHub has it."""
+    """Return a grid as a table of GitHub."""
     from tabulate import tabulate
 
     rows = [[_cell(cell) for cell in row] for row in grid.rows]
-    # Above the rows stands what the table is about; its first header is that of the labels.
+    # The title is above the table. The first header is that of the labels.
     first = "stack" if grid.headers[0] == grid.title else grid.headers[0]
     headers = [plain(header) for header in (first, *grid.headers[1:])]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
 
 
 def _cell(cell: Cell) -> str:
-    """Markdown has no colours: what is good, or a broken budget, is bold, and what is bad is marked."""
+    """Return a cell. Markdown has no colours, so good cells and broken budgets are bold, and bad cells have a mark."""
     text, beside = (plain(part.replace("\n", joint)) for part, joint in ((cell.text, " / "), (cell.beside, " ")))
     if cell.outcome == "fail":
         beside = f"**{beside}**"
@@ -73,13 +73,13 @@ def _cell(cell: Cell) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a code span, which nothing in the text can end."""
+    """Return a code span that no character in the text can end."""
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{one_line(text)}{pad}{fence}"
 
 
 def plain(text: str) -> str:
-    """Return one line of Markdown that is shown as the text is, in a table too."""
+    """Return one line of Markdown that shows the text unchanged, also in a table."""
     text = " ".join(text.split("\n"))
     return re.sub(r"[\\`*<>|]|\](?=[(\[])|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

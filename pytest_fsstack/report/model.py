@@ -15,10 +15,10 @@ from pytest_fsstack.judging.sample import METRICS, Metric
 from pytest_fsstack.judging.verdict import GRID, Estimate, Outcome, log_ratios, overhead_beside
 from pytest_fsstack.units import OverheadUnit, first_names, format_quantity, format_size, percent
 
-#: How a verdict shows where there is no colour.
+#: Signs of verdicts in tables without colours.
 SIGNS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "inconclusive": "?"}
 
-#: What good and bad are in most tables, as Markdown marks them.
+#: The legend of good and bad cells in most tables, for Markdown.
 COLOURS = (
     "Bold: better than what it is compared with; \N{BLACK UP-POINTING TRIANGLE}: worse; beyond the noise of the "
     "rounds, and by more than 1 %."
@@ -31,56 +31,56 @@ LEGEND = (
 #: Marks an overhead that is known only to the resolution of its figures.
 COARSE = "~"
 
-#: Marks an overhead that the medians beside it seem to contradict.
+#: Marks an overhead that seems to contradict the medians beside it.
 CONTRADICTS = "\N{NOT EQUAL TO}"
-#: How far the two ratios must be from each other for that.
+#: The difference of both ratios from which on an overhead is marked.
 _MUCH = 1.05
 
-#: What everybody measures beside the time, and few want to see every time.
+#: Metrics that are always measured, but only shown on request.
 DETAILS = ("machine_seconds", "written_bytes", "used_bytes")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a grid: what people read, what programs read, and what the statistics say of it."""
+    """A cell of a grid: its text, its numbers for programs, and its verdict."""
 
-    #: What stands there, of several lines perhaps.
+    #: The text, which may have several lines.
     text: str = ""
-    #: Whether the statistics call it good, bad, or (None) neither.
+    #: Whether it is significantly better or worse than the reference, or neither (None).
     good: bool | None = None
-    #: What stands beside the lines of the text: the overhead, its interval, the verdict.
+    #: Text beside the lines of `text`: the overhead, its interval, the verdict.
     beside: str = ""
-    #: The verdict on its budgets, if it has any.
+    #: The worst verdict on its budgets, if it has any.
     outcome: Outcome | None = None
-    #: Its numbers in plain units, by what they are; a spreadsheet gets a column for each.
+    #: Its numbers in base units, by kind. A spreadsheet has a column for each.
     numbers: Mapping[str, float | str] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """The text and what stands beside it, line by line."""
+        """Return pairs of lines of `text` and `beside`."""
         return list(zip_longest(self.text.split("\n"), self.beside.split("\n"), fillvalue=""))
 
     @property
     def tone(self) -> str:
-        """``good``, ``bad``, ``open`` or nothing: what a colour says of it."""
+        """Return the class of its colour: ``good``, ``bad``, ``open`` or empty."""
         judged = {"pass": "good", "fail": "bad", "inconclusive": "open"}.get(self.outcome or "", "")
         return judged or {True: "good", False: "bad"}.get(self.good, "")  # type: ignore[arg-type]
 
     @property
     def empty(self) -> bool:
-        """Whether it only says that there is nothing."""
+        """Whether it has no content."""
         return self.text in ("", "-") and not self.beside
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a row is as long as the headers, and its first `labels` cells say what it is about."""
+    """A table. Each row has a cell for each header. The first `labels` cells of a row are its labels."""
 
     title: str
     headers: list[str]
     rows: list[list[Cell]]
     labels: int = 1
-    #: What its good and bad cells are, for where they are not coloured.
+    #: The legend of its good and bad cells, for reports without colours.
     colours: str = COLOURS
 
     @property
@@ -92,7 +92,7 @@ class Grid:
         return any(cell.good is not None for row in self.rows for cell in row)
 
     def without_empty_columns(self) -> Grid:
-        """The grid without columns in which nothing was measured, unless that leaves only labels."""
+        """Return the grid without empty columns, unless only labels would remain."""
         filled = [
             index for index in range(len(self.headers)) if index == 0 or any(not row[index].empty for row in self.rows)
         ]
@@ -104,7 +104,7 @@ class Grid:
 
 
 class Remark(NamedTuple):
-    """A line below the tables. If it explains a sign in a table, it has that."""
+    """A line below the tables. `sign` is the sign in a table that it explains."""
 
     text: str
     sign: str = ""
@@ -120,14 +120,14 @@ class View:
         self.chain = chain
         chains = results.chains if results else [chain]
         texts = [note_in_words(one, *place) for one in chains for place in places(one) if one.note(*place)]
-        #: Footnotes of all results, or of this chain alone, the first being number 1.
+        #: Footnotes of all results, or of this chain alone. The first has number 1.
         self.notes = list(dict.fromkeys(texts))
 
     def metrics(self, details: Iterable[str] = ()) -> list[str]:
-        """The metrics worth a table: the time, those that a budget names, those of the workloads, and `details`.
+        """Return the metrics with a table: the time, metrics with budgets, those of workloads, and `details`.
 
-        Where the scenario has tables of its own, only the judged ones are, unless there are `details`; where it only
-        counts, in any case.
+        If the scenario has its own tables, only metrics with budgets have one, unless there are `details`. If it only
+        counts, the same applies even with `details`.
         """
         judged = [
             judgement.budget.metric for _, _, judgements in self.chain.all_judgements() for judgement in judgements
@@ -141,10 +141,10 @@ class View:
         return [name for name in ordered if name == "seconds" or name in measured]
 
     def grid(self, metric: str) -> Grid:
-        """The metric in all steps where it was measured: a row a stack, a column a step."""
+        """Return a grid of a metric, with a row for each stack and a column for each step that measured it."""
         chain = self.chain
         measured = [step for step in chain.steps if metric in chain.metrics(step)]
-        # Of the time, also the steps that failed on stacks which did run others.
+        # The table of times also has steps that failed on stacks with other measured steps.
         ran = [stack for stack in chain.stacks if any(chain.of(step, stack) for step in chain.steps)]
         steps = [
             step
@@ -157,7 +157,7 @@ class View:
         return Grid(metric, [metric, *steps], rows)
 
     def grid_of_step(self, title: str, step: str, metrics: Mapping[str, str]) -> Grid:
-        """Return several metrics of one step: a row a stack, and a column for each of the `metrics`, by its title."""
+        """Return a grid of a step, with a row for each stack and a column for each of the `metrics`, by title."""
         chain = self.chain
         estimates = [chain.estimate(step, stack, metric) for metric in metrics.values() for stack in chain.stacks]
         unit = OverheadUnit.fitting(estimate.overhead for estimate in estimates if estimate)
@@ -168,13 +168,13 @@ class View:
         return Grid(title, [title, *metrics], rows)
 
     def mark(self, step: str, stack: str) -> str:
-        """The number of the note on a step on a stack, as ``[1]``; empty where there is none."""
+        """Return the number of the note on a step on a stack, such as ``[1]``, or an empty text."""
         note = self.chain.note(step, stack)
         return f"[{self.notes.index(note_in_words(self.chain, step, stack)) + 1}]" if note else ""
 
     @property
     def remarks(self) -> list[Remark]:
-        """Return what stands below the tables."""
+        """Return the remarks below the tables."""
         return [
             *(Remark(text, CONTRADICTS) for text in self.contradictions),
             *(Remark(text, COARSE) for text in self.coarse),
@@ -241,7 +241,7 @@ class View:
             f"({_bound(item, properties, unit)})"
             for item in judged
         ]
-        # Beside the time, only where somebody asked: these tables are for a glance.
+        # Other metrics than the time show the interval only with a budget, to keep the tables short.
         shows_interval = estimate and (metric == "seconds" or judged)
         interval = unit.interval(estimate.low, estimate.high, budgets) if estimate and shows_interval else ""
         beside = [" ".join(filter(None, (overhead, mark))), *filter(None, [interval]), *verdicts]
@@ -259,24 +259,24 @@ class View:
 
 
 def overhead_numbers(estimate: Estimate | None) -> dict[str, float | str]:
-    """An overhead and its interval as fractions; no ends where there are too few rounds for them."""
+    """Return an overhead and the ends of its interval as fractions. With too few rounds, there are no ends."""
     if estimate is None:
         return {}
     ends = {"low": estimate.low, "high": estimate.high} if isfinite(estimate.high) else {}
     return {"overhead": estimate.overhead, **ends}
 
 
-#: Control characters but tabs and newlines, and characters that turn the direction of the text around them.
+#: Control characters except tabs and newlines, and characters that change the direction of text.
 _INVISIBLE = "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
 
 
 def visible(text: str) -> str:
-    """Return the text without what a terminal or a browser obeys: such a character is shown as Python writes it."""
+    """Escape control characters in a text as Python does, so that no terminal or browser obeys them."""
     return re.sub(f"[{_INVISIBLE}]", lambda match: repr(match[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
-    """Return visible text in which a newline is shown as Python writes it."""
+    """Escape control characters and newlines as Python does."""
     return visible(text).replace("\n", "\\n")
 
 
@@ -300,7 +300,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
 
 
 def counted(chain: ChainResults) -> bool:
-    """Whether all that its scenario publishes is what it has counted: nobody asks then how long that took."""
+    """Whether the scenario only publishes counts. Times are not shown then."""
     return bool(chain.tables) and all(name in ("counts", "coverage") for name, _ in chain.tables)
 
 
@@ -313,7 +313,7 @@ def note_in_words(chain: ChainResults, step: str, stack: str) -> str:
 
 
 def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:
-    """The budget that a verdict is about, as ``max 30 %`` or ``min 100.0 MiB/s``."""
+    """Return the budget of a verdict: ``max 30 %`` or ``min 100.0 MiB/s``."""
     budget = judgement.budget
     if budget.limit is None:
         return f"max {unit.limit(budget.overhead or 0.0)}"
@@ -321,13 +321,13 @@ def _bound(judgement: Judgement, metric: Metric, unit: OverheadUnit) -> str:
 
 
 def _after(judgement: Judgement) -> str:
-    """After how many rounds a verdict stood, if there could have been more."""
+    """Return ``@N`` if a verdict was decided after N rounds, before the last planned one."""
     final = judgement.final
     return f"@{final.decided_after}" if final and final.stopped_early else ""
 
 
 def _budget_numbers(judged: list[Judgement]) -> dict[str, float | str]:
-    """The budgets of a cell, overheads as fractions, and the worst verdict on them."""
+    """Return the budgets of a cell and the worst verdict on them. Overheads are fractions."""
     numbers: dict[str, float | str] = {}
     for judgement in judged:
         if judgement.budget.overhead is not None:
@@ -372,7 +372,7 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _settle(settings: Mapping[str, Any]) -> str | None:
-    """Return what happened between two stacks, and how often that was in vain."""
+    """Return how the machine settles between two stacks, and how often it did not."""
     in_vain = settings.get("not_settled")
     return f"{settings['settle']}, in vain {in_vain} times" if in_vain else settings.get("settle")
 
@@ -384,12 +384,12 @@ def _corpus(corpus: dict[str, Any] | None) -> str | None:
 
 
 def _names(chain: ChainResults) -> str:
-    """Return the meanings of users' names for stacks, once for all kernels."""
+    """Return the specs of stacks that the user has named, once for all kernels."""
     return "; ".join(dict.fromkeys(f"{info.name} = {info.spec}" for info in chain.stacks.values() if info.renamed))
 
 
 def _figures(chain: ChainResults) -> str:
-    # With several boots, the looks count these.
+    # With several boots, `looks` counts boots.
     limit = chain.looks.rounds[-1] if chain.boots == 1 else chain.rounds
     ended = f" of at most {limit}" if chain.rounds < limit else ""
     rounds = f"{chain.rounds}{ended} round{'s' if limit > 1 else ''}"

@@ -1,4 +1,4 @@
-"""OpenMetrics text (https://prometheus.io/docs/specs/om/open_metrics_spec/), as Prometheus and GitLab read it."""
+"""The report for Prometheus and GitLab, as OpenMetrics (https://prometheus.io/docs/specs/om/open_metrics_spec/)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pytest_fsstack.judging.results import Results
 from pytest_fsstack.report.model import visible
 from pytest_fsstack.report.series import Series, series
 
-#: How a unit stands at the end of a metric's name.
+#: Suffixes of names of metrics, by unit.
 _UNITS = {"s": "seconds", "B": "bytes", "B/s": "bytes_per_second", "1/s": "per_second", "x": "ratio"}
 _VERDICTS = ("pass", "fail", "inconclusive")
-#: Labels of a series itself.
+#: Labels that identify a series.
 _KEY_LABELS = ("test", "step", "stack", "device", "kernel")
 
 
 def report(results: Results) -> str:
-    """A family of gauges for each metric (medians), one for overheads with their intervals, one for verdicts.
+    """Return families of gauges: one for the medians of each metric, those for overheads with intervals, and verdicts.
 
-    Overheads are fractions: 0.3 is 30 %. The labels of the run stand once, at ``fsstack_run_info``.
+    Overheads are fractions: 0.3 is 30 %. Only ``fsstack_run_info`` has the labels of the run.
     """
     entries_of_run = series(results)
     lines = [*_family("fsstack_run", "info", "", "the run that all figures are of")]
@@ -62,7 +62,7 @@ def _verdicts(entries: list[Series]) -> Iterator[str]:
 
 def _labels(entry: Series) -> dict[str, str]:
     labels = {"test": entry.test, "step": entry.step, "stack": entry.stack, **entry.labels}
-    # The metric too: a family's name cannot hold all that tells two of them apart.
+    # The metric is a label too, because two metrics may have the same name of a family.
     return {**{name: labels[name] for name in _KEY_LABELS if labels.get(name)}, "metric": entry.metric}
 
 
@@ -71,7 +71,7 @@ def _of_kind(entry: Series) -> dict[str, str]:
 
 
 def _family_of(entry: Series) -> tuple[str, str]:
-    """The name of the family, and its unit, with which the name must end."""
+    """Return the name of the family, and its unit, which must be the end of the name."""
     name, unit = f"fsstack_metric_{_name(entry.metric)}", _UNITS.get(entry.unit, "")
     if entry.unit and not unit:
         unit = re.sub(r"[^a-z0-9]+", "_", entry.unit.lower().replace("%", "percent").replace("/", "_per_")).strip("_")

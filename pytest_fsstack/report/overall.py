@@ -1,7 +1,7 @@
-"""One number for all steps of a stack: the geometric mean of what they cost, with a bootstrap interval over rounds.
+"""The overall cost of a stack: the geometric mean over its steps, with a bootstrap interval over rounds.
 
 A ratio of ratios does not depend on the unit or the length of a step, so the geometric mean weighs all steps alike
-(Fleming & Wallace, Communications of the ACM 29 (1986) 218). Other weights say how often each step occurs at work.
+(Fleming & Wallace, Communications of the ACM 29 (1986) 218). Other weights can reflect how often a step occurs.
 
 The interval is the expanded percentile bootstrap (Hesterberg, The American Statistician 69 (2015) 371). Whole rounds
 are drawn, because the steps of one round share its disturbances. Each draw takes the median of every step.
@@ -18,9 +18,9 @@ from statistics import NormalDist, median
 from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.report.quantiles import student_quantile
 
-#: How often rounds are drawn. The ends of the interval vary by about 2 % of its width from seed to seed.
+#: The number of bootstrap draws. The ends of the interval vary by about 2 % of its width between seeds.
 DRAWS = 2000
-#: Fewest rounds for an interval.
+#: The smallest number of rounds for an interval.
 MIN_ROUNDS = 4
 CONFIDENCE = 0.9
 _SEED = 20150521
@@ -34,9 +34,9 @@ def geometric_mean(
 ) -> Estimate:
     """Return the overall overhead of a stack.
 
-    `steps` holds the log-ratios of each step by round, `overheads` the overhead of each step as reports show it, and
-    `weights` those of steps that do not weigh 1. The ends are -1 and infinity if fewer than `MIN_ROUNDS` rounds have
-    all steps. Raises ValueError without a step that has a weight.
+    `steps` has the log-ratios of each step by round. `overheads` are the overheads that reports show, by step. A step
+    without a weight in `weights` has weight 1. The ends of the interval are -1 and infinity if fewer than `MIN_ROUNDS`
+    rounds have all steps. Raises ValueError if no step has a weight above 0.
     """
     shares = _shares(list(overheads), weights or {})
     center = sum(share * log1p(overheads[step]) for step, share in shares.items())
@@ -49,7 +49,7 @@ def geometric_mean(
 
 
 def _shares(steps: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of each step that has one; all shares add up to 1."""
+    """Return the shares of the steps with a weight above 0. They add up to 1."""
     weighed = {step: weight for step in steps if (weight := weight_of(step, weights)) > 0}
     if not weighed:
         raise ValueError(f"no step has a weight above 0 (got {', '.join(steps) or 'no step'})")
@@ -58,7 +58,7 @@ def _shares(steps: Sequence[str], weights: Mapping[str, float]) -> dict[str, flo
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """Read ``stream_write=3, delete=1``. Raises `ValueError`."""
+    """Parse weights such as ``stream_write=3, delete=1``. Raises `ValueError`."""
     weights = {}
     for part in text.split(","):
         step, _, number = (word.strip() for word in part.partition("="))
@@ -73,7 +73,7 @@ def parse_weights(text: str) -> dict[str, float]:
 
 
 def unknown_step(weights: Iterable[str], steps: Iterable[str]) -> str:
-    """Return what is wrong with the first weight of a step that there is not; empty if there is none."""
+    """Return an error message for the first weight of an unknown step, or an empty text."""
     names = list(dict.fromkeys(name for step in steps for name in (step, step.partition("[")[0])))
     for step in weights:
         if step not in names:
@@ -83,14 +83,14 @@ def unknown_step(weights: Iterable[str], steps: Iterable[str]) -> str:
 
 
 def weight_of(step: str, weights: Mapping[str, float]) -> float:
-    """Return the weight of a step, by its name with or without its parameters; 1 if none is given."""
+    """Return the weight of a step, by its name with or without its parameters. The default is 1."""
     return weights.get(step, weights.get(step.partition("[")[0], 1.0))
 
 
 def _deviations(rows: list[list[float]], shares: list[float], confidence: float) -> tuple[float, float]:
-    """Return how far the ends of the interval are from the mean of the rows, as logarithms."""
+    """Return the distances of the ends of the interval from the mean of the rows, as logarithms."""
     number, generator = len(rows), random.Random(_SEED)
-    # Few rounds make the draws too much alike. Student's t and the factor make up for that.
+    # With few rounds, the draws are too similar. Student's t and the factor correct this.
     width = student_quantile((1 + confidence) / 2, number - 1) * sqrt(number / (number - 1))
     tail = int(NormalDist().cdf(-width) * DRAWS)
     draws = sorted(_mean_of_medians(generator.choices(rows, k=number), shares) for _ in range(DRAWS))

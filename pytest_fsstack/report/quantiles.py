@@ -1,4 +1,4 @@
-"""Student's t without scipy, for tables that show an average with its interval."""
+"""Student's t distribution without scipy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import atan, cos, pi, sin, sqrt
 
 @cache
 def student_quantile(share: float, freedom: int) -> float:
-    """The t that a share of Student's distribution is below, by bisection of the exact distribution function.
+    """Return the quantile of Student's t at `share`, by bisection of the exact distribution function.
 
     Raises ValueError if `share` is not above 0.5 and below 1, or if `freedom` is not positive.
     """

@@ -1,6 +1,6 @@
-"""Series: figures and overheads of a step on a stack that are measured again in each run, with names that stay.
+"""Series: figures and overheads of a step on a stack, with names that are the same in each run.
 
-Kernel, machine, device, commit and date are labels of the run. A history goes on when one of them changes.
+Kernel, machine, device, commit and date are labels of the run, so a history continues when one of them changes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pytest_fsstack.judging.verdict import Outcome
 
 @dataclass(frozen=True)
 class Series:
-    """One run's entry of a series.
+    """The entry of one run in a series.
 
     `value` is the median of a figure in its `unit`, or the estimate of an overhead (0.3 is 30 %; the unit is empty).
-    `low` and `high` are the ends of its interval, None if they are open. `samples` are those of a figure, in the order
-    of the rounds. `labels` are those of the run, with ``device`` and, if it is known, ``kernel``.
+    `low` and `high` are the ends of its interval, or None if they are open. `samples` are those of a figure, in the
+    order of rounds. `labels` are those of the run, with ``device`` and, if known, ``kernel``.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Series:
     confidence: float | None = None
     rounds: int = 0
     samples: tuple[float, ...] = ()
-    #: Of an overhead, the id of the stack that it is over.
+    #: For an overhead, the id of the reference stack.
     reference: str | None = None
-    #: The worst verdict on the budgets of this figure or overhead; None without one.
+    #: The worst verdict on the budgets of this figure or overhead, or None.
     outcome: Outcome | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def series(results: Results) -> list[Series]:
-    """All series of a run, each once for a kernel and device. The control, and work that was not done, are in none."""
+    """Return all series of a run, once for each kernel and device. Controls and incomplete work are left out."""
     by_key: dict[tuple[str, str, str], Series] = {}
     for chain in results.chains:
         for step in chain.steps:
@@ -54,7 +54,7 @@ def series(results: Results) -> list[Series]:
                 if stack not in chain.controls and chain.of(step, stack) and not chain.incomplete(step, stack):
                     labels = _labels(results, chain, stack)
                     for entry in _of(chain, step, stack, labels):
-                        # Of several kernels there are two chains with the same samples.
+                        # With several kernels, two chains have the same samples.
                         by_key.setdefault((entry.name, labels.get("kernel", ""), chain.device), entry)
     return list(by_key.values())
 

@@ -1,4 +1,4 @@
-"""Results of several sessions side by side, as of several machines: each chain keeps what its figures depend on."""
+"""Merging of results of several sessions, such as those of several machines. Each chain keeps its environment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pytest_fsstack.judging.results import ChainResults, Results
 
 
 def side_by_side(runs: Mapping[str, Results]) -> Results:
-    """The results of the runs as of one session, whose devices are named ``loop of NAME``.
+    """Merge the results of several runs into one. Devices are renamed to ``loop of NAME``.
 
-    A test that ran in several of them then has a facet for each in the pictures. Nothing is compared across runs: each
-    stack keeps its own baseline, and each verdict stands.
+    In pictures, a test has a facet for each run. Nothing is compared across runs: each stack keeps its baseline and its
+    verdicts.
     """
     found = Results({name: {**_session(run), **run.environment} for name, run in runs.items()})
     for name, run in runs.items():

@@ -1,7 +1,7 @@
-"""Results as stores of benchmarks take them: Bencher, github-action-benchmark, Apache Otava.
+"""Reports for benchmark stores: Bencher, github-action-benchmark, Apache Otava.
 
-What stores compare from run to run should be above zero and lower if it is better. An overhead is therefore written as
-a ratio, 1.3 for 30 %: an overhead that grows from 0.1 % to 0.3 % would be called three times worse.
+Stores compare positive figures from run to run, and lower should be better. So an overhead is written as a ratio, 1.3
+for 30 %. As a fraction, a growth from 0.1 % to 0.3 % would count as three times worse.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pytest_fsstack.judging.sample import METRICS
 from pytest_fsstack.report.model import one_line
 from pytest_fsstack.report.series import Series, series
 
-#: What Bencher allows for a measure.
+#: The maximum length of the name of a measure in Bencher.
 _LONGEST_MEASURE = 64
 
 
 def bencher(results: Results) -> str:
-    """Bencher Metric Format (https://bencher.dev/docs/reference/bencher-metric-format/).
+    """Return Bencher Metric Format (https://bencher.dev/docs/reference/bencher-metric-format/).
 
     A benchmark is a step on a stack. Its measures are the metrics, and the ratios to the reference, such as
     ``seconds-ratio``, with the ends of the interval.
@@ -41,16 +41,16 @@ def bencher(results: Results) -> str:
 
 
 def _measure(entry: Series) -> str:
-    """Return a name in the form of Bencher's slugs, which it would otherwise make itself."""
+    """Return the name of a measure in the form of Bencher's slugs."""
     kinds = {"figure": "", "overhead": "-ratio", "kernel_overhead": "-kernel-ratio"}
     name = re.sub(r"[^a-z0-9]+", "-", entry.metric.lower()).strip("-") or "metric"
     return name[: _LONGEST_MEASURE - len(kinds[entry.kind])] + kinds[entry.kind]
 
 
 def github_benchmark(results: Results) -> str:
-    """``customSmallerIsBetter`` of github-action-benchmark (its README, "Custom benchmarks").
+    """Return ``customSmallerIsBetter`` for github-action-benchmark (its README, "Custom benchmarks").
 
-    Only series of which less is better: of a throughput there is the ratio.
+    It only has series of which less is better. A throughput is represented by its ratio.
     """
     benchmarks = []
     entries = main_series(results)
@@ -75,16 +75,16 @@ def github_benchmark(results: Results) -> str:
 
 
 def otava(results: Results) -> str:
-    """Apache Otava's CSV: a column a series, below the header one line, that of this run (its docs/CSV.md).
+    """Return the CSV of Apache Otava (its docs/CSV.md): a header, and a line with all series of this run.
 
-    Lines of several runs make a file if they have the same columns. `time_column` is ``time``; what is known of
-    ``commit``, ``branch`` and the other labels are attributes.
+    Lines of several runs with the same columns can be joined into one file. `time_column` is ``time``. The attributes
+    are ``commit``, ``branch`` and the other labels.
     """
     entries = series(results)
     labels = several(entries)
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\n")
-    # The series begin with the name of a test.
+    # Names of series begin with the name of a test, so they do not collide with attributes.
     attributes = {"commit": "", "branch": "", **results.labels}
     lines.writerow(map(one_line, ["time", *attributes, *(entry.name + suffix(entry, labels) for entry in entries)]))
     values = (repr(entry.value if entry.kind == "figure" else 1 + entry.value) for entry in entries)
@@ -94,7 +94,7 @@ def otava(results: Results) -> str:
 
 
 def main_series(results: Results) -> list[Series]:
-    """The series that people look at: of the time, of what has a budget, and of what workloads record themselves."""
+    """Return the main series: times, metrics with budgets, and metrics that workloads record."""
     every = series(results)
     judged = {(entry.test, entry.step, entry.metric) for entry in every if entry.outcome}
     return [
@@ -105,7 +105,7 @@ def main_series(results: Results) -> list[Series]:
 
 
 def several(entries: Iterable[Series]) -> list[str]:
-    """The labels that are not in names, and of which this run has more than one: kernels, devices."""
+    """Return the labels (kernel, device) that have several values in this run."""
     there = list(entries)
     return [name for name in ("kernel", "device") if len({entry.labels.get(name) for entry in there}) > 1]
 

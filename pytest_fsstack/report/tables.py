@@ -1,4 +1,4 @@
-"""The tables as they are shown, as CSV, for a spreadsheet or a paper."""
+"""The report of the tables as CSV, for a spreadsheet or a paper."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pytest_fsstack.report.model import Grid, View
 
 
 def report(results: Results) -> str:
-    """Each table as a line with its title, one with its headers, and its rows; an empty line between tables.
+    """Return each table: a line with its title, a line with its headers, and its rows. Empty lines separate tables.
 
-    They are those that a scenario is published as, or else those of the terminal. A cell with several numbers has a
-    column for each, in seconds and bytes; overheads are fractions. The notes follow as lines.
+    They are the tables of the scenario, or else those of the terminal. A cell with several numbers has a column for
+    each, in seconds and bytes. Overheads are fractions. The notes follow as lines.
     """
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\n")
@@ -32,7 +32,7 @@ def report(results: Results) -> str:
 
 
 def _columns(grid: Grid, index: int) -> list[list[object]]:
-    """A column of a grid as one of text, or as one for each kind of its numbers; the header comes first."""
+    """Return a column of a grid as a column of text, or as a column for each kind of number. The header comes first."""
     header, cells = grid.headers[index], [row[index] for row in grid.rows]
     kinds = dict.fromkeys(kind for cell in cells for kind in cell.numbers)
     if not kinds:

@@ -1,4 +1,4 @@
-"""The table at the end of a session."""
+"""The report on the terminal at the end of a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESET = "\x1b[0m"
 
 
 def write(reporter: pytest.TerminalReporter, results: Results, verbosity: int = 0) -> None:
-    """Write a section for each chain; nothing under ``-qq``, the metrics that everybody measures too under ``-v``."""
+    """Write the answer, and a section for each chain. Write nothing under ``-qq``, and more metrics under ``-v``."""
     if verbosity < -1:
         return
     reporter.section("answer")
@@ -36,7 +36,7 @@ def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> 
     """Return the answer of a chain whose rounds still run, and its table of times."""
     results = Results(chains=[chain])
     grid = View(chain, results).grid("seconds")
-    # The first rounds have no intervals, and the answer names the stacks that are not measured.
+    # The first rounds have no intervals. The answer already names the unmeasured stacks.
     measured = [row for row in grid.rows if any(chain.of(step, row[0].text) for step in chain.steps)]
     rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in measured]
     grid = replace(grid, rows=rows)
@@ -53,9 +53,9 @@ def answer_lines(results: Results) -> list[str]:
 def lines(
     results: Results, chain: ChainResults, *, width: int = 160, coloured: bool = False, verbosity: int = 0
 ) -> list[str]:
-    """The chain's section: what the figures depend on, the tables, the notes.
+    """Return the section of a chain: the conditions of its figures, its tables and its notes.
 
-    `width` is in columns: if not all columns fit, a table is shown in parts.
+    `width` is in characters. A wider table is shown in parts.
     """
     section = [f"{name:<9} {text}" for name, text in heading(results, chain).items()]
     if verbosity > 0:
@@ -66,7 +66,7 @@ def lines(
 def table_lines(
     results: Results, chain: ChainResults, *, width: int = 160, coloured: bool = False, verbosity: int = 0
 ) -> list[str]:
-    """The tables of a chain and the notes below them."""
+    """Return the tables of a chain and the notes below them."""
     view, section = View(chain, results), list[str]()
     details = DETAILS if verbosity > 0 else ()
     tables = [*grids(view, results.table_layouts), *(view.grid(metric) for metric in view.metrics(details))]
@@ -79,10 +79,10 @@ def table_lines(
 
 
 def table(grid: Grid, width: int, coloured: bool = False) -> list[str]:
-    """A table as it is published; in parts below each other, with its labels repeated, where it is too wide."""
+    """Return a table as lines. A table that is too wide is split into parts, which repeat the labels."""
     columns = [_column([row[index] for row in grid.rows], coloured) for index in range(len(grid.headers))]
     rows = [list(row) for row in zip(*columns)]
-    # A table of one metric has its name in its corner.
+    # A table of one metric has its title in the corner.
     title = [] if grid.headers[0] == grid.title else [f"{grid.title}:"]
     text: list[str] = []
     labels, start = range(grid.labels), grid.labels
@@ -100,7 +100,7 @@ def table(grid: Grid, width: int, coloured: bool = False) -> list[str]:
 
 
 def _column(cells: list[Cell], coloured: bool) -> list[str]:
-    """Texts of one column's cells; where something stands beside them, it lines up."""
+    """Return the texts of a column's cells. Their `beside` texts are aligned."""
     padding = max((len(text) for cell in cells if cell.beside for text, _ in cell.lines), default=0)
     texts = []
     for cell in cells:
@@ -130,5 +130,5 @@ def tabulated(rows: Iterable[Sequence[str]], headers: Sequence[str]) -> list[str
 
 
 def _fits(table: list[str], width: int) -> bool:
-    # The rule below the headers is as wide as the table, and never coloured.
+    # The rule below the headers has the width of the table, and no escape sequences.
     return len(table[1]) <= width
