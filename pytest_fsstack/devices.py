@@ -344,7 +344,7 @@ def _same_disk(facts: Facts) -> guard.Disk:
     disk = guard.identify(Path(journal.text(facts, "path")))
     now = disk.facts() | {"path": journal.text(facts, "path")}
     if now != {name: facts.get(name) for name in now}:
-        raise Gone("it is another disk now, or was plugged in again")
+        raise Gone("the name belongs to another disk now, or the disk was plugged in again")
     return disk
 
 

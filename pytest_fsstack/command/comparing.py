@@ -32,7 +32,7 @@ def compare(arguments: argparse.Namespace) -> int:
         arguments.now = [arguments.then.pop()]
     then, now = _read(arguments.then), _read(arguments.now)
     if both := [path for path in now if path.resolve() in {earlier.resolve() for earlier in then}]:
-        raise CommandLineError(f"compare: {both[0]} is on both sides")
+        raise CommandLineError(f"compare: {both[0]} is on both sides; leave it out of one")
     if not arguments.anyway and (reasons := refusals(now.values(), then)):
         for reason in reasons:
             print(f"fsstack: not compared: {reason}", file=sys.stderr)
@@ -52,7 +52,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     Raises `CommandLineError`.
     """
     if arguments.limit is None or arguments.now is not None:
-        raise CommandLineError("compare: --plan takes earlier runs only, and --max-regression")
+        raise CommandLineError("compare: --plan needs --max-regression, and takes earlier runs only")
     then = list(_read(arguments.then).values())
     series = comparison.outlook(
         then, arguments.limit, alpha=arguments.alpha, session=arguments.strict, rounds=arguments.rounds

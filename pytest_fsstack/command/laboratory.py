@@ -114,9 +114,9 @@ def _pytest_words(words: list[str]) -> list[str]:
     # Some versions of argparse keep it.
     words = words[1:] if words[:1] == ["--"] else words
     if any(word.partition("=")[0] == "--directory" for word in words):
-        raise CommandLineError("lab: give --directory before LAB.toml, and what is for pytest after --")
+        raise CommandLineError("lab: give --directory before LAB.toml, and arguments of pytest after --")
     if given := [word for word in words if word.startswith(_RESERVED_OPTIONS)]:
-        raise CommandLineError(f"lab: {given[0]}: each session is given its own by LAB.toml")
+        raise CommandLineError(f"lab: {given[0]}: leave it out, because LAB.toml sets it for each session")
     return words
 
 
@@ -130,7 +130,7 @@ def _pool(run: Run) -> int:
                 print(f"fsstack: lab: {name}: {run.outcome(host, task)}", file=sys.stderr)
                 lost[name] = run.outcome(host, task)
     if not files:
-        raise CommandLineError(f"lab: there are no results in {run.directory}")
+        raise CommandLineError(f"lab: {run.directory}: no session has results")
     reports = [f"--{report}={run.directory / name}" for report, name in _REPORTS.items()]
     pooled = read(["pool", *reports, *map(str, files.values())])
     pooled.lost = {name: reason for name, reason in lost.items() if name not in files}

@@ -208,17 +208,19 @@ def new(arguments: argparse.Namespace) -> int:
         return 0
     # Names that the plugin uses in the test, and Python's keywords.
     if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
-        raise CommandLineError(f"new: {name!r} is no name for a {kind}: use small letters, digits and underscores")
+        raise CommandLineError(
+            f"new: {name!r} is not a valid name for a {kind}: use small letters, digits and underscores"
+        )
     if kind == "layer":
         from pytest_fsstack.layers import BUILT_IN
 
         if name in BUILT_IN:
-            raise CommandLineError(f"new: there is a layer {name!r} already")
+            raise CommandLineError(f"new: the layer {name!r} exists; choose another name")
     if kind == "workload":
         from pytest_fsstack import workloads
 
         if name in workloads.BUILT_IN:
-            raise CommandLineError(f"new: there is a workload {name!r} already")
+            raise CommandLineError(f"new: the workload {name!r} exists; choose another name")
     files, advice = _files(kind, name)
     _write(files)
     scale = " --fsstack-scale=smoke" if kind == "scenario" else ""
@@ -228,7 +230,7 @@ def new(arguments: argparse.Namespace) -> int:
 
 def _write(files: dict[Path, str]) -> None:
     if there := [str(path) for path in files if path.exists()]:
-        raise CommandLineError(f"new: {there[0]} is there already")
+        raise CommandLineError(f"new: {there[0]} exists; move it away, or choose another name")
     for path, text in files.items():
         try:
             path.write_text(text)

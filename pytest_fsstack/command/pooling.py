@@ -32,7 +32,7 @@ def pool(arguments: argparse.Namespace) -> int:
     for name, reason in unreadable.items():
         print(f"fsstack: pool: {name}: {reason}", file=sys.stderr)
     if not sessions:
-        raise CommandLineError("pool: no file holds a session")
+        raise CommandLineError("pool: none of the files has a session")
     if not arguments.anyway and (reasons := refusals(sessions)):
         for reason in reasons:
             print(f"fsstack: not pooled: {reason}", file=sys.stderr)
@@ -51,7 +51,7 @@ def _files(names: list[str]) -> list[Path]:
         path = Path(name)
         inside = sorted([*path.glob("*.json"), *path.glob("*.jsonl")]) if path.is_dir() else [path]
         if not inside:
-            raise CommandLineError(f"pool: there is no *.json and no *.jsonl in the directory {name}")
+            raise CommandLineError(f"pool: {name}: the directory has no *.json or *.jsonl files")
         files |= dict.fromkeys(inside)
     return list(files)
 

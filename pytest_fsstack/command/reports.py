@@ -62,7 +62,7 @@ def _report(words: list[str], config: pytest.Config) -> int:
         _apply_weights(results, arguments["weights"])
     selected = {name: file for name in writers if (file := arguments[f"to {name}"]) is not None}
     if "json" in selected and len(arguments["runs"]) > 1:
-        raise CommandLineError("report: --json: takes one run; the others read several, side by side")
+        raise CommandLineError("report: --json takes one run; other reports can show several")
     if not selected:
         return _exit_code_of(DEFAULT_REPORT, lambda: print(writers[DEFAULT_REPORT](results), end=""))
     files = [ReportFile(name, Path(file).absolute()) for name, file in selected.items()]
@@ -114,7 +114,7 @@ class _Layouts(dict[str, Any]):
     """Tables by name. Unknown ones belong to plugins that are not installed."""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise ReportError(f"there is no table {name!r}: the plugin that has it is not here")
+        raise ReportError(f"there is no table {name!r}: install the plugin that defines it")
 
 
 def _read_all(names: list[str]) -> Results:
@@ -123,7 +123,9 @@ def _read_all(names: list[str]) -> Results:
         return _read(names[0])
     stems = [Path(name).stem for name in names]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), ""):
-        raise CommandLineError(f"report: several files are called {twice}, by which results are told apart")
+        raise CommandLineError(
+            f"report: several files have the name {twice}, which would identify their results; rename them"
+        )
     return side_by_side({stem: _read(name) for stem, name in zip(stems, names)})
 
 

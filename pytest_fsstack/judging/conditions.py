@@ -65,10 +65,10 @@ def parse(text: str) -> tuple[Rule, ...]:
 def _rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if not match or match["name"] not in NAMES:
-        raise ValueError(f"{text!r} is no rule; {_HOW}")
+        raise ValueError(f"{text!r} is not a valid rule; {_HOW}")
     name, limit = match["name"], match["limit"]
     if (limit is None) != (name == "throttled") or bool(match["percent"]) != (name in _SHARES):
-        raise ValueError(f"{text!r} is no rule; {_HOW}")
+        raise ValueError(f"{text!r} is not a valid rule; {_HOW}")
     return Rule(name, float(limit or 0) / (100 if name in _SHARES else 1))
 
 

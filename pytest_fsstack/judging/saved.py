@@ -114,7 +114,7 @@ def _check(chain: ChainResults) -> None:
     for step, stack, samples in chain.all_samples():
         names = {name for sample in samples.values() for name in sample.values}
         if unknown := names - METRICS.keys() - chain.own_metrics.get(step, {}).keys():
-            raise ValueError(f"{chain.id}: {step} on {stack} has a metric that is nowhere defined: {min(unknown)}")
+            raise ValueError(f"{chain.id}: {step} on {stack} has an undefined metric: {min(unknown)}")
 
 
 def _encode(results: Results) -> bytes:

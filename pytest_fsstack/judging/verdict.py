@@ -102,7 +102,7 @@ def log_ratios(
         raise ValueError(f"resolution must be 0 or more: {resolution}")
     for value in (*samples, *baseline):
         if not 0 <= value < inf:
-            raise ValueError(f"not a measured value: {value}")
+            raise ValueError(f"a measured value must be finite and 0 or more (got {value})")
         if max(value, resolution) == 0:
             raise ValueError(f"{value} has no logarithm: give the metric a resolution above 0")
     sign = 1 if better == "lower" else -1

@@ -118,7 +118,7 @@ class Luks(_Crypt):
         if not self.integrity:
             for name in "journal", "wipe":
                 if not getattr(self, name):
-                    raise OptionError(name, "is an option of what `integrity` adds; give that as well")
+                    raise OptionError(name, "needs the option `integrity`")
 
     def create(self, below: Block, context: BuildContext) -> None:
         pbkdf = ["--pbkdf", "pbkdf2"] if self.type == "luks2" else []

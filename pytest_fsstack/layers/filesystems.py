@@ -196,7 +196,7 @@ class _Ext(Filesystem):
         _, features = _without_option(self.mkfs_words(), "-O")
         for name in self.provides[feature]:
             if f"^{name}" in features:
-                raise OptionError("mkfs", f"{self.mkfs!r} forbids it: leave ^{name} out")
+                raise OptionError("mkfs", f"{self.mkfs!r} disables it: leave ^{name} out")
 
     def with_features(self, words: list[str], wanted: Iterable[str]) -> list[str]:
         # mke2fs only uses the last -O as well.

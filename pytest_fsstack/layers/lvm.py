@@ -105,7 +105,7 @@ def _active_volumes(machine: Machine, facts: Facts) -> list[str]:
     """Return the mappings of a volume group, including hidden ones."""
     group = journal.text(facts, "name")
     if not group.startswith("fsstack-"):
-        raise Unproved("that is no name that this plugin gives to a volume group")
+        raise Unproved("this plugin does not create volume groups with such a name")
     return sorted(machine.mappings(_of(group)))
 
 
@@ -123,7 +123,7 @@ def _deactivated(machine: Machine, facts: Facts) -> str:
         # Volumes that others depend on are removed after them.
         machine.run("dmsetup", "remove", "--deferred", *volumes, env=machine.mapper_environment())
     if not machine.wait_until(lambda: not _active_volumes(machine, facts), 2.0):
-        raise Unproved("it goes once nothing uses it any more")
+        raise Unproved("the kernel removes it once nothing uses it")
     _remove_links(_links(facts))
     return f"removed the logical volumes of {journal.text(facts, 'name')}"
 
@@ -263,7 +263,7 @@ class Lvm(PoolLayer, mapper.MapperLayer):
                 devices = undo.enter_context(mapper.held(machine, _of(group), activate))
             name = f"{_prefix(group)}{'snap' if self.on == 'snapshot' else 'lv'}"
             if name not in devices:
-                raise OSError(f"LVM activated {', '.join(devices) or 'nothing'}, and not {name}")
+                raise OSError(f"LVM activated {', '.join(devices) or 'nothing'} instead of {name}")
             yield mapper.block(machine, name, devices[name])
 
     def _slices(self, below: Block) -> int:

@@ -119,7 +119,7 @@ def mapping(
         run = functools.partial(machine.run, *create, fds=fds, env=machine.mapper_environment())
         devices = undo.enter_context(held(machine, names.__contains__, run))
         if name not in devices:
-            raise FileNotFoundError(errno.ENOENT, f"{create[0]} made no such mapping", name)
+            raise FileNotFoundError(errno.ENOENT, f"{create[0]} did not create the mapping", name)
         yield block(machine, name, devices[name], written)
 
 
@@ -284,7 +284,7 @@ class Flakey(TableLayer):
         if not self.up + self.down:
             raise OptionError("down", "up and down cannot both be 0")
         if self.drop_writes and self.error_writes:
-            raise OptionError("error_writes", "does not go with drop_writes")
+            raise OptionError("error_writes", "cannot be combined with drop_writes")
 
     def table(self, below: Block) -> str:
         features = [name for name in ("drop_writes", "error_writes") if getattr(self, name)]

@@ -73,7 +73,7 @@ def raid(machine: Machine, device: Path) -> CheckResult:
     """
     name = machine.mapping_name(device)
     if not name:
-        raise OSError(f"{device} is no array of the device-mapper any more")
+        raise OSError(f"{device} is no longer an array of the device-mapper")
     machine.run("dmsetup", "message", name, "0", "check", env=machine.mapper_environment())
     fields: list[str] = []
 

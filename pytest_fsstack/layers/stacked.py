@@ -201,7 +201,7 @@ class Gocryptfs(_Fuse):
     def check_options(self) -> None:
         if self.xchacha and (self.reverse or self.aessiv):
             other = "reverse" if self.reverse else "aessiv"
-            raise OptionError("xchacha", f"does not go with {other}, which means AES-SIV")
+            raise OptionError("xchacha", f"cannot be combined with {other}, which means AES-SIV")
 
     def create(self, below: Directory, context: BuildContext) -> None:
         if not self.reverse:

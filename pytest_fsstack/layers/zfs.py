@@ -48,7 +48,7 @@ _STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
 def _imported(machine: Machine, facts: Facts) -> bool:
     name = journal.text(facts, "name")
     if not name.startswith("fsstack-"):
-        raise Unproved("that is no name that this plugin gives to a pool")
+        raise Unproved("this plugin does not create pools with such a name")
     try:
         return name in machine.run("zpool", "list", "-H", "-o", "name").split()
     except commands.CommandError:
@@ -225,7 +225,7 @@ class Zfs(PoolLayer):
 
     def check_loss(self) -> None:
         if self.vdev is None or self._further:
-            raise OptionError("vdev", "only a mirror or a raidz without `log` and `cache` stands without a device")
+            raise OptionError("vdev", "only a mirror or a raidz without `log` and `cache` can lose a device")
 
     def regain(self, place: Place, below: Block, context: BuildContext, number: int) -> None:
         machine, pool, device = context.machine, context.name(self.name), below.parts[number]
@@ -234,7 +234,7 @@ class Zfs(PoolLayer):
         # A missing device is listed by its number.
         missing = re.search(r"^\t +(\d{6,}) ", machine.run("zpool", "status", pool), re.MULTILINE)
         if missing is None:
-            raise OSError(f"{pool} does not miss a device")
+            raise OSError(f"no device of {pool} is missing")
         device.check()
         machine.run("zpool", "replace", "-f", pool, missing[1], device.path)
 

@@ -96,7 +96,7 @@ class HeldDirectory:
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=self._descriptor)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, f"{self.path / name} is no regular file")
+            raise OSError(errno.EINVAL, f"{self.path / name} is not a regular file")
         return descriptor
 
     def new_file(self, prefix: str = ".fsstack-") -> tuple[int, str]:
@@ -453,7 +453,7 @@ def _remove_if_stale(above: HeldDirectory, name: str) -> str:
     """Remove a directory of a dead session. Raises OSError without proof that it is one."""
     with above.subdirectory(name) as directory, closing(directory.open_file(_MARKER, os.O_RDWR)) as marker:
         if {os.fstat(marker).st_uid, directory.status.st_uid} != {os.geteuid()}:
-            raise PermissionError(errno.EPERM, f"{directory.path} is of another user")
+            raise PermissionError(errno.EPERM, f"{directory.path} belongs to another user")
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             above.remove(name, directory)
@@ -482,11 +482,13 @@ def _identified(facts: Facts) -> dict[str, Fact]:
 def _check(facts: Facts, status: os.stat_result) -> None:
     """Raise `Gone` unless this is the directory in the journal."""
     if not stat.S_ISDIR(status.st_mode):
-        raise Gone("it is no directory any more")
+        raise Gone("it is no longer a directory")
     if "ino" not in facts:
-        raise Gone("the session did not live to see it made, so nothing proves that it made it; is it of any use?")
+        raise Gone(
+            "the session was killed before it could record this directory; remove it by hand if you do not need it"
+        )
     if any(facts.get(name) != number for name, number in _inode(status).items()):
-        raise Gone("it is another one now")
+        raise Gone("it was replaced by another directory")
 
 
 def _exists(machine: Machine, facts: Facts) -> bool:

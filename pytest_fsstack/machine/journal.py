@@ -377,7 +377,7 @@ _T = TypeVar("_T")
 def _typed(value: object, kind: type[_T]) -> _T:
     """Check the type of a value from a file. Raises TypeError."""
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} where {kind.__name__} belongs")
+        raise TypeError(f"expected {kind.__name__} (got {value!r})")
     return value
 
 
@@ -471,7 +471,7 @@ def _clean(machine: Machine, journal: Leftover, kinds: Mapping[str, Kind], repor
         try:
             # Checked for each entry, because a session may have begun meanwhile.
             if str(entry) in _in_use(journal.path.parent):
-                raise Unproved("a session that is alive has one of that name")
+                raise Unproved("a running session has one with that name")
             if action := _undo(machine, entry, journal.session.this_boot, kinds, asked):
                 report.undone.append(f"{action} (of {journal.session})")
         except Gone as gone:
@@ -502,7 +502,7 @@ def _undo(machine: Machine, entry: Entry, this_boot: bool, kinds: Mapping[str, K
     if not kind.present(machine, entry.facts):
         return None
     if kind.only_asked and not asked:
-        raise Unproved("somebody may have put files there since; --fsstack-cleanup empties it if nobody has")
+        raise Unproved("it may contain files of other programs by now; --fsstack-cleanup empties it if it does not")
     return kind.undo(machine, entry.facts)
 
 

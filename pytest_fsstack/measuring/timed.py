@@ -235,7 +235,7 @@ class Timed:
         `MeasureError` unless `value` is finite and not negative, because other values have no ratio.
         """
         if name in METRICS:
-            raise MeasureError(f"{name!r} is measured anyway; record your figure under another name")
+            raise MeasureError(f"{name!r} is always measured; record your figure under another name")
         if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:
             raise MeasureError(f"timed.record({name!r}, ...) takes a finite number of 0 or more (got {value!r})")
         if not isinstance(unit, str) or better not in ("lower", "higher"):
@@ -312,7 +312,7 @@ def _sync(patience: float = 300.0) -> None:
     """
     sync = commands.which("sync")
     if sync is None:
-        raise MeasureError("needs the command sync, of coreutils or busybox")
+        raise MeasureError("the command sync is missing; install coreutils or busybox")
     resident.keep("sync")
     # subprocess would poll every 50 ms, and warn about a child that is left behind.
     read_end, write_end = os.pipe()

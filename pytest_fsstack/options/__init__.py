@@ -116,7 +116,7 @@ def _error_rate(text: str) -> float:
 
 def _directory(text: str) -> Path:
     if not os.path.isdir(text):
-        raise ValueError(f"there is no directory {text}")
+        raise ValueError(f"the directory {text} does not exist")
     return Path(text).absolute()
 
 
@@ -124,20 +124,20 @@ def _new_directory(text: str) -> Path:
     """Parse the name of a directory, which is created if it does not exist."""
     path = Path(text).absolute()
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise ValueError(f"{text} is no directory")
+        raise ValueError(f"{text} is not a directory")
     return path
 
 
 def _existing(text: str) -> Path:
     if not os.path.exists(text):
-        raise ValueError(f"there is no file or directory {text}")
+        raise ValueError(f"{text} does not exist")
     return Path(text).absolute()
 
 
 def _target(text: str) -> Path:
     path = Path(text).absolute()
     if not os.path.isdir(path.parent):  # Path.is_dir raises for names that are too long
-        raise ValueError(f"there is no directory {path.parent}")
+        raise ValueError(f"the directory {path.parent} does not exist")
     return path
 
 

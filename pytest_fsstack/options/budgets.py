@@ -45,7 +45,7 @@ def rules(*positional: object, **keywords: object) -> list[Rule]:
     keeps. Raises `BudgetError`.
     """
     if len(positional) > 1:
-        raise BudgetError("only overhead is given without its name; metric= and limit= are given by name")
+        raise BudgetError("only overhead can be given without its name; write metric= and limit=")
     if positional:
         if "overhead" in keywords:
             raise BudgetError("overhead is given twice")

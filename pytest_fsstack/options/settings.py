@@ -184,7 +184,7 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
             for name in "discard", "scheduler", "readahead":
                 if values[name]:
                     with options.blaming_option(config, name):
-                        raise ValueError(f"it is for block devices; {device.spec} is a directory: leave it out")
+                        raise ValueError(f"only block devices have it, and {device.spec} is a directory: leave it out")
         # Layers of a kernel that is not booted yet are checked there.
         if not values["kernel"] and not options.worker_input(config):
             disks = [disk.path for disk in disks_of([device])] or [*Path("/dev").glob("loop[0-9]*")][:1]
@@ -247,7 +247,7 @@ def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Disc
 
     with options.blaming_option(config, "drop-rounds"):
         if name := load.lacking((rule.name for rule in rules), load.read()):
-            raise ValueError(f"this machine does not show what the rule {name} is about: leave that rule out")
+            raise ValueError(f"this machine does not report the condition {name}: leave this rule out")
     return rules
 
 
@@ -267,6 +267,6 @@ def _reports(values: dict[str, Any], names: frozenset[str]) -> tuple[tuple[str, 
             )
         path = Path(file).absolute()
         if not path.parent.is_dir():
-            raise pytest.UsageError(f"--fsstack-report: there is no directory {path.parent}")
+            raise pytest.UsageError(f"--fsstack-report: the directory {path.parent} does not exist")
         reports.append((name, path))
     return tuple(reports)

@@ -158,8 +158,8 @@ def counts(view: View, columns: Mapping[str, str] | None = None) -> list[Grid]:
     """Return a table for each step: a row for each stack, a column for each of the `columns`, summed over rounds.
 
     A column is ``metric``, ``metric of metric`` (such as ``18 of 20``), or ``kept name``, which shows each text that
-    the step kept under that name. Green is the best possible count: all if more is better, or none if less is. Others are
-    red.
+    the step kept under that name. Green is the best possible count: all if more is better, none if less is better. Red
+    is any other count.
     """
     chain = view.chain
     tables = []

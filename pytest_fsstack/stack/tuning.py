@@ -87,7 +87,7 @@ def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
         try:
             machine.set(path, value)
             if not equal(value, now := current(machine, path)):
-                raise OSError(f"the kernel made {now} of it")
+                raise OSError(f"the kernel changed it to {now}")
         except OSError as error:
             choice = f"; the kernel offers {', '.join(words)}" if (words := offered(machine, path)) else ""
             was = "" if words or old is None else f"; it is {old}"
@@ -102,10 +102,10 @@ def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
 def _still_set(machine: Machine, facts: Facts) -> bool:
     path, old, value = Path(journals.text(facts, "path")), journals.text(facts, "old"), journals.text(facts, "value")
     if not is_setting(machine, path) or not is_setting(machine, Path(journals.text(facts, "back"))):
-        raise Unproved("that is nothing that this plugin sets")
+        raise Unproved("this plugin does not set it")
     now = current(machine, path)
     if now not in (None, old) and not equal(value, now):
-        raise Gone(f"it is {now} now, and not {value} as the session left it")
+        raise Gone(f"it was changed to {now} since the session set it to {value}")
     return equal(value, now) and not equal(value, old)
 
 
@@ -223,7 +223,7 @@ class Tuning:
         for setting in self.settings:
             if not setting.key.startswith(("queue/", "top/")):
                 if not (files := _files(machine, setting.key)):
-                    raise OSError(f"{setting.key} cannot be set: there is no such setting here")
+                    raise OSError(f"{setting.key} cannot be set: this machine has no such setting")
                 values |= dict.fromkeys(files, as_written(setting))
         return self._applied(values)
 

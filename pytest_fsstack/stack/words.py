@@ -68,7 +68,7 @@ def _refuse(name: str) -> None:
 def check(grammar: Grammar, text: str, own: Container[str] = ()) -> None:
     """Raise `WordError` if the text refers to something outside of a stack with these device numbers."""
     if not outside.can_be_passed(text):
-        raise WordError("holds what no command can be given (a zero byte, or half a character)")
+        raise WordError("has a zero byte or half a character, which no command accepts")
     for part in grammar.undeclared(text):
         if escape := outside.find_escape(part, own):
             raise WordError(f"reaches {escape}; a stack may write to the device below it and to nothing else")
@@ -133,7 +133,7 @@ class CommandLine:
                 # This option may itself be a value, and then the next word is none.
                 expected = LOOKED_UP if expected and following else following
             else:
-                raise WordError(f"{word[:60]!r} is no option; the tool would take it for a device or a directory")
+                raise WordError(f"{word[:60]!r} is not an option; the tool would treat it as a device or a directory")
 
     def _option(self, word: str) -> tuple[list[str], Grammar | None]:
         """Return the undeclared parts of an option, and the grammar of its value if that is the next word."""
@@ -222,7 +222,7 @@ class Directories:
     def undeclared(self, text: str) -> Iterator[str]:
         for path in text.split(":"):
             if re.search(r"""[,\\"'\n]""", path) or outside.goes_up(path):
-                raise WordError(f"{path!r} is not the plain path of a directory")
+                raise WordError(f"{path!r} is not a plain path of a directory")
             if os.path.lexists(path) and not os.path.isdir(path) and path.startswith("/"):
                 yield path
 

@@ -129,7 +129,7 @@ def dd_read(
 def _source(size: int, block: int, payload: Path | None, step: str, device: Path | None = None) -> Path:
     """Return the data to write, after a check of the sizes."""
     if block <= 0 or size <= 0 or size % block:
-        raise ValueError(f"{step}: {size} bytes are no multiple of blocks of {block} bytes")
+        raise ValueError(f"{step}: {size} bytes are not a multiple of the block size of {block} bytes")
     if payload is not None and payload.stat().st_size < size:
         raise ValueError(f"{step}: {payload} has only {payload.stat().st_size} of {size} bytes")
     if device and device.is_block_device() and (room := size_of_device(device)) < size:

@@ -45,7 +45,7 @@ def bonnie(
     """
     memory = size // 2 if memory is None else memory
     if size <= 0 or size % _MEBIBYTE or memory < _MEBIBYTE:
-        raise ValueError(f"bonnie: {size} bytes, on {memory} bytes of memory, are no whole MiB")
+        raise ValueError(f"bonnie: {size} bytes, on {memory} bytes of memory, are not whole MiB")
     if files < 0 or files % _MANY or concurrency < 1:
         raise ValueError(
             f"bonnie: {files} files, {concurrency} at once: it takes multiples of {_MANY}, and at least one"

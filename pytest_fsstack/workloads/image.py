@@ -32,7 +32,7 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
     """
     layer = next((layer for layer in fsstack.stack.layers if isinstance(layer, ImageLayer)), None)
     if layer is None:
-        raise ValueError(f"build_image: no layer of `{fsstack.spec}` is an image, such as squashfs")
+        raise ValueError(f"build_image: `{fsstack.spec}` needs a layer with an image, such as squashfs")
     with fsstack.taken_down(layer.name) as below:
         source, image = below.path / "source", below.path / "image.new"
     (source / into).mkdir(parents=True)
@@ -77,7 +77,7 @@ def read_blocks(
     top = existing(fsstack, tree, "read_blocks")
     sizes = {path: size for path in _files(top) if (size := path.stat().st_size)}
     if not sizes:
-        raise AssertionError(f"read_blocks: there is no byte in the files of {tree}")
+        raise AssertionError(f"read_blocks: the files of {tree} are empty")
     draw = random.Random(seed)
     files = draw.choices(list(sizes), list(sizes.values()), k=count)
     places = [(path, draw.randrange(sizes[path]) // block * block) for path in files]

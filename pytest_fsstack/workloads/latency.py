@@ -103,7 +103,7 @@ def percentile(ordered: Sequence[int], per_mille: int) -> int:
     Raises `ValueError` if there are none.
     """
     if not len(ordered):
-        raise ValueError("there is no percentile of nothing")
+        raise ValueError("a percentile needs at least one value")
     # In integers: 0.999 is not an exact float, and would be off by one for some counts.
     return ordered[max(0, -(-len(ordered) * per_mille // 1000) - 1)]
 

@@ -86,9 +86,9 @@ def test_several_runs_stand_side_by_side(saved: Path, capfd: pytest.CaptureFixtu
     out = said(capfd, "report", str(saved), "server.json")
     assert "on loop of run" in out
     assert "on loop of server" in out
-    one = "report: --json: takes one run; the others read several, side by side"
+    one = "report: --json takes one run"
     assert one in said(capfd, "report", str(saved), "server.json", "--json", "x.json", code=4)
-    twice = "report: several files are called run, by which results are told apart"
+    twice = "report: several files have the name run"
     assert twice in said(capfd, "report", str(saved), "other/run.json", code=4)
 
 
@@ -128,10 +128,10 @@ def test_a_table_whose_plugin_is_gone_fails_its_report_only(saved: Path, capfd: 
         (["stacks", "explain"], "stacks explain: name a stack first, such as 'luks | ext4'"),
         (["new"], "new: the following arguments are required: kind"),
         (["new", "stack", "x"], "new: argument kind: invalid choice: 'stack'"),
-        (["new", "layer", "Größe"], "new: 'Größe' is no name for a layer"),
-        (["new", "layer", "class"], "new: 'class' is no name for a layer"),
-        (["new", "layer", "ext4"], "new: there is a layer 'ext4' already"),
-        (["new", "workload", "extract"], "new: there is a workload 'extract' already"),
+        (["new", "layer", "Größe"], "new: 'Größe' is not a valid name for a layer"),
+        (["new", "layer", "class"], "new: 'class' is not a valid name for a layer"),
+        (["new", "layer", "ext4"], "new: the layer 'ext4' exists"),
+        (["new", "workload", "extract"], "new: the workload 'extract' exists"),
         (["clean"], "argument COMMAND: invalid choice: 'clean'"),
         (["--fsstack-json"], "the following arguments are required: COMMAND"),
         (["trend", ".", "--every"], "trend: unrecognized arguments: --every"),
@@ -232,7 +232,7 @@ def test_what_new_writes_passes_as_it_is_in_a_directory(
 
 def test_new_overwrites_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     Path("test_mine.py").write_text("mine")
-    assert "test_mine.py is there already" in said(capfd, "new", "layer", "mine", code=4)
+    assert "test_mine.py exists" in said(capfd, "new", "layer", "mine", code=4)
     assert Path("test_mine.py").read_text() == "mine"
     assert not Path("mine_layer.py").exists()
 

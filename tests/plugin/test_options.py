@@ -162,13 +162,13 @@ def test_an_unknown_table_is_a_mistake_that_names_those_there_are(project: Proje
             ["--fsstack-report=pdf=x"],
             "*'pdf=x' is not NAME=FILE; names are: bencher, csv, forest, github-benchmark, heatmap, *",
         ),
-        (["--fsstack-json=/no/such/dir/x"], "*there is no directory /no/such/dir*"),
-        (["--fsstack-dir=/no/such/dir"], "*there is no directory /no/such/dir*"),
+        (["--fsstack-json=/no/such/dir/x"], "*the directory /no/such/dir does not exist*"),
+        (["--fsstack-dir=/no/such/dir"], "*the directory /no/such/dir does not exist*"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
         (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' is not a size*"),
         (["--fsstack-readahead=1"], "*--fsstack-readahead: must be a multiple of *K, a page (got 1)"),
-        (["--fsstack-scheduler=none"], "*--fsstack-scheduler: it is for block devices; dir:* is a directory*"),
-        (["--fsstack-discard"], "*--fsstack-discard: it is for block devices; dir:* is a directory*"),
+        (["--fsstack-scheduler=none"], "*--fsstack-scheduler: *block devices*dir:* is a directory*"),
+        (["--fsstack-discard"], "*--fsstack-discard: *block devices*dir:* is a directory*"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
@@ -333,8 +333,8 @@ def test_markers_are_described(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ("lod>2", "'lod>2' is no rule; write 'load>2'*"),
-        ("load>2, throttled", "this machine does not show what the rule throttled is about: leave that rule out"),
+        ("lod>2", "'lod>2' is not a valid rule; write 'load>2'*"),
+        ("load>2, throttled", "this machine does not report the condition throttled: leave this rule out"),
     ],
 )
 def test_rules_by_which_rounds_are_discarded_are_checked_first(project: Project, rules: str, message: str) -> None:

@@ -185,7 +185,7 @@ def test_the_header_says_if_the_limit_cannot_be_decided(project: Project, histor
             saved.dumps(earlier(0.1, scale="paper")),
             "OLD.json: *the scale was paper and is small*--fsstack-scale=paper*",
         ),
-        (None, "there is no file or directory *OLD.json"),
+        (None, "*OLD.json does not exist"),
     ],
 )
 def test_what_cannot_be_compared_with_ends_the_session_before_anything_is_measured(
@@ -340,7 +340,7 @@ def test_what_measured_nothing_is_not_added_and_fails(project: Project, machines
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--fsstack-history=test_it.py"], "--fsstack-history: test_it.py is no directory"),
+        (["--fsstack-history=test_it.py"], "--fsstack-history: test_it.py is not a directory"),
         (
             ["--fsstack-history=runs", "--benchmark-disable"],
             "--fsstack-history: *--benchmark-disable*",

@@ -174,7 +174,7 @@ def test_another_disk_that_has_its_name_now_is_left_alone(
     run("mkfs.ext4", "-q", loop.path)
     before = other.read_bytes()
     (line,) = cleanup(journals)
-    assert line.endswith("it is another disk now, or was plugged in again")
+    assert "another disk now" in line
     assert other.read_bytes() == before
     assert list(journals.iterdir()) == []
 
@@ -214,7 +214,7 @@ def test_no_session_empties_a_disk_by_itself_in_which_there_may_be_files_by_now(
     run("umount", here)
     said = journal.cleanup(journals, RealMachine(), kinds(BUILT_IN.values()), asked=False)
     assert said.undone == []
-    assert "somebody may have put files there since; --fsstack-cleanup empties it" in said.left[0]
+    assert "--fsstack-cleanup empties it" in said.left[0]
     run("mount", "-o", "ro", loop.path, here)
     assert (here / "mine").read_text() == "put there since"
 

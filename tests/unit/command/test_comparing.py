@@ -108,7 +108,7 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
         (("then",), "compare: name one older and one newer file or directory, use --now NEW.json ..."),
         (("then", "now", "now"), "compare: name one older and one newer file or directory, use --now"),
         (("then", "absent.json"), "compare: absent.json: No such file or directory"),
-        (("then", "then/1.json"), "compare: then/1.json is on both sides"),
+        (("then", "then/1.json"), "compare: then/1.json is on both sides; leave it out of one"),
         (("then", "now", "--limit", "much"), "compare: argument --max-regression/--limit: "),
         (("then", "now", "--alpha", "2"), "compare: argument --alpha: an error rate must be between 0 and 0.5"),
         (("then", "other.json"), "not compared: no overhead was measured on both sides"),

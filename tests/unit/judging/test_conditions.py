@@ -43,7 +43,7 @@ def test_a_round_is_discarded_by_what_is_above_its_limit_and_by_nothing_else(
     "text", ["", "load", "load>", "load>2%", "steal>5", "throttled>1", "lod>2", "load<2", "load>2;steal>5%", "load>-1"]
 )
 def test_what_is_no_rule_is_refused_with_how_one_is_written(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no rule; write 'load>2'"):
+    with pytest.raises(ValueError, match=r"not a valid rule; write 'load>2'"):
         parse(text)
 
 

@@ -226,7 +226,7 @@ def test_what_is_not_understood_is_refused_with_the_reason(change: dict[str, Any
     [
         (("looks", "rounds"), [], "looks must be at ascending numbers of rounds"),
         (("samples", "s", "a", "0", "values", "seconds"), -1.0, "Expected `float` >= 0"),
-        (("samples", "s", "a", "0", "values", "other"), 1.0, "s on a has a metric that is nowhere defined: other"),
+        (("samples", "s", "a", "0", "values", "other"), 1.0, "s on a has an undefined metric: other"),
         (("samples", "s", "a", str(10**400)), {"values": {}}, "Expected `int`"),
         (("samples", "s", "x"), {}, "there is no stack x"),
         (("judgements", "x"), {"a": []}, "there is no step x"),

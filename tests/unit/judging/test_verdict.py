@@ -93,10 +93,10 @@ def test_values_below_the_resolution_are_equal() -> None:
     [
         ([1.0], [1.0, 2.0], 0.0, "1 against 2"),
         ([0.0], [1.0], 0.0, "resolution above 0"),
-        ([1.0], [-1.0], 0.0, "not a measured value"),
-        ([-1.0], [1.0], 4096.0, "not a measured value"),
-        ([nan], [1.0], 1.0, "not a measured value"),
-        ([1.0], [inf], 1.0, "not a measured value"),
+        ([1.0], [-1.0], 0.0, "measured value must be finite"),
+        ([-1.0], [1.0], 4096.0, "measured value must be finite"),
+        ([nan], [1.0], 1.0, "measured value must be finite"),
+        ([1.0], [inf], 1.0, "measured value must be finite"),
         ([1.0], [1.0], -1.0, "resolution must be"),
     ],
 )

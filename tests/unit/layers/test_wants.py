@@ -55,7 +55,8 @@ def test_the_text_of_the_stack_stays_what_it_was(text: str) -> None:
         ("tmpfs | fscrypt", "fscrypt needs encryption by `ext4` or `f2fs` below it: tmpfs has none", "tmpfs"),
         (
             "luks | ext4(mkfs='-O ^encrypt') | fscrypt",
-            "fscrypt needs encryption by `ext4` or `f2fs` below it: mkfs: '-O ^encrypt' forbids it: leave ^encrypt out",
+            "fscrypt needs encryption by `ext4` or `f2fs` below it: "
+            "mkfs: '-O ^encrypt' disables it: leave ^encrypt out",
             "mkfs='-O ^encrypt'",
         ),
     ],

@@ -387,7 +387,7 @@ def linked(new: Path, precious: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [(exchanged, "it is another one now"), (linked, "it is no directory any more")]
+    ("change", "words"), [(exchanged, "replaced by another directory"), (linked, "no longer a directory")]
 )
 def test_what_is_in_place_of_a_directory_is_left_alone(
     journals: Path, tmp_path: Path, change: Callable[[Path, Path], None], words: str
@@ -410,7 +410,7 @@ def test_a_directory_that_the_session_did_not_see_made_is_left_alone(journals: P
     path = dead(journals, ("directory", {"path": str(new)}))
     new.mkdir()
     (line,) = cleanup(journals)
-    assert "nothing proves that it made it" in line
+    assert "before it could record this directory" in line
     assert new.exists()
     assert not path.exists()
 
@@ -508,7 +508,7 @@ def test_a_group_with_a_name_of_the_systems_is_left_alone(journals: Path, tmp_pa
     machine = Mappings(tmp_path, "system-lv")
     dead(journals, ("vg", {"name": "system"}))
     (line,) = cleanup(journals, machine)
-    assert "that is no name that this plugin gives to a volume group" in line
+    assert "does not create volume groups with such a name" in line
     assert machine.commands == []
 
 
@@ -517,7 +517,7 @@ def test_a_name_that_a_living_session_has_as_well_is_left_alone(journals: Path, 
     path = dead(journals, ("dm", {"name": "fsstack-1-luks"}))
     with Journal(journals, machine).entry(KINDS["dm"], name="fsstack-1-luks"):
         (line,) = cleanup(journals, machine)
-    assert "a session that is alive has one of that name" in line
+    assert "a running session has one" in line
     assert machine.commands == []
     assert path.exists()
 
@@ -596,7 +596,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("before", "now", "facts", "session", "words"),
     [
-        (DISK, {**DISK, "diskseq": 6}, {}, {}, "it is another disk now, or was plugged in again"),
+        (DISK, {**DISK, "diskseq": 6}, {}, {}, "another disk now"),
         ({**DISK, "path": "/dev/no/sdb"}, {}, {}, {}, "if it comes back, nothing proves that it is the one"),
         ({**DISK, "diskseq": None}, {}, {}, {}, "this kernel does not number disks"),
         (DISK, DISK, {}, {"boot": "another"}, "disks are numbered anew with each boot"),

