@@ -78,6 +78,7 @@ BUILT_IN = _BuiltIn(
         "ecryptfs": "kernel_encryption.Ecryptfs",
         "fscrypt": "kernel_encryption.Fscrypt",
         "sshfs": "network.sshfs.Sshfs",
+        "nfs": "network.nfs.Nfs",
         "squashfs": "images.Squashfs",
         "erofs": "images.Erofs",
         "directory": "passthrough.PlainDirectory",

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.kernel.conftest import Guest, names_in
-from tests.kernel.guest import inside_block_layers, inside_mapper, inside_sessions, inside_stacked
+from tests.kernel.guest import inside_block_layers, inside_mapper, inside_network, inside_sessions, inside_stacked
 from tests.kernel.guest.common import DISK
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
@@ -55,3 +55,7 @@ class TestSessions(Family):
 
 class TestStacked(Family):
     inside = inside_stacked
+
+
+class TestNetwork(Family):
+    inside = inside_network

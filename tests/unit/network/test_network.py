@@ -50,6 +50,23 @@ def test_sshfs_asks_a_server_that_has_namespaces_of_its_own(tmp_path: Path) -> N
     assert [kind for kind, _ in journal.entered] == ["daemon", "mount", "daemon"]
 
 
+def test_nfs_asks_the_kernels_server_in_a_network_of_its_own(tmp_path: Path) -> None:
+    lines, journal = opened("nfs(version='4.1', mount='nconnect=4')", tmp_path)
+    make, server, _, client, unmount = lines
+    assert make == ["mkdir", "DIR/nfs"]
+    # The process that stops the kernel's threads must outlive the session, which kills what carries its mark.
+    assert server[:5] == ["env", "-u", "PYTEST_FSSTACK_SESSION", "-u", "PYTEST_FSSTACK_COMMAND"]
+    assert server[5:10] == ["unshare", "--net", "--mount", "--fork", "--kill-child=TERM"]
+    (export,) = re.findall(r"echo '([^']*)' >/proc/net/rpc/nfsd.export/channel", " ".join(server))
+    assert export == "* /run/shared 2147483647 9216 65534 65534 0"
+    assert re.fullmatch(r"nsenter --net=/proc/\d+/ns/net mount -i -t nfs4 -o", " ".join(client[:7]))
+    assert client[7].startswith("vers=4.1,addr=127.0.0.1,")
+    assert client[7].endswith(",nconnect=4")
+    assert client[8:] == ["127.0.0.1:/", "DIR/1-nfs"]
+    assert unmount == ["umount", "DIR/1-nfs"]
+    assert [kind for kind, _ in journal.entered] == ["kernel server", "mount"]
+
+
 @pytest.mark.parametrize(("text", "delays"), [("sshfs", []), ("sshfs(delay=7)", ["7ms"])])
 def test_only_a_delay_that_is_asked_for_is_made(text: str, delays: list[str], tmp_path: Path) -> None:
     (script,) = [line[8] for line in opened(text, tmp_path)[0] if line[0] == "unshare"]
