@@ -27,7 +27,7 @@ LABORATORY = "tests/laboratory/test_runs.py::test_two_hosts_run_a_scenario_and_a
 WORKERS = min(16, 2 * (os.cpu_count() or 1))
 # The two that take longest come first.
 PLACES = [ONE_GUEST, "tests/real/test_torture.py", LABORATORY, "tests/real", "tests/plugin", "tests/unit"]
-TEST = {"all but most guests": [*PLACES, f"-n{WORKERS}", "--dist=worksteal"]}
+TEST = {"all but most guests": [*PLACES, f"-n{WORKERS}", "--dist=worksteal", "--hypothesis-profile=gate"]}
 IN_TURNS = ["-n2", "--dist=loadscope", "--no-loadscope-reorder"]
 FAMILIES = [guest for guest in GUESTS if guest.endswith("_in_guest.py") and guest not in SLOW]
 GUESTS_OF = {

@@ -16,6 +16,8 @@ with contextlib.suppress(ModuleNotFoundError):
 
     # On a busy machine, the duration of an example means nothing.
     settings.register_profile("fsstack", deadline=None)
+    # The same examples each time. A gate must not fail by chance; `tox -e unit` draws others.
+    settings.register_profile("gate", deadline=None, derandomize=True)
     settings.load_profile("fsstack")
 
 HERE = Path(__file__).parent

@@ -123,7 +123,7 @@ class Run:
             raise RunError(f"{directory}: {error.strerror}. Name another --directory") from None
         with contextlib.ExitStack() as undo:
             # What cannot begin must not block its directory.
-            undo.callback(shutil.rmtree, directory)
+            undo.callback(remove, directory)
             run._collect(root)
             run.save()
             undo.pop_all()

@@ -268,7 +268,7 @@ def test_where_no_guest_can_be_booted_the_reason_is_told(pytester: pytest.Pytest
 def test_a_file_that_is_no_kernel_is_told(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, *kernels("no-such-file"))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --fsstack-kernel: there is no no-such-file*"])
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-kernel: no-such-file*"])
 
 
 def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

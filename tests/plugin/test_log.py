@@ -68,7 +68,7 @@ def test_rounds_that_were_discarded_are_in_the_log(project: Project) -> None:
 def test_a_log_that_cannot_be_written_is_refused_before_the_first_round(project: Project) -> None:
     project.write(TEST)
     for words, text in (
-        (["--fsstack-log=no/such/log"], "no directory"),
+        (["--fsstack-log=no/such/log"], "no/such"),
         (["--fsstack-log=out.json", "--fsstack-json=out.json"], "the same file"),
         (["--fsstack-log=/dev/stdout"], "no regular file"),
     ):

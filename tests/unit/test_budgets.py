@@ -27,7 +27,7 @@ def test_what_is_no_percentage_is_refused(text: str) -> None:
     ("positional", "keywords", "message"),
     [
         ((), {}, "either overhead='30%'"),
-        ((0.3, 0.4), {}, "only overhead is given without its name"),
+        ((0.3, 0.4), {}, "metric= and limit="),
         ((-2,), {}, "a budget of -200 % is impossible"),
         (("lots",), {}, "must be a percentage such as 5% (got 'lots')"),
         (({3: 0.3},), {}, "a pattern must be text, such as 'luks*' (got 3)"),

@@ -354,7 +354,7 @@ def test_on_a_machine_without_governors_one_is_refused_before_anything_runs(gove
         (["--fsstack-readahead=much"], "ERROR: --fsstack-readahead: 'much' is not a size"),
         (
             ["--fsstack-discard", "--fsstack-device=dir:/"],
-            "ERROR: --fsstack-discard: it is for block devices; dir:/ is",
+            "ERROR: --fsstack-discard: only block devices have it, and dir:/ is",
         ),
     ],
 )

@@ -186,8 +186,8 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gocryptfs(reverse=True, xchacha=True)", "xchacha: does not go with reverse"),
-        ("gocryptfs(aessiv=True, xchacha=True)", "xchacha: does not go with aessiv"),
+        ("gocryptfs(reverse=True, xchacha=True)", "xchacha: cannot be combined with reverse"),
+        ("gocryptfs(aessiv=True, xchacha=True)", "xchacha: cannot be combined with aessiv"),
         ("securefs(format=5)", "format: must be one of 1, 2, 3, 4 (got 5)"),
         ("ecryptfs(key_bytes=0)", "key_bytes: must be at least 1 (got 0)"),
         ("fscrypt(contents='Adiantum', filenames='AES-256-CTS')", "Adiantum goes with Adiantum (got AES-256-CTS)"),

@@ -49,7 +49,7 @@ def test_a_filesystem_that_hangs_ends_the_wait(tmp_path: Path, monkeypatch: pyte
 
 def test_a_machine_without_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "which", lambda tool: None)
-    with pytest.raises(MeasureError, match="needs the command sync"):
+    with pytest.raises(MeasureError, match="command sync"):
         timed._sync()
 
 
@@ -62,7 +62,7 @@ def test_the_one_that_tests_use_takes_and_refuses_the_same(tmp_path: Path) -> No
         clock.run("true")
     with pytest.raises(MeasureError, match="a test has one timed block"), clock():
         pass
-    with pytest.raises(MeasureError, match="is measured anyway"):
+    with pytest.raises(MeasureError, match="'seconds'"):
         clock.record("seconds", 1.0)
     with clock.another()():
         assert clock.inside == [("true",)]
