@@ -16,7 +16,6 @@ import pytest
 
 import pytest_fsstack
 from pytest_fsstack import hooks, options, plugin, workloads
-from pytest_fsstack.ci import exit_codes
 from pytest_fsstack.command import USAGE_ERROR, parser, subcommands
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.judging.budget import Budget
@@ -37,6 +36,7 @@ from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Estimate, Looks, Verdict
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.needs import Crate, DeviceMapper, DeviceNode, KernelFilesystem, Need, Root, Tool
+from pytest_fsstack.plugin import bisecting
 from pytest_fsstack.preflight.explain import explained
 from pytest_fsstack.stack.model import Layer, Stack
 
@@ -270,7 +270,7 @@ def pytest_page() -> str:
     """Return docs/pytest-reference.md: fixtures, marks, hooks, exit codes and public names."""
     codes = "".join(f"| {int(code)} | {text} |\n" for code, text in EXIT_CODES.items())
     rest = EXIT_REST.format(
-        **{"interrupted": 128 + SIGINT, "good": exit_codes.GOOD, "bad": exit_codes.BAD, "skip": exit_codes.SKIP},
+        **{"interrupted": 128 + SIGINT, "good": bisecting.GOOD, "bad": bisecting.BAD, "skip": bisecting.SKIP},
         usage=USAGE_ERROR,
     )
     return "\n".join(

@@ -33,7 +33,7 @@ class CommandLine:
             early_config.stash[OVERWRITABLE] = {word: look_up(word) for word in words}
         if getattr(early_config.known_args_namespace, "fsstack_exit", None) != "bisect":
             return (yield)
-        from pytest_fsstack.ci.bisecting import Bisecting, skipping_broken_conftests
+        from pytest_fsstack.plugin.bisecting import Bisecting, skipping_broken_conftests
         from pytest_fsstack.plugin.running import KEY
 
         bisecting = Bisecting(lambda config: config.stash.get(KEY, None))

@@ -30,7 +30,7 @@ def session_of(config: pytest.Config) -> Session:
         config.pluginmanager.register(running, "fsstack-running")
         config.pluginmanager.register(Outcomes(session), "fsstack-outcomes")
         if labels.of_ci(os.environ):
-            from pytest_fsstack.ci import reporting as ci
+            from pytest_fsstack.plugin import ci
 
             ci.start(config, session)
     return config.stash[KEY]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_fsstack.ci import reporting as ci
+from pytest_fsstack.plugin import ci
 from tests.plugin.conftest import Project
 
 #: The second stack costs far more, by a figure that is not the clock's.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.ci import reporting as ci
 from pytest_fsstack.machine import directories, mounts
+from pytest_fsstack.plugin import ci
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from pytest_fsstack import options
-from pytest_fsstack.ci import reporting as ci
 from pytest_fsstack.command import read
+from pytest_fsstack.plugin import ci
 from pytest_fsstack.report import BUILT_IN
 from tests.install import LAVA, LAVA_PACKAGE
 

@@ -8,8 +8,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from pytest_fsstack.ci import findings
 from pytest_fsstack.judging.results import Results, TestOutcome
+from pytest_fsstack.report import findings
 from tests.unit.report.test_report import made
 
 TEXT = "xfs: seconds +50 % (40 to 60 %) over ext4, budget 30 %\nx"

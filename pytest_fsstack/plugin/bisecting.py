@@ -6,18 +6,48 @@ If a session could not judge, because of a wrong option, a broken conftest or an
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_fsstack.ci import exit_codes
 from pytest_fsstack.judging.results import Results
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.verdict import Outcome
     from pytest_fsstack.session.state import Session
+
+#: Exit codes for git-bisect(1). From 128 on, it stops, which is right after a signal.
+GOOD, BAD, SKIP, ENDS = 0, 1, 125, 128
+
+
+def exit_code(results: Results, unjudged: int, status: int, changes: Iterable[Outcome | None] = ()) -> int:
+    """Return 0 if all budgets are kept, 1 if one is broken, 125 if that is unknown.
+
+    `unjudged` is the number of budgets without a verdict, and `status` is pytest's exit code. `changes` are the
+    verdicts on changes since earlier runs, None if there are too few runs. Other failures say nothing about budgets: a
+    broken test, a stack that cannot be built, an option that an old commit lacks.
+    """
+    if status >= ENDS:
+        return status
+    outcomes: list[tuple[Outcome | None, bool]] = [
+        (chain.worst(step, stack), bool(chain.expected(step, stack)))
+        for chain in results.chains
+        for step, stack, judged in chain.all_judgements()
+        if judged
+    ]
+    outcomes += [(outcome, False) for outcome in changes]
+    if any(outcome == "fail" and not expected for outcome, expected in outcomes):
+        return BAD
+    decided = bool(outcomes) and all(outcome in ("pass", "fail") for outcome, _ in outcomes)
+    return GOOD if status == 0 and decided and not unjudged else SKIP
+
+
+def in_words(code: int) -> str:
+    """Describe an exit code in a line."""
+    text = {GOOD: "good: all budgets are kept", BAD: "bad: a budget is broken", SKIP: "skip: it is not decided"}
+    return f"git bisect is told {text.get(code, 'to stop')} (exit code {code})"
 
 
 class Bisecting:
@@ -39,8 +69,8 @@ class Bisecting:
         session = self._session(config)
         results = session.results if session else Results()
         unjudged = session.budgets.unjudged(results) if session else 0
-        code = exit_codes.exit_code(results, unjudged, int(status or 0), _changes(config))
-        print(f"fsstack: {exit_codes.in_words(code)}")
+        code = exit_code(results, unjudged, int(status or 0), _changes(config))
+        print(f"fsstack: {in_words(code)}")
         return code
 
 
@@ -51,8 +81,8 @@ def skipping_broken_conftests() -> Iterator[None]:
         yield
     except Exception as error:
         _tell(error)
-        print(f"fsstack: {exit_codes.in_words(exit_codes.SKIP)}", file=sys.stderr)
-        raise SystemExit(exit_codes.SKIP) from None
+        print(f"fsstack: {in_words(SKIP)}", file=sys.stderr)
+        raise SystemExit(SKIP) from None
 
 
 def _changes(config: pytest.Config) -> list[Outcome | None]:

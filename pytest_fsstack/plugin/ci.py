@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_fsstack import options
-from pytest_fsstack.ci import findings
 from pytest_fsstack.machine.directories import HeldDirectory
 from pytest_fsstack.options import labels
-from pytest_fsstack.report import ReportError
+from pytest_fsstack.report import ReportError, findings
 from pytest_fsstack.session.files import ReportFile
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""Reports and annotations for the CI that a session runs in."""
