@@ -1,1 +1,1 @@
-"""Layers that make one block device of several devices of the session."""
+"""Layers that make volumes: of several devices of the session, of slices of one, or with a cache in front."""

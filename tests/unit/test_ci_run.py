@@ -67,7 +67,7 @@ def test_ci_fails_with_whatever_fails_in_it(
 
 @pytest.mark.parametrize(
     ("later", "last"),
-    [("pytest_fsstack/report/html.py", "tox -e test"), ("pytest_fsstack/layers/lvm.py", GUESTS)],
+    [("pytest_fsstack/report/html.py", "tox -e test"), ("pytest_fsstack/volumes/lvm.py", GUESTS)],
 )
 def test_guests_run_again_after_a_change_to_what_they_run(project: Path, later: str, last: str) -> None:
     commit(project, "Say so\n\nGuests: passed")

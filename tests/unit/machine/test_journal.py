@@ -20,13 +20,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pytest_fsstack import devices, guard
-from pytest_fsstack.layers import BUILT_IN, lvm
+from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, journal, mounts
 from pytest_fsstack.machine.journal import Journal, leftovers
 from pytest_fsstack.machine.port import Machine, Word
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.machine.recording import RecordingMachine
 from pytest_fsstack.session.cleanup import kinds
+from pytest_fsstack.volumes import lvm
 
 KINDS = kinds(BUILT_IN.values())
 
