@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import tempfile
 import threading
@@ -105,28 +107,21 @@ def explore(
             name = next(
                 name for number in numbers if not os.path.lexists(fsstack.path / (name := f"contents-{number}"))
             )
-            root = fsstack.path / name
+            return Comparison(
+                fsstack.path / name,
+                models / name,
+                fsstack.remount,
+                stack.limits,
+                device=device,
+                full=ballast is not None,
+                spoil=spoil,
+                others=others,
+            )
 
-            while True:
-                try:
-                    return Comparison(
-                        root,
-                        models / name,
-                        fsstack.remount,
-                        stack.limits,
-                        device=device,
-                        full=ballast is not None,
-                        spoil=spoil,
-                        others=others,
-                    )
-                except OSError as error:
-                    # There is no space even for a directory, because removing files does not always free space.
-                    if error.errno not in FULL or ballast is None or not _gave_way(ballast):
-                        raise
-
+        begin = functools.partial(_with_space, compared, ballast)
         try:
             with timed(cold=False):
-                search = Search(compared, fsstack.remount, patient, stack.name_max, _takes_users(fsstack), patience)
+                search = Search(begin, fsstack.remount, patient, stack.name_max, _takes_users(fsstack), patience)
                 search.run(themes, seed, seconds)
         finally:
             os.umask(umask)
@@ -374,6 +369,17 @@ def _fill(directory: Path, leave: int) -> Path:
                     raise
                 free -= _STEP
     return path
+
+
+def _with_space(compared: Callable[[], Comparison], ballast: Path | None) -> Comparison:
+    """Begin a comparison. As long as there is no space for its directory, cut the ballast."""
+    while True:
+        try:
+            return compared()
+        except OSError as error:
+            # Removing files does not always free space. SSHFS says EEXIST if there is none.
+            if error.errno not in (*FULL, errno.EEXIST) or ballast is None or not _gave_way(ballast):
+                raise
 
 
 def _gave_way(ballast: Path) -> bool:

@@ -151,8 +151,8 @@ class Erofs(ImageLayer):
 
 def fill(stack: Built, write: Callable[[Path], object]) -> None:
     """Let `write` create files in a directory, and make them visible in the stack: directly, or in its image."""
-    layer = stack.stack.layers[-1]
-    if not isinstance(layer, ImageLayer):
+    layer = next((layer for layer in stack.stack.layers if isinstance(layer, ImageLayer)), None)
+    if layer is None:
         write(stack.path)
         return
     with stack.taken_down(layer.name) as below:

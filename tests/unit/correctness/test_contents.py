@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from pytest_fsstack.correctness import exploring
 from pytest_fsstack.correctness.calls import MODES, Other, Side, answer, data
 from pytest_fsstack.correctness.contents import Comparison, DifferentError, Model, difference, orders
 from pytest_fsstack.correctness.drawing import DOMAINS, FULL, PARAMETERS, REMOUNT, THEMES, Call, draw
@@ -214,6 +215,25 @@ def test_what_a_layer_declares_as_missing_may_be_refused_and_changes_nothing(tmp
 
 
 # -- without space -----------------------------------------------------------------------------------------------------
+
+
+def test_without_space_for_a_directory_a_comparison_begins_once_the_ballast_has_given_way(tmp_path: Path) -> None:
+    ballast = tmp_path / "ballast"
+    ballast.touch()
+    os.truncate(ballast, 64 << 20)
+    # SSHFS reports a lack of space as the second one.
+    errors = [OSError(errno.ENOSPC, "full"), FileExistsError(errno.EEXIST, "exists")]
+
+    def compared() -> Comparison:
+        if errors:
+            raise errors.pop()
+        return Comparison(tmp_path / "stack", tmp_path / "model", lambda: None)
+
+    exploring._with_space(compared, ballast).dispose()
+    assert ballast.stat().st_size < 64 << 20
+    errors.append(FileExistsError(errno.EEXIST, "exists"))
+    with pytest.raises(FileExistsError):
+        exploring._with_space(compared, None)
 
 
 def without_space(tmp_path: Path, name: str, does: Callable[[Path], object]) -> Comparison:
