@@ -8,6 +8,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,6 +158,31 @@ class NotedTimed(Timed):
     def reason(self) -> str:
         """Return why the stack did not do its work."""
         return self._incomplete
+
+
+_KILLED = """
+import os, pathlib, signal
+from pytest_fsstack.layers import BUILT_IN
+from pytest_fsstack.machine.journal import Journal
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.stack.model import BuildContext, Directory, Stack
+directory, below = pathlib.Path({directory!r}), Directory(pathlib.Path({below!r}))
+context = BuildContext(directory, Journal(directory / "dead", RealMachine()))
+(layer,) = Stack.parse({text!r}, BUILT_IN).layers
+layer.create(below, context)
+with layer.opened(below, context) as place:
+    (place.path / "secret-name").write_text("content")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_session(text: str, below: Path, directory: Path) -> None:
+    """Open a layer on a directory in a process of its own, write a file and kill the process.
+
+    Its journal is in `directory / "dead"`.
+    """
+    code = _KILLED.format(text=text, below=os.fspath(below), directory=os.fspath(directory))
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
 
 
 def flip(path: Path, offset: int) -> None:

@@ -19,6 +19,8 @@ from pytest_fsstack.machine.libc import libc
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _PROC = Path("/proc")
+#: Seconds for a process that has begun to exit.
+_EXIT = 10.0
 
 
 class Daemon:
@@ -35,6 +37,8 @@ class Daemon:
 
     def error(self, when: str = "at once") -> CommandError:
         """Return the error for its unexpected end."""
+        if not commands.wait_until(lambda: self._process.gone, _EXIT):
+            return CommandError(self.argv, None, "", f"it ended {when}, and hangs in the kernel")
         code, _, stderr = self._process.ended()
         how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
         return CommandError(self.argv, code, stderr, f"it ended {when}, {how}")

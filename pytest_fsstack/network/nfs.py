@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_fsstack.machine import journal, mounts, orphans
+from pytest_fsstack.machine.descriptors import closing
 from pytest_fsstack.machine.journal import Facts
 from pytest_fsstack.machine.needs import KernelFilesystem, Need
 from pytest_fsstack.machine.port import Machine
@@ -66,12 +67,13 @@ def _reachable(network: str, machine: Machine) -> Iterator[None]:
     except FileNotFoundError:  # it was only recorded
         yield
         return
-    try:
-        yield
-    finally:
-        stop = "mount -t nfsd none /proc/fs/nfsd; echo 0 >/proc/fs/nfsd/threads"
-        machine.run("nsenter", f"--net=/proc/{os.getpid()}/fd/{descriptor}", "unshare", "--mount", "sh", "-euc", stop)
-        os.close(descriptor)
+    with closing(descriptor):
+        try:
+            yield
+        finally:
+            stop = "mount -t nfsd none /proc/fs/nfsd; echo 0 >/proc/fs/nfsd/threads"
+            network = f"/proc/{os.getpid()}/fd/{descriptor}"
+            machine.run("nsenter", f"--net={network}", "unshare", "--mount", "sh", "-euc", stop)
 
 
 #: The process that stops the server in the kernel, which no kill would end.
@@ -122,5 +124,5 @@ class Nfs(NetworkLayer):
             namespaces = undo.enter_context(self.server(below, context, *_SERVER))
             undo.enter_context(_reachable(namespaces.network, context.machine))
             # Without its helper, mount needs no package.
-            mount = ("nsenter", f"--net={namespaces.network}", "mount", "-i")
+            mount = namespaces.inside("mount", "-i")
             yield undo.enter_context(context.mounted(self.name, "127.0.0.1:/", "nfs4", options, by=mount))

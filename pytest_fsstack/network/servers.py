@@ -100,6 +100,10 @@ class Namespaces:
     def mounts(self) -> str:
         return f"/proc/{self.pid}/ns/mnt"
 
+    def inside(self, *argv: str) -> tuple[str, ...]:
+        """Return the words that run a command with the network of the server and the mounts of this process."""
+        return ("nsenter", f"--net={self.network}", *argv)
+
 
 @dataclass(frozen=True)
 class NetworkLayer(DirectoryLayer):

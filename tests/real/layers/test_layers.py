@@ -6,9 +6,7 @@ import contextlib
 import functools
 import os
 import re
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import BuildContext, Secret
 from tests.real.conftest import LoopDevice as LoopDeviceFixture, built, run
+from tests.toolkit import kill_session
 
 pytestmark = pytest.mark.root
 
@@ -162,21 +161,7 @@ def test_a_session_that_died_leaves_no_key_in_a_directory_that_stays_mounted(
     context: BuildContext, tmp_path: Path
 ) -> None:
     with built("ext4(mkfs='-O encrypt')", LoopDevice(SIZE), context) as stack:
-        code = f"""
-import os, pathlib, signal
-from pytest_fsstack.machine.journal import Journal
-from pytest_fsstack.layers.kernel_encryption import Fscrypt
-from pytest_fsstack.stack.model import Directory, BuildContext
-from pytest_fsstack.machine.real import RealMachine
-journal = Journal(pathlib.Path({str(tmp_path / "dead")!r}), RealMachine())
-context = BuildContext(pathlib.Path({str(tmp_path)!r}), journal)
-below = Directory(pathlib.Path({str(stack.path)!r}))
-Fscrypt().create(below, context)
-with Fscrypt().opened(below, context) as place:
-    (place.path / "secret-name").touch()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-        assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+        kill_session("fscrypt", stack.path, tmp_path)
         assert (stack.path / "fscrypt" / "secret-name").exists()
         undo = functools.partial(cleanup, tmp_path / "dead", RealMachine(), kinds(BUILT_IN.values()))
         (line,) = undo().undone

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import BuildContext
 from tests.real.conftest import built, run
+from tests.toolkit import kill_session
 
 pytestmark = pytest.mark.root
 
@@ -75,24 +75,9 @@ def test_its_keys_are_in_memory_only(context: BuildContext) -> None:
 
 def test_nothing_of_it_survives_a_killed_session(context: BuildContext, tmp_path: Path) -> None:
     with built("ext4", LoopDevice(SIZE), context) as stack:
-        code = f"""
-import os, pathlib, signal
-from pytest_fsstack.machine import mounts
-from pytest_fsstack.machine.journal import Journal
-from pytest_fsstack.network.sshfs import Sshfs
-from pytest_fsstack.stack.model import Directory, BuildContext
-from pytest_fsstack.machine.real import RealMachine
-journal = Journal(pathlib.Path({str(tmp_path / "dead")!r}), RealMachine())
-context = BuildContext(pathlib.Path({str(tmp_path)!r}), journal)
-below = Directory(pathlib.Path({str(stack.path)!r}))
-Sshfs().create(below, context)
-with Sshfs().opened(below, context) as place:
-    (place.path / "file").write_text("content")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-        assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+        kill_session("sshfs", stack.path, tmp_path)
         assert commands.wait_until(lambda: not processes(context.directory), 60), processes(context.directory)
-        assert (stack.path / "sshfs/file").read_text() == "content"
+        assert (stack.path / "sshfs/secret-name").read_text() == "content"
         left = cleanup(tmp_path / "dead", RealMachine(), kinds(BUILT_IN.values()))
         assert left.left == []
         assert mounts.below(tmp_path / "0-sshfs") == []

@@ -141,3 +141,13 @@ def test_a_daemon_of_ours_is_no_user_of_a_mount(tmp_path: Path) -> None:
         daemon.kill()
         other.kill()
         other.wait()
+
+
+def test_a_server_that_does_not_finish_its_exit_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_EXIT", 0.01)
+    daemon = RealMachine().start("sleep", "98765")
+    try:
+        assert "sleep" in str(daemon.error())
+        assert daemon.error().returncode is None
+    finally:
+        daemon.kill()
