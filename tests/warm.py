@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sh  # noqa: F401
 
 import pytest_fsstack
 

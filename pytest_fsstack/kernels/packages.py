@@ -23,7 +23,7 @@ from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.units import reason_of
 
 #: Commands that print the archive in a package, by suffix: tar for .deb, cpio for .rpm.
-_TOOLS: Mapping[str, tuple[str, ...]] = {".deb": ("dpkg-deb", "--fsys-tarfile", "-"), ".rpm": ("rpm2cpio", "-")}
+TOOLS: Mapping[str, tuple[str, ...]] = {".deb": ("dpkg-deb", "--fsys-tarfile", "-"), ".rpm": ("rpm2cpio", "-")}
 
 #: The maximum size of an unpacked package in bytes. Those of distributions have less than a tenth of it.
 MAX_BYTES = 16 << 30
@@ -102,7 +102,7 @@ def _acting_as(user: pwd.struct_passwd | None) -> Iterator[None]:
 def _archive(package: Path) -> Iterator[IO[bytes]]:
     """Yield the archive in a package, decompressed to a file without a name."""
     user = _unprivileged_user()
-    tool = _TOOLS[package.suffix]
+    tool = TOOLS[package.suffix]
     with package.open("rb") as source, tempfile.TemporaryFile(dir="/var/tmp") as archive:
         os.set_inheritable(archive.fileno(), True)
         rights: list[str] = []

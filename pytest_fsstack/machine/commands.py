@@ -1,12 +1,11 @@
-"""Commands of the system. Only this module uses `sh`.
+"""Commands of the system.
 
-Secrets must not be in `argv`, because `sh` and error messages repeat it. Use `secret_fd` instead.
+Secrets must not be in `argv`, because error messages and the list of processes repeat it. Use `secret_fd` instead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import resource
 import select
@@ -19,24 +18,24 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.libc import failure, libc
 from pytest_fsstack.units import reason_of
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-_PR_SET_PDEATHSIG = 1
 _PF_EXITING = 0x4
 
 #: The default time limit of a command in seconds: --fsstack-timeout.
 limit = 600.0
 
-#: Descriptors that starting a command needs.
-_PIPES = 16
-
 #: A killed command that still runs after this many seconds is considered stuck in the kernel.
 _DEATH = 10.0
+
+
+#: Processes that had not ended when they were last waited for. Without a reference, Python would print warnings.
+_left_behind: list[subprocess.Popen[Any]] = []
 
 
 class CommandError(Exception):
@@ -64,9 +63,10 @@ def search_path() -> str:
 def which(tool: str) -> str | None:
     """Return the path of an installed tool, or None."""
     path = search_path()
-    # With cold caches, a search takes milliseconds. Missing tools are searched again, because they may be installed
-    # later.
-    executable = _paths.get((tool, path)) or shutil.which(tool, path=path)
+    # With cold caches, a search takes milliseconds. Tools that are missing are searched again.
+    executable = _paths.get((tool, path))
+    if not (executable and os.access(executable, os.X_OK)):
+        executable = shutil.which(tool, path=path)
     if executable:
         _paths[tool, path] = executable
     return executable
@@ -75,23 +75,15 @@ def which(tool: str) -> str | None:
 _paths: dict[tuple[str, str], str] = {}
 
 
-@functools.cache
-def _sh() -> Any:
-    import logging
-
-    import sh
-
-    # At DEBUG and INFO it logs every command's stdin and argv.
-    logging.getLogger("sh").setLevel(logging.WARNING)
-    return sh
-
-
 @dataclass
 class Process:
     """A child process with its pidfd, because its number can be reused once it has ended."""
 
     argv: tuple[str, ...]
-    running: Any
+    running: subprocess.Popen[bytes]
+    #: Files without a name that hold its stdout and stderr.
+    output: IO[bytes]
+    errors: IO[bytes]
     #: None if it ended before the descriptor could be opened.
     pidfd: int | None
 
@@ -112,17 +104,19 @@ class Process:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
-        """Close the pidfd."""
+        """Close the pidfd. A process that has not ended is left behind."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
+        if self.running.poll() is None:
+            _left_behind.append(self.running)
 
     def ended(self) -> tuple[int, str, str]:
         """Wait for its end. Return the exit code, stdout and stderr."""
-        # Wait on the process object, because waiting on the command raises an error for signals.
-        process = self.running.process
-        code = process.wait()
-        return code, process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
+        code = self.running.wait()
+        self.output.seek(0)
+        self.errors.seek(0)
+        return code, self.output.read().decode(errors="replace"), self.errors.read().decode(errors="replace")
 
 
 def _exiting(pid: int) -> bool:
@@ -173,73 +167,47 @@ def started(
         lines.append(
             " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()), shlex.join(words)])
         )
-    parent, prctl, set_limit = os.getpid(), libc().prctl, resource.setrlimit
-
-    def prepare() -> None:
-        # One byte, because with 0 a core dump could still be piped to a program (core(5)). A hard limit of 0 causes an
-        # error, but already prevents files.
-        with contextlib.suppress(ValueError, OSError):
-            set_limit(resource.RLIMIT_CORE, (1, 1))
-        if not outlives:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
-
     with contextlib.ExitStack() as undo:
-        source = undo.enter_context(os.fdopen(os.dup(stdin), "rb")) if stdin is not None else None
-        with _starting(words):
-            _spare_descriptors()
-            running = _sh().Command(path)(
-                *words[1:],
-                _in=source,
-                _bg=True,
-                _bg_exc=False,
-                _new_session=True,
-                _preexec_fn=prepare,
-                _tty_out=False,
-                _return_cmd=True,
-                _pass_fds=list(fds),
-                _cwd=cwd,
-                _env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
+        try:
+            # Files instead of pipes, because the command never has to wait until they are read.
+            output, errors = (undo.enter_context(open(os.memfd_create("fsstack"), "r+b")) for _ in range(2))
+            running = subprocess.Popen(
+                [*wrappers(outlives), path, *words[1:]],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=fds,
+                cwd=cwd,
+                env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
             )
-            process = Process(tuple(words), running, _descriptor(running))
+            process = Process(tuple(words), running, output, errors, _descriptor(running))
+        except OSError as error:
+            raise CommandError(words, None, reason_of(error), "could not be started") from error
         undo.callback(process.close)
         yield process
 
 
-@contextlib.contextmanager
-def _starting(words: Sequence[str]) -> Iterator[None]:
-    """Raise `CommandError` if a command has disappeared since it was found, or cannot be executed."""
-    sh = _sh()
-    try:
-        yield
-    except sh.CommandNotFound:
-        raise not_installed(words) from None
-    except sh.ForkException as error:
-        # The message ends with the child's traceback.
-        raise CommandError(words, None, str(error).strip().splitlines()[-1], "could not be started") from None
-    except OSError as error:
-        raise CommandError(words, None, reason_of(error), "could not be started") from error
-
-
 def not_installed(words: Sequence[str]) -> CommandError:
-    """Return the error for a missing command, and forget where it was."""
-    _paths.pop((words[0], search_path()), None)
+    """Return the error for a missing command."""
     return CommandError(words, None, "", "not installed")
 
 
-def _spare_descriptors() -> None:
-    """Raise OSError if the pipes of a command would exceed the descriptor limit. sh would leave some open."""
-    descriptors: list[int] = []
-    try:
-        for _ in range(_PIPES):
-            descriptors.append(os.dup(2))
-    finally:
-        for fd in descriptors:
-            os.close(fd)
+def wrappers(outlives: bool) -> list[str]:
+    """Return the commands that set the limit of core dumps and the parent-death signal, and then run another one.
+
+    Code of Python between fork and exec could do that, but then a fork copies the page tables of the whole session,
+    which takes ten times as long.
+    """
+    words = [] if outlives else ["setpriv", "--pdeathsig", "KILL", "--"]
+    # One byte, because with 0 a core dump could still be piped to a program (core(5)). A hard limit of 0 cannot be
+    # raised, but already prevents files.
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] != 0:
+        words = ["prlimit", "--core=1:1", "--", *words]
+    return words
 
 
-def _descriptor(child: Any) -> int | None:
+def _descriptor(child: subprocess.Popen[bytes]) -> int | None:
     """Return a pidfd of a child, or None if it has already been reaped.
 
     Raises OSError if that is impossible. The child is then killed.
@@ -249,8 +217,8 @@ def _descriptor(child: Any) -> int | None:
     except ProcessLookupError:
         return None
     except OSError:
-        child.process.kill()
-        child.process.wait()
+        child.kill()
+        child.wait()
         raise
     try:
         # Fails unless it is a child, for example if the number was reused.
@@ -314,16 +282,12 @@ def ended(
     return result
 
 
-#: Killed commands that did not end. Without a reference, Python would print warnings.
-_stuck_processes: list[subprocess.Popen[Any]] = []
-
-
 def reap(process: subprocess.Popen[Any]) -> None:
     """Wait for a killed command. One that is stuck in the kernel is left behind."""
     with signals.shielded(), contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DEATH)
     if process.returncode is None:
-        _stuck_processes.append(process)
+        _left_behind.append(process)
 
 
 def wait_until(condition: Any, seconds: float) -> bool:

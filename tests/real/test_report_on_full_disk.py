@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import sh
 
+from pytest_fsstack.machine import commands
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 def test_a_full_disk_costs_the_new_report_and_not_the_older_one(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    sh.mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", small)
+    commands.run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small)
     try:
         older = small / "out.json"
         older.write_text("older")
@@ -29,4 +29,4 @@ def test_a_full_disk_costs_the_new_report_and_not_the_older_one(tmp_path: Path) 
         file.write("newer")
         assert older.read_text() == "newer"
     finally:
-        sh.umount(small)
+        commands.run("umount", small)

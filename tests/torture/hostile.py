@@ -31,9 +31,10 @@ from pytest_fsstack.judging import conditions, saved
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import METRICS, Sample
 from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.kernels import packages
 from pytest_fsstack.kernels.images import KernelError, resolve
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine import journal
+from pytest_fsstack.machine import commands, journal
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.options import OPTIONS, labels
@@ -605,12 +606,21 @@ def _watching(state: bool) -> Iterator[None]:
         _watched = before
 
 
+def _unpacks(words: list[str]) -> bool:
+    """Return whether a command is one of those that unpack archives."""
+    wrappers = commands.wrappers(outlives=False)
+    if words[: len(wrappers)] == wrappers:
+        words = words[len(wrappers) :]
+    is_package = any(words[-len(tool) :] == list(tool) for tool in packages.TOOLS.values())
+    return is_package or os.path.basename(words[0]) in _UNPACK
+
+
 def watch(here: Path) -> None:
     """From here on, note each command that is run and each file outside that is changed."""
     inside = (f"{here}/", "/dev/null")
     # What Python keeps of the modules that are imported meanwhile is no doing of an input's.
     sys.dont_write_bytecode = True
-    commands = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
+    starts = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
     changes = (
         "os.remove",
         "os.rename",
@@ -626,9 +636,9 @@ def watch(here: Path) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if not _watched:
             return
-        if event in commands:
+        if event in starts:
             words = arguments[1] if event == "subprocess.Popen" else [arguments[0]]
-            if os.path.basename(os.fspath(words[0])) not in _UNPACK:
+            if not _unpacks([os.fspath(word) for word in words]):
                 _seen.append(f"a command is run: {words}")
         elif event == "open" and isinstance(arguments[0], (str, bytes)) and isinstance(arguments[2], int):
             path = os.path.abspath(os.fsdecode(arguments[0]))

@@ -86,7 +86,7 @@ def test_a_command_that_sigkill_does_not_end_holds_nothing_up(tmp_path: Path, mo
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         monkeypatch.undo()
-        process = commands._stuck_processes.pop()
+        process = commands._left_behind.pop()
         process.kill()
         process.wait()
     assert killed == [process.pid]
