@@ -267,21 +267,25 @@ def broken(results: Results) -> Sentence:
 
 
 def limits(results: Results, *, sanity: bool = False) -> str:
-    """Return how many limits of the user, or sanity limits, are kept, in a sentence; empty if there are none."""
-    outcomes = [
-        "expected to be broken" if judgement.outcome != "pass" and chain.expected(step, stack) else _outcome(judgement)
-        for chain in results.chains
-        for step, stack, judgements in chain.all_judgements()
-        for judgement in judgements
-        if judgement.budget.sanity == sanity
+    """Return how many limits of the user, or sanity limits, are kept, and which are broken; empty if there are none."""
+    names: dict[str, list[str]] = {}
+    for chain in results.chains:
+        for step, stack, judgements in chain.all_judgements():
+            for judgement in judgements:
+                if judgement.budget.sanity == sanity:
+                    expected = judgement.outcome != "pass" and chain.expected(step, stack)
+                    outcome = "expected to be broken" if expected else _outcome(judgement)
+                    names.setdefault(outcome, []).append(f"{step} on {chain.stacks[stack].name}")
+    total, name = sum(map(len, names.values())), "sanity limit" if sanity else "limit"
+    broken = f" ({first_names(list(dict.fromkeys(names['broken'])))})" if "broken" in names else ""
+    if total <= 1:
+        return "".join(f"The {name} is {outcome}{broken}." for outcome in names)
+    parts = [
+        f"{len(names[outcome])} {outcome}{broken if outcome == 'broken' else ''}"
+        for outcome in _OUTCOMES
+        if outcome in names
     ]
-    name = "sanity limit" if sanity else "limit"
-    parts = [f"{outcomes.count(outcome)} {outcome}" for outcome in _OUTCOMES if outcome in outcomes]
-    if not outcomes:
-        return ""
-    if len(outcomes) == 1:
-        return f"The {name} is {outcomes[0]}."
-    return f"Of {len(outcomes)} {name}s: {', '.join(parts)}." if parts else f"All {len(outcomes)} {name}s are kept."
+    return f"Of {total} {name}s: {', '.join(parts)}." if parts else f"All {total} {name}s are kept."
 
 
 _OUTCOMES = ("broken", "expected to be broken", "undecided", "not judged")
