@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pytest_fsstack.judging.describe import describe_shortly
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, Unjudged
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report.model import View, budget_in_words, counted, places, within_kernels
+from pytest_fsstack.report.model import View, budget_in_words, counted, note_in_words, places, within_kernels
 from pytest_fsstack.report.overall import geometric_mean
 from pytest_fsstack.units import OverheadUnit, first_names
 
@@ -301,7 +301,7 @@ def _outcome(judgement: Judgement) -> str:
 
 
 def problems(results: Results) -> list[Problem]:
-    """Return what needs attention: failed, undecided, not judged, not measured, doubtful."""
+    """Return what needs attention: failed, undecided, not judged, doubtful, incomplete, not measured."""
     several = len(results.chains) > 1
     items = [*_failed(results)]
     for kind in (_undecided, _not_judged, _doubtful):
@@ -309,7 +309,11 @@ def problems(results: Results) -> list[Problem]:
             where = f"{_title(chain, results)}: " if several else ""
             items += [problem._replace(what=f"{where}{problem.what}") for problem in kind(chain)]
     notes = View(results.chains[0], results).notes if results.chains else []
-    items += [Problem("not measured", f"[{number}]", note) for number, note in enumerate(notes, 1)]
+    faulty = {
+        note_in_words(chain, *place) for chain in results.chains for place in places(chain) if chain.incomplete(*place)
+    }
+    for number, note in enumerate(notes, 1):
+        items.append(Problem("incomplete" if note in faulty else "not measured", f"[{number}]", note))
     return list(_shortened(dict.fromkeys([*items, *_slow_encryption(results)])))
 
 

@@ -89,7 +89,7 @@ def test_limits_of_the_user_come_first_and_sanity_limits_give_no_title() -> None
     assert "limit" not in answered(results)[0]
     assert "The sanity limit is kept." in answer.notes_on_answer(results)
     chain.judge_all("write", "btrfs", Budget(overhead=0.1))
-    assert answered(results)[0] == "The limit is broken."
+    assert answered(results)[0] == "The limit is broken (write on btrfs)."
     (failed, *_) = answer.problems(results)
     assert (failed.kind, failed.what) == ("failed", "write on btrfs")
     assert "budget 10 %" in failed.reason
@@ -113,6 +113,23 @@ def test_a_session_that_measured_nothing_is_broken() -> None:
     assert not answer.broken(results).headline
     results.tests["t.py::test_x"] = TestOutcome("t.py::test_x", "failed", "mkfs failed", "t.py")
     assert answered(results)[0] == "The session broke, nothing was measured: mkfs failed"
+
+
+def test_limits_that_are_broken_are_named() -> None:
+    headline = answer.limits(made(steps=["write"]))
+    assert re.findall(r"\d+ [a-z]+|\(.*\)", headline) == [
+        "3 limits",
+        "1 broken",
+        "(write on ext4+gocryptfs)",
+        "1 undecided",
+    ]
+
+
+def test_work_that_was_not_done_is_not_listed_as_not_measured() -> None:
+    results = measured()
+    results.chains[0].add("write", "xfs", Sample({"seconds": 1.0}, incomplete="3 of 7 links failed"))
+    kinds = {problem.reason.partition(":")[0]: problem.kind for problem in answer.problems(results)}
+    assert (kinds["xfs"], kinds["luks+ext4"]) == ("incomplete", "not measured")
 
 
 def test_each_kind_of_problem_has_a_line_with_its_reason() -> None:
