@@ -7,9 +7,9 @@ names. Each run has all themes, and after each turn the stack is remounted. In s
 once, and at least one order of these must explain all answers. A layer may refuse calls that it documents as
 unsupported (docs/layers.md).
 
-A second step does the same on a full filesystem. Calls may fail there for lack of space, and must then have changed
-nothing else. A third one runs fsx on one file. Differences fail the test, with the fewest calls that lead to them. The
-controls must have differences: on them a byte is changed on the stack alone.
+A second step does the same on a full filesystem, or one whose quota is used up. Calls may fail there for lack of space,
+and must then have changed nothing else. A third one runs fsx on one file. Differences fail the test, with the fewest
+calls that lead to them. The controls must have differences: on them a byte is changed on the stack alone.
 
     cargo install fsx
     pytest scenarios/test_contents.py --fsstack-rounds=3              on a loop device
@@ -45,6 +45,7 @@ class Drawn(Sizes):
     "ext4",
     "xfs",
     "btrfs",
+    "quota = btrfs(quota='64M')",
     "f2fs",
     "bcachefs",
     "luks = luks | ext4",

@@ -14,6 +14,7 @@
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The directory, the open files by slot, and an answer as text. */
@@ -459,6 +460,31 @@ static const char *call_mtime(const char *path)
 	return number(status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec);
 }
 
+static const char *call_access_time(const char *path, const char *how)
+{
+	struct timespec times[] = {{2000000000, 0}, {2000000000, 0}};
+	struct stat status = {0};
+	char byte;
+	int fd = -1, reading = has(how, "read");
+	if (utimensat(AT_FDCWD, at(path), times, 0) < 0)
+		return number(-1);
+	if (!has(how, "chmod") && (fd = open(at(path), reading ? O_RDONLY : O_WRONLY)) < 0)
+		return number(-1);
+	long result = fd < 0 ? chmod(at(path), 0640)
+		: reading ? read(fd, &byte, 1)
+		: has(how, "write") ? write(fd, "1", 1) : ftruncate(fd, 10);
+	int error = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = error;
+	if (result < 0 || stat(at(path), &status) < 0)
+		return number(-1);
+	if ((status.st_atime == 2000000000 && !status.st_atim.tv_nsec) || (reading && labs(status.st_atime - time(NULL)) < 1000))
+		return "kept";
+	snprintf(text, sizeof text, "%ld after %s", status.st_atim.tv_sec * 1000000000 + status.st_atim.tv_nsec, how);
+	return text;
+}
+
 static const char *call_status(const char *path, const char *what)
 {
 	struct stat status = {0};
@@ -558,14 +584,13 @@ static const char *call_used(const char *path)
 static const char *call_fill(long leave)
 {
 	const long lengths[] = {1 << 20, PART, 4096, 512, 1};
-	struct statvfs figures = {0};
-	if (statvfs(root, &figures) < 0 || figures.f_bfree * figures.f_frsize > 1 << 30)
-		return "EFBIG";
 	int fd = open(at("filler"), O_CREAT | O_WRONLY | O_APPEND, 0644);
 	for (int index = 0; index < 5; index++)
-		while (write(fd, data(lengths[index], 251), lengths[index]) == lengths[index])
+		while (write(fd, data(lengths[index], 251), lengths[index]) == lengths[index] && lseek(fd, 0, SEEK_END) <= 1 << 30)
 			;
 	off_t size = lseek(fd, 0, SEEK_END);
+	if (size > 1 << 30)
+		return truncate(at("filler"), 0), close(fd), "EFBIG";
 	return done(ftruncate(fd, size > leave ? size - leave : 0) < 0 ? -1 : close(fd));
 }
 

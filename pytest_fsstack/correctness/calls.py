@@ -69,6 +69,16 @@ class Side:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self.slots[slot]
 
+    @contextlib.contextmanager
+    def opened(self, path: str, flags: int) -> Iterator[int]:
+        """Open a file, and close it. Closing may fail without space."""
+        fd = os.open(self.at(path), flags, 0o644)
+        try:
+            yield fd
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
     def let_go(self) -> None:
         """Close all files and mappings."""
         while self.mappings:
@@ -319,6 +329,22 @@ class Side:
         status = os.lstat(self.at(path))
         return f"{status.st_atime_ns} {status.st_mtime_ns}"
 
+    def access_time(self, path: str, how: str) -> str:
+        """Set a time of access in the future, act on a file, and return if that time is "kept".
+
+        Reading may set the current time. A mount decides whether it does.
+        """
+        set_ns = 2 * 10**18
+        os.utime(self.at(path), ns=(set_ns, set_ns))
+        if how == "chmod":
+            os.chmod(self.at(path), 0o640)
+        else:
+            with self.opened(path, os.O_RDONLY if how == "read" else os.O_WRONLY) as fd:
+                {"read": os.read, "write": lambda fd, _: os.write(fd, b"1"), "truncate": os.ftruncate}[how](fd, 10)
+        actual = os.stat(self.at(path)).st_atime_ns
+        recent = how == "read" and abs(actual - time.time_ns()) < 10**12
+        return "kept" if actual == set_ns or recent else f"{actual} after {how}"
+
     def status(self, path: str, what: str) -> int:
         """Return the size, mode or nlink of a path."""
         return int(getattr(os.lstat(self.at(path)), f"st_{what}"))
@@ -384,27 +410,24 @@ class Side:
         """Write and sync a new file, or create one and sync its directory. Return if sectors reached the device."""
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | {"O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC}.get(how, 0)
         before = self.sectors() if self.device else -1
-        fd = os.open(self.at(path), flags, 0o644)
-        if how == "directory":
-            directory = os.open(os.path.dirname(self.at(path)), os.O_RDONLY)
-            os.fsync(directory)
-            os.close(directory)
-        else:
-            os.write(fd, data(8192, fill))
-            {"fsync": os.fsync, "fdatasync": os.fdatasync}.get(how, int)(fd)
-        reached = not self.device or self.sectors() > before
-        os.close(fd)
+        with self.opened(path, flags) as fd:
+            if how == "directory":
+                with self.opened(os.path.dirname(path), os.O_RDONLY) as directory:
+                    os.fsync(directory)
+            else:
+                os.write(fd, data(8192, fill))
+                {"fsync": os.fsync, "fdatasync": os.fdatasync}.get(how, int)(fd)
+            reached = not self.device or self.sectors() > before
         return "written" if reached else "nothing reached the device"
 
     def used(self, path: str) -> str:
         """Write 2 MiB to a file and sync it. Return if statfs then shows less free space."""
         before = os.statvfs(self.root)
-        fd = os.open(self.at(path), os.O_CREAT | os.O_WRONLY, 0o644)
-        for _ in range(32):
-            os.write(fd, os.urandom(PART))
-        os.fsync(fd)
-        check(LIBC.syncfs(fd))
-        os.close(fd)
+        with self.opened(path, os.O_CREAT | os.O_WRONLY) as fd:
+            for _ in range(32):
+                os.write(fd, os.urandom(PART))
+            os.fsync(fd)
+            check(LIBC.syncfs(fd))
         after = os.statvfs(self.root)
         os.truncate(self.at(path), 0)
         less = before.f_bfree * before.f_frsize - after.f_bfree * after.f_frsize
@@ -418,17 +441,15 @@ class Side:
 
     def fill(self, leave: int) -> None:
         """Write to the file "filler" until no space is left, and then truncate it to leave some bytes free."""
-        status = os.statvfs(self.root)
-        if status.f_bfree * status.f_frsize > 1 << 30:
-            raise OSError(errno.EFBIG, "too large to be filled")
-        fd = os.open(self.at("filler"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
-        for length in (1 << 20, PART, 4096, 512, 1):
-            with contextlib.suppress(OSError):
-                while os.write(fd, bytes(length)) == length:
-                    pass
-        os.ftruncate(fd, max(0, os.fstat(fd).st_size - leave))
-        with contextlib.suppress(OSError):
-            os.close(fd)
+        with self.opened("filler", os.O_CREAT | os.O_WRONLY | os.O_APPEND) as fd:
+            for length in (1 << 20, PART, 4096, 512, 1):
+                with contextlib.suppress(OSError):
+                    while os.write(fd, bytes(length)) == length and os.fstat(fd).st_size <= 1 << 30:
+                        pass
+            size = os.fstat(fd).st_size
+            os.ftruncate(fd, max(0, size - leave) if size <= 1 << 30 else 0)
+            if size > 1 << 30:
+                raise OSError(errno.EFBIG, "too large to be filled")
 
 
 # -- states ------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,10 @@ _REFUSING = {
 }
 #: Errors of a filesystem without space.
 FULL = {errno.ENOSPC, errno.EDQUOT}
+#: Errors of a filesystem whose attributes cannot be as large. The bytes of the values and of the name of an attribute
+#: that each filesystem must store are below.
+_TOO_LARGE = {*FULL, errno.E2BIG, errno.ERANGE, errno.ENAMETOOLONG}
+_VALUES, _NAME = 1000, 100
 #: Calls that may change a part of a file before they fail for lack of space, with the position of the file's slot.
 _WRITING = {"pwrite": 0, "write": 0, "ftruncate": 0, "fallocate": 0, "copy_file_range": 2}
 
@@ -224,7 +228,7 @@ class Comparison:
         number = actual.errno if isinstance(actual, OSError) else None
         conditions += [] if number is None else ["no space" if number in FULL else "refused"]
         self.met.update((call.name, condition) for condition in ["made", *conditions])
-        if (number in _REFUSING and self._may_refuse(call, number)) or (self.full and number in FULL):
+        if number and (self._may_refuse(call, number) or (self.full and number in FULL)):
             self.answers.append(shown(actual))
             if call.name == "open" and call.arguments[0] in self._model.slots:
                 self._model.close(call.arguments[0])
@@ -292,7 +296,7 @@ class Comparison:
                 answer(sides[call.process], call.name, call.arguments)
             for index, call in enumerate(calls):
                 actual = actual_answers[index] if actual_answers else None
-                if isinstance(actual, OSError) and actual.errno in _REFUSING and self._may_refuse(call, actual.errno):
+                if isinstance(actual, OSError) and actual.errno and self._may_refuse(call, actual.errno):
                     answers.append(actual)
                 else:
                     answers.append(answer(sides[call.process], call.name, call.arguments))
@@ -313,6 +317,10 @@ class Comparison:
 
     def _may_refuse(self, call: Call, number: int) -> bool:
         """Whether a refusal is a declared limit, or the manual of the call makes the feature optional."""
+        if call.name == "setxattr" and number in _TOO_LARGE:
+            return self._is_large(call)
+        if number not in _REFUSING:
+            return False
         if call.name == "open" and "TMPFILE" in call.arguments[2]:
             return number == errno.EOPNOTSUPP
         if call.name == "renameat2" and number == errno.EINVAL:
@@ -320,6 +328,13 @@ class Comparison:
         if call.name == "fallocate" and "RANGE" in call.arguments[1] and number in (errno.EOPNOTSUPP, errno.ENOSYS):
             return True
         return any(limit in self.limits for limit in LIMITED.get(call.name, ()))
+
+    def _is_large(self, call: Call) -> bool:
+        """Whether a filesystem need not store the name or value of an attribute, or all values of its file."""
+        path, name, length, *_ = call.arguments
+        with contextlib.suppress(OSError):
+            length += sum(len(self._model.getxattr(path, other)) for other in self._model.listxattr(path))
+        return bool(length > _VALUES or len(name) > _NAME)
 
     def dispose(self) -> None:
         """Close everything, and remove both directories. Damaged files that cannot be removed stay."""

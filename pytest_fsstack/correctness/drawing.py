@@ -114,6 +114,7 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "setxattr.length": [0, 1, 100, 260],
     "name": ["user.x", "user.x", "user.y", "trusted.x"],
     "access.how": ["F", "R", "W"],
+    "access_time.how": ["chmod", "read", "write", "truncate"],
     "uid": [0, USER],
     "gid": [0, USER],
     "mask": [0o022, 0o022, 0o077, 0o027, 0],
@@ -266,7 +267,7 @@ THEMES = (
     ),
     Theme(
         "times",
-        "utimens*6 mtime pwrite*2 pread chmod rename*3 link unlink open mkdir chown",
+        "utimens*6 mtime access_time*2 pwrite*2 pread chmod rename*3 link unlink open mkdir chown",
         (*_directories("d"), *_made("a", 100), Call("utimens", ("a", _TIMES[0], _TIMES[2]))),
         {
             "path": ["a", "d", "d/a", "b"],
@@ -303,6 +304,9 @@ THEMES = (
         (*_directories("d"), *_made("a", 10), *_made("b", 10, 1)),
         {
             "path": ["a", "a", "b", "b", "d"],
+            "setxattr.length": [0, 1, 100, 260, 260, 2000, 65_536],
+            # The second name has 255 bytes, which is the limit of the kernel.
+            "name": ["user.x", "user.x", "user.y", "trusted.x", f"user.{'n' * 248}.x"],
             "open.path": ["a", "b"],
             "flags": ["RDWR CREAT"],
             "old": ["a", "b"],

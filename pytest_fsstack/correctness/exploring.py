@@ -239,7 +239,12 @@ class Search:
 
         try:
             for theme in themes:
-                comparison = comparisons[theme] = self.compared()
+                try:
+                    comparison = comparisons[theme] = self.compared()
+                except OSError as error:
+                    name = os.path.basename(error.filename or "")
+                    differences[theme] = Difference(theme, error, [Call("mkdir", (name, 0o777))], [])
+                    continue
                 comparison.times = theme.times
                 attempt(theme, steps(theme, comparison, seed))
                 comparison.leave()
@@ -354,21 +359,32 @@ _WAY = 128 * 1024
 
 
 def _fill(directory: Path, leave: int) -> Path:
-    """Fill a filesystem with a file, until `leave` bytes are free. Return the file."""
+    """Fill a filesystem with a file, until `leave` bytes are free, or are left of its quota. Return the file."""
     path = directory / "ballast"
+    status = os.statvfs(directory)
+    # Root may use the blocks that ext4 reserves, so they must be filled too.
+    number, size = _allocate(path, status.f_bfree * status.f_frsize - leave)
+    if number == errno.EDQUOT:
+        path.unlink()
+        commands.syncfs(directory)
+        _allocate(path, size - leave)
+    return path
+
+
+def _allocate(path: Path, size: int) -> tuple[int, int]:
+    """Create a file of `size` bytes, or of the largest size that fits. Return the last error number and the size."""
+    number = 0
     with path.open("xb") as file:
-        status = os.statvfs(directory)
-        # Root may use the blocks that ext4 reserves, so they must be filled too.
-        free = status.f_bfree * status.f_frsize - leave
-        while free > 0:
+        while size > 0:
             try:
-                os.posix_fallocate(file.fileno(), 0, free)
+                os.posix_fallocate(file.fileno(), 0, size)
                 break
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                free -= _STEP
-    return path
+                number = error.errno or 0
+                size -= _STEP
+    return number, size
 
 
 def _with_space(compared: Callable[[], Comparison], ballast: Path | None) -> Comparison:

@@ -369,11 +369,17 @@ class Btrfs(PoolLayer, Filesystem):
             "check_int_print_mask max_inline metadata_ratio subvolid thread_pool": SIZE,
         },
         "compress": KEYWORD,
+        "quota": SIZE,
     }
 
     compress: str | None = option(None, "compression: zlib, lzo or zstd, with a level as in zstd:3")
+    quota: str = option("", "limit of the quota group of all files, such as 64M. Beyond it, writing fails with EDQUOT")
     data: str | None = option(None, "profile of data, such as raid1 on a pool of 2 devices", choices=tuple(_PROFILES))
     metadata: str | None = option(None, "profile of metadata", choices=tuple(_PROFILES))
+
+    def check_options(self) -> None:
+        super().check_options()
+        self.size_of("quota")
 
     def check_members(self, count: int) -> None:
         for name in "data", "metadata":
@@ -391,6 +397,9 @@ class Btrfs(PoolLayer, Filesystem):
         options = ",".join([*self.mount_words(), *degraded, *(f"device={path}" for path in paths[1:])])
         try:
             with context.mounted(self.name, paths[0], self.name, options) as place:
+                if self.quota:
+                    context.machine.run("btrfs", "quota", "enable", place.path)
+                    context.machine.run("btrfs", "qgroup", "limit", str(self.size_of("quota")), place.path)
                 yield place
         finally:
             for path in (part.path for part in below.parts) if below.parts[1:] else ():

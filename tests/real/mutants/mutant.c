@@ -549,12 +549,16 @@ static int flags_for(uint32_t flags)
 
 /* Where files ended when they were opened for appending, by descriptor, and -1 for others. */
 static off_t ends[65536];
+/* Whether files were opened with O_SYNC or O_DSYNC. The kernel sends fsync after each of their writes. */
+static char synchronous[65536];
 
-static void remember_end(int fd, uint32_t flags)
+static void remember(int fd, uint32_t flags)
 {
 	struct stat st;
-	if (fd >= 0 && fd < 65536)
-		ends[fd] = flags & O_APPEND && !fstat(fd, &st) ? st.st_size : -1;
+	if (fd < 0 || fd >= 65536)
+		return;
+	ends[fd] = flags & O_APPEND && !fstat(fd, &st) ? st.st_size : -1;
+	synchronous[fd] = !!(flags & (O_SYNC | O_DSYNC));
 }
 
 static void open_file(const struct request *request)
@@ -562,7 +566,7 @@ static void open_file(const struct request *request)
 	const struct fuse_open_in *in = request->arg;
 	int fd = open(by_fd(node_of(request->head->nodeid)->fd), flags_for(in->flags & ~O_TRUNC));
 	struct fuse_open_out out = {.fh = fd, .open_flags = how_opened()};
-	remember_end(fd, in->flags);
+	remember(fd, in->flags);
 	reply(request, fd < 0 ? errno : 0, &out, sizeof out);
 }
 
@@ -589,7 +593,7 @@ static void create(const struct request *request)
 	result = fd < 0 ? -1 : enter(open(by_fd(fd), O_PATH | O_CLOEXEC), &out.entry);
 	out.open.fh = fd;
 	out.open.open_flags = how_opened();
-	remember_end(fd, in->flags);
+	remember(fd, in->flags);
 	reply(request, result < 0 ? errno : 0, &out, sizeof out);
 	if (result < 0 && fd >= 0)
 		close(fd);
@@ -680,6 +684,10 @@ static void write_file(const struct request *request)
 		struct timespec times[2] = {{0, UTIME_OMIT}, st.st_mtim};
 		futimens(in->fh, times);
 	}
+	if (bug == ATIME_WRITE) {
+		struct timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+		futimens(in->fh, times);
+	}
 	reply(request, count < 0 ? errno : 0, &out, sizeof out);
 }
 
@@ -697,6 +705,8 @@ static void sync_file(const struct request *request)
 {
 	const struct fuse_fsync_in *in = request->arg;
 	int only_data = in->fsync_flags & FUSE_FSYNC_FDATASYNC;
+	if (bug == OSYNC_NOTHING && in->fh < 65536 && synchronous[in->fh])
+		return reply(request, 0, NULL, 0);
 	if (bug == FSYNC_NOTHING && !only_data)
 		reply(request, 0, NULL, 0);
 	else if (bug == FDATASYNC_NOTHING && only_data)
@@ -885,7 +895,13 @@ static void set_xattr(const struct request *request)
 		size = 255;
 	if (bug == XATTR_GAP && !flags && !removexattr(path, name))
 		usleep(NAP);
-	done(request, setxattr(path, name, value, size, flags));
+	char cut[201];
+	if (bug == XATTR_LONG) {
+		snprintf(cut, sizeof cut, "%s", name);
+		name = cut;
+	}
+	int result = setxattr(path, name, value, size, flags);
+	done(request, bug == XATTR_LARGE && result < 0 && (errno == ENOSPC || errno == E2BIG) ? 0 : result);
 }
 
 static void get_xattr(const struct request *request)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -76,7 +77,7 @@ def test_the_model_agrees_with_a_filesystem_that_is_right_and_rare_conditions_ar
 
 
 def test_each_call_is_drawn_and_each_argument_has_values() -> None:
-    helpers = {"at", "fd", "let_go", "entries", "opendir", "sectors", "make_names", "ctime", "other"}
+    helpers = {"at", "fd", "let_go", "entries", "opendir", "sectors", "make_names", "ctime", "other", "opened"}
     assert {name for name in vars(Side) if not name.startswith("_")} - helpers == {*PARAMETERS}
     for theme in (*THEMES, *FULL):
         for number in range(20):
@@ -212,6 +213,40 @@ def test_what_a_layer_declares_as_missing_may_be_refused_and_changes_nothing(tmp
             with pytest.raises(DifferentError, match="EOPNOTSUPP instead of done"):
                 comparison.make(call)
         comparison.dispose()
+
+
+@pytest.mark.parametrize("name", ["user.x", f"user.{'n' * 248}.x"])
+@pytest.mark.parametrize("length", [100, 2000])
+@pytest.mark.parametrize("before", [10, 2000])
+def test_only_large_attributes_may_be_refused(tmp_path: Path, before: int, length: int, name: str) -> None:
+    comparison = comparing(tmp_path)()
+    comparison.make(Call("open", (0, "a", "RDWR CREAT", 0o644)))
+    comparison.make(Call("setxattr", ("a", "user.y", before, 1, "")))
+    comparison._stack.setxattr = refusing(errno.ENOSPC)  # type: ignore[method-assign]
+    call = Call("setxattr", ("a", name, length, 1, ""))
+    if name == "user.x" and before + length < 1000:
+        with pytest.raises(DifferentError, match="ENOSPC instead of done"):
+            comparison.make(call)
+    else:
+        comparison.make(call)
+    comparison.dispose()
+
+
+@pytest.mark.parametrize("how", ["chmod", "write", "truncate", "read"])
+def test_only_reading_changes_the_time_of_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    side, acts = Side(str(tmp_path)), {name: getattr(os, name) for name in ("read", "write", "ftruncate", "chmod")}
+    side.open(0, "a", "RDWR CREAT", 0o600)
+    assert side.access_time("a", how) == "kept"
+
+    def touching(name: str, *arguments: Any) -> Any:
+        result = acts[name](*arguments)
+        os.utime(tmp_path / "a")
+        return result
+
+    for name in acts:
+        monkeypatch.setattr(os, name, partial(touching, name))
+    assert (side.access_time("a", how) == "kept") == (how == "read")
+    side.let_go()
 
 
 # -- without space -----------------------------------------------------------------------------------------------------
@@ -415,6 +450,16 @@ def test_of_a_stack_that_is_gone_no_call_is_left_out(tmp_path: Path) -> None:
     found = Difference(None, DifferentError("gone"), calls("umask(0)"), [])
     shrink(comparing(tmp_path / "gone"), found, float("inf"))
     assert str(found) == "gone; calls: umask(0)"
+
+
+def test_a_directory_that_cannot_be_created_is_a_difference(tmp_path: Path) -> None:
+    def compared() -> Comparison:
+        raise OSError(errno.EIO, "Input/output error", str(tmp_path / "contents-3"))
+
+    search = searched(compared, "names", "times")
+    assert [str(difference).partition("calls: ")[2] for difference in search.differences] == [
+        "mkdir('contents-3', 511)"
+    ] * 2
 
 
 def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,15 @@ def test_mount_gets_ours_and_the_users_options(
     assert machine.taken() == [f"mount {expected} /dev/fake DIR/1-{layer.name}", f"umount DIR/1-{layer.name}"]
 
 
+def test_a_quota_is_set_after_each_mount(machine: LayerMachine, device: Block, context: BuildContext) -> None:
+    with only("btrfs(quota='64M')").opened(device, context):
+        pass
+    assert machine.taken()[1:-1] == [
+        "btrfs quota enable DIR/1-btrfs",
+        "btrfs qgroup limit 67108864 DIR/1-btrfs",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
