@@ -73,11 +73,15 @@ class Bcachefs(PoolLayer, Filesystem):
         return self.encrypted
 
     def mkfs_words(self) -> list[str]:
-        discard = [] if "discard" in self.mkfs else ["--discard=0"]
         compress = [f"--compression={self.compress}"] if self.compress else []
         encrypted = ["--encrypted"] if self.encrypted else []
         replicas = [f"--replicas={self.replicas}"] if self.replicas > 1 else []
-        return [*self.always, *discard, *compress, *encrypted, *replicas, *shlex.split(self.mkfs)]
+        return [*self.always, *compress, *encrypted, *replicas, *shlex.split(self.mkfs)]
+
+    def mount_words(self) -> list[str]:
+        # The default of mkfs depends on its version, and so do the forms of its option.
+        discard = [] if "discard" in f"{self.mkfs} {self.mount}" else ["nodiscard"]
+        return [*discard, *super().mount_words()]
 
     def create(self, below: Block, context: BuildContext) -> None:
         with context.secret.passphrase() if self.encrypted else contextlib.nullcontext() as passphrase:

@@ -45,9 +45,9 @@ from tests.unit.layers.conftest import LayerMachine, only
         ("vfat(mkfs='-F 32')", "mkfs.vfat -I --mbr=no -F 32 /dev/fake"),
         ("ntfs(mkfs='-c 4096')", "mkntfs -q -F -f -c 4096 /dev/fake"),
         ("ntfs3g(compress=True, mkfs='-c 4096')", "mkntfs -q -F -f -C -c 4096 /dev/fake"),
-        ("bcachefs(compress='zstd:3')", "mkfs.bcachefs -q -f --discard=0 --compression=zstd:3 /dev/fake"),
+        ("bcachefs(compress='zstd:3')", "mkfs.bcachefs -q -f --compression=zstd:3 /dev/fake"),
         ("bcachefs(mkfs='--discard')", "mkfs.bcachefs -q -f --discard /dev/fake"),
-        ("bcachefs(encrypted=True)", "mkfs.bcachefs -q -f --discard=0 --encrypted /dev/fake <&SECRET"),
+        ("bcachefs(encrypted=True)", "mkfs.bcachefs -q -f --encrypted /dev/fake <&SECRET"),
     ],
 )
 def test_mkfs_gets_our_defaults_and_the_users_options(
@@ -262,7 +262,7 @@ def pool(machine: LayerMachine, checked: list[str], count: int) -> Pool:
         (
             "bcachefs(replicas=2)",
             2,
-            ["mkfs.bcachefs -q -f --discard=0 --replicas=2 /dev/fake0 /dev/fake1"],
+            ["mkfs.bcachefs -q -f --replicas=2 /dev/fake0 /dev/fake1"],
         ),
     ],
 )
@@ -297,7 +297,7 @@ def test_bcachefs_mounts_and_checks_several_devices(
     checks = layer.fsck(devices, context)
     assert checks == CheckResult(True, "")
     assert machine.taken() == [
-        "mount -i -t bcachefs -o noatime /dev/fake0:/dev/fake1 DIR/1-bcachefs",
+        "mount -i -t bcachefs -o nodiscard,noatime /dev/fake0:/dev/fake1 DIR/1-bcachefs",
         "umount DIR/1-bcachefs",
         "bcachefs fsck -n /dev/fake0 /dev/fake1",
     ]
@@ -312,7 +312,10 @@ def test_encrypted_bcachefs_is_unlocked_in_a_keyring_of_its_own(
         pass
     assert layer.fsck(device, context) is not None
     mount, umount, fsck = machine.taken()
-    for line, command in (mount, "mount -i -t bcachefs /dev/fake DIR/1-bcachefs"), (fsck, "bcachefs fsck -n /dev/fake"):
+    for line, command in (
+        (mount, "mount -i -t bcachefs -o nodiscard /dev/fake DIR/1-bcachefs"),
+        (fsck, "bcachefs fsck -n /dev/fake"),
+    ):
         assert line.startswith("keyctl session - sh -euc ")
         assert line.endswith(f" sh /proc/self/fd/SECRET bcachefs /dev/fake {command}")
     assert umount == "umount DIR/1-bcachefs"
