@@ -58,6 +58,8 @@ class Drawn(Sizes):
     "encfs = ext4 | encfs",
     "cryfs = ext4 | cryfs",
     "securefs = ext4 | securefs",
+    "sshfs = ext4 | sshfs",
+    "nfs = ext4 | nfs",
     f"{CONTROL} = ext4 | bind",
     baseline="ext4",
     keep=(CONTROL,),

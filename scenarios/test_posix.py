@@ -60,13 +60,15 @@ class Suite(Sizes):
     "encfs = ext4 | encfs(mount='--public')",
     "cryfs = ext4 | cryfs(mount='-o allow_other')",
     "securefs = ext4 | securefs(mount='-o allow_other')",
+    "sshfs = ext4 | sshfs",
+    "nfs = ext4 | nfs",
     "control-root-only = ext4 | gocryptfs",
     "control-vfat = vfat",
     baseline="ext4",
     keep=("control-root-only",),
 )
 @pytest.mark.fsstack_sizes(
-    smoke=Suite(space=384 * MiB, cases=("link::", "rmdir::", "chown::"), nap=0.01, patience=60),
+    smoke=Suite(space=384 * MiB, cases=("link::", "rmdir::", "chown::"), nap=0.01, patience=300),
     small=Suite(space=3072 * MiB, cases=(), nap=0.01, patience=600),
     paper=Suite(space=3072 * MiB, cases=(), nap=2.1, patience=3600),
 )

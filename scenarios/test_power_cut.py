@@ -99,6 +99,8 @@ TABLE = pytest.mark.fsstack_table(
     "encfs = ext4 | encfs",
     "cryfs = ext4 | cryfs",
     "securefs = ext4 | securefs",
+    "sshfs = ext4 | sshfs",
+    "nfs = ext4 | nfs",
     baseline="ext4",
     on="recorded(sector=512)",
     keep=MUST_LOSE,

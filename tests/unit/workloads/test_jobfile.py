@@ -38,6 +38,7 @@ def check(text: str, place: Path, **environment: str) -> None:
     ("line", "column"),
     [
         ("filename=/dev/sda", 10),
+        ("filename=/dev/loop0", 10),
         ("filename=x:/dev/sda", 10),
         ("  filename = /dev/sda", 13),
         ("filename=../x", 10),
