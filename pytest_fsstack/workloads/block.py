@@ -118,7 +118,7 @@ def dd_read(
     if prepare:
         _prepare(fsstack, source, size, block)
     elif _lacks(_target(fsstack), size):
-        raise AssertionError(f"dd_read: there are no {size:,} bytes in {_FILE}; has the step that writes them run?")
+        raise AssertionError(f"dd_read: there are no {size:,} bytes in {_FILE}. Has the step that writes them run?")
     flags = ["iflag=direct"] if direct else []
     with timed(bytes=size, direction="read", cold=cold):
         result = timed.run(*_words(_target(fsstack), Path("/dev/null"), size, block), *flags)

@@ -45,13 +45,13 @@ def bonnie(
     """
     memory = size // 2 if memory is None else memory
     if size <= 0 or size % _MEBIBYTE or memory < _MEBIBYTE:
-        raise ValueError(f"bonnie: {size} bytes, on {memory} bytes of memory, are not whole MiB")
+        raise ValueError(f"bonnie: size ({size} bytes) and memory ({memory} bytes) must be whole MiB")
     if files < 0 or files % _MANY or concurrency < 1:
         raise ValueError(
-            f"bonnie: {files} files, {concurrency} at once: it takes multiples of {_MANY}, and at least one"
+            f"bonnie: files must be a multiple of {_MANY}, and concurrency at least 1 (got {files} and {concurrency})"
         )
     if not fsstack.path.is_dir():
-        raise NotADirectoryError(f"bonnie: {fsstack.path} is not a directory; it needs a filesystem")
+        raise NotADirectoryError(f"bonnie: {fsstack.path} is not a directory. It needs a filesystem")
     scratch = fsstack.path / "bonnie"
     scratch.mkdir()
     # As root, it only runs with an explicit user.

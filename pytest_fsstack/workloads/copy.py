@@ -24,7 +24,7 @@ def copy_file(timed: Timed, fsstack: Built, source: Path, *, into: str = "copy.b
     """
     target = fsstack.path / into
     if target.exists():
-        raise FileExistsError(f"copy_file: {target} is there already; overwrite_file writes over it")
+        raise FileExistsError(f"copy_file: {target} exists already. To write over it, use overwrite_file")
     size = source.stat().st_size
     with timed(bytes=size, preload=[source]):
         timed.run("cp", source, target)
@@ -44,7 +44,9 @@ def overwrite_file(
     """
     target, size = _existing(fsstack, into, "overwrite_file"), source.stat().st_size
     if not truncate and (existing := target.stat().st_size) != size:
-        raise ValueError(f"overwrite_file: in place, {existing:,} bytes cannot become {size:,}")
+        raise ValueError(
+            f"overwrite_file: a file of {existing:,} bytes cannot be overwritten in place with {size:,} bytes"
+        )
     with timed(bytes=size, preload=[source]):
         if truncate:
             timed.run("cp", source, target)
@@ -76,5 +78,5 @@ def read_back(timed: Timed, fsstack: Built, *, file: str = "copy.bin", source: P
 def _existing(fsstack: Built, name: str, step: str) -> Path:
     target = fsstack.path / name
     if not target.is_file():
-        raise AssertionError(f"{step}: there is no file {name} on the stack; has the step that makes it run?")
+        raise AssertionError(f"{step}: there is no file {name} on the stack. Has the step that writes it run?")
     return target

@@ -117,7 +117,7 @@ def _verify(database: sqlite3.Connection, expected: dict[int, bytes]) -> None:
     wrong = sorted(row for row in rows.keys() | expected.keys() if rows.get(row) != expected.get(row))
     if wrong:
         raise AssertionError(
-            f"sqlite: read again, {len(wrong):,} of {len(expected):,} rows are missing or have other content than "
+            f"sqlite: read again, {len(wrong):,} of {len(expected):,} rows are missing or differ from what "
             f"was committed: {wrong[0]}"
         )
 

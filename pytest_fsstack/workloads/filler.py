@@ -105,7 +105,7 @@ def _write_until(fsstack: Built, filler: int, content: _Content, percent: float)
         if size >= limit:
             raise AssertionError(
                 f"fill: {size:,} bytes made it only {_percent(fsstack.path):.1f} percent full: the stack compresses "
-                "them; take an incompressible payload, or bytes="
+                "them. Use an incompressible payload, or bytes="
             )
         size = _write(filler, content, size, size + -(-missing // _BLOCK) * _BLOCK)
         # Unallocated data is not counted yet.

@@ -66,7 +66,7 @@ def fio(
     contains an option that the step sets.
     """
     if min(size, block, iodepth, numjobs) <= 0 or size % block:
-        raise ValueError(f"fio: {numjobs} x {size} bytes are no whole blocks of {block} bytes, {iodepth} at a time")
+        raise ValueError(f"fio: {numjobs} x {size} bytes must be whole blocks of {block} bytes, {iodepth} at a time")
     device = fsstack.path.is_block_device()
     if device and (room := size_of_device(fsstack.path)) < size * numjobs:
         raise ValueError(f"fio: {fsstack.path} has only {room} of {numjobs} x {size} bytes")
@@ -171,7 +171,7 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise FioError(f"fio: its JSON is not of the form that is known: {error!r}") from error
+        raise FioError(f"fio: its JSON has an unknown format: {error!r}") from error
 
 
 def _document(text: str) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def delete_files(
         raise AssertionError(f"delete_files: there was no file in {tree}")
     if corpus and len(latencies) != corpus.files + corpus.links:
         raise AssertionError(
-            f"delete_files: removed {len(latencies):,} files from {tree}, which was to hold "
+            f"delete_files: removed {len(latencies):,} files from {tree}, which should have held "
             f"{corpus.files + corpus.links:,} with its links"
         )
     latencies.record(timed)

@@ -97,7 +97,7 @@ def du(timed: Timed, fsstack: Built, *, tree: str = "tree") -> int:
         raise AssertionError(f"du: cannot read its output {result.stdout!r}")
     figure, walked = int(match[1]), walk(top).allocated
     if abs(figure - walked) > _DU_TOLERANCE * walked:
-        raise AssertionError(f"du: says {figure:,} bytes, but the files of {tree} take {walked:,}")
+        raise AssertionError(f"du: it reports {figure:,} bytes, but the files of {tree} take {walked:,}")
     timed.record("du_bytes", figure, unit="B", better="lower")
     return figure
 

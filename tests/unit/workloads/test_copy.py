@@ -60,7 +60,7 @@ class TestCopyFile:
     def test_does_not_copy_over_something(
         self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path
     ) -> None:
-        with pytest.raises(FileExistsError, match="overwrite_file writes over it"):
+        with pytest.raises(FileExistsError, match=r"copy\.bin .*overwrite_file"):
             workloads.copy_file(clock, stack, source)
 
     @BROKEN
@@ -87,7 +87,7 @@ class TestOverwriteFile:
     def test_in_place_it_keeps_its_size(
         self, clock: NotedTimed, stack: NotedStack, tmp_path: Path, copied: Path
     ) -> None:
-        with pytest.raises(ValueError, match="262,161 bytes cannot become 4,096"):
+        with pytest.raises(ValueError, match=r"262,161 bytes .* 4,096 bytes"):
             workloads.overwrite_file(clock, stack, payload(tmp_path, 4096, 1), truncate=False)
 
     def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:

@@ -53,7 +53,7 @@ class TestFill:
 
     def test_says_that_zeros_do_not_fill(self, clock: NotedTimed, stack: NotedStack, room: Any) -> None:
         room(0.01)
-        with pytest.raises(AssertionError, match=r"made it only 1\d\.\d percent full: the stack compresses them; take"):
+        with pytest.raises(AssertionError, match=r"made it only 1\d\.\d percent full: .*compress"):
             workloads.fill(clock, stack)
 
     def test_writes_so_many_bytes(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:

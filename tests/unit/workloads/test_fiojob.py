@@ -70,7 +70,7 @@ def test_warnings_before_the_json_are_passed_over() -> None:
         ("{}", "there are no jobs in its JSON$"),
         ('{"jobs": []}', "there are no jobs in its JSON$"),
         ('{"jobs": [1]}', "there are no jobs in its JSON$"),
-        ('{"jobs": [{"read": {}}]}', r"its JSON is not of the form that is known: KeyError\('total_ios'\)$"),
+        ('{"jobs": [{"read": {}}]}', r"its JSON .*: KeyError\('total_ios'\)$"),
         ((DATA / "fio-3.33-verify-failed.txt").read_text(), "1 of 1 jobs failed, the first, fsstack, with error 84$"),
     ],
 )
@@ -201,7 +201,7 @@ class TestSteps:
 
     @pytest.mark.parametrize("wrong", [{"size": 1000}, {"size": 0}, {"block": 0}, {"iodepth": 0}, {"numjobs": 0}])
     def test_refuses_what_makes_no_sense(self, clock: NotedTimed, stack: NotedStack, wrong: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="are no whole blocks of"):
+        with pytest.raises(ValueError, match="whole blocks of"):
             workloads.fio(clock, stack, **wrong)
 
     def test_refuses_options_that_it_sets(self, clock: NotedTimed, stack: NotedStack) -> None:

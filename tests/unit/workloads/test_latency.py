@@ -126,7 +126,7 @@ class TestDeleteFiles:
         self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus
     ) -> None:
         (tree / "more").touch()
-        with pytest.raises(AssertionError, match="removed 41 files from tree, which was to hold 40"):
+        with pytest.raises(AssertionError, match=r"41 files from tree, .* 40"):
             workloads.delete_files(clock, stack, corpus=packed)
 
     def test_notices_that_there_is_nothing(self, clock: NotedTimed, stack: NotedStack) -> None:
