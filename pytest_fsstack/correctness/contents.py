@@ -36,7 +36,7 @@ _REFUSING = {
 FULL = {errno.ENOSPC, errno.EDQUOT}
 #: Errors of a filesystem whose attributes cannot be as large. The bytes of the values and of the name of an attribute
 #: that each filesystem must store are below.
-_TOO_LARGE = {*FULL, errno.E2BIG, errno.ERANGE, errno.ENAMETOOLONG}
+_TOO_LARGE = {*FULL, errno.E2BIG, errno.ERANGE, errno.ENAMETOOLONG, errno.EOVERFLOW}
 _VALUES, _NAME = 1000, 100
 #: Calls that may change a part of a file before they fail for lack of space, with the position of the file's slot.
 _WRITING = {"pwrite": 0, "write": 0, "ftruncate": 0, "fallocate": 0, "copy_file_range": 2}
@@ -317,8 +317,8 @@ class Comparison:
 
     def _may_refuse(self, call: Call, number: int) -> bool:
         """Whether a refusal is a declared limit, or the manual of the call makes the feature optional."""
-        if call.name == "setxattr" and number in _TOO_LARGE:
-            return self._is_large(call)
+        if call.name in ("setxattr", "getxattr", "removexattr") and number in _TOO_LARGE and self._is_large(call):
+            return True
         if number not in _REFUSING:
             return False
         if call.name == "open" and "TMPFILE" in call.arguments[2]:
@@ -331,10 +331,11 @@ class Comparison:
 
     def _is_large(self, call: Call) -> bool:
         """Whether a filesystem need not store the name or value of an attribute, or all values of its file."""
-        path, name, length, *_ = call.arguments
+        path, name, *further = call.arguments
+        length = further[0] if further else 0
         with contextlib.suppress(OSError):
             length += sum(len(self._model.getxattr(path, other)) for other in self._model.listxattr(path))
-        return bool(length > _VALUES or len(name) > _NAME)
+        return bool((further and length > _VALUES) or len(name) > _NAME)
 
     def dispose(self) -> None:
         """Close everything, and remove both directories. Damaged files that cannot be removed stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -229,6 +230,16 @@ def test_only_large_attributes_may_be_refused(tmp_path: Path, before: int, lengt
             comparison.make(call)
     else:
         comparison.make(call)
+    comparison.dispose()
+
+
+@pytest.mark.parametrize(("name", "refusable"), [("user.x", False), (f"user.{'n' * 248}.x", True)])
+def test_an_attribute_that_cannot_be_stored_cannot_be_read(tmp_path: Path, name: str, refusable: bool) -> None:
+    comparison = comparing(tmp_path)()
+    comparison.make(Call("open", (0, "a", "RDWR CREAT", 0o644)))
+    comparison._stack.getxattr = refusing(errno.EOVERFLOW)  # type: ignore[assignment]
+    with contextlib.nullcontext() if refusable else pytest.raises(DifferentError, match="EOVERFLOW"):
+        comparison.make(Call("getxattr", ("a", name)))
     comparison.dispose()
 
 
