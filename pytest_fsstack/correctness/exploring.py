@@ -243,8 +243,10 @@ class Search:
                     comparison = comparisons[theme] = self.compared()
                 except OSError as error:
                     name = os.path.basename(error.filename or "")
-                    differences[theme] = Difference(theme, error, [Call("mkdir", (name, 0o777))], [])
-                    continue
+                    # After a difference, the stack may be gone, and no further theme can begin.
+                    if not differences:
+                        differences[theme] = Difference(theme, error, [Call("mkdir", (name, 0o777))], [])
+                    break
                 comparison.times = theme.times
                 attempt(theme, steps(theme, comparison, seed))
                 comparison.leave()

@@ -468,9 +468,8 @@ def test_a_directory_that_cannot_be_created_is_a_difference(tmp_path: Path) -> N
         raise OSError(errno.EIO, "Input/output error", str(tmp_path / "contents-3"))
 
     search = searched(compared, "names", "times")
-    assert [str(difference).partition("calls: ")[2] for difference in search.differences] == [
-        "mkdir('contents-3', 511)"
-    ] * 2
+    (difference,) = search.differences
+    assert str(difference).endswith("calls: mkdir('contents-3', 511)")
 
 
 def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
