@@ -83,9 +83,13 @@ def fsx(
 
 
 def settings_for(limits: Mapping[Limit, str]) -> str:
-    """Return the configuration of fsx, without operations that the limits of a stack exclude."""
+    """Return the configuration of fsx, without operations that the limits of a stack exclude.
+
+    Each operation has at least one byte, because posix_fallocate(3) of none fails with EINVAL on every filesystem.
+    """
     weights = {name: 0 if limit in limits else weight for name, (weight, limit) in _WEIGHTS.items()}
-    return "\n".join(["[weights]", *(f"{name} = {float(weight)}" for name, weight in weights.items()), ""])
+    lines = ["[weights]", *(f"{name} = {float(weight)}" for name, weight in weights.items()), "[opsize]", "min = 1", ""]
+    return "\n".join(lines)
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -45,6 +45,7 @@ def test_what_says_nothing_of_the_file_is_an_error(said: str, shown: str) -> Non
 
 def test_what_a_stack_lacks_is_left_out() -> None:
     assert "punch_hole = 2.0\n" in settings_for({})
+    assert "[opsize]\nmin = 1\n" in settings_for({})
     limited = settings_for({Limit.HOLES: "said so", Limit.ALLOCATION: "said so"})
     assert "punch_hole = 0.0\n" in limited
     assert "posix_fallocate = 0.0\n" in limited
