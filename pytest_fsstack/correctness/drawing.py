@@ -114,7 +114,7 @@ DOMAINS: Mapping[str, Sequence[Any]] = {
     "setxattr.length": [0, 1, 100, 260],
     "name": ["user.x", "user.x", "user.y", "trusted.x"],
     "access.how": ["F", "R", "W"],
-    "access_time.how": ["chmod", "read", "write", "truncate"],
+    "access_time.how": ["chmod", "read", "write", "write", "truncate"],
     "uid": [0, USER],
     "gid": [0, USER],
     "mask": [0o022, 0o022, 0o077, 0o027, 0],
@@ -267,7 +267,7 @@ THEMES = (
     ),
     Theme(
         "times",
-        "utimens*6 mtime access_time*2 pwrite*2 pread chmod rename*3 link unlink open mkdir chown",
+        "utimens*6 mtime access_time*4 pwrite*2 pread chmod rename*3 link unlink open mkdir chown",
         (*_directories("d"), *_made("a", 100), Call("utimens", ("a", _TIMES[0], _TIMES[2]))),
         {
             "path": ["a", "d", "d/a", "b"],
@@ -281,7 +281,7 @@ THEMES = (
             "length": [10],
         },
         times=True,
-        length=30,
+        length=34,
     ),
     Theme(
         "set-user-ID",
