@@ -89,6 +89,7 @@ def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
     f"overlay-erofs = {EXT4} | erofs | overlay",
     f"sshfs = {EXT4} | sshfs",
     f"nfs = {EXT4} | nfs",
+    f"samba = {EXT4} | samba",
     f"luks = {PART} | luks | {EXT4}",
     f"luks-integrity = {PART} | luks(integrity='hmac-sha256', key_size=512, journal=False) | {EXT4}",
     f"integrity = {PART} | integrity(mode='none') | {EXT4}",

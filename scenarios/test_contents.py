@@ -60,6 +60,7 @@ class Drawn(Sizes):
     "securefs = ext4 | securefs",
     "sshfs = ext4 | sshfs",
     "nfs = ext4 | nfs",
+    "samba = ext4 | samba",
     f"{CONTROL} = ext4 | bind",
     baseline="ext4",
     keep=(CONTROL,),

@@ -62,6 +62,7 @@ class Suite(Sizes):
     "securefs = ext4 | securefs(mount='-o allow_other')",
     "sshfs = ext4 | sshfs",
     "nfs = ext4 | nfs",
+    "samba = ext4 | samba",
     "control-root-only = ext4 | gocryptfs",
     "control-vfat = vfat",
     baseline="ext4",

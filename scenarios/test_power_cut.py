@@ -101,6 +101,7 @@ TABLE = pytest.mark.fsstack_table(
     "securefs = ext4 | securefs",
     "sshfs = ext4 | sshfs",
     "nfs = ext4 | nfs",
+    "samba = ext4 | samba",
     baseline="ext4",
     on="recorded(sector=512)",
     keep=MUST_LOSE,

@@ -30,6 +30,9 @@ OF_TESTS = {
     "mergerfs": "mergerfs",
     "unionfs": "unionfs-fuse",
     "sshd": "openssh-server",
+    "nfsdcld": "nfs-kernel-server",
+    "smbd": "samba",
+    "mount.cifs": "cifs-utils",
     **cluster.TOOLS,
 }
 #: Browsers for the HTML report, headless if possible. Ubuntu has no package of one.
@@ -40,7 +43,13 @@ OF_LABORATORY = {**ssh.TOOLS, "faketime": "faketime"}
 #: Schemas for jobs of LAVA, for Debian's own Python.
 LAVA_PACKAGE, LAVA = "lava-common", Path("/usr/lib/python3/dist-packages/lava_common")
 #: Services of packages. They must not start, because the tests start their own.
-SERVICES = {"munge": ("munge",), "slurm-wlm": ("slurmctld", "slurmd"), "openssh-server": ("ssh",)}
+SERVICES = {
+    "munge": ("munge",),
+    "slurm-wlm": ("slurmctld", "slurmd"),
+    "openssh-server": ("ssh",),
+    "nfs-kernel-server": ("nfs-server",),
+    "samba": ("smbd", "nmbd", "samba-ad-dc"),
+}
 POLICY = Path("/usr/sbin/policy-rc.d")
 #: Programs that scenarios of correctness run.
 CRATES = ("pjdfstest", "fsx")

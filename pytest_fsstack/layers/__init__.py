@@ -79,6 +79,7 @@ BUILT_IN = _BuiltIn(
         "fscrypt": "kernel_encryption.Fscrypt",
         "sshfs": "network.sshfs.Sshfs",
         "nfs": "network.nfs.Nfs",
+        "samba": "network.samba.Samba",
         "squashfs": "images.Squashfs",
         "erofs": "images.Erofs",
         "directory": "passthrough.PlainDirectory",

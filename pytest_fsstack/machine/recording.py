@@ -143,7 +143,7 @@ class RecordingMachine:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> str | CommandError:
-        words = [re.sub(r"^/proc/self/fd/\d+$", "/proc/self/fd/SECRET", os.fspath(word)) for word in argv]
+        words = [re.sub(r"(^|=)/proc/self/fd/\d+$", r"\1/proc/self/fd/SECRET", os.fspath(word)) for word in argv]
         self.secrets += [os.fstat(fd).st_size for fd in [*([] if stdin is None else [stdin]), *fds]]
         variables = [f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()]
         line = " ".join([*variables, shlex.join(words)]) + (" <&SECRET" if stdin is not None else "")

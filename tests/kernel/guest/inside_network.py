@@ -47,8 +47,9 @@ def left() -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # processes end while one looks
             names.append((process / "comm").read_text().strip())
-    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - nfs4 " in line]
-    return [*networks(), *mounts, *(name for name in names if name in ("nfsd", "nfsdcld"))]
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounts = [line for line in lines if " - nfs4 " in line or " - cifs " in line]
+    return [*networks(), *mounts, *(name for name in names if name in ("nfsd", "nfsdcld", "smbd"))]
 
 
 @pytest.fixture(autouse=True, scope="class")
@@ -63,6 +64,8 @@ def nothing_stays_behind() -> Iterator[None]:
     "ext4 | nfs",
     "xfs | nfs(version='4.1', mount='nconnect=2')",
     "btrfs | nfs",
+    "ext4 | samba",
+    "xfs | samba(version='3.0', mount='seal')",
 )
 def test_what_is_written_is_read_back_and_is_in_the_directory_below(fsstack: Built) -> None:
     data = os.urandom(SIZE)
@@ -72,7 +75,7 @@ def test_what_is_written_is_read_back_and_is_in_the_directory_below(fsstack: Bui
     assert next(fsstack.below.glob("*/file")).read_bytes() == data
 
 
-@pytest.mark.fsstack("ext4 | nfs")
+@pytest.mark.fsstack("ext4 | nfs", "ext4 | samba")
 def test_a_cold_block_reads_from_the_server_and_from_the_disk(fsstack: Built) -> None:
     def moved() -> tuple[int, int]:
         (lines,) = (line for line in (server() / "net/dev").read_text().splitlines() if "lo:" in line)
@@ -86,7 +89,7 @@ def test_a_cold_block_reads_from_the_server_and_from_the_disk(fsstack: Built) ->
     assert all(new - old >= SIZE for old, new in zip(before, after)), (before, after)
 
 
-@pytest.mark.fsstack("ext4 | nfs(delay=100)")
+@pytest.mark.fsstack("ext4 | nfs(delay=100)", "ext4 | samba(delay=100)")
 def test_a_delay_makes_each_round_trip_longer(fsstack: Built) -> None:
     start = time.monotonic()
     (fsstack.path / "directory").mkdir()
@@ -140,6 +143,10 @@ def stop_threads() -> None:
 
 def test_nothing_of_nfs_survives_a_killed_session(tmp_path: Path) -> None:
     check_sigkill("nfs", tmp_path)
+
+
+def test_nothing_of_samba_survives_a_killed_session(tmp_path: Path) -> None:
+    check_sigkill("samba", tmp_path)
 
 
 def test_the_teardown_of_nfs_ends_after_its_threads_were_ended(tmp_path: Path) -> None:

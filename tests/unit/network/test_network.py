@@ -67,6 +67,20 @@ def test_nfs_asks_the_kernels_server_in_a_network_of_its_own(tmp_path: Path) -> 
     assert [kind for kind, _ in journal.entered] == ["kernel server", "mount"]
 
 
+def test_samba_gets_its_password_by_a_descriptor_on_both_sides(tmp_path: Path) -> None:
+    lines, journal = opened("samba(version='3.0', mount='seal')", tmp_path)
+    _, server, _, client, unmount = lines
+    assert server[:6] == ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
+    assert server[-3:] == ["DIR/samba", "/proc/self/fd/SECRET", "&"]
+    assert re.fullmatch(r"nsenter --net=/proc/\d+/ns/net env PASSWD_FILE=/proc/self/fd/SECRET", " ".join(client[:4]))
+    assert client[4:8] == ["mount", "-t", "cifs", "-o"]
+    assert client[8].startswith("username=root,vers=3.0,")
+    assert client[8].endswith(",seal")
+    assert client[9:] == ["//127.0.0.1/shared", "DIR/1-samba"]
+    assert unmount == ["umount", "DIR/1-samba"]
+    assert [kind for kind, _ in journal.entered] == ["daemon", "mount"]
+
+
 @pytest.mark.parametrize(("text", "delays"), [("sshfs", []), ("sshfs(delay=7)", ["7ms"])])
 def test_only_a_delay_that_is_asked_for_is_made(text: str, delays: list[str], tmp_path: Path) -> None:
     (script,) = [line[8] for line in opened(text, tmp_path)[0] if line[0] == "unshare"]
@@ -89,9 +103,15 @@ def test_a_delay_needs_a_kernel_that_delays_packets(
     assert "sch_netem" in lack.what
 
 
-def test_nothing_but_the_user_installs_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("layer", "server", "package"),
+    [("sshfs", "sshd", "openssh-server"), ("nfs", "nfsdcld", "nfs-kernel-server"), ("samba", "smbd", "samba")],
+)
+def test_nothing_but_the_user_installs_a_server(
+    layer: str, server: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(commands, "which", lambda tool: None)
-    lacks = {lack.what: lack for lack in needs.lacking(Stack.parse("sshfs", BUILT_IN).needs())}
-    assert lacks["needs sshfs"].package == "sshfs"
-    assert lacks["needs sshd"].package == ""
-    assert "openssh-server" in lacks["needs sshd"].remedy
+    lacks = {lack.what: lack for lack in needs.lacking(Stack.parse(layer, BUILT_IN).needs())}
+    assert lacks["needs ip"].package
+    assert lacks[f"needs {server}"].package == ""
+    assert package in lacks[f"needs {server}"].remedy
