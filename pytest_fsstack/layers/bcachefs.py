@@ -32,7 +32,8 @@ class Bcachefs(PoolLayer, Filesystem):
     tool: ClassVar = Tool("mkfs.bcachefs", "bcachefs-tools")
     checksums: ClassVar = True
     methods: ClassVar = ("lz4", "gzip", "zstd")
-    always: ClassVar = ("-q", "-f")
+    #: The kernel initialises it at the first mount. The tool of version 1.13 crashes at that at times.
+    always: ClassVar = ("-q", "-f", "--no_initialize")
     grammar: ClassVar = {
         "mkfs": CommandLine(
             {

@@ -45,9 +45,9 @@ from tests.unit.layers.conftest import LayerMachine, only
         ("vfat(mkfs='-F 32')", "mkfs.vfat -I --mbr=no -F 32 /dev/fake"),
         ("ntfs(mkfs='-c 4096')", "mkntfs -q -F -f -c 4096 /dev/fake"),
         ("ntfs3g(compress=True, mkfs='-c 4096')", "mkntfs -q -F -f -C -c 4096 /dev/fake"),
-        ("bcachefs(compress='zstd:3')", "mkfs.bcachefs -q -f --compression=zstd:3 /dev/fake"),
-        ("bcachefs(mkfs='--discard')", "mkfs.bcachefs -q -f --discard /dev/fake"),
-        ("bcachefs(encrypted=True)", "mkfs.bcachefs -q -f --encrypted /dev/fake <&SECRET"),
+        ("bcachefs(compress='zstd:3')", "mkfs.bcachefs -q -f --no_initialize --compression=zstd:3 /dev/fake"),
+        ("bcachefs(mkfs='--discard')", "mkfs.bcachefs -q -f --no_initialize --discard /dev/fake"),
+        ("bcachefs(encrypted=True)", "mkfs.bcachefs -q -f --no_initialize --encrypted /dev/fake <&SECRET"),
     ],
 )
 def test_mkfs_gets_our_defaults_and_the_users_options(
@@ -262,7 +262,7 @@ def pool(machine: LayerMachine, checked: list[str], count: int) -> Pool:
         (
             "bcachefs(replicas=2)",
             2,
-            ["mkfs.bcachefs -q -f --replicas=2 /dev/fake0 /dev/fake1"],
+            ["mkfs.bcachefs -q -f --no_initialize --replicas=2 /dev/fake0 /dev/fake1"],
         ),
     ],
 )
