@@ -113,6 +113,10 @@ class Header:
         return None
 
 
+#: Debian's gcc only recommends it.
+LIBC = Header("stdio.h", "libc6-dev")
+
+
 @dataclass(frozen=True)
 class Source:
     """The source of a C program, and how to build it."""
@@ -196,7 +200,7 @@ def linux(archive: Path | None = None, *, config: str | Path = "tinyconfig") -> 
     return Source(f"linux {label}", source, top, configure, (), "vmlinux", product_bytes=500_000, needs=required)
 
 
-@workload(_CC, _MAKE, Tool("tar", "tar"))
+@workload(_CC, LIBC, _MAKE, Tool("tar", "tar"))
 def compile_source(
     timed: Timed,
     fsstack: Built,

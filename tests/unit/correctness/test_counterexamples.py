@@ -15,6 +15,7 @@ from pytest_fsstack.correctness.contents import Comparison
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.exploring import steps_of
 from pytest_fsstack.correctness.scripts import c, python
+from pytest_fsstack.workloads.build import LIBC
 
 
 def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -24,6 +25,7 @@ def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
+COMPILES = shutil.which("gcc") is not None and LIBC.missing() is None
 ALONE = [theme for theme in THEMES if theme.name != "figures" and not theme.at_once]
 
 
@@ -47,7 +49,7 @@ def test_programs_give_the_answers_of_the_model(tmp_path: Path, theme: Theme) ->
     assert done.stdout.endswith("the directory: kind directory\n")
     program = c(calls, answers, "", {"kind": "directory"}, "a title")
     assert bool(program) == (theme.name not in ("locks of processes", "mappings of processes", "syncs"))
-    if program and shutil.which("gcc"):
+    if program and COMPILES:
         done = run_c(program, tmp_path)
         assert done.returncode == 0, done.stdout
         assert done.stdout.endswith(": kind: directory\n")
@@ -83,7 +85,7 @@ def test_a_script_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) 
     assert run(python(calls, ["done", "10"], "b", {"size": 1}, ""), tmp_path).returncode == 1
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc: apt install gcc")
+@pytest.mark.skipif(not COMPILES, reason="needs a C compiler: apt install gcc libc6-dev")
 def test_a_program_in_c_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) -> None:
     calls = [Call("open", (0, "a", "RDWR CREAT", 0o644)), Call("pwrite", (0, 0, 10, 1)), Call("symlink", ("a", "s"))]
     expected = {"size": 10, "content": data(10, 1), "links": 1, "mode": "644", "owner": f"{os.getuid()}:{os.getgid()}"}
