@@ -20,6 +20,7 @@ Each round draws other calls. --fsstack-seed replays them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,14 +129,9 @@ def spoiling(fsstack: Built) -> Callable[[Path], None] | None:
 
 def change_a_byte(directory: Path) -> None:
     """Change a byte of the first file with contents, or write a file of one byte."""
-    path = next(
-        (
-            path
-            for path in sorted(directory.rglob("*"))
-            if not path.is_symlink() and path.is_file() and path.stat().st_size
-        ),
-        None,
-    )
+    # Older versions of `Path.rglob` end with an error at a link to a long name.
+    paths = sorted(Path(top, name) for top, _, names in os.walk(directory) for name in names)
+    path = next((path for path in paths if not path.is_symlink() and path.is_file() and path.stat().st_size), None)
     if path is None:
         (directory / "changed").write_bytes(b"1")
         return

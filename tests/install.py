@@ -20,12 +20,15 @@ from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 from tests.laboratory import cluster, ssh
 
 #: Tools of the tests, with their packages: partitions, an LVM that the guard must find, layers in docs and examples,
-#: and an fsync that does nothing, for power cuts that lose data.
+#: archives, and an fsync that does nothing, for power cuts that lose data.
 OF_TESTS = {
     "sfdisk": "fdisk",
     "partx": "util-linux",
     "pvcreate": "lvm2",
     "eatmydata": "eatmydata",
+    "bzip2": "bzip2",
+    "xz": "xz-utils",
+    "zstd": "zstd",
     "fuse-overlayfs": "fuse-overlayfs",
     "mergerfs": "mergerfs",
     "unionfs": "unionfs-fuse",

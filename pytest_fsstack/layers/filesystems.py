@@ -442,7 +442,7 @@ class Btrfs(PoolLayer, Filesystem):
         # Data that was written without the device has only one copy.
         profiles = {"-d": self.data, "-m": self.metadata or "raid1"}
         convert = [f"{kind}convert={profile},soft" for kind, profile in profiles.items()]
-        machine.run("btrfs", "balance", "start", *convert, place.path)
+        machine.run("btrfs", "balance", "start", "--enqueue", *convert, place.path)
 
 
 def _replacing(machine: Machine, place: Place) -> str:

@@ -86,6 +86,7 @@ class Process:
     errors: IO[bytes]
     #: None if it ended before the descriptor could be opened.
     pidfd: int | None
+    _result: tuple[int, str, str] | None = None
 
     @property
     def gone(self) -> bool:
@@ -112,11 +113,15 @@ class Process:
             _left_behind.append(self.running)
 
     def ended(self) -> tuple[int, str, str]:
-        """Wait for its end. Return the exit code, stdout and stderr."""
-        code = self.running.wait()
-        self.output.seek(0)
-        self.errors.seek(0)
-        return code, self.output.read().decode(errors="replace"), self.errors.read().decode(errors="replace")
+        """Wait for its end. Return the exit code, stdout and stderr. Later calls return the same."""
+        if self._result is None:
+            code = self.running.wait()
+            texts = []
+            for file in (self.output, self.errors):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+            self._result = code, texts[0], texts[1]
+        return self._result
 
 
 def _exiting(pid: int) -> bool:

@@ -105,6 +105,14 @@ def test_this_process_leaves_no_core_dump_while_it_holds_keys() -> None:
     assert _dumpable() == before
 
 
+def test_a_daemon_that_was_stopped_still_has_its_error() -> None:
+    daemon = RealMachine().start("sh", "-c", "echo broken >&2; exit 3")
+    assert commands.wait_until(lambda: not daemon.alive, 60)
+    daemon.stop()
+    error = daemon.error()
+    assert (error.returncode, error.stderr) == (3, "broken")
+
+
 def test_a_session_of_its_own_keeps_the_terminals_signals_away() -> None:
     daemon = RealMachine().start("sleep", "60")
     try:
