@@ -280,11 +280,14 @@ class Encfs(_Fuse):
             return
         content, secret = volume
         file = self.own_directory(below) / _VOLUME
+        copied = _DURATION.sub(b"<desiredKDFDuration>1<", content)
         with file.open("xb") as copy:
-            copy.write(_DURATION.sub(b"<desiredKDFDuration>1<", content))
+            copy.write(copied)
         with context.secret.replacing(secret) as fd:
             context.machine.run(self.beside(_CONTROL).command, "autopasswd", self.own_directory(below), stdin=fd)
-        _volumes[self] = file.read_bytes(), context.secret
+        # A dry run leaves the old passphrase in the file.
+        if (changed := file.read_bytes()) != copied:
+            _volumes[self] = changed, context.secret
 
     @contextlib.contextmanager
     def opened(self, below: Directory, context: BuildContext) -> Iterator[Directory]:
