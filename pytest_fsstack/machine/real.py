@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,11 +110,13 @@ class RealMachine:
         return {name: device for device in devices if (name := self.mapping_name(device)) and ours(name)}
 
     def mapping_name(self, device: Path) -> str | None:
+        disk = blockdev.SYS / "block" / device.name
         try:
-            return blockdev.read(blockdev.SYS / "block" / device.name / "dm/name")
-        except OSError as error:
-            # See drivers/md/dm-sysfs.c: the devices below are still in use then. The file disappears later.
-            return "" if error.errno == errno.EINVAL else None
+            return blockdev.read(disk / "dm/name")
+        except OSError:
+            # See __dm_destroy in drivers/md/dm.c: the name cannot be read any more, then its file disappears, then the
+            # devices below are let go, then the disk disappears.
+            return "" if disk.name.startswith("dm-") and disk.exists() else None
 
     def held_open(self, device: Path) -> AbstractContextManager[int]:
         return blockdev.opened(device, self.number(device))
