@@ -394,13 +394,16 @@ class CleanupReport:
     busy: bool = False
 
 
-def cleanup(directory: Path, machine: Machine, kinds: Mapping[str, Kind], *, asked: bool = True) -> CleanupReport:
+def cleanup(
+    directory: Path, machine: Machine, kinds: Callable[[], Mapping[str, Kind]], *, asked: bool = True
+) -> CleanupReport:
     """Undo the changes of dead sessions, newest first.
 
-    `kinds` are the known kinds by name. Things of other kinds are left alone. `asked` means that the user requested
-    this cleanup and reads its report. Then a journal is also deleted if its remaining things can never be undone.
-    Otherwise such a journal stays, and nothing is done if another process takes longer than a few seconds to clean up.
-    Raises PermissionError if others can write to the directory.
+    `kinds` returns the known kinds by name. It is called only for journals of dead sessions, because it loads all
+    layers. Things of other kinds are left alone. `asked` means that the user requested this cleanup and reads its
+    report. Then a journal is also deleted if its remaining things can never be undone. Otherwise such a journal stays,
+    and nothing is done if another process takes longer than a few seconds to clean up. Raises PermissionError if others
+    can write to the directory.
     """
     report = CleanupReport()
     if not directory.exists():
@@ -418,7 +421,7 @@ def cleanup(directory: Path, machine: Machine, kinds: Mapping[str, Kind], *, ask
                     f"left alone: {journal.session} may be alive in another pid namespace; run the cleanup in that"
                 )
             elif journal.session.alive is False:
-                _clean(machine, journal, kinds, report, asked)
+                _clean(machine, journal, kinds(), report, asked)
     return report
 
 

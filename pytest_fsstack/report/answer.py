@@ -75,16 +75,24 @@ def answer(results: Results) -> list[Sentence]:
 
 def costs(results: Results, chain: ChainResults) -> list[Cost]:
     """Return what each stack costs that has all steps, in the order of the chain; no controls and no references."""
-    every = [step for step in chain.steps if any(_estimate(chain, step, stack) for stack in chain.stacks)]
     costs_of_stacks = []
+    for stack, steps in _with_all_steps(chain).items():
+        ratios = {step: chain.log_ratios(step, stack, main_metric(chain, step)) for step in steps}
+        overheads = {step: estimate.overhead for step, estimate in steps.items()}
+        overall = geometric_mean(ratios, overheads, weights(results, chain))
+        costs_of_stacks.append(Cost(stack, overall, steps))
+    return costs_of_stacks
+
+
+def _with_all_steps(chain: ChainResults) -> dict[str, dict[str, Estimate]]:
+    """Return the estimates of all steps for each stack that has them, without controls and references."""
+    every = [step for step in chain.steps if any(_estimate(chain, step, stack) for stack in chain.stacks)]
+    found = {}
     for stack in chain.stacks:
         steps = {step: estimate for step in every if (estimate := _estimate(chain, step, stack))}
         if steps and len(steps) == len(every) and stack not in chain.controls:
-            ratios = {step: chain.log_ratios(step, stack, main_metric(chain, step)) for step in every}
-            overheads = {step: estimate.overhead for step, estimate in steps.items()}
-            overall = geometric_mean(ratios, overheads, weights(results, chain))
-            costs_of_stacks.append(Cost(stack, overall, steps))
-    return costs_of_stacks
+            found[stack] = steps
+    return found
 
 
 def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
@@ -96,7 +104,7 @@ def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
 
 def notes_on_answer(results: Results) -> list[str]:
     """Return how the steps are weighed, and whether sanity limits are kept."""
-    compared = [chain for chain in results.chains if any(len(cost.steps) > 1 for cost in costs(results, chain))]
+    compared = [chain for chain in results.chains if any(len(steps) > 1 for steps in _with_all_steps(chain).values())]
     weighed = dict.fromkeys(_weighing(results, chain) for chain in compared if not counted(chain))
     return [*weighed, *filter(None, [limits(results, sanity=True)])]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_fsstack import devices
@@ -33,8 +34,9 @@ def kinds(layers: Iterable[type[Layer]]) -> Mapping[str, Kind]:
     return by_name
 
 
-def _known_kinds(config: pytest.Config) -> Mapping[str, Kind]:
-    return kinds(known(config.hook.pytest_fsstack_layers()).values())
+def _known_kinds(config: pytest.Config) -> Callable[[], Mapping[str, Kind]]:
+    """Return a function that loads all layers and returns their kinds of leftovers."""
+    return functools.cache(lambda: kinds(known(config.hook.pytest_fsstack_layers()).values()))
 
 
 def cleanup(config: pytest.Config) -> int:

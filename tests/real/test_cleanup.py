@@ -20,7 +20,7 @@ from tests.real.conftest import Loop, LoopDevice, run
 
 
 def cleanup(directory: Path) -> list[str]:
-    said = journal.cleanup(directory, RealMachine(), kinds(BUILT_IN.values()))
+    said = journal.cleanup(directory, RealMachine(), lambda: kinds(BUILT_IN.values()))
     return [*said.undone, *said.left]
 
 
@@ -212,7 +212,7 @@ def test_no_session_empties_a_disk_by_itself_in_which_there_may_be_files_by_now(
     run("mount", loop.path, here)
     (here / "mine").write_text("put there since")
     run("umount", here)
-    said = journal.cleanup(journals, RealMachine(), kinds(BUILT_IN.values()), asked=False)
+    said = journal.cleanup(journals, RealMachine(), lambda: kinds(BUILT_IN.values()), asked=False)
     assert said.undone == []
     assert "--fsstack-cleanup empties it" in said.left[0]
     run("mount", "-o", "ro", loop.path, here)

@@ -102,7 +102,7 @@ def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: P
         assert done.returncode == -signal.SIGKILL
         pids = [int(word) for word in done.stdout.split()]
         assert all(journal.start_time(pid) for pid in pids)
-        said = journal.cleanup(journals, RealMachine(), {"processes": orphans.PROCESSES})
+        said = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
         assert [line.partition(" (")[0] for line in said.undone] == [f"ended processes {pids[0]}, {pids[1]}"]
         assert not any(map(journal.start_time, pids))
         assert other.poll() is None
@@ -137,7 +137,7 @@ def test_what_a_killed_session_had_started_in_a_container_is_ended_and_the_conta
             entered = int(done.stdout)
             namespaces = {os.stat(f"/proc/{pid}/ns/mnt").st_ino for pid in (entered, other.pid)}
             assert len(namespaces) == 1
-            said = journal.cleanup(journals, RealMachine(), {"processes": orphans.PROCESSES})
+            said = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
             assert said.undone
             assert f"ended process {entered}" in said.undone[0]
             assert other.poll() is None

@@ -310,7 +310,7 @@ def journals(draw: random.Random, here: Path) -> None:
         return "undone"
 
     thing = journal.Kind("thing", lambda machine, facts: True, undo, outlives_boot=True)
-    said = journal.cleanup(directory, RealMachine(), {"thing": thing})
+    said = journal.cleanup(directory, RealMachine(), lambda: {"thing": thing})
     if not isinstance(said.undone + said.left, list):
         raise Wrong("no lines")
     path.unlink(missing_ok=True)

@@ -93,7 +93,7 @@ def test_a_third_partys_layer_brings_its_kind(tmp_path: Path) -> None:
     killed = KILLED.replace("default_directory()", f"Path({str(tmp_path / 'run')!r})")
     done = subprocess.run([sys.executable, "-c", killed, flag], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
-    (left,) = journal.cleanup(tmp_path / "run", RealMachine(), kinds(BUILT_IN.values())).left
+    (left,) = journal.cleanup(tmp_path / "run", RealMachine(), lambda: kinds(BUILT_IN.values())).left
     assert "nothing here knows this kind of thing; it was made by conftest" in left
     assert flag.exists()
     clean = f"{code}import pytest_fsstack.plugin\njournal.default_directory = lambda: directory\nimport pytest\n"
@@ -110,5 +110,5 @@ def test_a_journal_that_never_got_its_name_is_removed_once_it_is_old(tmp_path: P
     for path in old, young:
         path.touch()
     os.utime(old, (time.time() - 3600,) * 2)
-    assert journal.cleanup(tmp_path, RealMachine(), {}) == journal.CleanupReport()
+    assert journal.cleanup(tmp_path, RealMachine(), lambda: {}) == journal.CleanupReport()
     assert [path.name for path in tmp_path.iterdir()] == ["2-b.new"]

@@ -131,7 +131,7 @@ def test_a_mapping_of_a_session_that_was_killed_before_it_held_it_is_cleaned_up(
 
     assert ended(forked(code, tmp_path / "output")) == -signal.SIGKILL, (tmp_path / "output").read_text()
     assert mapper_nodes() == {"control", name}
-    (line,) = journal.cleanup(journals, RealMachine(), {"dm": mapper.MAPPING}).undone
+    (line,) = journal.cleanup(journals, RealMachine(), lambda: {"dm": mapper.MAPPING}).undone
     assert line.startswith(f"removed the device-mapper device {name} ")
 
 

@@ -117,7 +117,7 @@ def check_sigkill(name: str, directory: Path) -> None:
         return 0
 
     assert ended(forked(code, directory / "output")) == -signal.SIGKILL, (directory / "output").read_text()
-    report = journal.cleanup(directory / "journals", RealMachine(), kinds(BUILT_IN.values()))
+    report = journal.cleanup(directory / "journals", RealMachine(), lambda: kinds(BUILT_IN.values()))
     assert report.left == []
     assert commands.wait_until(lambda: not left(), 30), left()
     assert (directory / "below" / name / "file").exists()

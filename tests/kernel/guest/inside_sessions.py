@@ -80,7 +80,8 @@ def check_sigkill(directory: Path, patch: pytest.MonkeyPatch, *stacks: str, mapp
     assert (f"emptied {DISK} but for its scratch label (of the session of process {pid})" in said) is proved
     assert ("left alone" in said) is not proved
     assert (
-        journal.cleanup(journal.default_directory(), RealMachine(), kinds(BUILT_IN.values())) == journal.CleanupReport()
+        journal.cleanup(journal.default_directory(), RealMachine(), lambda: kinds(BUILT_IN.values()))
+        == journal.CleanupReport()
     )
 
 

@@ -139,7 +139,8 @@ def test_what_a_killed_session_left_is_stopped(tmp_path: Path) -> None:
         killed(text, directory)
         assert left()
         try:
-            (line,) = journal.cleanup(directory / "journals", RealMachine(), {text: kind}).undone
+            known = {text: kind}.copy
+            (line,) = journal.cleanup(directory / "journals", RealMachine(), known).undone
             assert line.startswith("stopped the ")
             assert left() == []
         finally:

@@ -163,7 +163,7 @@ def test_a_session_that_died_leaves_no_key_in_a_directory_that_stays_mounted(
     with built("ext4(mkfs='-O encrypt')", LoopDevice(SIZE), context) as stack:
         kill_session("fscrypt", stack.path, tmp_path)
         assert (stack.path / "fscrypt" / "secret-name").exists()
-        undo = functools.partial(cleanup, tmp_path / "dead", RealMachine(), kinds(BUILT_IN.values()))
+        undo = functools.partial(cleanup, tmp_path / "dead", RealMachine(), lambda: kinds(BUILT_IN.values()))
         (line,) = undo().undone
         assert line.startswith(f"removed the encryption key of {stack.path} ")
         assert not (stack.path / "fscrypt" / "secret-name").exists()

@@ -33,7 +33,7 @@ KINDS = kinds(BUILT_IN.values())
 
 
 def cleanup(directory: Path, machine: Machine | None = None) -> list[str]:
-    said = journal.cleanup(directory, machine or RealMachine(), KINDS)
+    said = journal.cleanup(directory, machine or RealMachine(), lambda: KINDS)
     return [*said.undone, *said.left]
 
 
@@ -271,12 +271,12 @@ def held(journals: Path) -> Iterator[Callable[[], None]]:
 
 def test_a_session_waits_for_one_that_cleans_up(journals: Path, held: Callable[[], None]) -> None:
     threading.Timer(0.05, held).start()
-    assert not journal.cleanup(journals, RealMachine(), KINDS, asked=False).busy
+    assert not journal.cleanup(journals, RealMachine(), lambda: KINDS, asked=False).busy
 
 
 def test_it_does_not_wait_for_long(journals: Path, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_PATIENCE", 0.05)
-    assert journal.cleanup(journals, RealMachine(), KINDS, asked=False).busy
+    assert journal.cleanup(journals, RealMachine(), lambda: KINDS, asked=False).busy
 
 
 def test_a_process_of_the_same_number_that_started_later_is_not_the_session(journals: Path, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_journal_that_cannot_be_read_is_left_alone(journals: Path, text: str) 
         (line,) = cleanup(journals)
         assert "is not a journal of this version" in line
         assert "delete it if none is in use" in line
-        assert len(journal.cleanup(journals, RealMachine(), KINDS, asked=False).left) == 1
+        assert len(journal.cleanup(journals, RealMachine(), lambda: KINDS, asked=False).left) == 1
     assert (journals / "1-0.jsonl").read_text() == text
 
 

@@ -30,7 +30,7 @@ class Sysfs(RealMachine):
 
 
 def cleanup(directory: Path) -> list[str]:
-    said = journal.cleanup(directory, Sysfs(directory.parent / "sys"), {"setting": tuning.SETTING})
+    said = journal.cleanup(directory, Sysfs(directory.parent / "sys"), lambda: {"setting": tuning.SETTING})
     return [*said.undone, *said.left]
 
 
