@@ -22,7 +22,7 @@ from tabulate import tabulate
 from tests.laboratory.cluster import Cluster
 
 NODES = ("node1", "node2", "node3", "node4")
-ROUNDS = 16
+ROUNDS = 48
 #: The largest ratio of the wall time to the longest session.
 TARGET = 1.15
 SCENARIO = ("--fsstack-scenario=filesystems", "--fsstack-scale=smoke", "-k", "ext4 or xfs")
