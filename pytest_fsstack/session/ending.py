@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -244,4 +245,7 @@ def _early_end_reason(session: pytest.Session) -> str:
     status = session.exitstatus
     if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
-    return "interrupted" if status == pytest.ExitCode.INTERRUPTED else f"ended with exit code {int(status)}"
+    if status == pytest.ExitCode.INTERRUPTED:
+        return "interrupted"
+    signals = {128 + number: number.name for number in signal.Signals}
+    return f"ended by {signals[status]}" if status in signals else f"ended with exit code {int(status)}"
