@@ -23,8 +23,8 @@ Areas = Mapping[str, Area]
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in linux/proc_ns.h
 
-#: udev opens a device for a moment after a writer has closed it.
-PATIENCE = 2.0
+#: udev opens a device for a moment after a writer has closed it: in an emulated guest on a busy host, for seconds.
+PATIENCE = 10.0
 #: A terminating thread loses its namespaces before it is shown as ended. In between, the kernel may unmount them.
 TERMINATION = 30.0
 
