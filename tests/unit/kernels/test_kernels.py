@@ -127,6 +127,7 @@ def test_a_machine_has_a_disk_whose_format_is_not_probed(monkeypatch: pytest.Mon
     words = vm.Machine(Kernel("x", Path("/boot/x")), Path("/home"), "1G", 2).argv(disks=[7, 6], console=8, command=9)
     for disk in 7, 6:
         assert f"-q=file=/proc/self/fd/{disk},format=raw,cache=none,if=virtio" in words
+    assert "-q=virtio-blk-device.request-merging=off" in words
     assert {"--disable-kvm", "no_timer_check"} <= set(words)
     assert f"--rwdir={vm._DIRECTORY}=." in words
     assert words[:3] == ["setpriv", "--pdeathsig", "KILL"]
