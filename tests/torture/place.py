@@ -26,6 +26,7 @@ STACKS = (
     *("ext4", "ext4 | gocryptfs", "ext4 | encfs", "btrfs", "xfs", "ext4 | bind", "ext4 | loop(size='16M') | ext2"),
     *("ext3", "luks | ext4", "lvm | ext4", "raid | ext4", "integrity | ext4", "linear | xfs", "f2fs", "ntfs3g"),
     *("ext4 | securefs", "ext4 | fscrypt", "ext4 | ecryptfs", "ext4 | overlay(lower='app:base')"),
+    *("bcachefs(encrypted=True)", "zfs(encryption='aes-256-gcm')"),
 )
 #: These take many seconds to build, or to take down.
 SLOW = ("zfs", "ext4 | cryfs")

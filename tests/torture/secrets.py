@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.torture.place import HUNG, Figures, Place, quick_stacks
 from tests.torture.tools import Noting
 
-ENCRYPTED = ("gocryptfs", "encfs", "securefs", "cryfs", "fscrypt", "ecryptfs", "luks", "dmcrypt", "zfs")
+ENCRYPTED = ("gocryptfs", "encfs", "securefs", "cryfs", "fscrypt", "ecryptfs", "luks", "dmcrypt", "zfs", "bcachefs")
 #: Seconds between two looks at all processes.
 _PAUSE = 0.03
 
