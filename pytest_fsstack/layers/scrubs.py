@@ -88,6 +88,20 @@ def raid(machine: Machine, device: Path) -> CheckResult:
     return CheckResult(not mismatches and not health.strip("A"), f"{mismatches} sectors differ, devices {health}")
 
 
+def wait_until_raid_is_synchronised(machine: Machine, name: str) -> None:
+    """Wait until all copies, or the parity, of a new dm-raid array are written. Raises OSError."""
+
+    def synchronised() -> bool:
+        health, ratio, action = machine.run("dmsetup", "status", name).split()[5:8]
+        done, whole = map(int, ratio.split("/"))
+        if action == "frozen" or "D" in health:
+            raise OSError(f"{name} will not be synchronised: {ratio} sectors, {action}, devices {health}")
+        return done == whole and action == "idle"
+
+    if not machine.wait_until(synchronised, 24 * 3600.0):
+        raise OSError(f"{name} was not synchronised within a day")
+
+
 def wait_for(machine: Machine, name: str, ended: Callable[[], bool]) -> None:
     """Wait for background work of a layer. Raises OSError."""
     if not machine.wait_until(ended, machine.limit):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.layers import mapper
+from pytest_fsstack.layers import mapper, scrubs
 from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, Unproved
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BuildContext, OptionError, PoolLayer, option
+from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, PoolLayer, option
 from pytest_fsstack.stack.words import FLAG, KEYWORD, OUTSIDE, SIZE, TEXT, CommandLine, Grammar
 
 _TARGETS = {
@@ -25,6 +25,7 @@ _TARGETS = {
     "striped": "striped",
     "thin": "thin-pool",
     "snapshot": "snapshot",
+    "raid1": "raid",
     "cache": "cache",
 }
 
@@ -138,9 +139,10 @@ GROUP = Kind("vg", _active, _deactivated)
 class Lvm(PoolLayer, mapper.MapperLayer):
     """A logical volume of LVM, in a volume group of its own on the device below, or on a pool of devices.
 
-    `kind` is one of five. A linear volume. A volume striped over the devices, or over slices of a single one. A thin
+    `kind` is one of six. A linear volume. A volume striped over the devices, or over slices of a single one. A thin
     volume, in a pool that fills with its writes. A volume with a snapshot, where the first write to a block copies it.
-    With `on='snapshot'` the stack stands on the snapshot. A volume with a `cache`, which is on the last device.
+    With `on='snapshot'` the stack stands on the snapshot. A mirror (`raid1`) over all devices. A volume with a `cache`,
+    which is on the last device.
     """
 
     leaves: ClassVar = (GROUP, mapper.MAPPING)
@@ -159,6 +161,12 @@ class Lvm(PoolLayer, mapper.MapperLayer):
     chunk_size: int | None = option(
         None,
         "bytes of a chunk of a thin pool (65536 and multiples) or a snapshot (4096 to 524288). The default is LVM's",
+    )
+    initial: str = option(
+        "nosync",
+        "the copies of a mirror. With 'nosync' they count as right from the start. With 'sync' they are synchronised "
+        "when the stack is made, which takes as long as writing all of a device",
+        choices=("nosync", "sync"),
     )
     mode: str = option("writethrough", "how a cache writes", choices=("writethrough", "writeback"))
     on: str = option("origin", "the place of the stack if there is a snapshot", choices=("origin", "snapshot"))
@@ -182,6 +190,7 @@ class Lvm(PoolLayer, mapper.MapperLayer):
             "chunk_size": ("thin", "snapshot"),
             "virtual_size": ("thin",),
             "on": ("snapshot",),
+            "initial": ("raid1",),
             "mode": ("cache",),
         }
         for name, kinds in belongs.items():
@@ -197,7 +206,7 @@ class Lvm(PoolLayer, mapper.MapperLayer):
         self.size_of("virtual_size")
 
     def check_members(self, count: int) -> None:
-        if self.kind == "cache" and count < 2:
+        if self.kind in ("raid1", "cache") and count < 2:
             raise OptionError("kind", f"{self.kind!r} needs 2 devices: put pool(2) below it, or write devices=2")
         if self.kind == "striped" and 1 < count < (self.stripes or 2):
             raise OptionError("stripes", f"{self.stripes} stripes need as many devices (got {count})")
@@ -217,8 +226,13 @@ class Lvm(PoolLayer, mapper.MapperLayer):
             # The system's LVM may see the group. It must not activate it automatically.
             words = ["-q", "--setautoactivation", "n", *shlex.split(self.vgcreate), group]
             machine.run("lvm", "vgcreate", *words, *(volume.path for volume in volumes), env=env)
+            # Only an active mirror notes that its copies are right.
+            active = "-ay" if self.kind == "raid1" else "-an"
             for words in self._volumes(below, group):
-                machine.run("lvm", "lvcreate", "-qy", "-an", *words, env=env)
+                machine.run("lvm", "lvcreate", "-qy", active, *words, env=env)
+            if self.kind == "raid1":
+                scrubs.wait_until_raid_is_synchronised(machine, f"{_prefix(group)}lv")
+                machine.run("lvm", "lvchange", "-qy", "--activate", "n", f"{group}/lv", env=env)
             if self.kind == "cache":
                 words = ["--type", "cache", "--cachevol", "cache", "--cachemode", self.mode, f"{group}/lv"]
                 machine.run("lvm", "lvconvert", "-qy", *words, env=env)
@@ -240,6 +254,10 @@ class Lvm(PoolLayer, mapper.MapperLayer):
             size_of = ["--stripesize", f"{self.stripe_size or 65536}b"]
             stripes = str(self.stripes or max(2, len(below.parts)))
             return [["--stripes", stripes, *size_of, *plain, *extents, *verbatim, group]]
+        if self.kind == "raid1":
+            nosync = ["--nosync"] if self.initial == "nosync" else []
+            copies = ["--type", "raid1", "--mirrors", str(len(below.parts) - 1), *nosync]
+            return [[*copies, *plain, *extents, *verbatim, group]]
         if self.kind == "cache":
             *origins, cache = (str(part.path) for part in below.parts)
             # What is first in the cache counts, so it must be zeros.
@@ -265,6 +283,9 @@ class Lvm(PoolLayer, mapper.MapperLayer):
             if name not in devices:
                 raise OSError(f"LVM activated {', '.join(devices) or 'nothing'} instead of {name}")
             yield mapper.block(machine, name, devices[name])
+
+    def scrub(self, place: Place, below: Block, context: BuildContext) -> CheckResult | None:
+        return scrubs.raid(context.machine, place.path) if self.kind == "raid1" else None
 
     def _slices(self, below: Block) -> int:
         """Return the number of slices that the device is cut into; 0 if it is used as a whole."""

@@ -59,8 +59,8 @@ class Raid(MapperLayer):
             for superblock in superblocks:
                 superblock.write([(0, bytes(1 << 20))])
             if self.level == 6:
-                with self._array(superblocks, data, context) as array:
-                    _wait_for_synchronisation(context.name(self.name), array)
+                with self._array(superblocks, data, context):
+                    scrubs.wait_until_raid_is_synchronised(context.machine, context.name(self.name))
 
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
@@ -106,16 +106,3 @@ class Raid(MapperLayer):
         name, text = context.name(self.name), f"0 {length} raid {' '.join(words)}"
         with mapping(name, context, "dmsetup", "create", name, "--table", text, written=data[0].written) as array:
             yield array
-
-
-def _wait_for_synchronisation(name: str, array: Block) -> None:
-    # Documentation/admin-guide/device-mapper/dm-raid.rst: start, length, "raid", type, devices, health, ratio, action.
-    def synchronised() -> bool:
-        ratio, action = array.machine.run("dmsetup", "status", name).split()[6:8]
-        done, whole = map(int, ratio.split("/"))
-        if action == "frozen":
-            raise OSError(f"{array.path} will not be synchronised: {ratio} sectors, {action}")
-        return done == whole and action == "idle"
-
-    if not array.machine.wait_until(synchronised, 24 * 3600.0):
-        raise OSError(f"{array.path} was not synchronised within a day")

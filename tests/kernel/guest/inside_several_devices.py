@@ -35,6 +35,7 @@ STACKS = {
 #: The same of the stacks that cost less to test: each command takes seconds here.
 OTHERS = {
     "lvm(devices=3, kind='striped') | ext4": r"lvm-lv: 0 \d+ striped 3 128 ",
+    "lvm(devices=2, kind='raid1') | ext4": r"lvm-lv: 0 \d+ raid raid1 2 AA (\d+)/\1 idle ",
     "lvm(devices=2, kind='cache', mode='writeback') | ext4": r"lvm-lv: 0 \d+ cache .* writeback ",
     "bcache | xfs": r"bcache0: \[writethrough\] writeback .* 4\.0M",
     "bcache(cache='ram:64M', mode='writeback', sequential_cutoff='0') | ext4": r"bcache0: .*\[writeback\] .* 0\.0k",

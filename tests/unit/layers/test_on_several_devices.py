@@ -38,6 +38,7 @@ def first(pool: Pool, count: int) -> Pool:
         ("zfs(vdev='mirror', devices=2)", 2, "zfs-devices.2-mirror"),
         ("btrfs(devices=4, data='raid10')", 4, "btrfs-devices.4-raid10"),
         ("lvm(kind='striped', devices=3) | ext4", 3, "lvm-devices.3-striped+ext4"),
+        ("lvm(kind='raid1', devices=2, initial='sync') | ext4", 2, "lvm-devices.2-raid1-sync+ext4"),
         ("lvm(kind='striped') | ext4", 1, "lvm-striped+ext4"),
         ("bcache | xfs", 2, "bcache+xfs"),
         ("bcache(cache='ram:256M') | xfs", 1, "bcache-ram:256M+xfs"),
@@ -70,6 +71,8 @@ def test_a_layer_says_how_many_devices_it_takes(text: str, members: int, id: str
         ("bcache(cache='ram:1K')", "ram:256M", "cache='ram:1K'"),
         ("bcache(mode='writeback', sequential_cutoff='a')", "size", "sequential_cutoff='a'"),
         ("lvm(kind='cache') | ext4", r"pool\(2\)", "kind='cache'"),
+        ("lvm(kind='raid1') | ext4", r"pool\(2\)", "kind='raid1'"),
+        ("lvm(initial='sync')", "kind='raid1'", "initial='sync'"),
         ("pool(3) | lvm(kind='striped', stripes=4)", "4 stripes", "stripes=4"),
         ("lvm(mode='writeback')", "kind='cache'", "mode='writeback'"),
     ],
@@ -151,7 +154,7 @@ def gone(directory: Path) -> Callable[[], str]:
 
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
-    return any(condition() for _ in range(3))
+    return any(condition() for _ in range(4))
 
 
 # -- a device that is lost ---------------------------------------------------------------------------------------------
@@ -201,6 +204,13 @@ PLAIN = "-Wn -Zn --name lv --extents"
         ("linear", [f"lvcreate -qy -an {PLAIN} 100%FREE GROUP"]),
         ("striped", [f"lvcreate -qy -an --stripes 3 --stripesize 65536b {PLAIN} 100%FREE GROUP"]),
         (
+            "raid1",
+            [
+                f"lvcreate -qy -ay --type raid1 --mirrors 2 --nosync {PLAIN} 100%FREE GROUP",
+                "lvchange -qy --activate n GROUP/lv",
+            ],
+        ),
+        (
             "cache",
             [
                 f"lvcreate -qy -an {PLAIN} 100%PVS GROUP /dev/a /dev/b",
@@ -217,7 +227,40 @@ def test_lvm_stands_on_all_devices_of_a_pool(
     group, paths = "fsstack-PID-1-lvm", ["/dev/a", "/dev/b", "/dev/c"]
     made = [line for path in paths for line in (f"wipefs -aq {path}", f"lvm pvcreate -qffy {path}")]
     made.append(f"lvm vgcreate -q --setautoactivation n {group} {' '.join(paths)}")
-    assert machine.taken() == [*made, *(f"lvm {command.replace('GROUP', group)}" for command in commands)]
+    lvm = [line for line in machine.taken() if not line.startswith("dmsetup status ")]
+    assert lvm == [*made, *(f"lvm {command.replace('GROUP', group)}" for command in commands)]
+
+
+def test_a_mirror_of_lvm_waits_for_its_copies(machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
+    states = ["aa 0/8 resync", "aa 4/8 resync", "AA 8/8 resync", "AA 8/8 idle"]
+    machine.answers["dmsetup status"] = lambda: f"0 8 raid raid1 2 {states.pop(0)} 0 0 -"
+    machine.wait_until = until  # type: ignore[method-assign]
+    only("lvm(kind='raid1', initial='sync', devices=2)").create(first(pool, 2), context)
+    assert states == []
+    made = machine.taken()
+    assert "--nosync" not in " ".join(made)
+    assert made[-1].startswith("lvm lvchange -qy --activate n ")
+
+
+def test_a_mirror_of_lvm_without_a_device_is_refused(machine: LayerMachine, pool: Pool, context: BuildContext) -> None:
+    machine.answers["dmsetup status"] = "0 8 raid raid1 2 DA 8/8 idle 0 0 -"
+    with pytest.raises(OSError, match="devices DA"):
+        only("lvm(kind='raid1', devices=2)").create(first(pool, 2), context)
+
+
+@pytest.mark.parametrize(("mismatches", "clean"), [("0", True), ("128", False)])
+def test_a_mirror_of_lvm_compares_its_copies(
+    mismatches: str, clean: bool, machine: LayerMachine, pool: Pool, context: BuildContext
+) -> None:
+    layer = only("lvm(kind='raid1', devices=2)")
+    pair = first(pool, 2)
+    layer.create(pair, context)
+    machine.answers["dmsetup status"] = f"0 8 raid raid1 2 AA 8/8 idle {mismatches} 0 -"
+    with layer.opened(pair, context) as place:
+        checked = layer.scrub(place, pair, context)
+    assert checked
+    assert checked.clean is clean
+    assert any(line.endswith("-lv 0 check") for line in machine.commands)
 
 
 # -- caches ------------------------------------------------------------------------------------------------------------
