@@ -96,7 +96,7 @@ def unrest(rounds: Sequence[Conditions]) -> str:
     loads = [conditions["load"] for conditions in rounds if conditions.get("load", 0) > conditions.get("cpus", 1) + 1]
     frequencies = [conditions["frequency"] for conditions in rounds if conditions.get("frequency")]
     words = [
-        f"up to {max(stolen):.0%} of the CPU time was stolen in {counted(len(stolen), 'round')}" if stolen else "",
+        f"CPU time was stolen in {counted(len(stolen), 'round')}, up to {max(stolen):.0%} in one" if stolen else "",
         f"CPUs were throttled in {counted(throttled, 'round')}" if throttled else "",
         f"the load was up to {max(loads):.1f} before {counted(len(loads), 'round')}, the tests' own included"
         if loads

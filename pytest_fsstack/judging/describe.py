@@ -19,17 +19,17 @@ def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: 
     lines += [f"  {judgement.outcome + ':':<8} {judgement.text}" for judgement in judgements]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
         lines += ["", *_sample_lines(chain, step, stack, name)]
-    lines += ["", _promise(chain, judgements), *filter(None, [chain.doubt(step, stack)])]
+    lines += ["", _error_rate(chain, judgements), *filter(None, [chain.doubt(step, stack)])]
     return "\n".join(lines)
 
 
-def _promise(chain: ChainResults, judgements: list[Judgement]) -> str:
-    rate = f"in at most {chain.looks.alpha * 100:g} % of sessions."
+def _error_rate(chain: ChainResults, judgements: list[Judgement]) -> str:
+    rate = f"is judged FAIL by chance in at most {chain.looks.alpha * 100:g} % of sessions."
     if chain.budgets_sharing > 1:
-        return f"Budgets that are kept: any of this session's fails by chance {rate}"
+        return f"For all {chain.budgets_sharing} budgets together: a stack within its budget {rate}"
     if all(judgement.budget.overhead is None for judgement in judgements if judgement.outcome == "fail"):
-        return "A limit is compared with these rounds only: it has no error rate, because the machine is in it."
-    return f"A budget that is kept fails by chance {rate}"
+        return "A limit is compared with these rounds only. It has no error rate, because the machine is in it."
+    return f"A stack within its budget {rate}"
 
 
 #: The minimum width for the first line of a failure: 80 columns less the prefix that pytest adds.

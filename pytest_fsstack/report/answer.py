@@ -110,11 +110,12 @@ def notes_on_answer(results: Results) -> list[str]:
 
 
 def _weighing(results: Results, chain: ChainResults) -> str:
-    """Return how the steps are weighed, in a sentence."""
+    """Return how the steps are weighed, in a sentence or two."""
+    mean = "The cost over all steps is the geometric mean"
     if not (weight_of := weights(results, chain)):
-        return "Over all steps: the geometric mean, which weighs all steps alike (--fsstack-weights)."
+        return f"{mean}. All steps weigh the same unless --fsstack-weights changes that."
     text = ", ".join(f"{step}={weight:g}" for step, weight in weight_of.items())
-    return f"Over all steps: the geometric mean, weighed by {text}, other steps by 1."
+    return f"{mean}, weighted by {text}. Other steps weigh 1."
 
 
 def main_metric(chain: ChainResults, step: str) -> str:
@@ -178,16 +179,18 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
     if chain.stacks[group.reference].encrypts == chain.stacks[best.stack].encrypts:
         # The reference belongs to the same kind.
         if isfinite(best.overall.high) and best.overall.low <= 0 <= best.overall.high:
-            equal = f"No difference from {reference} is proven."
+            over_all = "over all steps, " if len(best.steps) > 1 else ""
+            equal = f"{over_all}no difference between {name} and {reference} is proven."
+            equal = f"{equal[0].upper()}{equal[1:]}"
         if best.overall.overhead > 0:
-            return f"Of the {group.name}, {reference} costs least, then {name}", costs, equal
+            return f"Of the {group.name}, {reference} costs least. Next is {name}", costs, equal
     if not further and not group.missing:
         return f"{name} costs {costs.rstrip('.') if equal else costs}", equal, ""
     bounded = [cost for cost in further if isfinite(cost.overall.high)]
     rivals = [chain.stacks[cost.stack].name for cost in bounded if cost.overall.low <= best.overall.high]
     if rivals and isfinite(best.overall.high):
         one = "that" if len(rivals) == 1 else "those"
-        equal = f"{equal} Its interval overlaps with {one} of {first_names(rivals)}.".lstrip()
+        equal = f"{equal} The interval of {name} overlaps with {one} of {first_names(rivals)}.".lstrip()
     return f"Of the {group.name}, {name} costs least", costs, equal
 
 
@@ -200,7 +203,7 @@ def _most(chain: ChainResults, group: Group) -> tuple[str, str]:
 
 
 def _range(cost: Cost, reference: str) -> str:
-    """Return the least and the most that a stack costs, and what over all steps."""
+    """Return what a stack costs over all steps, and the least and the most that it costs in a step."""
     if len(cost.steps) == 1:
         (estimate,) = cost.steps.values()
         return f"{_times(estimate.overhead)} times {reference}{_interval(estimate)}"
@@ -208,8 +211,8 @@ def _range(cost: Cost, reference: str) -> str:
     ends = [_times(cost.steps[step].overhead) for step in (low, high)]
     if ends[0] == ends[1]:
         return f"{ends[0]} times {reference} in each step{_interval(cost.overall)}"
-    overall = f"{_times(cost.overall.overhead)} times over all steps{_interval(cost.overall)}"
-    return f"{ends[0]} ({low}) to {ends[1]} times {reference} ({high}), {overall}"
+    overall = f"{_times(cost.overall.overhead)} times {reference} over all steps{_interval(cost.overall)}"
+    return f"{overall}, from {ends[0]} times in {low} to {ends[1]} times in {high}"
 
 
 def _interval(estimate: Estimate) -> str:

@@ -25,7 +25,7 @@ COLOURS = (
 )
 
 LEGEND = (
-    "pass: within its budget (in brackets); FAIL: above it; ?: undecided, see above; @N: decided after N rounds "
+    "pass: within its budget (in parentheses); FAIL: above it; ?: undecided, see above; @N: decided after N rounds "
     "(the figures are those of all rounds)"
 )
 #: Marks an overhead that is known only to the resolution of its figures.
@@ -293,7 +293,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
         "corpus": _corpus(machine.get("corpus")),
         "settle": _settle(machine.get("settings", {})),
         "figures": _figures(chain),
-        "overhead": _overhead(chain) if len(chain.stacks) > 1 and not (counted(chain) and not chain.judged) else None,
+        "cost": _cost(chain) if len(chain.stacks) > 1 and not (counted(chain) and not chain.judged) else None,
         "ended": f"early: {results.interrupted}" if results.interrupted else None,
     }
     return {name: text for name, text in facts.items() if text}
@@ -397,7 +397,8 @@ def _figures(chain: ChainResults) -> str:
         rounds += f" in each of {chain.boots} boots"
     if chain.discarded:
         rounds += f" ({summary(chain.discarded)})"
-    return f"{'sums' if counted(chain) else 'medians'} of {rounds}, run in the order of --fsstack-seed={chain.seed}"
+    kind = "sums" if counted(chain) else "medians"
+    return f"{kind} of {rounds}. To repeat the random order of the stacks: --fsstack-seed={chain.seed}"
 
 
 def reference(chain: ChainResults) -> str:
@@ -412,28 +413,29 @@ def within_kernels(chain: ChainResults) -> bool:
     return all(_kernel(stack) == _kernel(reference) for stack, reference in chain.against.items())
 
 
-def _overhead(chain: ChainResults) -> str:
+def _cost(chain: ChainResults) -> str:
+    """Return what costs are compared with, and how certain their intervals and verdicts are, in sentences."""
     looks, paired = chain.looks, not chain.against or within_kernels(chain)
-    text = f"over {reference(chain)}{' in the same round' if paired else ''}, "
-    text += f"with its {percent(looks.confidence)} interval"
+    compared = f"over {reference(chain)}{' in the same round' if paired else ''}"
+    interval = f"{percent(looks.confidence)} interval"
     if chain.confirmation and (confidence := chain.confirming.confidence) != looks.confidence:
-        text += f" ({percent(confidence)} where fresh rounds were run to confirm a failure)"
+        interval += f" ({percent(confidence)} where fresh rounds were run to confirm a failure)"
+    sentences = [f"{compared}, with its {interval}"]
     if chain.against and chain.boots == 1:
-        text += "; from one boot of each kernel, so what differs from boot to boot is not in it"
+        sentences.append("Each kernel was booted once, so the interval leaves out how much boots differ")
     if not chain.paired:
-        text += f"; each of {chain.boots} boots of a kernel counts as one figure"
-    return "; ".join(filter(None, (text, _promise(chain))))
+        sentences.append(f"Each of {chain.boots} boots of a kernel counts as one figure")
+    return ". ".join(filter(None, [*sentences, _error_rate(chain)]))
 
 
-def _promise(chain: ChainResults) -> str:
+def _error_rate(chain: ChainResults) -> str:
     """Return the rate of false failures in words, empty if there is no budget over a baseline."""
     judged = [judgement for _, _, judgements in chain.all_judgements() for judgement in judgements]
     if all(judgement.budget.overhead is None for judgement in judged):
         return ""
-    rate = f"in at most {chain.looks.alpha * 100:.3g} % of sessions"
-    if chain.budgets_sharing > 1:
-        return f"any of the session's {chain.budgets_sharing} budgets that is kept fails by chance {rate}"
-    return f"each budget that is kept fails by chance {rate}"
+    together = f"For all {chain.budgets_sharing} budgets together: a stack within its budget"
+    stack = together if chain.budgets_sharing > 1 else "For each budget: a stack within it"
+    return f"{stack} is judged FAIL by chance in at most {chain.looks.alpha * 100:.3g} % of sessions"
 
 
 def _kernel(stack: str) -> str:

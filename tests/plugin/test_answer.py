@@ -54,7 +54,7 @@ def test_the_answer_comes_first_and_is_in_junit_and_on_the_page(project: Project
     assert junit_answers() == [sentence]
     page = Path("page.html").read_text()
     assert sentence.partition(": ")[0] in page.partition("</h1>")[0]
-    assert "weighed by write=3" in page
+    assert "weighted by write=3" in page
     assert "Write what it is given." in page
 
 

@@ -174,7 +174,7 @@ def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(pr
     result.stdout.fnmatch_lines(
         [
             "*fail:*cost: overhead * fresh rounds confirm what the first 8 say: *",
-            "*any of this session's fails by chance in at most 5 %*",
+            "*For all * budgets together: *is judged FAIL by chance in at most 5 %*",
         ]
     )
     ran = Counter(line.split()[0] for line in project.log)

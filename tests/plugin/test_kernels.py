@@ -351,7 +351,7 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "1, 4"))
     result = run(kernels, "--fsstack-json=out.json", *DROPPING)
     result.assert_outcomes(passed=6)
-    result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)), run in *"])
+    result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)). To repeat *"])
     result.stdout.no_fnmatch_line("*of this session*judged*")
     assert set(Counter(kernels.log).values()) == {8}
     both, within = chains_of(kernels.pytester.path / "out.json")
@@ -380,10 +380,10 @@ def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_base
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(
         [
-            "overhead *over the same stack on the first kernel*",
+            "cost *over the same stack on the first kernel*",
             "crypt:old *baseline*",
             "*TestFirst (in each kernel) on *",
-            "overhead *over plain on the same kernel in the same round*",
+            "cost *over plain on the same kernel in the same round*",
             "plain:old *baseline*",
             "plain:slow *baseline*",
         ]

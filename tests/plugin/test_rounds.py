@@ -315,7 +315,7 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_for_all_stacks_and_re
     project.write(CHAIN)
     result = project.run("--fsstack-rounds=4", "--fsstack-drop-rounds=load>2, steal>5%", "--fsstack-json=out.json")
     result.assert_outcomes(passed=6)
-    result.stdout.fnmatch_lines(["figures * medians of 4 rounds (2 discarded: load>2 (2)), run in *"])
+    result.stdout.fnmatch_lines(["figures * medians of 4 rounds (2 discarded: load>2 (2)). To repeat *"])
     assert set(Counter(project.log).values()) == {6}
     (chain,) = chains_of(project.pytester.path / "out.json")
     assert chain.rounds == len(chain.conditions) == 4

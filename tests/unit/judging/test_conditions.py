@@ -55,8 +55,8 @@ def test_what_is_conspicuous_is_said_and_nothing_of_a_machine_at_rest() -> None:
         [rest, {**rest, "steal": 0.07}, {**rest, "throttled": 3.0, "load": 5.25}, {**rest, "frequency": 1200.0}]
     )
     assert said == (
-        "up to 7% of the CPU time was stolen in 1 round, CPUs were throttled in 1 round, the load was up to 5.2 before "
-        "1 round, the tests' own included, CPUs ran at 1200 to 3000 MHz"
+        "CPU time was stolen in 1 round, up to 7% in one, CPUs were throttled in 1 round, the load was up to 5.2 "
+        "before 1 round, the tests' own included, CPUs ran at 1200 to 3000 MHz"
     )
 
 

@@ -218,13 +218,13 @@ def test_one_large_overhead_makes_them_all_ratios(overheads: list[float], ratios
     assert OverheadUnit.fitting(overheads) == OverheadUnit(ratios)
 
 
-@pytest.mark.parametrize(("sharing", "promise"), [(0, "each budget"), (30, "any of the session's 30 budgets")])
+@pytest.mark.parametrize(("sharing", "promise"), [(0, "each budget"), (30, "all 30 budgets together")])
 def test_each_report_says_for_what_the_error_rate_holds(sharing: int, promise: str) -> None:
     results = made()
     results.chains[0].budgets_sharing = sharing
     for report in (text(results), markdown.report(results), html.report(results)):
         promises = re.findall(
-            r"(each budget|any of the \S+ \d+ budgets) that is kept", unescape(" ".join(report.split()))
+            r"For (each budget|all \d+ budgets together): a stack within", unescape(" ".join(report.split()))
         )
         assert set(promises) == {promise}
 
