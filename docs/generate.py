@@ -221,7 +221,7 @@ EXIT_HEAD = """\
 NAMES_HEAD = """\
 ## What can be imported
 
-Import these names from `pytest_fsstack`, and the ready-made steps from `pytest_fsstack.workloads`
+Import these names from `pytest_fsstack`, and the ready-made workloads from `pytest_fsstack.workloads`
 ([workload-reference.md](workload-reference.md)). Other modules of the package may change in any version.
 
 | name | meaning |
@@ -386,19 +386,19 @@ OTHER_NAMES = {
 }
 
 WORKLOADS_HEAD = """\
-# Parameters of the ready-made steps
+# Parameters of the ready-made workloads
 
-This page lists the parameters of the steps that come with the plugin. [workloads.md](workloads.md) helps to choose one.
+This page lists the parameters of the plugin's workloads. [workloads.md](workloads.md) helps to choose one.
 The page is generated from the code by `docs/generate.py`.
 
 After `from pytest_fsstack import workloads`, call `workloads.NAME(timed, fsstack, ...)`. Sizes are in bytes.
-`cold=False` leaves out the cold start of the timed block. A step raises `AssertionError` with the difference if a stack
-did not do the work, and `CommandError` if a command fails. It skips the test if a tool is not installed.
+`cold=False` leaves out the cold start of the timed block. A workload raises `AssertionError` with the difference if a
+stack did not do the work, and `CommandError` if a command fails. It skips the test if a tool is not installed.
 """
 
 
 def workload_page() -> str:
-    """Return docs/workload-reference.md: each ready-made step with its parameters."""
+    """Return docs/workload-reference.md: each ready-made workload with its parameters."""
     return "\n".join(
         [WORKLOADS_HEAD, *(workload_section(name, step) for name, step in sorted(workloads.BUILT_IN.items()))]
     )
