@@ -18,7 +18,7 @@ from typing import ClassVar
 from pytest_fsstack import guard
 from pytest_fsstack.machine import blockdev, directories, journal, mounts
 from pytest_fsstack.machine.blockdev import Identity
-from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
+from pytest_fsstack.machine.journal import Fact, Facts, Kind, OutdatedEntryError
 from pytest_fsstack.machine.needs import LOOP_DEVICES, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
@@ -340,20 +340,20 @@ def _which_disk(facts: Facts) -> dict[str, Fact]:
 
 
 def _same_disk(facts: Facts) -> guard.Disk:
-    """Return the disk that a journal names. Raise `Gone` if the name now belongs to another disk."""
+    """Return the disk that a journal names. Raise `OutdatedEntryError` if the name now belongs to another disk."""
     disk = guard.identify(Path(journal.text(facts, "path")))
     now = disk.facts() | {"path": journal.text(facts, "path")}
     if now != {name: facts.get(name) for name in now}:
-        raise Gone("the name belongs to another disk now, or the disk was plugged in again")
+        raise OutdatedEntryError("the name belongs to another disk now, or the disk was plugged in again")
     return disk
 
 
 def _unlabelled(machine: Machine, facts: Facts) -> bool:
     path = Path(journal.text(facts, "path"))
     if facts.get("diskseq") is None:
-        raise Gone("this kernel does not number disks, so nothing proves that this is the one")
+        raise OutdatedEntryError("this kernel does not number disks, so nothing proves that this is the one")
     if not path.exists():
-        raise Gone("it is not plugged in, and if it comes back, nothing proves that it is the one")
+        raise OutdatedEntryError("it is not plugged in, and if it comes back, nothing proves that it is the one")
     _same_disk(facts)
     return not guard.labelled(path)
 
@@ -368,18 +368,18 @@ def _relabelled(machine: Machine, facts: Facts) -> str:
 
 
 def _prove_left_by_session(path: Path, facts: Facts) -> None:
-    """Raise `Gone` if somebody may have written to a device since a session left it."""
+    """Raise `OutdatedEntryError` if somebody may have written to a device since a session left it."""
     if "digest" in facts and guard.is_half_emptied(path, facts):
         return
     signature = facts.get("signature")
     if not signature or guard.signature(path) != signature:
         # Without the signature that we wrote, the device may be in use, for example by plain dm-crypt.
-        raise Gone(
+        raise OutdatedEntryError(
             "nothing proves that it holds what the session left and no other data; "
             f"`--fsstack-overwrite={path}` gives it over to testing if nobody needs it"
         )
     if not _out_of_reach(signature) and (not facts.get("mounted") or blockdev.last_mount(path) != facts["mounted"]):
-        raise Gone(
+        raise OutdatedEntryError(
             "it holds what the session left, and maybe files that were put there since: its filesystem was mounted "
             f"again, or does not record that; `--fsstack-overwrite={path}` gives it over to testing if nobody needs it"
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import commands, journal, mounts, processes
-from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import (
     KernelCipher,
     KernelFilesystem,
@@ -77,7 +77,7 @@ def _key_removed(machine: Machine, facts: Facts) -> str:
     target = journal.text(facts, "target")
     if "busy" in machine.run("xfs_io", "-c", f"rm_enckey {journal.text(facts, 'key')}", target):
         holders = ", ".join(processes.users(Path(target), machine.daemons))
-        raise Unproved(f"its files are still open{f'; in use by: {holders}' if holders else ''}")
+        raise UndoError(f"its files are still open{f'; in use by: {holders}' if holders else ''}")
     return f"removed the encryption key of {target}"
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pytest_fsstack.layers import scrubs
 from pytest_fsstack.machine import commands, directories, journal, mounts
-from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import FUSE, KernelFilesystem, Need, Root, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Machine
@@ -48,7 +48,7 @@ _STATE = Path("/var/run/zfs"), Path("/var/lock/zfs"), Path("/var/lib/zfs")
 def _imported(machine: Machine, facts: Facts) -> bool:
     name = journal.text(facts, "name")
     if not name.startswith("fsstack-"):
-        raise Unproved("this plugin does not create pools with such a name")
+        raise UndoError("this plugin does not create pools with such a name")
     try:
         return name in machine.run("zpool", "list", "-H", "-o", "name").split()
     except commands.CommandError:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pytest_fsstack.machine import journal, mounts
 from pytest_fsstack.machine.descriptors import closing, opened, write_all
-from pytest_fsstack.machine.journal import Fact, Facts, Gone, Kind
+from pytest_fsstack.machine.journal import Fact, Facts, Kind, OutdatedEntryError
 from pytest_fsstack.machine.port import Machine
 
 if TYPE_CHECKING:
@@ -480,15 +480,15 @@ def _identified(facts: Facts) -> dict[str, Fact]:
 
 
 def _check(facts: Facts, status: os.stat_result) -> None:
-    """Raise `Gone` unless this is the directory in the journal."""
+    """Raise `OutdatedEntryError` unless this is the directory in the journal."""
     if not stat.S_ISDIR(status.st_mode):
-        raise Gone("it is no longer a directory")
+        raise OutdatedEntryError("it is no longer a directory")
     if "ino" not in facts:
-        raise Gone(
+        raise OutdatedEntryError(
             "the session was killed before it could record this directory; remove it by hand if you do not need it"
         )
     if any(facts.get(name) != number for name, number in _inode(status).items()):
-        raise Gone("it was replaced by another directory")
+        raise OutdatedEntryError("it was replaced by another directory")
 
 
 def _exists(machine: Machine, facts: Facts) -> bool:

@@ -44,12 +44,12 @@ def default_directory() -> Path:
 # -- kinds of things ---------------------------------------------------------------------------------------------------
 
 
-class Unproved(Exception):  # noqa: N818 - a finding
-    """The thing exists, but nothing proves that it is the one in the entry."""
+class UndoError(Exception):
+    """A thing that cannot be undone now: it is still used, or nothing proves that it is the one in the entry."""
 
 
-class Gone(Exception):  # noqa: N818 - a finding
-    """The thing of an entry is gone, and another may have its name."""
+class OutdatedEntryError(Exception):
+    """An entry whose thing is gone or was changed. Another thing may have its name, so it is never undone."""
 
 
 def no_facts(facts: Facts) -> dict[str, Fact]:
@@ -66,9 +66,9 @@ class Kind:
 
     #: A unique name in a word or two.
     name: str
-    #: Whether the thing still exists. Raises `Unproved`, `Gone`.
+    #: Whether the thing still exists. Raises `UndoError`, `OutdatedEntryError`.
     present: Callable[[Machine, Facts], bool]
-    #: Undo it, and describe that. Called only if it exists. Raises `Unproved`, or errors of its tools.
+    #: Undo it, and describe that. Called only if it exists. Raises `UndoError`, or errors of its tools.
     undo: Callable[[Machine, Facts], str]
     #: Derive facts that later distinguish it from another thing with its name.
     identify: Callable[[Facts], dict[str, Fact]] = no_facts
@@ -88,18 +88,18 @@ class Kind:
 
 
 def text(facts: Facts, name: str) -> str:
-    """Return a text among the facts. Raises `Unproved` if the journal does not have it."""
+    """Return a text among the facts. Raises `UndoError` if the journal does not have it."""
     value = facts.get(name)
     if not isinstance(value, str):
-        raise Unproved(f"the journal does not say its {name}")
+        raise UndoError(f"the journal does not say its {name}")
     return value
 
 
 def whole_number(facts: Facts, name: str) -> int:
-    """Return a number among the facts. Raises `Unproved` if the journal does not have it."""
+    """Return a number among the facts. Raises `UndoError` if the journal does not have it."""
     value = facts.get(name)
     if not isinstance(value, int):
-        raise Unproved(f"the journal does not say its {name}")
+        raise UndoError(f"the journal does not say its {name}")
     return value
 
 
@@ -474,12 +474,12 @@ def _clean(machine: Machine, journal: Leftover, kinds: Mapping[str, Kind], repor
         try:
             # Checked for each entry, because a session may have begun meanwhile.
             if str(entry) in _in_use(journal.path.parent):
-                raise Unproved("a running session has one with that name")
+                raise UndoError("a running session has one with that name")
             if action := _undo(machine, entry, journal.session.this_boot, kinds, asked):
                 report.undone.append(f"{action} (of {journal.session})")
-        except Gone as gone:
+        except OutdatedEntryError as error:
             remains = remains or not asked
-            report.left.append(f"left alone: {entry} of {journal.session}: {gone}")
+            report.left.append(f"left alone: {entry} of {journal.session}: {error}")
         except Exception as error:  # any error of a tool or a third party's kind; continue with the others
             remains = True
             report.left.append(f"left alone: {entry} of {journal.session}: {reason_of(error)}")
@@ -494,25 +494,25 @@ def _is_first(entry: Entry, kinds: Mapping[str, Kind]) -> bool:
 def _undo(machine: Machine, entry: Entry, this_boot: bool, kinds: Mapping[str, Kind], asked: bool) -> str | None:
     kind = kinds.get(entry.kind)
     if kind is None:
-        raise Unproved(
+        raise UndoError(
             f"nothing here knows this kind of thing; it was made by {entry.module}, so run the clean-up where the "
             "plugin or conftest is loaded that has the layer"
         )
     if not this_boot and not kind.outlives_boot:
         if kind.afterwards:
-            raise Gone(kind.afterwards)
+            raise OutdatedEntryError(kind.afterwards)
         return None
     if not kind.present(machine, entry.facts):
         return None
     if kind.only_asked and not asked:
-        raise Unproved("it may contain files of other programs by now; --fsstack-cleanup empties it if it does not")
+        raise UndoError("it may contain files of other programs by now; --fsstack-cleanup empties it if it does not")
     return kind.undo(machine, entry.facts)
 
 
 def _still_there(machine: Machine, kind: Kind, facts: Facts) -> bool:
     try:
         return kind.present(machine, facts)
-    except Gone:
+    except OutdatedEntryError:
         return False
     except Exception:  # after any error, nothing proves that the thing is gone
         return True

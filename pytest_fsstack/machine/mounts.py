@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_fsstack.machine import blockdev, commands, descriptors, journal, processes, signals
-from pytest_fsstack.machine.journal import Fact, Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Fact, Facts, Kind, UndoError
 from pytest_fsstack.machine.libc import failure, libc
 from pytest_fsstack.machine.port import Machine, Mount
 
@@ -344,7 +344,7 @@ def _unmounted(machine: Machine, facts: Facts) -> str:
             else:
                 machine.run("umount", target)
     except commands.CommandError as error:
-        raise Unproved(f"{error.stderr}; {in_use(machine, target)}") from error
+        raise UndoError(f"{error.stderr}; {in_use(machine, target)}") from error
     return f"unmounted {target}"
 
 

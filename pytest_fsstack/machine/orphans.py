@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.descriptors import closing, opened
-from pytest_fsstack.machine.journal import Fact, Facts, Journal, Kind, Unproved, start_time
+from pytest_fsstack.machine.journal import Fact, Facts, Journal, Kind, UndoError, start_time
 from pytest_fsstack.machine.port import Machine
 
 PROC = Path("/proc")
@@ -33,7 +33,7 @@ def end(
 ) -> bool:
     """Terminate a process with that start time, by signals that are `patience` seconds apart.
 
-    Return whether it existed. Raises `Unproved` if it survives.
+    Return whether it existed. Raises `UndoError` if it survives.
     """
     try:
         pidfd = os.pidfd_open(pid)
@@ -50,7 +50,7 @@ def end(
                 return True  # it ended in between
             if select.select([pidfd], [], [], patience)[0]:
                 return True
-    raise Unproved(f"process {pid} survived {signal.Signals(number).name}")
+    raise UndoError(f"process {pid} survived {signal.Signals(number).name}")
 
 
 # -- one that the journal names ----------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _end_all(machine: Machine, facts: Facts) -> str:
     # They may start others meanwhile.
     while processes := _descendants(facts):
         if ancestors := processes.keys() & set(_ancestry()):
-            raise Unproved(
+            raise UndoError(
                 f"this very command was started by it (process {min(ancestors)}); run the clean-up from elsewhere"
             )
         ended += [str(pid) for pid, start in sorted(processes.items()) if end(pid, start)]

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pytest_fsstack.judging.sample import METRICS, Better, Metric, Sample
 from pytest_fsstack.machine import blockdev, commands, orphans, resident, signals
-from pytest_fsstack.machine.journal import Unproved
+from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.measuring.settling import ABOUT_ZERO, unwritten
 from pytest_fsstack.measuring.watch import Watch
 from pytest_fsstack.stack.build import Built
@@ -220,7 +220,7 @@ class Timed:
         """Kill processes of the command that have left its process group, as fio's jobs do."""
         try:
             ended = orphans.end_marked(mark, [signal.SIGKILL])
-        except Unproved as error:
+        except UndoError as error:
             self._stack.notify(f"{command} was killed, but {error}")
             return
         if ended:

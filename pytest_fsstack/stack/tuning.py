@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_fsstack.machine import journal as journals
-from pytest_fsstack.machine.journal import Facts, Gone, Journal, Unproved
+from pytest_fsstack.machine.journal import Facts, Journal, OutdatedEntryError, UndoError
 from pytest_fsstack.machine.needs import Missing, MissingRequirement, Root, load_module, not_in_kernel
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.real import RealMachine
@@ -102,10 +102,10 @@ def written(path: Path, value: str, journal: Journal) -> Iterator[None]:
 def _still_set(machine: Machine, facts: Facts) -> bool:
     path, old, value = Path(journals.text(facts, "path")), journals.text(facts, "old"), journals.text(facts, "value")
     if not is_setting(machine, path) or not is_setting(machine, Path(journals.text(facts, "back"))):
-        raise Unproved("this plugin does not set it")
+        raise UndoError("this plugin does not set it")
     now = current(machine, path)
     if now not in (None, old) and not equal(value, now):
-        raise Gone(f"it was changed to {now} since the session set it to {value}")
+        raise OutdatedEntryError(f"it was changed to {now} since the session set it to {value}")
     return equal(value, now) and not equal(value, old)
 
 

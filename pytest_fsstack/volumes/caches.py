@@ -14,7 +14,7 @@ from typing import ClassVar
 from pytest_fsstack.devices import RamDevice
 from pytest_fsstack.layers.mapper import MAPPING, SECTOR, MapperLayer, mapping
 from pytest_fsstack.machine import journal, mounts
-from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, Pool, option
@@ -38,7 +38,7 @@ _PATIENCE = 60.0
 def _registered(machine: Machine, identity: str) -> list[Path]:
     """Return the directories of a cache set in sysfs: its own, and those of disks that wait for it."""
     if not identity:
-        raise Unproved("an empty name is that of no cache set")
+        raise UndoError("an empty name is that of no cache set")
     own = machine.sysfs / "fs/bcache" / identity
     directories = [own] if own.is_dir() else []
     for directory in (machine.sysfs / "class/block").glob("*/bcache"):

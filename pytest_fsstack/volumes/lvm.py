@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from pytest_fsstack.layers import mapper, scrubs
 from pytest_fsstack.machine import directories, journal
-from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DMSETUP, DeviceMapper, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, OptionError, Place, PoolLayer, option
@@ -106,7 +106,7 @@ def _active_volumes(machine: Machine, facts: Facts) -> list[str]:
     """Return the mappings of a volume group, including hidden ones."""
     group = journal.text(facts, "name")
     if not group.startswith("fsstack-"):
-        raise Unproved("this plugin does not create volume groups with such a name")
+        raise UndoError("this plugin does not create volume groups with such a name")
     return sorted(machine.mappings(_of(group)))
 
 
@@ -124,7 +124,7 @@ def _deactivated(machine: Machine, facts: Facts) -> str:
         # Volumes that others depend on are removed after them.
         machine.run("dmsetup", "remove", "--deferred", *volumes, env=machine.mapper_environment())
     if not machine.wait_until(lambda: not _active_volumes(machine, facts), 2.0):
-        raise Unproved("the kernel removes it once nothing uses it")
+        raise UndoError("the kernel removes it once nothing uses it")
     _remove_links(_links(facts))
     return f"removed the logical volumes of {journal.text(facts, 'name')}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pytest_fsstack.machine import directories, journal
-from pytest_fsstack.machine.journal import Facts, Kind, Unproved
+from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
@@ -23,7 +23,7 @@ _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
 def _arrays(machine: Machine, name: str) -> list[Path]:
     """Return the arrays of this name. Udev may have assembled one as another device."""
     if not name.startswith("fsstack-"):
-        raise Unproved("that is no name that this plugin gives to an array")
+        raise UndoError("that is no name that this plugin gives to an array")
     arrays = []
     for directory in (machine.sysfs / "block").glob("md*"):
         device = Path("/dev", directory.name)

@@ -73,5 +73,5 @@ def test_a_clean_up_leaves_it_for_the_next_one(hanging: Path, tmp_path: Path) ->
     daemon = RealMachine().start("stat", hanging / "file")
     time.sleep(0.3)
     start = journal.start_time(daemon.pid)
-    with pytest.raises(journal.Unproved, match=f"process {daemon.pid} survived SIGKILL"):
+    with pytest.raises(journal.UndoError, match=f"process {daemon.pid} survived SIGKILL"):
         orphans.end(daemon.pid, start)

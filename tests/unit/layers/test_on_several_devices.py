@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.journal import Unproved
+from pytest_fsstack.machine.journal import UndoError
 from pytest_fsstack.machine.recording import RecordingJournal
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
@@ -141,7 +141,7 @@ def test_arrays_of_a_dead_session_are_stopped_whatever_udev_calls_them(machine: 
     assert "fsstack-1-1-md" in md.ARRAY.undo(machine, facts)
     assert [path.name for path in (tmp_path / "block").iterdir()] == ["md0"]
     assert not md.ARRAY.present(machine, facts)
-    with pytest.raises(Unproved):
+    with pytest.raises(UndoError):
         md.ARRAY.present(machine, {"name": "data"})
 
 
@@ -340,7 +340,7 @@ def test_caches_of_a_dead_session_are_stopped_and_no_others(machine: LayerMachin
     assert stopped == {f"{sets[0]}/stop", f"{waiting['sdb']}/stop"}
     assert not caches.CACHE_SET.present(machine, {"uuid": "cccc-3"})
     for facts in {}, {"uuid": ""}:
-        with pytest.raises(Unproved):
+        with pytest.raises(UndoError):
             caches.CACHE_SET.present(machine, facts)
 
 

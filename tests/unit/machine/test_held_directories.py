@@ -11,7 +11,7 @@ import pytest
 
 from pytest_fsstack.machine import directories
 from pytest_fsstack.machine.directories import HeldDirectory
-from pytest_fsstack.machine.journal import Gone, Journal
+from pytest_fsstack.machine.journal import Journal, OutdatedEntryError
 from pytest_fsstack.machine.real import RealMachine
 
 
@@ -140,7 +140,7 @@ def test_the_journal_knows_a_directory_by_its_inode_and_not_by_its_name(place: P
         assert directories.DIRECTORY.identify(facts) == {}
         held.path.rename(place / "moved")
         held.path.mkdir()
-        with pytest.raises(Gone):
+        with pytest.raises(OutdatedEntryError):
             directories.DIRECTORY.undo(RealMachine(), facts)
     assert (place / "new").is_dir()
 

@@ -386,7 +386,7 @@ def test_a_clean_up_writes_to_no_other_file(journals: Path, sys_: Path, tmp_path
     ours = str(sys_ / "block/sdz/queue/scheduler")
     for path, back in (str(precious), ours), (ours, str(precious)):
         facts = {"path": path, "old": "theirs", "value": "mine", "back": back, "text": "theirs"}
-        with pytest.raises(journal.Unproved, match="this plugin does not set it"):
+        with pytest.raises(journal.UndoError, match="this plugin does not set it"):
             kind.present(machine, facts)
     assert not tuning.is_setting(machine, sys_ / "kernel/../block/sdz/queue/scheduler")
     assert not tuning.is_setting(machine, sys_ / "block/sdz/queue/write_cache")
