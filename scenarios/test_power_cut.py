@@ -172,4 +172,4 @@ def broken(fsstack: Built, damage: Damage) -> str:
         return "" if lost else f"it is a control, and has survived all {damage.cuts} power cuts"
     if not lost or Limit.POWER_CUTS in fsstack.stack.limits:
         return ""
-    return f"{lost} of {damage.cuts} power cuts were not survived; the first: {damage.said[0]}"
+    return f"{lost} of {damage.cuts} power cuts were not survived; the first: {damage.broken_promises[0]}"

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pytest_fsstack.damage import medium, seen
+from pytest_fsstack.damage import medium, snapshot
 from pytest_fsstack.damage.medium import SECTOR, UNIT, Image, Unit
-from pytest_fsstack.damage.seen import Outcome, Seen, Shape as Shape
+from pytest_fsstack.damage.snapshot import Outcome, Shape as Shape, Snapshot
 from pytest_fsstack.layers import images
 from pytest_fsstack.machine import signals
 from pytest_fsstack.measuring.timed import Timed
@@ -134,7 +134,7 @@ class Rotting:
         self._seed: int | None = None
         self._strata: dict[Kind, list[Stratum]] = {}
         self._image = Image()
-        self._written = Seen()
+        self._written = Snapshot()
         #: The layers whose checker or scrub reports nothing before the first flip.
         self._checkers: set[str] = set()
         self._scrubs: set[str] = set()
@@ -157,13 +157,13 @@ class Rotting:
             empty = medium.read(place)
         # The device may still hold the files of another stack. With other contents, they are not found here.
         contents = f"{seed} {stack.spec}"
-        images.fill(stack, lambda top: seen.plant(top, shape, contents))
+        images.fill(stack, lambda top: snapshot.plant(top, shape, contents))
         stack.sync()
         with stack.taken_down(self._layer) as place:
             before = medium.read(place)
         if not find_sectors(before.since(empty), sectors(shape, contents).whole):
             contents += " again"
-            images.fill(stack, lambda top: seen.overwrite(top, shape, contents))
+            images.fill(stack, lambda top: snapshot.overwrite(top, shape, contents))
             stack.sync()
         sound = stack.fsck()
         self._checkers = {name for name, checked in sound.items() if checked.clean}
@@ -189,9 +189,9 @@ class Rotting:
         self._seed = seed
 
     def _check_written(self, seed: str) -> None:
-        for name, content in list(seen.files(self.shape, seed).items())[: self.shape.large]:
+        for name, content in list(snapshot.files(self.shape, seed).items())[: self.shape.large]:
             entry = self._written.entries.get(name)
-            if entry is None or entry.contents != seen.digest_of(content):
+            if entry is None or entry.contents != snapshot.digest_of(content):
                 raise AssertionError(f"{self.stack.spec}: before any flip, {name} is not as it was written")
 
     # -- flips ---------------------------------------------------------------------------------------------------------
@@ -201,12 +201,12 @@ class Rotting:
         draw, tally = random.Random(f"{self._seed} {kind}"), Tally(can_check=bool(self._scrubs | self._checkers))
         strata = draw.sample(self._strata[kind], len(self._strata[kind]))
         for number in range(count):
-            flip = drawn(draw, strata[number % len(strata)], self._image)
+            flip = draw_flip(draw, strata[number % len(strata)], self._image)
             outcome, why = self._flip(flip, tally)
             tally.add(flip, outcome, why, self._found())
         with self.stack.taken_down(self._layer) as place:
             self._undo(place)
-        outcome, why = seen.judge(self._written.entries, self._look())
+        outcome, why = snapshot.judge(self._written.entries, self._look())
         if outcome is not Outcome.UNNOTICED:
             raise AssertionError(f"{self.stack.spec}: with all flips undone, it is not as it was written: {why}")
         return tally
@@ -225,7 +225,7 @@ class Rotting:
             # The story begins at the layer, without the text of the stack and the device.
             return Outcome.REPORTED, f"layer {str(error).partition(': layer ')[2]}".partition("\n")[0]
         try:
-            return seen.judge(self._written.entries, self._look())
+            return snapshot.judge(self._written.entries, self._look())
         except TimeoutError as error:
             return Outcome.REPORTED, str(error)
 
@@ -258,10 +258,10 @@ class Rotting:
             tally.corrected += healed == self._image.units[flip.unit][flip.byte : flip.byte + 1]
         self._last = None
 
-    def _look(self) -> Seen:
+    def _look(self) -> Snapshot:
         limit = 4 * (self.shape.large + self.shape.small) + 1000
         with signals.limited("reading all files", _PATIENCE):
-            return seen.look(self.stack.path, most=limit, longest=self.shape.size + 4096)
+            return snapshot.look(self.stack.path, most=limit, longest=self.shape.size + 4096)
 
 
 # -- where to flip -----------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class Sectors(NamedTuple):
 
 def sectors(shape: Shape, seed: int | str) -> Sectors:
     whole, last = set(), set()
-    for content in seen.files(shape, seed).values():
+    for content in snapshot.files(shape, seed).values():
         end = len(content) // SECTOR * SECTOR
         whole |= {content[start : start + SECTOR] for start in range(0, end, SECTOR)}
         last.add(content[end:].ljust(SECTOR, b"\0"))
@@ -375,7 +375,7 @@ def _not_zero(image: Image) -> Callable[[Unit], Sequence[int]]:
     return lambda unit: [number for number, byte in enumerate(image.units[unit]) if byte] or [0]
 
 
-def drawn(draw: random.Random, stratum: Stratum, image: Image) -> Flip:
+def draw_flip(draw: random.Random, stratum: Stratum, image: Image) -> Flip:
     """Draw a flip: first a group of the stratum, then a unit of it, then a byte."""
     unit = draw.choice(draw.choice(stratum.groups))
     if unit.offset < 0:

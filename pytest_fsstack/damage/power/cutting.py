@@ -40,12 +40,12 @@ _SHOWN = 12
 
 
 @dataclass
-class _Left:
+class _StateAfterCut:
     """The state after a cut: errors of mounting and checking, and the contents of the directory."""
 
     wrong: list[str]
     mounted: bool = True
-    found: Found = field(default_factory=dict)
+    contents: Found = field(default_factory=dict)
     #: Whether a checker ran.
     checked: bool = False
     #: Writes to the device since then: by the recovery, the checker and the next mount.
@@ -54,7 +54,7 @@ class _Left:
 
 @dataclass
 class Damage:
-    """The numbers of cuts and of kept promises. `said` describes the first broken promises."""
+    """The numbers of cuts and of kept promises. `broken_promises` describes the first broken ones."""
 
     cuts: int = 0
     mounted: int = 0
@@ -64,11 +64,11 @@ class Damage:
     nothing_invented: int = 0
     all_readable: int = 0
     survived: int = 0
-    said: list[str] = field(default_factory=list)
+    broken_promises: list[str] = field(default_factory=list)
 
-    def count(self, state: _Left, work: Work, count: int) -> list[str]:
+    def count(self, state: _StateAfterCut, work: Work, count: int) -> list[str]:
         """Add a cut, after which `count` steps were complete. Return the broken promises and errors as text."""
-        broken = [*work.broken(state.found, count)] if state.mounted else []
+        broken = [*work.broken(state.contents, count)] if state.mounted else []
         kinds = Counter(promise.kind for promise in broken)
         self.cuts += 1
         self.mounted += state.mounted
@@ -184,16 +184,17 @@ def power_cuts(
     points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - recoveries, f"cuts/{seed}")
     device_now, damage = Image(), Damage()
     device_now.apply(entries)
-    states: list[tuple[Image, _Left]] = []
+    states: list[tuple[Image, _StateAfterCut]] = []
 
-    def look(image: Image, begun: int, where: str) -> _Left:
+    def look(image: Image, begun: int, where: str) -> _StateAfterCut:
         # Cuts without a write in between leave the same image. Only the promises differ.
         state = next((state for before, state in states if before == image), None)
         if state is None:
-            state = _left(fsstack, above, log, device_now, image, work)
+            state = _state_after(fsstack, above, log, device_now, image, work)
             states.append((image, state))
         broken = damage.count(state, work, begun)
-        damage.said += [f"{where}: {text}" for text in broken][: max(0, _SHOWN - len(damage.said))]
+        room = max(0, _SHOWN - len(damage.broken_promises))
+        damage.broken_promises += [f"{where}: {text}" for text in broken[:room]]
         return state
 
     for number, (cut, image) in enumerate(left_by(points, entries, log.sector)):
@@ -208,7 +209,7 @@ def power_cuts(
     for name, value in vars(damage).items():
         if isinstance(value, int):
             timed.record(name, value, better="higher")
-    timed.keep("broken promises", damage.said)
+    timed.keep("broken promises", damage.broken_promises)
     return damage
 
 
@@ -232,27 +233,30 @@ def _begun(entries: list[Entry], cut: Cut) -> int:
     return int(next(texts))
 
 
-def _left(fsstack: Built, above: str, log: LogReader, now: Image, image: Image, work: Work) -> _Left:
+def _state_after(fsstack: Built, above: str, log: LogReader, now: Image, image: Image, work: Work) -> _StateAfterCut:
     """Open the stack on an image, read and check it. `now` is the current image of the device, and is updated."""
     refusal = _stands_on(image, fsstack, above, log, now)
-    state = _Left([f"it cannot be mounted: {refusal}"], mounted=False) if refusal else _looked_at(fsstack, work)
+    if refusal:
+        state = _StateAfterCut([f"it cannot be mounted: {refusal}"], mounted=False)
+    else:
+        state = _read_and_checked(fsstack, work)
     state.entries = log.new()
     now.apply(state.entries)
     return state
 
 
-def _looked_at(fsstack: Built, work: Work) -> _Left:
+def _read_and_checked(fsstack: Built, work: Work) -> _StateAfterCut:
     contents = work.found(fsstack.path / _DIRECTORY)
     try:
         checked = fsstack.fsck()
     except BuildError as error:
-        return _Left([f"it cannot be checked: {_first_line(error)}"], found=contents, checked=True)
+        return _StateAfterCut([f"it cannot be checked: {_first_line(error)}"], contents=contents, checked=True)
     unclean = [
         f"{name} is not clean: {' / '.join(filter(None, check.output.splitlines()[-3:]))}"
         for name, check in checked.items()
         if not check.clean
     ]
-    return _Left(unclean, found=contents, checked=bool(checked))
+    return _StateAfterCut(unclean, contents=contents, checked=bool(checked))
 
 
 def _stands_on(image: Image, fsstack: Built, above: str, log: LogReader, now: Image) -> str:

@@ -179,13 +179,13 @@ class Image:
 class Cut:
     """A power cut after the first `entries` entries of a log.
 
-    `kept` is the probability that a write after the last flush is there: 0 loses all, 1 keeps all of them untorn. With
-    a `queue`, only that many of the last writes can be missing. Writes are torn at `tear` bytes, or at the sectors of
-    the device if these are larger. The seed decides the rest.
+    `keep_probability` applies to each write after the last flush: 0 loses all, 1 keeps all of them untorn. With a
+    `queue`, only that many of the last writes can be missing. Writes are torn at `tear` bytes, or at the sectors of the
+    device if these are larger. The seed decides the rest.
     """
 
     entries: int
-    kept: float
+    keep_probability: float
     seed: str
     queue: int = 0
     tear: int = 512
@@ -203,9 +203,9 @@ def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
         if number % len(fates) == 0:
             draw.shuffle(fates)
         start, end = (first + (last - first) * edge // count for edge in (number, number + 1))
-        kept, queue = fates[number % len(fates)]
+        probability, queue = fates[number % len(fates)]
         place = draw.randint(start, max(start, end - 1)) if number < count - 1 else end
-        cuts.append(Cut(place, kept, f"{seed}/{number}", queue, draw.choice((512, PAGE))))
+        cuts.append(Cut(place, probability, f"{seed}/{number}", queue, draw.choice((512, PAGE))))
     return cuts
 
 
@@ -233,9 +233,9 @@ def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]
     arrived = max(0, len(writes) - cut.queue) if cut.queue else 0
     yield from writes[:arrived]
     for entry in writes[arrived:]:
-        if draw.random() >= cut.kept:
+        if draw.random() >= cut.keep_probability:
             continue
-        if cut.kept < 1 and entry.length > tear and draw.random() < _TORN:
+        if cut.keep_probability < 1 and entry.length > tear and draw.random() < _TORN:
             yield from _torn(entry, tear, draw)
         else:
             yield entry

@@ -41,11 +41,11 @@ WHOLE = {"a": content(3, 0, 8)}
 def counted(found: Found, wrong: str = "", mounted: bool = True, checked: bool = True) -> set[str]:
     """What holds after one cut."""
     damage = Damage()
-    left = cutting._Left([wrong] if wrong else [], mounted, found, checked)
-    said = damage.count(left, HISTORY, 3)
-    figures = {name: value for name, value in vars(damage).items() if name != "said"}
+    state = cutting._StateAfterCut([wrong] if wrong else [], mounted, found, checked)
+    broken = damage.count(state, HISTORY, 3)
+    figures = {name: value for name, value in vars(damage).items() if name != "broken_promises"}
     assert set(figures.values()) <= {0, 1}
-    assert bool(said) is not figures["survived"]
+    assert bool(broken) is not figures["survived"]
     return {name for name, value in figures.items() if value}
 
 
@@ -99,7 +99,7 @@ def test_a_daemon_that_died_of_the_cut_before_is_not_held_against_the_next_one(t
 
 def test_a_loss_breaks_a_promise_unless_it_is_declared_and_a_control_must_lose(tmp_path: Path) -> None:
     whole = Damage(cuts=4, survived=4)
-    damaged = Damage(cuts=4, survived=3, said=["what is gone", "what else"])
+    damaged = Damage(cuts=4, survived=3, broken_promises=["what is gone", "what else"])
 
     def judged(text: str, damage: Damage) -> str:
         stack = NotedStack(Path(tempfile.mkdtemp(dir=tmp_path)))
@@ -131,14 +131,16 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
             log.add(0, 512 * entry, 512, bytes([entry + 1]) * 512)
         log.add(recorder.IS_MARK, mark=b"0")
 
-    def left(stack: Built, above: str, reader: LogReader, now: Image, image: Image, work: object) -> cutting._Left:
+    def left(
+        stack: Built, above: str, reader: LogReader, now: Image, image: Image, work: object
+    ) -> cutting._StateAfterCut:
         images.append(image)
         written = Entry(EntryKind.WRITE, 512 * 100, 512, b"r" * 512)
-        return cutting._Left([], entries=[written, Entry(EntryKind.FLUSH)] * 4)
+        return cutting._StateAfterCut([], entries=[written, Entry(EntryKind.FLUSH)] * 4)
 
     timed = NotedTimed(stack)
     monkeypatch.setattr(timed, "run", work)
-    monkeypatch.setattr(cutting, "_left", left)
+    monkeypatch.setattr(cutting, "_state_after", left)
     damage = power_cuts(timed, stack, seed=3, operations=10, cuts=4)
     assert damage.cuts == 4
     recovered = [b"r" in image.read(512 * 100, 512) for image in images]

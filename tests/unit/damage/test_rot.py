@@ -13,10 +13,10 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.damage import medium, rot, seen
+from pytest_fsstack.damage import medium, rot, snapshot
 from pytest_fsstack.damage.medium import SECTOR, UNIT, Image
 from pytest_fsstack.damage.rot import Rotting
-from pytest_fsstack.damage.seen import Outcome, Shape
+from pytest_fsstack.damage.snapshot import Outcome, Shape
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
@@ -25,7 +25,7 @@ from pytest_fsstack.stack.model import BuildContext, CheckResult, Directory, Lay
 
 SHAPE = Shape(large=2, size=16 * UNIT, small=4)
 KNOWN = rot.sectors(SHAPE, 1)
-CONTENTS = seen.files(SHAPE, 1)
+CONTENTS = snapshot.files(SHAPE, 1)
 MIB = 1 << 20
 
 
@@ -38,7 +38,7 @@ def image(content: bytes, start: int = 0) -> Image:
 
 def drawn(strata: list[rot.Stratum], now: Image, count: int = 40) -> list[rot.Flip]:
     draw = random.Random(1)
-    return [rot.drawn(draw, draw.choice(strata), now) for _ in range(count)]
+    return [rot.draw_flip(draw, draw.choice(strata), now) for _ in range(count)]
 
 
 @settings(max_examples=15)
@@ -230,7 +230,7 @@ def test_flips_are_those_of_the_seed(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_before_any_flip_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "digest_of", lambda content: "of other contents")
+    monkeypatch.setattr(snapshot, "digest_of", lambda content: "of other contents")
     with (
         standing(tmp_path, "keeping") as stack,
         pytest.raises(AssertionError, match="before any flip, large-0 is not as it was written"),

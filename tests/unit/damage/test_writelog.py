@@ -176,9 +176,9 @@ def test_a_cut_leaves_in_each_sector_what_was_flushed_or_was_written_to_it_since
         left = contents(image)
         sectors = [left[start : start + SECTOR] for start in range(0, len(left), SECTOR)]
         assert all(sector in states for sector, states in zip(sectors, allowed(entries, cut.entries), strict=True))
-        if cut.kept == 1:
+        if cut.keep_probability == 1:
             assert left == played(entries[: cut.entries])
-        if cut.kept == 0:
+        if cut.keep_probability == 0:
             flushed = max(
                 (index for index, each in enumerate(entries[: cut.entries]) if each.kind is Kind.FLUSH), default=0
             )
@@ -246,6 +246,6 @@ def test_cuts_are_spread_in_order_with_one_at_the_end(first: int, length: int, c
     assert places[-1] == first + length
     assert len({cut.seed for cut in found}) == count
     if count % 6 == 0:
-        assert [(cut.kept, cut.queue > 0) for cut in found].count((0.0, False)) == count // 6
-        assert [cut.kept for cut in found].count(1.0) == count // 6
+        assert [(cut.keep_probability, cut.queue > 0) for cut in found].count((0.0, False)) == count // 6
+        assert [cut.keep_probability for cut in found].count(1.0) == count // 6
         assert sum(cut.queue > 0 for cut in found) == count // 3

@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_fsstack.damage import seen
-from pytest_fsstack.damage.seen import Entry, Outcome, Seen, Shape
+from pytest_fsstack.damage import snapshot
+from pytest_fsstack.damage.snapshot import Entry, Outcome, Shape, Snapshot
 
 SHAPE = Shape(large=2, size=20_000, small=5)
 
 
-def look(top: Path, most: int = 100) -> Seen:
-    return seen.look(top, most=most, longest=SHAPE.size)
+def look(top: Path, most: int = 100) -> Snapshot:
+    return snapshot.look(top, most=most, longest=SHAPE.size)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    seen.plant(tmp_path, SHAPE, 7)
+    snapshot.plant(tmp_path, SHAPE, 7)
     return tmp_path
 
 
 def test_what_is_written_for_a_seed_is_always_the_same_and_no_sector_is_there_twice() -> None:
-    files = seen.files(SHAPE, 7)
-    assert files == seen.files(SHAPE, 7)
-    assert files != seen.files(SHAPE, 8)
+    files = snapshot.files(SHAPE, 7)
+    assert files == snapshot.files(SHAPE, 7)
+    assert files != snapshot.files(SHAPE, 8)
     assert len(files) == SHAPE.large + SHAPE.small
     large = b"".join(list(files.values())[: SHAPE.large])
     sectors = [large[start : start + 512] for start in range(0, len(large), 512)]
@@ -38,14 +38,14 @@ def test_all_that_was_written_is_read(tree: Path) -> None:
     found = look(tree)
     assert found.errors == {}
     assert {"large-0", "large-1", "link", "directory-3/below", "."} < found.entries.keys()
-    for name, content in seen.files(SHAPE, 7).items():
-        assert found.entries[name].contents == seen.digest_of(content)
-    assert seen.judge(found.entries, look(tree)) == (Outcome.UNNOTICED, "all as written")
+    for name, content in snapshot.files(SHAPE, 7).items():
+        assert found.entries[name].contents == snapshot.digest_of(content)
+    assert snapshot.judge(found.entries, look(tree)) == (Outcome.UNNOTICED, "all as written")
 
 
 def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
     before = look(tree).entries
-    seen.overwrite(tree, SHAPE, 8)
+    snapshot.overwrite(tree, SHAPE, 8)
     after = look(tree).entries
     assert {name for name in before if before[name] != after[name]} == {"large-0", "large-1"}
     assert before.keys() == after.keys()
@@ -65,28 +65,28 @@ def test_overwriting_changes_the_large_files_alone(tree: Path) -> None:
 def test_what_is_not_as_it_was_is_told(tree: Path, alter: object, outcome: Outcome, said: str) -> None:
     before = look(tree).entries
     alter(tree)  # type: ignore[operator]
-    found, why = seen.judge(before, look(tree))
+    found, why = snapshot.judge(before, look(tree))
     assert found is outcome
     assert why.startswith(said)
 
 
 def test_an_error_is_part_of_what_is_seen(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, whole = look(tree).entries, seen._entry
+    before, whole = look(tree).entries, snapshot._entry
 
     def failing(path: Path, longest: int) -> Entry:
         if path.name == "large-1":
             raise OSError(5, "Input/output error")
         return whole(path, longest)
 
-    monkeypatch.setattr(seen, "_entry", failing)
-    assert seen.judge(before, look(tree)) == (Outcome.REPORTED, "large-1: Input/output error")
+    monkeypatch.setattr(snapshot, "_entry", failing)
+    assert snapshot.judge(before, look(tree)) == (Outcome.REPORTED, "large-1: Input/output error")
 
 
 def test_what_does_not_answer_is_no_error_of_a_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hanging(path: Path, longest: int) -> Entry:
         raise TimeoutError("no end")
 
-    monkeypatch.setattr(seen, "_entry", hanging)
+    monkeypatch.setattr(snapshot, "_entry", hanging)
     with pytest.raises(TimeoutError, match="no end"):
         look(tree)
 
@@ -103,8 +103,10 @@ ENTRIES = st.dictionaries(st.sampled_from("abcdef"), st.builds(Entry, st.integer
 
 @given(ENTRIES, ENTRIES, st.sets(st.sampled_from("abcdef")))
 def test_the_worst_that_was_seen_counts(written: dict[str, Entry], found: dict[str, Entry], failed: set[str]) -> None:
-    read = Seen({name: entry for name, entry in found.items() if name not in failed}, dict.fromkeys(failed, "broken"))
-    outcome, why = seen.judge(written, read)
+    read = Snapshot(
+        {name: entry for name, entry in found.items() if name not in failed}, dict.fromkeys(failed, "broken")
+    )
+    outcome, why = snapshot.judge(written, read)
     wrong = any(written.get(name) != entry for name, entry in read.entries.items())
     missing = written.keys() - read.entries.keys()
     expected = (

@@ -100,19 +100,19 @@ class Entry:
 
 
 @dataclass
-class Seen:
+class Snapshot:
     """The entries that were read of a tree, and the errors, by path relative to its top ("." is the top itself)."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
 
-def look(top: Path, *, most: int, longest: int) -> Seen:
+def look(top: Path, *, most: int, longest: int) -> Snapshot:
     """Read a tree: at most `most` names, and of each file at most `longest` bytes. A corrupted tree may have no end.
 
     Raises TimeoutError if `signals.limited` ends it. All other errors are part of the snapshot.
     """
-    snapshot = Seen()
+    snapshot = Snapshot()
     for path in _names(top, "", snapshot, 0):
         if len(snapshot.entries) + len(snapshot.errors) > most:
             snapshot.errors["."] = f"there are more than {most} names"
@@ -123,7 +123,7 @@ def look(top: Path, *, most: int, longest: int) -> Seen:
 
 
 @contextlib.contextmanager
-def _noted(snapshot: Seen, path: str) -> Iterator[None]:
+def _noted(snapshot: Snapshot, path: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
@@ -132,7 +132,7 @@ def _noted(snapshot: Seen, path: str) -> Iterator[None]:
         snapshot.errors[path] = getattr(error, "strerror", None) or str(error)
 
 
-def _names(top: Path, directory: str, snapshot: Seen, depth: int) -> Iterator[str]:
+def _names(top: Path, directory: str, snapshot: Snapshot, depth: int) -> Iterator[str]:
     yield directory or "."
     paths: list[str] = []
     with _noted(snapshot, directory or "."), os.scandir(top / directory) as listed:
@@ -188,7 +188,7 @@ def _digest(descriptor: int, longest: int) -> str:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def judge(expected: Mapping[str, Entry], snapshot: Seen) -> tuple[Outcome, str]:
+def judge(expected: Mapping[str, Entry], snapshot: Snapshot) -> tuple[Outcome, str]:
     """Return the outcome of a flip, and the affected files in a few words.
 
     A wrong file counts even if others have errors. A missing file counts only without any error.
