@@ -85,7 +85,7 @@ def sessions(count: int, work: float, directory: Path) -> Iterator[Session]:
 def rows(count: int) -> list[list[str]]:
     """Return a row for each truth."""
     rows = []
-    other_rules = {name: rule for name, rule in rules.known().items() if name in ("compare-fail mean", "asv")}
+    other_rules = {name: rule for name, rule in rules.by_tool().items() if name in ("compare-fail mean", "asv")}
     for name, work in WORK.items():
         with tempfile.TemporaryDirectory(prefix="fsstack-benchmark-") as directory:
             ran = list(sessions(count, work, Path(directory)))

@@ -28,31 +28,31 @@ _LEVEL = 0.025
 
 @dataclass(frozen=True)
 class Pairs:
-    """Seconds of our way and of the reference. Two with the same index were measured one after the other."""
+    """Seconds of a candidate and of its reference. Two with the same index were measured one after the other."""
 
-    ours: Sequence[float]
+    candidate: Sequence[float]
     reference: Sequence[float]
 
     @property
     def ratio_of_medians(self) -> float:
-        return statistics.median(self.ours) / statistics.median(self.reference)
+        return statistics.median(self.candidate) / statistics.median(self.reference)
 
     @property
     def overhead(self) -> Estimate:
         """Estimate the ratio from those of the pairs, on which drift of the machine has no effect."""
-        ratios = dict(enumerate(log_ratios(self.ours, self.reference)))
+        ratios = dict(enumerate(log_ratios(self.candidate, self.reference)))
         return estimate(ratios, Looks.fixed(len(ratios), _LEVEL))
 
     @property
     def milliseconds_more(self) -> tuple[float, float, float]:
         """Return the median difference of a pair with its 95 % interval, for any distribution."""
-        return milliseconds([ours - theirs for ours, theirs in zip(self.ours, self.reference, strict=True)])
+        return milliseconds([seconds - base for seconds, base in zip(self.candidate, self.reference, strict=True)])
 
     def __str__(self) -> str:
-        overhead = self.overhead
+        overhead, medians = self.overhead, [statistics.median(times) for times in (self.candidate, self.reference)]
         return (
-            f"medians {statistics.median(self.ours):.4g} s against {statistics.median(self.reference):.4g} s: ratio "
-            f"{self.ratio_of_medians:.3f}; of {len(self.ours)} pairs: ratio {1 + overhead.overhead:.3f}, 95 % interval "
+            f"medians {medians[0]:.4g} s against {medians[1]:.4g} s: ratio {self.ratio_of_medians:.3f}; "
+            f"of {len(self.candidate)} pairs: ratio {1 + overhead.overhead:.3f}, 95 % interval "
             f"{1 + overhead.low:.3f} to {1 + overhead.high:.3f}"
         )
 
@@ -75,18 +75,18 @@ class Finding:
     details: Sequence[str]
 
 
-def interleaved(ours: Way, reference: Way, pairs: int, *, warmup: int = 1) -> Pairs:
+def interleaved(candidate: Way, reference: Way, pairs: int, *, warmup: int = 1) -> Pairs:
     """Measure both ways in turns, in random order. The `warmup` pairs do not count."""
     rng = random.Random(1)
-    times: dict[Way, list[float]] = {ours: [], reference: []}
+    times: dict[Way, list[float]] = {candidate: [], reference: []}
     for number in range(-warmup, pairs):
-        for way in rng.sample([ours, reference], 2):
+        for way in rng.sample([candidate, reference], 2):
             seconds = way()
             if number >= 0:
                 times[way].append(seconds)
         _progress(f"pair {number + 1} of {pairs}")
     _progress("")
-    return Pairs(times[ours], times[reference])
+    return Pairs(times[candidate], times[reference])
 
 
 def ratio_finding(

@@ -19,17 +19,17 @@ Rule = Callable[[Figures, Figures, float], bool]
 OTAVA = "Otava"
 
 
-def known() -> dict[str, Rule]:
+def by_tool() -> dict[str, Rule]:
     """Return the rules by the name of their tool. Otava's is missing if it is not installed."""
-    by_tool: dict[str, Rule] = {
+    rules: dict[str, Rule] = {
         "compare-fail mean": _mean,
         "compare-fail median": _median,
         "Mann-Whitney 5 %": _mann_whitney,
         "asv": _asv,
     }
     if importlib.util.find_spec("otava") is not None:
-        by_tool[OTAVA] = _otava
-    return by_tool
+        rules[OTAVA] = _otava
+    return rules
 
 
 def _mean(before: Figures, after: Figures, limit: float) -> bool:

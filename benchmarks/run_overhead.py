@@ -32,7 +32,7 @@ def measure(pairs: int = PAIRS) -> Finding:
         with build(Stack(()), DirectoryDevice(directory), context) as built:
             timed = Timed(built)
 
-            def ours() -> float:
+            def plugin() -> float:
                 start = time.perf_counter()
                 timed.run("true")
                 return time.perf_counter() - start
@@ -42,7 +42,7 @@ def measure(pairs: int = PAIRS) -> Finding:
                 os.waitpid(os.posix_spawn(path, ["true"], os.environ), 0)
                 return time.perf_counter() - start
 
-            measured = interleaved(ours, spawn, pairs, warmup=10)
+            measured = interleaved(plugin, spawn, pairs, warmup=10)
     return difference_finding("timed.run(true)", measured.milliseconds_more, most=2.0, details=[str(measured)])
 
 

@@ -115,7 +115,7 @@ def measure(pairs: int = PAIRS) -> Finding:
         measured = interleaved(session, script, pairs)
         share = json.loads((directory / "run.json").read_text())["timed_share"]
         judged = [session("--fsstack-budget=2000%") for _ in range(3)]
-    more = statistics.median(judged) - statistics.median(measured.ours)
+    more = statistics.median(judged) - statistics.median(measured.candidate)
     return ratio_finding(
         "session / shell script",
         measured,

@@ -45,7 +45,7 @@ def measure(pairs: int = PAIRS) -> Finding:
     archive = corpus.generated(corpus.cache_directory()).tar
     with _ext4() as built:
 
-        def ours() -> float:
+        def plugin() -> float:
             with _cold(built, archive) as (timed, tree):
                 timed.run("tar", "--no-same-owner", "-xf", archive, "-C", tree)
             assert timed.sample is not None
@@ -55,7 +55,7 @@ def measure(pairs: int = PAIRS) -> Finding:
             with _cold(built, archive) as (_, tree):
                 return int(run("bash", "-c", SHELL, "bash", str(archive), str(tree), cwd=tree)) / 1e6
 
-        measured = interleaved(ours, shell, pairs)
+        measured = interleaved(plugin, shell, pairs)
     return ratio_finding("timed extract / shell", measured, target="1.00 ± 0.03", least=0.97, most=1.03)
 
 

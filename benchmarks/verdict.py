@@ -64,7 +64,7 @@ def _rounds(verdict: Verdict) -> int:
 
 def others(sessions: int, seed: int) -> Table:
     """Apply the rules of other tools, at the budget and 10 % above it."""
-    other_rules, rows = rules.known(), []
+    other_rules, rows = rules.by_tool(), []
     sessions = max(1, sessions // 4)
     for name, trouble in MACHINES.items():
         rng = random.Random(f"{seed} others {name}")

@@ -36,16 +36,16 @@ def test_comparing_means_of_one_after_the_other_is_wrong_half_of_the_time() -> N
     rng = random.Random("naive")
     assert (
         sum(
-            sequential(rng, MACHINES["step of 20 %"], 0.05, BUDGET, rules.known())["compare-fail mean"]
+            sequential(rng, MACHINES["step of 20 %"], 0.05, BUDGET, rules.by_tool())["compare-fail mean"]
             for _ in range(200)
         )
         > 60
     )
 
 
-@pytest.mark.parametrize("name", [name for name in rules.known() if name != rules.OTAVA])
+@pytest.mark.parametrize("name", [name for name in rules.by_tool() if name != rules.OTAVA])
 def test_the_rules_of_others_see_a_large_difference_and_no_small_one(name: str) -> None:
-    rule, figures = rules.known()[name], [10.0 + place / 100 for place in range(8)]
+    rule, figures = rules.by_tool()[name], [10.0 + place / 100 for place in range(8)]
     assert rule(figures, [figure * 2 for figure in figures], BUDGET)
     assert not rule(figures, [figure * 1.01 for figure in figures], BUDGET)
     assert not rule(figures, [figure / 2 for figure in figures], BUDGET)
