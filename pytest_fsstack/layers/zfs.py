@@ -288,18 +288,15 @@ def _answers(machine: Machine) -> bool:
 
 @contextlib.contextmanager
 def _hidden(machine: Machine, directory: Path) -> Iterator[None]:
-    """Mount an empty directory over it, for this session only."""
+    """Mount an empty directory over it, for this session only.
+
+    A new directory stays, as after a zfs-fuse of the system. Removing it would unmount what other sessions have on it.
+    """
     if not machine.has_private_mounts():
         raise OSError(f"{directory} of the system's zfs-fuse cannot be hidden: this session has no mounts of its own")
-    is_new = not directory.exists()
     machine.mkdir(directory, exist_ok=True)
-    try:
-        with mounts.mounted(machine, "tmpfs", directory.resolve(), "tmpfs", "mode=700"):
-            yield
-    finally:
-        if is_new:
-            with contextlib.suppress(OSError):
-                directory.rmdir()
+    with mounts.mounted(machine, "tmpfs", directory.resolve(), "tmpfs", "mode=700"):
+        yield
 
 
 @contextlib.contextmanager

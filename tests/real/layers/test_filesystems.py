@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import DiskDevice, LoopDevice
+from pytest_fsstack.layers import zfs
 from pytest_fsstack.layers.filesystems import Ext4
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
@@ -156,6 +157,24 @@ with build(Stack((Zfs(),)), LoopDevice({SIZE}), context) as stack:
         assert (stack.path / "file").read_bytes() == MARK
         stack.remount()
         assert (stack.path / "file").read_bytes() == MARK
+
+
+def test_a_session_that_ends_leaves_the_hidden_directories_of_others(context: BuildContext, tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from pytest_fsstack.layers import zfs
+from pytest_fsstack.machine import mounts
+from pytest_fsstack.machine.real import RealMachine
+mounts.private_namespace()
+with zfs._hidden(RealMachine(), Path({str(tmp_path / "state")!r})):
+    input()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True) as other:
+        assert context.machine.wait_until((tmp_path / "state").exists, 20.0)
+        with zfs._hidden(context.machine, tmp_path / "state"):
+            other.communicate("\n")
+            assert context.machine.mount_at(tmp_path / "state")
+    assert other.returncode == 0
 
 
 @pytest.mark.parametrize("text", ["zfs", "ntfs3g"])
