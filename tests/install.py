@@ -20,7 +20,7 @@ from tests.kernel.boot import KERNEL_PACKAGE, TOOLS
 from tests.laboratory import cluster, ssh
 
 #: Tools of the tests, with their packages: partitions, an LVM that the guard must find, layers in docs and examples,
-#: archives, and an fsync that does nothing, for power cuts that lose data.
+#: archives, repositories, and an fsync that does nothing, for power cuts that lose data.
 OF_TESTS = {
     "sfdisk": "fdisk",
     "partx": "util-linux",
@@ -29,6 +29,7 @@ OF_TESTS = {
     "bzip2": "bzip2",
     "xz": "xz-utils",
     "zstd": "zstd",
+    "git": "git",
     "fuse-overlayfs": "fuse-overlayfs",
     "mergerfs": "mergerfs",
     "unionfs": "unionfs-fuse",

@@ -97,14 +97,12 @@ class LocalFile:
 
 @dataclass(frozen=True)
 class Header:
-    """A requirement: a header for the C compiler, with its package."""
+    """A requirement: a header for the C compiler, with its package. Without a compiler, it is missing as well."""
 
     header: str
     package: str
 
     def missing(self) -> MissingRequirement | None:
-        if _CC.missing():
-            return None
         words = ["gcc", "-fsyntax-only", "-include", self.header, "-x", "c", "/dev/null"]
         try:
             commands.run(*words)
