@@ -433,8 +433,8 @@ def _error_rate(chain: ChainResults) -> str:
     judged = [judgement for _, _, judgements in chain.all_judgements() for judgement in judgements]
     if all(judgement.budget.overhead is None for judgement in judged):
         return ""
-    together = f"For all {chain.budgets_sharing} budgets together: a stack within its budget"
-    stack = together if chain.budgets_sharing > 1 else "For each budget: a stack within it"
+    together = f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget"
+    stack = together if chain.budgets_sharing > 1 else "For each budget: a stack that keeps it"
     return f"{stack} is judged FAIL by chance in at most {chain.looks.alpha * 100:.3g} % of sessions"
 
 
