@@ -106,6 +106,7 @@ def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
     small=Flips(space=320 * MiB, flips=10, shape=rot.Shape(large=4, size=1 * MiB, small=40)),
     paper=Flips(space=320 * MiB, flips=100, shape=rot.Shape(large=8, size=1 * MiB, small=200)),
 )
+@pytest.mark.fsstack_rounds(1)
 @pytest.mark.fsstack_table(
     "counts",
     columns={

@@ -73,6 +73,7 @@ class Suite(Sizes):
     small=Suite(space=3072 * MiB, cases=(), nap=0.01, patience=600),
     paper=Suite(space=3072 * MiB, cases=(), nap=2.1, patience=3600),
 )
+@pytest.mark.fsstack_rounds(1)
 @pytest.mark.fsstack_table(
     "counts",
     columns={"passed": "posix_passed of posix_run", "differences": "posix_differences", "which": "kept posix_groups"},

@@ -21,10 +21,10 @@ committed must be there as a whole or not at all.
 The test fails if a cut is not survived, unless a layer declares `Limit.POWER_CUTS`. Known faults are expected failures.
 Two controls must lose data: ext4 without barriers, and ext4 under a program whose fsync does nothing (eatmydata).
 
-    pytest scenarios/test_power_cut.py --fsstack-rounds=1        further rounds have other operations and other cuts
-    pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k sqlite
-    pytest scenarios/test_power_cut.py --fsstack-rounds=1 -k luks --fsstack-kernel=KERNEL      in a VM with dm-crypt
-    pytest scenarios/test_power_cut.py --fsstack-rounds=1 --fsstack-stacks='xfs | gocryptfs(aessiv=True)'
+    pytest scenarios/test_power_cut.py --fsstack-rounds=3        each round has other operations and other cuts
+    pytest scenarios/test_power_cut.py -k sqlite
+    pytest scenarios/test_power_cut.py -k luks --fsstack-kernel=KERNEL      in a VM with dm-crypt
+    pytest scenarios/test_power_cut.py --fsstack-stacks='xfs | gocryptfs(aessiv=True)'
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ TABLE = pytest.mark.fsstack_table(
     keep=MUST_LOSE,
 )
 @SIZES
+@pytest.mark.fsstack_rounds(1)
 @TABLE
 @pytest.mark.fsstack_remark(
     "ext4-nobarrier and ext4-eatmydata are controls, which must lose something; ext2 promises nothing before it is "
@@ -147,6 +148,7 @@ class TestPowerCut:
     keep=MUST_LOSE,
 )
 @SIZES
+@pytest.mark.fsstack_rounds(1)
 @TABLE
 @pytest.mark.benchmark(group="databases")
 @pytest.mark.parametrize("database", ["sqlite-wal", "sqlite-delete", "rocksdb", "postgres"])

@@ -49,6 +49,7 @@ class Suite(Sizes):
     small=Suite(space=3 * GiB, count=60, patience=600),
     paper=Suite(space=10 * GiB, count=None, patience=6 * 3600),
 )
+@pytest.mark.fsstack_rounds(1)
 @pytest.mark.fsstack_table(
     "counts",
     columns={

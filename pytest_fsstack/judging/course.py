@@ -113,6 +113,8 @@ class ChainPlan(msgspec.Struct, frozen=True):
     groups: Mapping[str, str] = {}
     remarks: tuple[str, ...] = ()
     tables: tuple[tuple[str, dict[str, Any]], ...] = ()
+    #: The number of rounds that its marker names. 0: the session's looks.
+    rounds: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,16 @@ class Policy:
     discard: tuple[Rule, ...] = ()
     #: Whether each stack runs only once, as a trial, without judging.
     once: bool = False
+    #: Whether `looks` apply to all chains, also to those whose marker names a number of rounds.
+    looks_for_all: bool = False
     sharing: int = 0
     limit: float | None = None
 
-    @property
-    def plan(self) -> Looks:
+    def looks_of(self, plan: ChainPlan) -> Looks:
         """Return the looks of a chain."""
-        return Looks.fixed(1, self.looks.alpha) if self.once else self.looks
+        own = 0 if self.looks_for_all or self.limit is not None else plan.rounds
+        rounds = 1 if self.once else own
+        return Looks.fixed(rounds, self.looks.alpha) if rounds else self.looks
 
 
 class Round(NamedTuple):
@@ -250,14 +255,14 @@ class Course:
         #: Judgements of the limit between kernels, by step, then by stack on its kernel.
         self._judged_between: dict[str, dict[str, list[Judgement]]] = {}
         repeats = {} if policy.once else next(iter(plans.values())).repeats
-        self._repeated = {step: Repeated(repeat, policy.plan) for step, repeat in repeats.items()}
+        self._repeated = {step: Repeated(repeat, self.chain.looks) for step, repeat in repeats.items()}
         self._not_run: dict[tuple[str, str], NotRun] = {}
         #: The result of each step in its last run, by step and cell.
         self._endings: dict[tuple[str, str], Ending] = {}
         #: By cell: a failed step that has no report of its own (its index and its error).
         self._causes: dict[str, tuple[int, str]] = {}
         self._concluded = False
-        self.planner = Planner(policy.plan, self._questions(), self.chain.controls)
+        self.planner = Planner(self.chain.looks, self._questions(), self.chain.controls)
         for name in self.cells:
             self._find_missing(name)
 
@@ -272,7 +277,7 @@ class Course:
             plan.id,
             ", ".join(dict.fromkeys(plan.device for plan in self._plans.values())),
             self.name(Cell(plan.baseline, *first)),
-            policy.plan,
+            policy.looks_of(plan),
             policy.seed,
             remarks=list(plan.remarks),
             tables=list(plan.tables),

@@ -42,7 +42,10 @@ class Settings:
     #: Whether to run a control.
     control: bool
     looks: Looks
-    fixed_rounds: bool
+    #: Whether the number of rounds was set explicitly.
+    rounds_given: bool
+    #: Whether a limit on changes, between kernels or over time, is judged.
+    judges_changes: bool
     discard_rounds: tuple[Discarding, ...]
     seed: int
     budgets: tuple[Rule, ...]
@@ -99,7 +102,6 @@ def read_settings(
         if source:
             with options.blaming(source.where):
                 budgets += [parse(text) for text in source.texts]
-    looks, fixed = _looks(values)
     devices = _devices(config, values)
     return Settings(
         known=known,
@@ -112,8 +114,9 @@ def read_settings(
         stacks_replace=options.on_command_line(config, "stacks") is not None,
         baseline=values["baseline"],
         control=values["control"],
-        looks=looks,
-        fixed_rounds=fixed,
+        looks=_looks(values),
+        rounds_given=values["rounds"] is not None,
+        judges_changes=values["max-regression"] is not None,
         discard_rounds=_discard_rounds(config, values),
         seed=_seed(config, values["seed"]),
         budgets=tuple(budgets),
@@ -227,15 +230,13 @@ def _overwrite(config: pytest.Config) -> frozenset[str]:
     return names
 
 
-def _looks(values: dict[str, Any]) -> tuple[Looks, bool]:
+def _looks(values: dict[str, Any]) -> Looks:
     from pytest_fsstack.judging.verdict import Looks
 
     alpha, rounds = values["alpha"], values["rounds"]
     if rounds is None and values["scale"] == "smoke":
         rounds = Looks.fixed(1, alpha).minimum_rounds
-    if rounds is None:
-        return Looks(alpha=alpha), False
-    return Looks.fixed(rounds, alpha), True
+    return Looks(alpha=alpha) if rounds is None else Looks.fixed(rounds, alpha)
 
 
 def _discard_rounds(config: pytest.Config, values: dict[str, Any]) -> tuple[Discarding, ...]:

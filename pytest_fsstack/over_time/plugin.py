@@ -141,7 +141,7 @@ class Comparing:
             alpha=settings.looks.alpha,
             session=settings.confirms,
             machine=identity.machine_id(),
-            rounds=settings.looks.max_rounds if settings.fixed_rounds else None,
+            rounds=settings.looks.max_rounds if len(settings.looks.rounds) == 1 else None,
         )
 
     def _compare(self) -> None:

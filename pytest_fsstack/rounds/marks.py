@@ -55,6 +55,10 @@ def check(item: pytest.Item, layouts: Callable[[], Collection[str]], mistakes: M
     for mark in item.iter_markers("fsstack_repeat"):
         if problem := wrong_repeat(mark, item):
             mistakes.add(f"fsstack_repeat: {problem}", item)
+    for mark in item.iter_markers("fsstack_rounds"):
+        rounds = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
+        if type(rounds) is not int or rounds < 1:
+            mistakes.add("fsstack_rounds: it takes one number of rounds, from 1", item)
     if repeats_by_hypothesis(item):
         mistakes.add(DRAWS, item)
     for mark in item.iter_markers("fsstack_table"):

@@ -32,6 +32,7 @@ def plan_of(chain: Chain, budgets: Budgets) -> ChainPlan:
         groups={step: _group(step, chain) for step in steps},
         remarks=tuple(str(mark.args[0]) for mark in example.iter_markers("fsstack_remark"))[::-1],
         tables=tuple((mark.args[0], dict(mark.kwargs)) for mark in example.iter_markers("fsstack_table"))[::-1],
+        rounds=next((mark.args[0] for mark in example.iter_markers("fsstack_rounds")), 0),
     )
 
 

@@ -187,7 +187,7 @@ def header(session: Session) -> list[str]:
     """Return the header lines about settings."""
     settings = session.settings
     limit = "1 round" if settings.looks.max_rounds == 1 else f"{settings.looks.max_rounds} rounds"
-    rounds = limit if settings.fixed_rounds else f"at most {limit}"
+    rounds = limit if settings.rounds_given else f"at most {limit}"
     devices = ", ".join(device.spec for device in settings.devices)
     lines = [f"fsstack: {devices}; {rounds}; --fsstack-seed={settings.seed}"]
     if settle := settings.settle.describe():
@@ -202,7 +202,7 @@ def header(session: Session) -> list[str]:
         lines.append("fsstack: --benchmark-disable: each stack runs once, and no budget is judged")
     if session.timed_chains and session.config.getoption("reruns", None):
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
-    if settings.fixed_rounds and settings.looks.rounds[0] < settings.looks.minimum_rounds:
+    if settings.looks.max_rounds < settings.looks.minimum_rounds:
         lines.append(
             f"fsstack: {limit} {'is' if settings.looks.max_rounds == 1 else 'are'} too few for a verdict: at least "
             f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"

@@ -183,6 +183,7 @@ class Session:
             # A trial run does not need a quiet machine.
             discard=() if once else settings.discard_rounds,
             once=once,
+            looks_for_all=settings.rounds_given or settings.judges_changes,
         )
 
     def catch_signals(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
+
 from tests.plugin.conftest import Project
 from tests.toolkit import chains_of
 
@@ -46,6 +48,37 @@ def test_every_stack_runs_its_chain_once_a_round_on_one_fresh_build(project: Pro
     )
     names = orders(project.log)
     assert all(len(set(names[index : index + 3])) == 3 for index in range(0, 12, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [
+        ((), 1),
+        (("--fsstack-scale=smoke",), 1),
+        (("--fsstack-rounds=3",), 3),
+    ],
+)
+def test_a_marker_names_the_rounds_unless_options_need_others(
+    options: tuple[str, ...], rounds: int, project: Project
+) -> None:
+    project.write(CHAIN.replace("class TestChain", "@pytest.mark.fsstack_rounds(1)\nclass TestChain"))
+    project.run(*options)
+    assert Counter(project.log)["first plain"] == rounds
+
+
+def test_a_limit_on_changes_overrides_the_rounds_of_a_marker(project: Project) -> None:
+    project.write(CHAIN.replace("class TestChain", "@pytest.mark.fsstack_rounds(1)\nclass TestChain"))
+    project.run("--fsstack-scale=smoke", "--fsstack-json=then.json")
+    project.run("--fsstack-scale=smoke", "--fsstack-compare=then.json", "--fsstack-max-regression=5%")
+    assert Counter(project.log)["first plain"] == 1 + 5
+
+
+@pytest.mark.parametrize("arguments", ["", "0", "'auto'", "True", "1, 2"])
+def test_a_marker_without_a_number_of_rounds_is_refused(arguments: str, project: Project) -> None:
+    project.write(CHAIN.replace("class TestChain", f"@pytest.mark.fsstack_rounds({arguments})\nclass TestChain"))
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it.py::TestChain::test_first (and 1 more): fsstack_rounds: *"])
 
 
 def test_the_seed_replays_the_order_and_what_a_test_draws_for_all_stacks_of_a_round(project: Project) -> None:
