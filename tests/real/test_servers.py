@@ -94,6 +94,7 @@ while True:
     answer = ANSWERS.get(call, b"")
     try:
         if call == LOOKUP:
+            open(os.path.join(os.path.dirname(__file__), "asked"), "w").close()
             os.stat(os.path.join(target, os.fsdecode(request[40:-1])))  # of itself
         os.write(fuse, struct.pack("<IiQ", 16 + len(answer), 0 if answer else -errno.ENOSYS, number) + answer)
     except OSError:
@@ -136,10 +137,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack.machine.commands import wait_until
+
 
 @pytest.mark.fsstack("ext4 | hanging")
 def test_it(fsstack{}):
-    Path(__file__).with_name("asked").touch()
     {}
 """
 
@@ -171,11 +173,11 @@ def deadlocked(directory: Path, call: str, *arguments: str, fixture: str = "") -
 def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
     if reasons := needs.missing([*Stack.parse("ext4", BUILT_IN).needs(), needs.FUSE]):
         pytest.skip("; ".join(reasons))
-    file = 'fsstack.path / "file"'
+    file, asked = 'fsstack.path / "file"', 'wait_until(Path(__file__).with_name("asked").exists, 20)'
     sessions = {
         "call": deadlocked(tmp_path / "call", f"os.stat({file})"),
         "command": deadlocked(tmp_path / "command", f'timed.run("stat", {file})', fixture=", timed"),
-        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}])', "--fsstack-timeout=2"),
+        "left": deadlocked(tmp_path / "left", f'subprocess.Popen(["stat", {file}]); {asked}', "--fsstack-timeout=2"),
     }
     assert commands.wait_until(lambda: all((tmp_path / name / "asked").exists() for name in sessions), 60.0)
     time.sleep(0.5)
