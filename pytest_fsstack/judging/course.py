@@ -142,7 +142,9 @@ class Policy:
 
     def looks_of(self, plan: ChainPlan) -> Looks:
         """Return the looks of a chain."""
-        own = 0 if self.looks_for_all or self.limit is not None else plan.rounds
+        # A verdict needs the rounds of the session.
+        judged = self.limit is not None or any(test.budgets for test in plan.tests)
+        own = 0 if self.looks_for_all or judged else plan.rounds
         rounds = 1 if self.once else own
         return Looks.fixed(rounds, self.looks.alpha) if rounds else self.looks
 

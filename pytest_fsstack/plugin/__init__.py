@@ -34,7 +34,7 @@ MARKERS = (
     "with limit=... more than this; a dictionary gives one number for each pattern of stack names",
     "fsstack_repeat(times): run a step that only reads this many times in each round, each from cold, and take the "
     "median; with 'auto', the best number after the first eight rounds",
-    "fsstack_rounds(number): run the class, or the test, in this many rounds, unless --fsstack-rounds says otherwise",
+    "fsstack_rounds(number): run the class or test in this many rounds, unless --fsstack-rounds or a budget needs more",
     "fsstack_sizes(smoke, small, paper): the sizes of a scenario at each --fsstack-scale, for its fixture sizes",
     "fsstack_table(name, **options): the shape in which the chain's results are published, such as 'times' or 'matrix'",
     "fsstack_remark(text): what a reader of the chain's results should know; reports show it among their notes",

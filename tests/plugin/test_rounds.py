@@ -56,6 +56,7 @@ def test_every_stack_runs_its_chain_once_a_round_on_one_fresh_build(project: Pro
         ((), 1),
         (("--fsstack-scale=smoke",), 1),
         (("--fsstack-rounds=3",), 3),
+        (("--fsstack-scale=smoke", "--fsstack-budget=crypt: 900%"), 5),
     ],
 )
 def test_a_marker_names_the_rounds_unless_options_need_others(
