@@ -36,8 +36,9 @@ class Walked:
     allocated: int
 
 
-#: The number of directories to read in parallel, because cold ones wait for the device or a daemon.
-_AT_ONCE = 4
+#: The number of directories to read in parallel, because cold ones wait for the device or a daemon. With four, ext4
+#: took 1.2 to 1.6 times as long, and gocryptfs 0.9 times.
+_AT_ONCE = 2
 
 
 def walk(top: Path) -> Walked:
