@@ -24,21 +24,21 @@ def test_what_is_no_percentage_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("positional", "keywords", "message"),
+    ("positional", "keywords", "facts"),
     [
-        ((), {}, "either overhead='30%'"),
-        ((0.3, 0.4), {}, "metric= and limit="),
-        ((-2,), {}, "a budget of -200 % is impossible"),
-        (("lots",), {}, "must be a percentage such as 5% (got 'lots')"),
-        (({3: 0.3},), {}, "a pattern must be text, such as 'luks*' (got 3)"),
-        ((0.3,), {"metric": ["cost"]}, "metric must be the name of one metric"),
-        ((), {"overhed": 0.3}, "it has no argument 'overhed'; did you mean overhead=?"),
+        ((), {}, r"\boverhead='30%'.*\blimit="),
+        ((0.3, 0.4), {}, r"\boverhead\b.*\bmetric=.*\blimit="),
+        ((-2,), {}, "-200 %"),
+        (("lots",), {}, "5%.*'lots'"),
+        (({3: 0.3},), {}, r"'luks\*'.*\b3\b"),
+        ((0.3,), {"metric": ["cost"]}, r"^metric .*\['cost'\]"),
+        ((), {"overhed": 0.3}, r"'overhed'.*\boverhead="),
     ],
 )
 def test_a_wrong_argument_of_a_marker_is_named(
-    positional: tuple[object, ...], keywords: dict[str, object], message: str
+    positional: tuple[object, ...], keywords: dict[str, object], facts: str
 ) -> None:
-    with pytest.raises(BudgetError, match=re.escape(message)):
+    with pytest.raises(BudgetError, match=facts):
         rules(*positional, **keywords)
 
 
@@ -57,7 +57,8 @@ def test_each_metric_and_kind_has_a_budget_of_its_own() -> None:
 
 
 def test_a_number_that_may_be_meant_in_percent_is_doubted() -> None:
-    assert doubts(30) == ["overhead=30 allows 3000 %; write '30%' or, if it is meant, '3000%'"]
+    (doubt,) = doubts(30)
+    assert re.search("^overhead=30 .*3000 %.*'30%'.*'3000%'", doubt)
     assert len(doubts({"a": 0.3, "b": 12.0})) == 1
     assert doubts("3000%") == doubts(10) == doubts(limit=30) == []
 
@@ -72,4 +73,4 @@ def test_a_pattern_that_names_a_layer_may_be_for_a_stack_that_is_elsewhere(patte
 def test_a_pattern_that_names_no_layer_is_for_no_stack_anywhere(pattern: str) -> None:
     found = [parse(f"{pattern}: 30%")]
     said = unmatched(found, ["plain", "dear"], possible=["ext4", "luks", "xfs"])
-    assert f"no stack is called {pattern!r}" in said
+    assert re.search(rf"{re.escape(repr(pattern))}.*\bplain, dear\b", said)

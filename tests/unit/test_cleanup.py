@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import time
@@ -79,7 +80,7 @@ def test_two_kinds_of_a_name_are_refused() -> None:
         name: ClassVar = "other"
         leaves: ClassVar = (Kind("mount", absent, undo),)
 
-    with pytest.raises(ValueError, match="two kinds of leftovers are called 'mount'"):
+    with pytest.raises(ValueError, match="'mount'"):
         kinds([Other])
 
 
@@ -94,7 +95,7 @@ def test_a_third_partys_layer_brings_its_kind(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", killed, flag], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     (left,) = journal.cleanup(tmp_path / "run", RealMachine(), lambda: kinds(BUILT_IN.values())).left
-    assert "nothing here knows this kind of thing; it was made by conftest" in left
+    assert re.search(rf"flag {flag} .*\bconftest\b", left)
     assert flag.exists()
     clean = f"{code}import pytest_fsstack.plugin\njournal.default_directory = lambda: directory\nimport pytest\n"
     clean += "raise SystemExit(pytest.main(['--fsstack-cleanup', '-p', 'no:cacheprovider']))"

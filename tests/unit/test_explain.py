@@ -48,16 +48,12 @@ def test_the_commands_of_luks_stand_in_the_order_in_which_they_are_run() -> None
 
 def test_sections_and_names_are_explained_and_only_those_that_there_are() -> None:
     lines = explained("luks | ext4")
-    assert [line for line in lines if line.startswith("## ")] == [
-        "## build",
-        "## remount, so that what is read next comes from the device",
-        "## take down",
-    ]
+    assert re.findall(r"^## (\w+)", "\n".join(lines), re.MULTILINE) == ["build", "remount", "take"]
     legend = [line.split(":")[0] for line in lines[1:4]]
     assert legend == ["# DIR", "# PID", "# SECRET"]
     assert not any(line.startswith("# SECRET") for line in explained("ext4"))
     # Nothing is mounted.
-    assert [line for line in explained("raw") if line.startswith("## ")] == ["## build"]
+    assert re.findall(r"^## (\w+)", "\n".join(explained("raw")), re.MULTILINE) == ["build"]
 
 
 def test_a_daemon_runs_in_the_background_and_gets_its_passphrase_by_a_descriptor() -> None:
@@ -79,20 +75,20 @@ def test_a_daemon_runs_in_the_background_and_gets_its_passphrase_by_a_descriptor
 def test_numbers_are_exact_on_the_device_and_said_to_be_none_above_a_layer_that_takes_room() -> None:
     (table,) = {line for line in commands_of("linear(offset='1M') | raw") if "--table" in line}
     assert table == "dmsetup create fsstack-PID-1-linear --table '0 2095104 linear LOOP 2048'"
-    assert not any("lengths are" in line for line in explained("linear | delay | ext4"))
-    assert sum("lengths are" in line for line in explained("luks | linear | delay | ext4")) == 1
+    assert not any("lengths" in line for line in explained("linear | delay | ext4"))
+    assert sum("lengths" in line for line in explained("luks | linear | delay | ext4")) == 1
 
 
 def test_what_a_layer_does_without_a_command_is_said() -> None:
     raid = explained("raid | ext4")
-    assert "# DM3: written to by the layer itself" in raid
-    assert sum("written to by the layer itself" in line for line in raid) == 2
-    assert not any("written to" in line for line in explained("ext4 | overlay"))
+    assert [line.partition(":")[0] for line in raid if "written" in line] == ["# DM3", "# DM4"]
+    assert not any("written" in line for line in explained("ext4 | overlay"))
     (loop,) = {line for line in explained("ext4 | loop(size='64M') | ext4") if line.startswith("# LOOP2:")}
-    assert "DIR/1-ext4/container.img of 64.0 MiB" in loop
+    assert re.search(r"DIR/1-ext4/container\.img\b.*\b64\.0 MiB\b", loop)
     # The room that a filesystem leaves is known when it stands.
     (loop,) = {line for line in explained("ext4 | loop | ext4") if line.startswith("# LOOP2:")}
-    assert "container.img, attached" in loop
+    assert "container.img" in loop
+    assert "MiB" not in loop
 
 
 def test_names_that_follow_from_a_key_are_not_invented() -> None:
@@ -125,8 +121,8 @@ def test_other_devices_show_what_they_do(device: Device) -> None:
 def test_a_problem_ends_the_lines_and_is_told_by_the_names_in_them() -> None:
     text = "ext4 | loop(size='64M') | linear(size='1G') | ext4"
     explanation = explain.explained(Stack.parse(text, BUILT_IN), LOOP)
-    assert "layer linear: linear(size='1G') does not fit on LOOP2" in explanation.problem
-    assert any(line.startswith("# LOOP2: a loop device over DIR/1-ext4/container.img") for line in explanation.lines)
+    assert re.search(r"linear: linear\(size='1G'\) .*\bLOOP2\b", explanation.problem)
+    assert any(re.search(r"^# LOOP2: .*DIR/1-ext4/container\.img", line) for line in explanation.lines)
 
 
 def test_no_process_is_started_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def test_a_check_leaves_nothing_and_touches_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        (".", "is a directory"),
+        (".", "directory$"),
         ("missing/out.json", "No such file or directory"),
         ("x" * 300, "File name too long"),
         ("out\0.json", "null"),
@@ -42,13 +42,13 @@ def test_permission_is_asked_for_before(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "old.json").write_text("old")
     # Root may write everywhere, so the kernel is not asked.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ReportError, match="no permission to write"):
+    with pytest.raises(ReportError, match=r"^json=.*old\.json: .*permission"):
         check_all([ReportFile("json", tmp_path / "old.json")])
 
 
 def test_two_reports_in_one_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("out")
-    with pytest.raises(ReportError, match="the report json is written to the same file"):
+    with pytest.raises(ReportError, match=r"^csv=.*link: .*\bjson\b"):
         check_all([ReportFile("json", tmp_path / "out"), ReportFile("csv", tmp_path / "link")])
 
 
@@ -57,7 +57,7 @@ def test_a_block_device_is_not_a_file_for_reports(tmp_path: Path) -> None:
         os.mknod(tmp_path / "disk", 0o600 | 0o060000, os.makedev(259, 1048575))
     except PermissionError:
         pytest.skip("needs root to make a device node")
-    with pytest.raises(ReportError, match="is a block device"):
+    with pytest.raises(ReportError, match=r"^json=.*disk: .*\bblock\b"):
         ReportFile("json", tmp_path / "disk").check()
 
 
@@ -94,7 +94,7 @@ def test_a_write_that_fails_keeps_the_older_report(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(ReportError, match=r"^json=.*out\.json: not written: No space left on device$"):
+    with pytest.raises(ReportError, match=r"^json=.*out\.json: .*No space left on device$"):
         ReportFile("json", tmp_path / "out.json").write("new")
     monkeypatch.undo()
     assert (tmp_path / "out.json").read_text() == "old"

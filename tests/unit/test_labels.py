@@ -111,7 +111,7 @@ def test_what_is_given_wins_over_git_and_git_over_ci(checkout: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "=x", "x=", "x= ", "a b=c", "1a=c", "ä=c"])
 def test_what_is_no_label_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be KEY=VALUE"):
+    with pytest.raises(ValueError, match="KEY=VALUE"):
         labels.parse(text)
 
 

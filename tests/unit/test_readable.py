@@ -55,9 +55,9 @@ def test_a_name_that_a_user_gave_is_resolved() -> None:
     assert "zipped = luks | btrfs(compress='zstd')" in shown(results())
 
 
-@pytest.mark.parametrize(("rounds", "said"), [(1, "medians of 1 round."), (2, "medians of 2 rounds.")])
+@pytest.mark.parametrize(("rounds", "said"), [(1, r"\b1 round\b"), (2, r"\b2 rounds\b")])
 def test_one_round_is_not_called_rounds(rounds: int, said: str) -> None:
-    assert said in shown(results(rounds))
+    assert re.search(said, shown(results(rounds)))
 
 
 def test_the_readmes_first_commands_overwrite_no_disk() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -84,11 +85,10 @@ print(*hostile._seen, sep="\\n")
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "inside", tmp_path], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == [
-        "a command is run: ['true']",
-        f"a file is opened for writing: {tmp_path}/made",
-        f"os.rename of {tmp_path}/made",
-    ]
+    command, opened, renamed = done.stdout.splitlines()
+    assert "['true']" in command
+    assert f"{tmp_path}/made" in opened
+    assert re.search(rf"os\.rename .*{tmp_path}/made", renamed)
 
 
 def test_the_table_sums_up_and_what_must_not_be_counts() -> None:

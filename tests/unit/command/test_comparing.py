@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import Results
+from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from tests.unit.over_time.test_comparison import run
 
 Said = Callable[..., str]
@@ -42,7 +44,7 @@ def test_two_files_are_figures_and_the_older_one_is_first(said: Said) -> None:
     out = said("then/1.json", "now/1.json", code=0)
     assert "+50.0 %" in out
     assert "+10.0 %" in out
-    assert "* one run each: what differs from run to run is not in it" in out
+    assert f"* {ONE_RUN_EACH}" in out.splitlines()
     assert "-9.1 %" in said("now/1.json", "then/1.json", code=0)
 
 
@@ -76,17 +78,16 @@ def test_what_is_not_decided_fails_only_if_that_is_asked_for(said: Said) -> None
 
 def test_a_gate_that_could_judge_nothing_does_not_pass(said: Said) -> None:
     out = said("then/0.json", "now/0.json", "--limit", "5%", code=4)
-    assert out.splitlines()[-1] == (
-        "fsstack: compare: nothing was judged by --limit: one run each: what differs from run to run is not in it"
-    )
+    assert re.fullmatch(rf"fsstack: compare: .*--limit: {re.escape(ONE_RUN_EACH)}", out.splitlines()[-1])
 
 
 def test_what_is_gone_is_told_and_fails_if_that_is_asked_for(said: Said) -> None:
     for number in range(3):
         Path("then", f"{number}.json").write_text(saved.dumps(run(0.64, stacks=("ext4", "luks", "xfs"))))
-    assert "* only then: T write on xfs" in said("then", "now", "--limit", "50%", code=0)
+    out = said("then", "now", "--limit", "50%", code=0)
+    assert re.search(r"^\* .*\bthen\b.*: T write on xfs$", out, re.MULTILINE)
     out = said("then", "now", "--limit", "50%", "--strict", code=1)
-    assert "fsstack: xfs: seconds was measured then and is not now (--strict)" in out
+    assert re.search(r"^fsstack: xfs: seconds .*\(--strict\)$", out, re.MULTILINE)
 
 
 def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said: Said) -> None:
@@ -94,32 +95,33 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
         other = run(0.5, devices=[{"spec": "loop", "model": "another disk"}])
         other.scale = "paper"
         Path("then", f"{number}.json").write_text(saved.dumps(other))
-    assert said("then", "now", "--limit", "5%", code=4).splitlines() == [
-        "fsstack: not compared: the scale was paper and is small [0.json, 1.json]",
-        "fsstack: not compared: the device was loop (another disk) and is loop (a disk) [0.json, 1.json]",
-    ]
+    scale, device = said("then", "now", "--limit", "5%", code=4).splitlines()
+    assert re.fullmatch(r"fsstack: .*\bscale .*\bpaper .*\bsmall \[0\.json, 1\.json\]", scale)
+    assert re.fullmatch(
+        r"fsstack: .*\bdevice .*\bloop \(another disk\) .*\bloop \(a disk\) \[0\.json, 1\.json\]", device
+    )
     said("then", "now", "--limit", "50%", "--anyway", code=0)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "compare: the following arguments are required: OLD.json"),
-        (("then",), "compare: name one older and one newer file or directory, use --now NEW.json ..."),
-        (("then", "now", "now"), "compare: name one older and one newer file or directory, use --now"),
-        (("then", "absent.json"), "compare: absent.json: No such file or directory"),
-        (("then", "then/1.json"), "compare: then/1.json is on both sides; leave it out of one"),
+        ((), r"compare: .*\bOLD\.json"),
+        (("then",), r"compare: .*--now NEW\.json"),
+        (("then", "now", "now"), r"compare: .*--now NEW\.json"),
+        (("then", "absent.json"), r"compare: absent\.json: No such file or directory"),
+        (("then", "then/1.json"), r"compare: then/1\.json [^:]*\bboth\b"),
         (("then", "now", "--limit", "much"), "compare: argument --max-regression/--limit: "),
-        (("then", "now", "--alpha", "2"), "compare: argument --alpha: an error rate must be between 0 and 0.5"),
-        (("then", "other.json"), "not compared: no overhead was measured on both sides"),
-        (("then", "nothing.json"), "compare: nothing.json: this run has no measurements"),
+        (("then", "now", "--alpha", "2"), r"compare: argument --alpha: .*\b0 .*\b0\.5"),
+        (("then", "other.json"), r".*\boverhead\b"),
+        (("then", "nothing.json"), r"compare: nothing\.json: .*\bmeasurements"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_4(said: Said, words: tuple[str, ...], message: str) -> None:
     Path("other.json").write_text(saved.dumps(run(stacks=("xfs", "btrfs"))))
     Path("nothing.json").write_text(saved.dumps(Results()))
     out = said(*words, code=4)
-    assert out.startswith(f"fsstack: {message}")
+    assert re.match(f"fsstack: {message}", out)
     assert len(out.splitlines()) == 1
 
 
@@ -127,5 +129,6 @@ def test_the_plan_says_what_a_limit_can_tell_of_one_more_run(said: Said) -> None
     out = said("--plan", "then", "--max-regression=5%", code=0)
     assert "write on luks" in out
     assert said("--plan", "then", "--max-regression=0.5%", "--rounds=8", code=1) != out
-    assert "it takes 5" in said("--plan", "then/0.json", "then/1.json", "--max-regression=5%", code=1)
+    out = said("--plan", "then/0.json", "then/1.json", "--max-regression=5%", code=1)
+    assert re.search(r"write on luks +2 +.*\b5\b", out)
     assert "--max-regression" in said("--plan", "then", code=4)

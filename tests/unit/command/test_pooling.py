@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def pooled() -> dict[str, Any]:
 
 def test_without_a_budget_there_are_figures_and_exit_code_0(said: Said) -> None:
     out = said("hosts", "--json", "pool.json", code=0)
-    assert "8: host0, host1, host2 and 5 more" in out
+    assert re.search(r"\b8: host0, host1, host2 .*\b5\b", out)
     series = pooled()
     assert series["overhead"] == pytest.approx(0.505, abs=0.01)
     assert series["interval"]["low"] < 0.505 < series["interval"]["high"]
@@ -82,7 +83,7 @@ def test_a_limit_is_judged_over_hosts(said: Said, limit: str, code: int, outcome
     said("hosts", "--limit", limit, "--json", "pool.json", code=code)
     assert pooled()["outcome"] == outcome
     strict = said("hosts", "--limit", limit, "--strict", code=int(outcome != "pass"))
-    assert ("over 8 hosts" in strict.splitlines()[-1]) == (outcome != "pass")
+    assert bool(re.match(r"fsstack: pool: .*\b8 hosts\b", strict.splitlines()[-1])) == (outcome != "pass")
 
 
 @pytest.mark.parametrize("number", range(1, MIN_HOSTS + 1))
@@ -90,7 +91,7 @@ def test_fewer_than_five_hosts_never_give_a_verdict_over_hosts(said: Said, numbe
     files = [f"hosts/host{host}.json" for host in range(number)]
     few = number < MIN_HOSTS
     out = said(*files, "--limit", "10%", "--json", "pool.json", code=4 if few else 1)
-    assert (f"over {number} host" in out) == few or not few
+    assert not few or re.search(rf"\b{number} hosts?: .*\b{MIN_HOSTS}\b", out)
     assert pooled()["outcome"] == (None if few else "fail")
     assert pooled()["interval"] is None if few else pooled()["interval"]
     said(*files, "--limit", "10%", "--alpha", "0.4", code=4 if few else 1)
@@ -98,7 +99,7 @@ def test_fewer_than_five_hosts_never_give_a_verdict_over_hosts(said: Said, numbe
 
 
 def test_a_smaller_error_rate_takes_more_hosts(said: Said) -> None:
-    assert "takes 10" in said("hosts", "--limit", "10%", "--alpha", "0.001", code=4)
+    assert re.search(r"\b8 hosts: .*\b10 .*\b0\.001\b", said("hosts", "--limit", "10%", "--alpha", "0.001", code=4))
 
 
 def test_budgets_of_the_sessions_are_judged_over_hosts_and_beside_the_hosts_own_verdicts(said: Said) -> None:
@@ -109,13 +110,13 @@ def test_budgets_of_the_sessions_are_judged_over_hosts_and_beside_the_hosts_own_
     assert {figure["outcome"] for figure in pooled()["hosts"]} == {"fail"}
     files = [f"hosts/host{number}.json" for number in range(3)]
     assert "--each" in said(*files, code=4)
-    assert "on host0: fail" in said(*files, "--each", code=1)
+    assert "host0: fail" in said(*files, "--each", code=1)
 
 
 def test_hosts_with_different_budgets_are_not_judged(said: Said) -> None:
     for number, overhead in enumerate(OVERHEADS):
         save(f"hosts/host{number}.json", session(number, overhead, 0.40 if number else 0.45))
-    assert "different budgets: 40 %, 45 %" in said("hosts", code=4)
+    assert "budgets: 40 %, 45 %" in said("hosts", code=4)
     said("hosts", "--limit", "40%", code=1)
 
 
@@ -141,7 +142,9 @@ def test_machines_without_an_id_are_one_host(said: Said) -> None:
         results = session(number, overhead)
         del results.environment["machine_id"]
         save(f"hosts/host{number}.json", results)
-    assert "on which machine" in said("hosts", "--limit", "10%", code=4)
+    out = said("hosts", "--limit", "10%", "--json", "pool.json", code=4)
+    assert len(pooled()["hosts"]) == 1
+    assert re.search(r"^\* \w+: .*\bmachine\b", out, re.MULTILINE)
 
 
 def test_the_log_of_a_session_beside_its_json_counts_once(said: Said) -> None:
@@ -163,12 +166,12 @@ def test_what_is_wrong_with_a_host_is_named_and_fails_only_if_strict(said: Said)
     words = ["hosts", "hosts/none.json", "--limit", "60%"]
     out = said(*words, code=0)
     for text in (
-        "host1.json: these are not",
-        "none.json: No such file",
-        "host2.json: interrupted",
-        "host4 has no figure",
+        r"host1\.json: .*JSON: Input data was truncated",
+        r"none\.json: No such file",
+        r"host2\.json: interrupted",
+        r"\* host4 .*\bwrite on luks",
     ):
-        assert text in out
+        assert re.search(text, out)
     strict = said(*words, "--strict", code=1)
     assert strict.count("(--strict)") >= 4
 
@@ -176,8 +179,8 @@ def test_what_is_wrong_with_a_host_is_named_and_fails_only_if_strict(said: Said)
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"scale": "paper"}, "the scale was small and is paper"),
-        ({"environment": {"corpus": {"name": "linux", "files": 1, "bytes": 2}}}, "the corpus was"),
+        ({"scale": "paper"}, r"scale .*\bsmall .*\bpaper"),
+        ({"environment": {"corpus": {"name": "linux", "files": 1, "bytes": 2}}}, r"corpus .*\b1 bytes\b.*\b2 bytes\b"),
     ],
 )
 def test_other_scales_corpora_and_work_are_refused_and_not_other_devices(
@@ -190,8 +193,7 @@ def test_other_scales_corpora_and_work_are_refused_and_not_other_devices(
     other.environment.update(change.get("environment", {}))
     save("hosts/host1.json", other)
     out = said("hosts", code=4)
-    assert text in out
-    assert "host1.json" in out
+    assert re.search(rf"^fsstack: .*\b{text}\b.*\bhost1\.json", out, re.MULTILINE)
     said("hosts", "--anyway", code=0)
 
 
@@ -202,7 +204,7 @@ def test_a_host_that_differs_is_named_with_what_is_without_it(said: Said) -> Non
     assert series["differs"] == "host3"
     (without,) = (entry for entry in series["without"] if entry["host"] == "host3")
     assert without["overhead"] == pytest.approx(0.506, abs=0.01)
-    assert "host3 differs" in out
+    assert re.search(r"^\* host3 .*\bwrite on luks \(x5\.00, \+5\d\.\d % ", out, re.MULTILINE)
 
 
 def test_nothing_to_pool_is_wrong_usage(said: Said, tmp_path: Path) -> None:
@@ -227,8 +229,10 @@ def test_all_reports_name_each_host_and_the_verdict(said: Said) -> None:
     assert "FAIL (40 %)" in text
     assert page.count("<svg") == 1
     assert "next host" in page
-    assert "host3 differs from the other hosts" in page
-    assert "wrote html to pool.html" in said("hosts", *words, code=0)
+    assert re.search(r"\bhost3 [^<]*\bwrite on luks \(x5\.00, ", page)
+    Path("pool.html").unlink()
+    assert re.search(r"\bhtml .*\bpool\.html$", said("hosts", *words, code=0), re.MULTILINE)
+    assert Path("pool.html").exists()
     said("hosts", "--html", "no/such/page", code=1)
 
 

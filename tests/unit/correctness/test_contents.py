@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -119,12 +120,12 @@ def flip_last(root: Path) -> None:
 
 def test_a_changed_byte_is_found_with_the_fewest_calls_that_show_it(tmp_path: Path) -> None:
     (found,) = searched(comparing(tmp_path, flip_last), "contents").differences
-    assert str(found.error).startswith("after the remount, ")
-    assert "1 wrong bytes" in str(found.error)
+    assert re.search("': content 1 .*0x", str(found.error))
     assert found.again
     # A file needs a call that makes it and one that writes.
     assert [call.name for call in found.calls] == ["open", "pwrite", "remount"]
-    assert str(found) == f"{found.error}; calls: {'; '.join(map(str, found.calls))}"
+    assert str(found).startswith(str(found.error))
+    assert str(found).endswith("; ".join(map(str, found.calls)))
     assert len(found.answers) == 3
 
 
@@ -139,15 +140,15 @@ def replace_by_directory(root: Path) -> None:
 
 
 SPOILED: dict[str, tuple[Changed, str]] = {
-    "a name": (lambda root: (root / "a").rename(root / "z"), "the directory: names 1 missing .'a REG' ...."),
-    "another name": (lambda root: (root / "z").touch(), "the directory: names 1 too many .'z REG' ...."),
-    "a mode": (lambda root: (root / "a").chmod(0o600), "'a': mode 600 instead of 644"),
-    "an attribute": (lambda root: os.setxattr(root / "a", "user.x", b"2"), "'a': user.x 1 wrong bytes"),
-    "a link": (lambda root: os.link(root / "a", root / "b"), "the directory: names 1 too many"),
-    "a size": (lambda root: os.truncate(root / "a", 9), "'a': size 9 instead of 10"),
-    "a byte": (lambda root: (root / "a").write_bytes(data(9, 1) + b"!"), r"'a': content 1 wrong bytes from 9 on"),
-    "a target": (retarget, "'s': target b instead of a"),
-    "a kind": (replace_by_directory, "the directory: names 1 missing .'s LNK' .*s DIR"),
+    "a name": (lambda root: (root / "a").rename(root / "z"), "names 1 .*'a REG'.* 1 .*'z REG'"),
+    "another name": (lambda root: (root / "z").touch(), "names 1 [^']*'z REG'[^']*$"),
+    "a mode": (lambda root: (root / "a").chmod(0o600), "'a': mode 600 .*644$"),
+    "an attribute": (lambda root: os.setxattr(root / "a", "user.x", b"2"), r"'a': user\.x 1 .*0x"),
+    "a link": (lambda root: os.link(root / "a", root / "b"), "names 1 [^']*'b REG'[^']*$"),
+    "a size": (lambda root: os.truncate(root / "a", 9), "'a': size 9 .*10$"),
+    "a byte": (lambda root: (root / "a").write_bytes(data(9, 1) + b"!"), "'a': content 1 .* 9 .*0x21"),
+    "a target": (retarget, "'s': target b .*a$"),
+    "a kind": (replace_by_directory, "names 1 .*'s LNK'.* 1 .*'s DIR'"),
 }
 
 
@@ -158,7 +159,7 @@ def test_each_difference_is_described(tmp_path: Path, name: str) -> None:
     texts = ["open(0, 'a', 'RDWR CREAT', 0o644)", "pwrite(0, 0, 10, 1)", "setxattr('a', 'user.x', 1, 1, '')"]
     for call in calls(*texts, "symlink('a', 's')"):
         comparison.make(call)
-    with pytest.raises(DifferentError, match=f"^after the remount, {words}"):
+    with pytest.raises(DifferentError, match=words):
         comparison.make(REMOUNT)
     comparison.dispose()
 
@@ -171,7 +172,7 @@ def test_two_names_of_one_file_are_not_two_files(tmp_path: Path) -> None:
     comparison = comparing(tmp_path, part)()
     for call in calls("open(0, 'a', 'RDWR CREAT', 0o644)", "link('a', 'b')"):
         comparison.make(call)
-    with pytest.raises(DifferentError, match="'a': links 1 instead of 2"):
+    with pytest.raises(DifferentError, match=r"'a': links 1 .*2$"):
         comparison.make(REMOUNT)
     comparison.dispose()
 
@@ -180,7 +181,7 @@ def test_an_answer_that_is_another_is_a_difference(tmp_path: Path) -> None:
     comparison = comparing(tmp_path)()
     comparison.make(Call("open", (0, "a", "RDWR CREAT", 0o644)))
     (tmp_path / "stack-0" / "a").unlink()
-    with pytest.raises(DifferentError, match=r"^unlink\('a'\): ENOENT instead of done$"):
+    with pytest.raises(DifferentError, match=r"^unlink\('a'\): ENOENT .*done$"):
         comparison.make(Call("unlink", ("a",)))
     assert comparison.answers == ["done", "done"]
     comparison.dispose()
@@ -211,7 +212,7 @@ def test_what_a_layer_declares_as_missing_may_be_refused_and_changes_nothing(tmp
         if limits:
             comparison.make(call)
         else:
-            with pytest.raises(DifferentError, match="EOPNOTSUPP instead of done"):
+            with pytest.raises(DifferentError, match=r"EOPNOTSUPP .*done$"):
                 comparison.make(call)
         comparison.dispose()
 
@@ -226,7 +227,7 @@ def test_only_large_attributes_may_be_refused(tmp_path: Path, before: int, lengt
     comparison._stack.setxattr = refusing(errno.ENOSPC)  # type: ignore[method-assign]
     call = Call("setxattr", ("a", name, length, 1, ""))
     if name == "user.x" and before + length < 1000:
-        with pytest.raises(DifferentError, match="ENOSPC instead of done"):
+        with pytest.raises(DifferentError, match=r"ENOSPC .*done$"):
             comparison.make(call)
     else:
         comparison.make(call)
@@ -312,17 +313,18 @@ def test_a_write_without_space_may_have_written_a_part(tmp_path: Path, name: str
     comparison.dispose()
 
 
-IMPOSSIBLE: dict[str, Changed] = {
-    "other bytes": lambda root: (root / "a").write_bytes(data(9, 1) + b"!"),
-    "less": lambda root: (root / "a").write_bytes(data(9, 1)),
-    "more": lambda root: (root / "a").write_bytes(data(10, 1) + data(5, 7)),
+IMPOSSIBLE: dict[str, tuple[Changed, str]] = {
+    "other bytes": (lambda root: (root / "a").write_bytes(data(9, 1) + b"!"), "1 .* 9 .*0x21"),
+    "less": (lambda root: (root / "a").write_bytes(data(9, 1)), "9 bytes .*10"),
+    "more": (lambda root: (root / "a").write_bytes(data(10, 1) + data(5, 7)), "15 bytes .*10"),
 }
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_and_nothing_else(tmp_path: Path, name: str) -> None:
-    comparison = without_space(tmp_path, "pwrite", IMPOSSIBLE[name])
-    with pytest.raises(DifferentError, match=r"^pwrite\(0, 10, 4, 7\): without space, "):
+    does, words = IMPOSSIBLE[name]
+    comparison = without_space(tmp_path, "pwrite", does)
+    with pytest.raises(DifferentError, match=rf"^pwrite\(0, 10, 4, 7\): \D*\b{words}"):
         comparison.make(Call("pwrite", (0, 10, 4, 7)))
     comparison.dispose()
 
@@ -339,14 +341,14 @@ def test_a_write_of_a_part_is_right_without_space_and_wrong_with(tmp_path: Path)
         if full:
             compared.make(Call("pwrite", (0, 0, 4, 7)))
         else:
-            with pytest.raises(DifferentError, match="2 instead of 4"):
+            with pytest.raises(DifferentError, match=r"^pwrite\(0, 0, 4, 7\): 2 .*4$"):
                 compared.make(Call("pwrite", (0, 0, 4, 7)))
         compared.dispose()
 
 
 def test_a_name_that_was_refused_for_space_must_not_be_there(tmp_path: Path) -> None:
     comparison = without_space(tmp_path, "mkdir", lambda root: os.rename(root / "a", root / "d"))
-    with pytest.raises(DifferentError, match=r"names 1 missing .* and 1 too many"):
+    with pytest.raises(DifferentError, match=r"names 1 .*'a REG'.* 1 .*'d REG'"):
         comparison.make(Call("mkdir", ("d", 0o755)))
     comparison.dispose()
 
@@ -383,9 +385,7 @@ def test_what_two_processes_see_at_once_must_have_an_order(tmp_path: Path, monke
     monkeypatch.setattr(Other, "answers", half_done)
     found = replay(comparing(tmp_path), None, AT_ONCE, 50)
     assert found
-    assert str(found).startswith(
-        "no order of the calls of two processes explains the answers chmod('a', 384) by process 1"
-    )
+    assert re.search(r"chmod\('a', 384\) .*\b1: done, status\('a', 'mode'\) .*\b2: ", str(found.error))
     assert len(getattr(found.error, "possible", ())) == 3
 
 
@@ -398,7 +398,9 @@ def test_what_two_processes_leave_must_have_an_order(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Other, "answers", changing)
     found = replay(comparing(tmp_path), None, AT_ONCE)
-    assert str(found).startswith("after calls of two processes at once, 'a': size 1 instead of 0; calls: open(0, 'a'")
+    assert found
+    assert re.search("'a': size 1 .*0$", str(found.error))
+    assert found.calls == [*AT_ONCE]
 
 
 def test_a_lock_is_that_of_a_process(tmp_path: Path) -> None:
@@ -416,8 +418,9 @@ def test_a_process_that_ends_is_a_difference_and_others_go_on(tmp_path: Path) ->
     comparison = comparing(tmp_path)()
     comparison.make(Call("status", ("", "mode"), 0, 1))
     comparison._others._processes[False, 1]._process.kill()
-    with pytest.raises(OSError, match="the process ended with -9"):
+    with pytest.raises(OSError, match=r" -9$") as caught:
         comparison.make(Call("status", ("", "mode"), 0, 1))
+    assert caught.value.errno == errno.ESRCH
     comparison.leave()
     comparison.enter()
     comparison.make(Call("status", ("", "mode"), 0, 1))
@@ -454,13 +457,15 @@ def test_a_difference_that_does_not_come_again_keeps_its_calls(tmp_path: Path) -
     found = Difference(None, DifferentError("once"), list(way), [])
     shrink(comparing(tmp_path), found, float("inf"))
     assert found.calls == way
-    assert str(found) == "once, which did not come again; calls: mkdir('a', 493); rmdir('a')"
+    assert not found.again
+    assert str(found) != str(replace(found, again=True))
+    assert re.fullmatch(r"once\b.*: mkdir\('a', 493\); rmdir\('a'\)", str(found))
 
 
 def test_of_a_stack_that_is_gone_no_call_is_left_out(tmp_path: Path) -> None:
     found = Difference(None, DifferentError("gone"), calls("umask(0)"), [])
     shrink(comparing(tmp_path / "gone"), found, float("inf"))
-    assert str(found) == "gone; calls: umask(0)"
+    assert (found.again, found.calls) == (True, calls("umask(0)"))
 
 
 def test_a_directory_that_cannot_be_created_is_a_difference(tmp_path: Path) -> None:
@@ -469,7 +474,7 @@ def test_a_directory_that_cannot_be_created_is_a_difference(tmp_path: Path) -> N
 
     search = searched(compared, "names", "times")
     (difference,) = search.differences
-    assert str(difference).endswith("calls: mkdir('contents-3', 511)")
+    assert str(difference).endswith(": mkdir('contents-3', 511)")
 
 
 def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +494,7 @@ def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypa
     comparison = comparing(tmp_path)()
     monkeypatch.setattr(comparison._stack, "fsync", hang)
     patient.make(comparison, Call("open", (0, "a", "RDWR CREAT", 0o644)))
-    with pytest.raises(DifferentError, match=r"^fsync\(0\): it had not ended after 0.05 s$"):
+    with pytest.raises(DifferentError, match=r"^fsync\(0\): .*\b0\.05 s$"):
         patient.make(comparison, Call("fsync", (0,)))
     comparison.dispose()
 
@@ -549,4 +554,4 @@ def test_data_of_any_length(length: int, fill: int) -> None:
 
 def test_a_long_name_is_shown_short() -> None:
     assert str(Call("unlink", ("n" * 255,))) == "unlink('n' * 255)"
-    assert str(Call("pwrite", (0, 0, 1, 2), 1000)) == "pwrite(0, 0, 1, 2) by user 1000"
+    assert re.fullmatch(r"pwrite\(0, 0, 1, 2\) .*\b1000", str(Call("pwrite", (0, 0, 1, 2), 1000)))

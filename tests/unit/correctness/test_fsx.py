@@ -35,11 +35,9 @@ def test_what_is_wrong_and_when_it_was_seen() -> None:
     assert done_before(done(1, "")) == 0
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"), [("Error reading config file\n", "Error reading config file"), ("", "nothing")]
-)
+@pytest.mark.parametrize(("said", "shown"), [("Error reading config file\n", "Error reading config file"), ("", r"\S")])
 def test_what_says_nothing_of_the_file_is_an_error(said: str, shown: str) -> None:
-    with pytest.raises(FsxError, match=f"fsx: it ended with exit code 1: {shown}"):
+    with pytest.raises(FsxError, match=f"^fsx: .*exit code 1: {shown}"):
         difference(done(1, said))
 
 
@@ -54,7 +52,7 @@ def test_what_a_stack_lacks_is_left_out() -> None:
 
 def test_a_signal_that_ended_it_is_named() -> None:
     for number in signal.SIGBUS, signal.SIGSEGV:
-        with pytest.raises(FsxError, match=f"fsx: it was killed by {number.name}"):
+        with pytest.raises(FsxError, match=rf"^fsx: .*\b{number.name}\b"):
             difference(done(-number, ""))
 
 
@@ -75,5 +73,5 @@ def test_one_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     script.chmod(0o755)
     monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
     stack = NotedStack(tmp_path)
-    with pytest.raises(FsxError, match=r"did not end within 0\.2 s$"):
+    with pytest.raises(FsxError, match=r"^fsx: .*\b0\.2 s$"):
         fsxfile.fsx(NotedTimed(stack), stack, seed=1, patience=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import signal
 import subprocess
@@ -52,16 +53,16 @@ def test_how_each_test_case_ended() -> None:
 
 
 def test_what_ends_without_a_summary_is_an_error() -> None:
-    with pytest.raises(SuiteError, match="exit code 1 and without a summary: thread 'main' panicked"):
+    with pytest.raises(SuiteError, match=r"^pjdfstest: .*exit code 1\b.*: thread 'main' panicked"):
         cases_of(Completed(("pjdfstest",), 1, "", "thread 'main' panicked\n"))
-    with pytest.raises(SuiteError, match="without a summary: nothing"):
+    with pytest.raises(SuiteError, match=r"^pjdfstest: .*exit code -9\b.*: \S"):
         cases_of(Completed(("pjdfstest",), -9, "", ""))
 
 
 def test_a_summary_of_something_else_is_an_error() -> None:
     whole = said(*RUN)
     lines = [line for line in whole.stdout.splitlines(keepends=True) if "rmdir" not in line]
-    with pytest.raises(SuiteError, match="its summary is not that of its test cases: Summary: 1 failed, 1 skipped"):
+    with pytest.raises(SuiteError, match=r"^pjdfstest: .*: Summary: 1 failed, 1 skipped"):
         cases_of(Completed(whole.argv, 0, "".join(lines), ""))
 
 
@@ -93,7 +94,8 @@ def test_a_test_case_that_hangs_has_failed_and_the_others_run() -> None:
         ("--exact", "pjdfstest::tests::chflags::set", "pjdfstest::tests::rmdir::eexist"),
     ]
     assert cases.passed == {"link::eperm", "rmdir::eexist"}
-    assert cases.failed == {"link::exists::fifo": "it did not end within 60 s"}
+    assert list(cases.failed) == ["link::exists::fifo"]
+    assert re.search(r"\b60 s$", cases.failed["link::exists::fifo"])
     assert list(cases.skipped) == ["chflags::set"]
 
 
@@ -106,12 +108,13 @@ def test_the_last_one_may_hang_too() -> None:
 def test_the_case_in_which_the_server_was_killed_is_named() -> None:
     runs = [said(*RUN[:1], summary=False, code=124), said(*RUN[2:])]
     cases = all_of(lambda *chosen: runs.pop(0), (), ORDER, 60, lambda: True)
-    assert cases.failed == {"link::exists::fifo": "it did not end within 60 s, and the FUSE server was killed"}
+    assert list(cases.failed) == ["link::exists::fifo"]
+    assert re.search(r"\b60 s\b.*FUSE", cases.failed["link::exists::fifo"])
 
 
-@pytest.mark.parametrize(("ended", "where"), [(RUN[:1], ", the last of which was link::eperm$"), ((), "60 s$")])
+@pytest.mark.parametrize(("ended", "where"), [(RUN[:1], " 60 s.* link::eperm$"), ((), " 60 s$")])
 def test_where_nobody_knows_which_one_hangs_it_is_an_error(ended: tuple[tuple[str, str], ...], where: str) -> None:
-    with pytest.raises(SuiteError, match=f"it had run {len(ended)} test cases after .*{where}"):
+    with pytest.raises(SuiteError, match=rf"^pjdfstest: .*\b{len(ended)} .*{where}"):
         all_of(lambda *chosen: said(*ended, summary=False, code=124), (), (), 60)
 
 
@@ -119,7 +122,7 @@ def test_it_acts_as_two_users_with_groups_of_their_own() -> None:
     users = posix.two_users()
     assert len(users) == len({group for _, group in users}) == 2
     assert f'entries = [["{users[0][0]}", "{users[0][1]}"], ["{users[1][0]}"' in posix.settings_for(users, 0.01)
-    with pytest.raises(SuiteError, match="fewer of root, no-such-user"):
+    with pytest.raises(SuiteError, match=r"^pjdfstest: .*root, no-such-user$"):
         posix.two_users(["root", "no-such-user"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,7 +208,7 @@ def test_what_a_layer_refuses_is_reported_and_its_checker_is_heard(tmp_path: Pat
         tally = rotting.flips("contents", 3)
         assert tally.outcomes == {Outcome.REPORTED: 3}
         assert tally.checked == 3
-        assert tally.stories[0].endswith("layer noticing: it is not as it was; found by a check of noticing")
+        assert re.search(r"\bnoticing: it is not as it was; .*\bnoticing$", tally.stories[0])
 
 
 def test_what_a_scrub_puts_back_is_corrected(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_what_is_wrong_before_any_flip_is_an_error(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(snapshot, "digest_of", lambda content: "of other contents")
     with (
         standing(tmp_path, "keeping") as stack,
-        pytest.raises(AssertionError, match="before any flip, large-0 is not as it was written"),
+        pytest.raises(AssertionError, match=r"^keeping: .*\blarge-0\b"),
     ):
         Rotting(stack, SHAPE).begin(3)
 
@@ -252,7 +253,7 @@ class Mistaken(Keeping):
 def test_a_directory_that_a_layer_declares_and_does_not_use_is_named(tmp_path: Path) -> None:
     with (
         standing(tmp_path, "mistaken") as stack,
-        pytest.raises(AssertionError, match=r"mistaken: nothing of its contents was found in .*'elsewhere'"),
+        pytest.raises(AssertionError, match=r"^mistaken: .*\bcontents\b.*'elsewhere' \(Layer\.stores\)"),
     ):
         Rotting(stack, SHAPE).begin(3)
 
@@ -262,5 +263,5 @@ def test_what_cannot_be_undone_is_an_error(tmp_path: Path, monkeypatch: pytest.M
         rotting = Rotting(stack, SHAPE)
         rotting.begin(3)
         monkeypatch.setattr(medium, "restore", lambda place, image: image)
-        with pytest.raises(AssertionError, match="with all flips undone, it is not as it was written: large-"):
+        with pytest.raises(AssertionError, match=r"^keeping: .*: large-"):
             rotting.flips("contents", 2)

@@ -104,14 +104,14 @@ def test_a_log_is_in_the_format_of_dm_log_writes(tmp_path: Path) -> None:
 
 def test_what_is_no_log_and_a_log_that_is_cut_off_are_told(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no log")
-    with pytest.raises(ValueError, match="is not a log of writes"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/text"):
         LogReader(tmp_path / "text")
     path = tmp_path / "log"
     logged(Log(str(path), 512), [Entry(Kind.FLUSH), write(0, 2, b"")])
     for length in (512 * 4, 512 * 2):
         with path.open("r+b") as file:
             file.truncate(length)
-        with pytest.raises(ValueError, match="ends after 1 of 2 entries"):
+        with pytest.raises(ValueError, match=rf"{path} .*\b1 .*\b2 entries"):
             LogReader(path).new()
 
 

@@ -141,9 +141,9 @@ def test_its_program_writes_the_same_bytes() -> None:
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"pool_files": 0, "links": 0}, "needs files"),
-        ({"pool_files": 1, "links": -1}, "negative"),
-        ({"pool_files": 2, "links": 11, "max_links_per_file": 5}, "11 links do not go to 2 files with at most 5 each"),
+        ({"pool_files": 0, "links": 0}, r"pool_files=0\b"),
+        ({"pool_files": 1, "links": -1}, r"links=-1\b"),
+        ({"pool_files": 2, "links": 11, "max_links_per_file": 5}, r"\b11 links .*\b2 files .*\b5\b"),
     ],
 )
 def test_what_cannot_be_is_refused(numbers: dict[str, Any], message: str) -> None:

@@ -179,7 +179,7 @@ class TestCompressed:
         assert corpus.compressed(first, "bzip2", cache) is first
 
     def test_an_unknown_tool_names_those_there_are(self, cache: Path) -> None:
-        with pytest.raises(CorpusError, match="'rar' is none of gzip, bzip2, xz, zstd"):
+        with pytest.raises(CorpusError, match=r"'rar' .*gzip, bzip2, xz, zstd"):
             corpus.compressed(corpus.generated(cache, files=20, size=50_000), "rar", cache)
 
 
@@ -234,19 +234,19 @@ class TestGivenArchive:
     def test_refuses_members_that_would_leave_the_directory(
         self, archive: Callable[..., Path], cache: Path, name: str
     ) -> None:
-        with pytest.raises(CorpusError, match=f"^corpus a.tar: refused, member '{name}' would leave"):
+        with pytest.raises(CorpusError, match=rf"^corpus a\.tar: [^']*'{name}'[^']*$"):
             users_corpus(archive((FILE, b"", "fine"), (FILE, b"", name)), cache)
 
     def test_refuses_hard_links_to_the_outside(self, archive: Callable[..., Path], cache: Path) -> None:
-        with pytest.raises(CorpusError, match=r"refused, member '/etc/shadow'"):
+        with pytest.raises(CorpusError, match=r"^corpus a\.tar: [^']*'/etc/shadow'[^']*$"):
             users_corpus(archive((HARDLINK, b"/etc/shadow", "a")), cache)
 
     def test_refuses_files_behind_a_symbolic_link(self, archive: Callable[..., Path], cache: Path) -> None:
-        with pytest.raises(CorpusError, match=r"'a' is a directory and something else as well"):
+        with pytest.raises(CorpusError, match=r"^corpus a\.tar: [^']*'a'[^']*$"):
             users_corpus(archive((SYMLINK, b"/etc", "a"), (FILE, b"", "a/passwd")), cache)
 
     def test_refuses_hard_links_to_nothing(self, archive: Callable[..., Path], cache: Path) -> None:
-        with pytest.raises(CorpusError, match=r"'b' is a hard link to 'a', which is not in it"):
+        with pytest.raises(CorpusError, match=r"^corpus a\.tar: [^']*'b' .*'a'"):
             users_corpus(archive((HARDLINK, b"a", "b")), cache)
 
     def test_there_is_nothing(self, cache: Path, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ class TestGivenArchive:
 
     def test_neither_archive_nor_directory(self, cache: Path, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
-        with pytest.raises(CorpusError, match=r"fifo: neither an archive nor a directory$"):
+        with pytest.raises(CorpusError, match=r"/fifo: .*archive"):
             users_corpus(tmp_path / "fifo", cache)
 
     @pytest.mark.parametrize("compress", [False, True])
@@ -263,17 +263,17 @@ class TestGivenArchive:
         path = tmp_path / "letter"
         text = b"Dear Sir or Madam,\n" * 100_000
         path.write_bytes(gzip.compress(text) if compress else text)
-        with pytest.raises(CorpusError, match=r"^corpus letter: not a tar archive, plain or by gzip"):
+        with pytest.raises(CorpusError, match=r"^corpus letter: .*\btar\b.*\bgzip, bzip2, xz .*zstd$"):
             users_corpus(path, cache)
 
     def test_empty(self, archive: Callable[..., Path], cache: Path) -> None:
-        with pytest.raises(CorpusError, match=r"^corpus a\.tar: holds no files$"):
+        with pytest.raises(CorpusError, match=r"^corpus a\.tar: .*\bfiles\b"):
             users_corpus(archive((DIRECTORY, b"", "only")), cache)
 
     def test_cut_off(self, archive: Callable[..., Path], cache: Path) -> None:
         path = archive((FILE, os.urandom(100_000), "a"))
         os.truncate(path, 50_000)
-        with pytest.raises(CorpusError, match=r"^corpus a\.tar: damaged archive \(unexpected end of data\)$"):
+        with pytest.raises(CorpusError, match=r"^corpus a\.tar: .*\(unexpected end of data\)$"):
             users_corpus(path, cache)
 
     def test_cut_off_and_compressed_says_what_the_tool_says(self, archive: Callable[..., Path], cache: Path) -> None:
@@ -291,7 +291,7 @@ class TestGivenArchive:
         subprocess.run(["zstd", "-q", path], check=True)
         which = commands.which
         monkeypatch.setattr(commands, "which", lambda tool: None if tool == "zstd" else which(tool))
-        with pytest.raises(CorpusError, match=r"a\.tar\.zst: needs zstd: \S+ \S+ zstd$"):
+        with pytest.raises(CorpusError, match=r"a\.tar\.zst: .*\bzstd: \S+ \S+ zstd$"):
             users_corpus(path.with_suffix(".tar.zst"), cache)
 
 
@@ -322,12 +322,12 @@ class TestGivenDirectory:
         assert users_corpus(tree, cache).sample != first.sample
 
     def test_refuses_a_directory_that_holds_the_cache(self, tree: Path) -> None:
-        with pytest.raises(CorpusError, match=r"project: holds the cache .*; set XDG_CACHE_HOME to another place$"):
+        with pytest.raises(CorpusError, match=f"^corpus {tree}: .*{tree}/cache\\b.*XDG_CACHE_HOME"):
             users_corpus(tree, tree / "cache")
 
     def test_empty(self, tmp_path: Path, cache: Path) -> None:
         (tmp_path / "void").mkdir()
-        with pytest.raises(CorpusError, match=r"^corpus void: holds no files$"):
+        with pytest.raises(CorpusError, match=r"^corpus void: .*\bfiles\b"):
             users_corpus(tmp_path / "void", cache)
 
 
@@ -365,8 +365,8 @@ def test_a_zip_archive_holds_what_the_archive_holds(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("member", "message"),
     [
-        ((HARDLINK, b"a", "b"), "'b' is a hard link, which no zip archive can hold"),
-        ((FILE, b"", "\udcff"), "is not text, as names in a zip archive are"),
+        ((HARDLINK, b"a", "b"), "'b' .*zip"),
+        ((FILE, b"", "\udcff"), r"'\\udcff' .*zip"),
     ],
 )
 def test_what_no_zip_archive_can_hold_is_refused(
@@ -398,7 +398,7 @@ def test_a_tool_that_cannot_compress_says_why(cache: Path, tmp_path: Path, monke
 
 def test_compressing_needs_its_tool(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "which", lambda tool: None)
-    with pytest.raises(CorpusError, match="needs zstd: "):
+    with pytest.raises(CorpusError, match=r"\bzstd: "):
         packed_backup(cache, Backup(3, 10), compressed=True)
 
 
@@ -406,5 +406,5 @@ def test_a_tree_has_the_directories_that_were_asked_for(cache: Path) -> None:
     made = generated(cache, **SMALL, directories=30)
     assert (made.files, made.directories) == (60, 30)
     assert generated(cache, **SMALL).directories == 5
-    with pytest.raises(ValueError, match="60 files cannot lie in 61 directories"):
+    with pytest.raises(ValueError, match=r"60 files .*61 directories"):
         generated(cache, **SMALL, directories=61)

@@ -37,7 +37,7 @@ def test_an_archive_that_was_cut_off_is_not_taken_for_a_whole_one(tmp_path: Path
     path = archive(tmp_path / "a.tar")
     assert users_corpus(path, tmp_path / "cache").files == 3
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(CorpusError, match="damaged archive"):
+    with pytest.raises(CorpusError, match=r"^corpus a\.tar: damaged"):
         users_corpus(path, tmp_path / "cache")
 
 
@@ -46,7 +46,7 @@ def test_rubbish_between_members_is_no_end(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[512 + 5120 : 512 + 5120 + 512] = b"?" * 512
     path.write_bytes(data)
-    with pytest.raises(CorpusError, match="damaged archive"):
+    with pytest.raises(CorpusError, match=r"^corpus a\.tar: .*\b5632\b"):
         users_corpus(path, tmp_path / "cache")
 
 
@@ -54,7 +54,7 @@ def test_rubbish_between_members_is_no_end(tmp_path: Path) -> None:
 def test_a_device_node_is_refused(tmp_path: Path, kind: bytes) -> None:
     node = tarfile.TarInfo("innocent")
     node.type, node.devmajor, node.devminor, node.mode = kind, 8, 0, 0o666
-    with pytest.raises(CorpusError, match="refused, member 'innocent' is a device node"):
+    with pytest.raises(CorpusError, match=r"^corpus a\.tar: .*'innocent'"):
         users_corpus(archive(tmp_path / "a.tar", node), tmp_path / "cache")
 
 
@@ -136,6 +136,6 @@ def test_what_runs_as_root_is_not_packed_as_such(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["9" * 400, "1" * 5000 + "G"])
 def test_a_size_of_hundreds_of_digits_is_refused_in_a_line(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a size") as caught:
+    with pytest.raises(ValueError, match=rf"'{text[:20]}'.* {len(text)}\b") as caught:
         parse_size(text)
     assert len(str(caught.value)) < 100

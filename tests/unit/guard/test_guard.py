@@ -15,7 +15,7 @@ import pytest
 
 from pytest_fsstack import guard
 from pytest_fsstack.guard import disk, holding, reading, users
-from pytest_fsstack.machine import blockdev
+from pytest_fsstack.machine import blockdev, commands
 
 
 class Machine:
@@ -113,13 +113,16 @@ def sdb(machine: Machine) -> Path:
 
 
 def refusal(path: Path) -> str:
+    """Return why a device is refused, without its name."""
     with pytest.raises(guard.Refused) as caught:
         # Nobody closes it soon.
         users.check_unused(guard.identify(path), frozenset(), 0.01)
     message = str(caught.value)
-    assert message.startswith(f"{path} will not be overwritten: ")
+    assert caught.value.device == path
+    assert message.startswith(f"{path} ")
+    assert message.endswith(caught.value.reason)
     assert "\n" not in message
-    return message
+    return caught.value.reason
 
 
 def test_an_idle_disk_is_accepted(machine: Machine, sdb: Path) -> None:
@@ -132,17 +135,17 @@ def test_a_symbolic_link_is_followed(machine: Machine, sdb: Path) -> None:
     link.symlink_to(sdb)
     guard.check_idle(link)
     machine.mount(1, "8:16", "/mnt")
-    assert "is mounted on /mnt" in refusal(link)
+    assert "/mnt" in refusal(link)
 
 
-@pytest.mark.parametrize(("name", "words"), [("nothing", "there is no such device"), ("file", "not a block device")])
-def test_what_is_no_block_device_is_refused(machine: Machine, name: str, words: str) -> None:
+@pytest.mark.parametrize(("name", "is_there"), [("nothing", False), ("file", True)])
+def test_what_is_no_block_device_is_refused(machine: Machine, name: str, is_there: bool) -> None:
     (machine.dev / "file").touch()
-    assert words in refusal(machine.dev / name)
+    assert ("block" in refusal(machine.dev / name)) == is_there
 
 
 def test_a_drive_without_a_medium_is_refused(machine: Machine) -> None:
-    assert "it has no medium" in refusal(machine.disk("sr0", "11:0", sectors=0))
+    assert "medium" in refusal(machine.disk("sr0", "11:0", sectors=0))
 
 
 # -- mounts ------------------------------------------------------------------------------------------------------------
@@ -151,33 +154,33 @@ def test_a_drive_without_a_medium_is_refused(machine: Machine) -> None:
 def test_mounted_in_another_namespace(machine: Machine, sdb: Path) -> None:
     machine.process(7, "container", namespace="2")
     machine.mount(7, "8:16", r"/mnt/my\040data")
-    assert "it is mounted on /mnt/my data (seen by process 7 (container)); unmount it first" in refusal(sdb)
+    assert re.search(r"/mnt/my data\b.*\b7\b.*\bcontainer\b", refusal(sdb))
 
 
 def test_mounts_that_only_a_process_outside_a_chroot_sees(machine: Machine, sdb: Path) -> None:
     machine.process(7, "jailed", root="/jail")
     machine.process(8, "free", root="/other")
     machine.mount(8, "8:16", "/mnt")
-    assert "seen by process 8" in refusal(sdb)
+    assert re.search(r"/mnt\b.*\b8\b.*\bfree\b", refusal(sdb))
 
 
 def test_a_mount_with_an_anonymous_number_is_found_by_its_source(machine: Machine, sdb: Path) -> None:
     machine.mount(1, "0:40", "/mnt", source=sdb, kind="btrfs")
-    assert "is mounted on /mnt" in refusal(sdb)
+    assert "/mnt" in refusal(sdb)
 
 
 def test_a_source_without_a_node_in_our_namespace_is_found_by_its_name(machine: Machine, sdb: Path) -> None:
     (machine.sys / "class/block").mkdir(parents=True)
     (machine.sys / "class/block/fsstack-test-sdb").symlink_to(machine.sys / "block/sdb")
     machine.mount(1, "0:40", "/mnt", source="/dev/fsstack-test-sdb", kind="btrfs")
-    assert "is mounted on /mnt" in refusal(sdb)
+    assert "/mnt" in refusal(sdb)
 
 
 def test_another_device_of_a_mounted_btrfs(machine: Machine, sdb: Path) -> None:
     devices = machine.sys / "fs/btrfs/1234-abcd/devices"
     devices.mkdir(parents=True)
     (devices / "sdb").symlink_to(machine.sys / "block/sdb")
-    assert "it is part of the mounted btrfs 1234-abcd" in refusal(sdb)
+    assert "1234-abcd" in refusal(sdb)
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -199,14 +202,14 @@ def laptop(machine: Machine) -> Machine:
 
 @pytest.mark.parametrize("name", ["sda", "sda2", "dm-0", "dm-1"])
 def test_all_that_the_root_filesystem_is_on_is_refused(laptop: Machine, name: str) -> None:
-    assert "the root filesystem is on it" in refusal(laptop.dev / name)
+    assert "root" in refusal(laptop.dev / name)
 
 
 def test_the_root_filesystem_of_a_chrooted_session_is_that_of_init_too(laptop: Machine) -> None:
     laptop.process(9, "pytest", root="/jail")
     (laptop.proc / "self").unlink()
     (laptop.proc / "self").symlink_to("9")
-    assert "the root filesystem is on it" in refusal(laptop.dev / "sda2")
+    assert "root" in refusal(laptop.dev / "sda2")
 
 
 def test_an_idle_partition_of_the_disk_with_the_root_filesystem_is_accepted(laptop: Machine) -> None:
@@ -216,21 +219,22 @@ def test_an_idle_partition_of_the_disk_with_the_root_filesystem_is_accepted(lapt
 def test_a_disk_is_in_use_when_a_partition_is(machine: Machine, sdb: Path) -> None:
     sdb1 = machine.partition("sdb", "sdb1", "8:17", 2048, 100000)
     machine.mount(1, "8:17", "/mnt")
-    assert "its partition /dev/sdb1 is mounted on /mnt" in refusal(sdb)
-    assert "it is mounted on /mnt" in refusal(sdb1)
+    assert re.search(r"/dev/sdb1\b.*/mnt", refusal(sdb))
+    assert "/mnt" in refusal(sdb1)
+    assert "/dev/" not in refusal(sdb1)
 
 
 def test_a_partition_is_in_use_when_its_disk_is(machine: Machine, sdb: Path) -> None:
     sdb1 = machine.partition("sdb", "sdb1", "8:17", 2048, 100000)
     machine.mount(1, "8:16", "/mnt")
-    assert "the disk /dev/sdb that it is on is mounted on /mnt" in refusal(sdb1)
+    assert re.search(r"/dev/sdb\b.*/mnt", refusal(sdb1))
 
 
 def test_a_partition_is_in_use_when_one_that_overlaps_it_is(machine: Machine, sdb: Path) -> None:
     sdb1 = machine.partition("sdb", "sdb1", "8:17", 2048, 100000)
     machine.partition("sdb", "sdb2", "8:18", 50000, 100000)
     machine.mount(1, "8:18", "/mnt")
-    assert "the partition /dev/sdb2, which it overlaps, is mounted on /mnt" in refusal(sdb1)
+    assert re.search(r"/dev/sdb2\b.*/mnt", refusal(sdb1))
 
 
 # -- several ways to one disk ------------------------------------------------------------------------------------------
@@ -249,7 +253,7 @@ def test_a_mount_through_another_path_to_the_disk(machine: Machine, sdb: Path, f
     paths_to_one_disk(machine, file)
     guard.check_idle(sdb)
     machine.mount(1, "8:32", "/mnt")
-    assert re.search("/dev/sdc, .*6001405.* is mounted on /mnt", refusal(sdb))
+    assert re.search(r"/dev/sdc\b.*6001405.*/mnt", refusal(sdb))
 
 
 def test_a_partition_that_is_mounted_through_another_path(machine: Machine, sdb: Path) -> None:
@@ -268,7 +272,7 @@ def test_another_path_is_part_of_a_mapping(machine: Machine, sdb: Path) -> None:
     machine.disk("sdc", "8:32")
     machine.disk("dm-0", "253:0", slaves=["sdc"])
     paths_to_one_disk(machine)
-    assert re.search("/dev/sdc, .* is part of /dev/dm-0", refusal(sdb))
+    assert re.search(r"/dev/sdc\b.*/dev/dm-0", refusal(sdb))
 
 
 def multipath(machine: Machine) -> Path:
@@ -290,7 +294,7 @@ def test_a_path_that_is_not_in_the_multipath_device(machine: Machine) -> None:
     paths_to_one_disk(machine, "device/wwid", "naa.6001405", "sdd")
     machine.mount(1, "8:48", "/mnt")
     assert "/dev/sdd" in refusal(node)
-    assert "/dev/dm-0" in refusal(machine.dev / "sdd") or "is mounted" in refusal(machine.dev / "sdd")
+    assert re.search("/dev/dm-0|/mnt", refusal(machine.dev / "sdd"))
 
 
 def test_two_namespaces_of_one_controller_are_two_disks(machine: Machine) -> None:
@@ -317,7 +321,7 @@ def test_another_path_that_is_only_read_is_no_reason(machine: Machine, sdb: Path
     machine.opened(7, sdc)
     guard.check_idle(sdb)
     (machine.proc / "7/fdinfo/3").write_text("flags:\t0100002\n")
-    assert "process 7 (multipathd)" in refusal(sdb)
+    assert re.search(r"/dev/sdc\b.*\b7\b.*\bmultipathd\b", refusal(sdb))
 
 
 # -- swap, device mapper, md, loop -------------------------------------------------------------------------------------
@@ -326,7 +330,7 @@ def test_another_path_that_is_only_read_is_no_reason(machine: Machine, sdb: Path
 def test_swap_space(machine: Machine, sdb: Path) -> None:
     with (machine.proc / "swaps").open("a") as file:
         file.write(f"{sdb} partition 1000 0 -2\n")
-    assert f"it is swap space; `swapoff {sdb}` first" in refusal(sdb)
+    assert f"`swapoff {sdb}`" in refusal(sdb)
 
 
 def test_a_swap_file_is_not_the_device(machine: Machine, sdb: Path) -> None:
@@ -340,13 +344,13 @@ def test_a_member_of_a_device_mapper_device(machine: Machine, sdb: Path) -> None
     machine.disk("dm-3", "253:3", slaves=["sdb"])
     (machine.sys / "block/dm-3/dm").mkdir()
     (machine.sys / "block/dm-3/dm/name").write_text("vg-data\n")
-    assert "it is part of the device-mapper device vg-data; take that down first" in refusal(sdb)
+    assert "vg-data" in refusal(sdb)
 
 
 def test_a_partition_in_an_md_array(machine: Machine, sdb: Path) -> None:
     machine.partition("sdb", "sdb1", "8:17", 2048, 100000)
     machine.disk("md0", "9:0", slaves=["sdb1"])
-    assert "its partition /dev/sdb1 is part of /dev/md0" in refusal(sdb)
+    assert re.search(r"/dev/sdb1\b.*/dev/md0\b", refusal(sdb))
 
 
 def test_an_idle_device_mapper_device_is_accepted(machine: Machine, sdb: Path) -> None:
@@ -357,7 +361,7 @@ def test_a_device_behind_a_loop_device(machine: Machine, sdb: Path) -> None:
     loop = machine.sys / "block/loop4/loop"
     loop.mkdir(parents=True)
     (loop / "backing_file").write_text(f"{sdb}\n")
-    assert "it is behind the loop device /dev/loop4; `losetup -d /dev/loop4` first" in refusal(sdb)
+    assert "`losetup -d /dev/loop4`" in refusal(sdb)
 
 
 # -- open files --------------------------------------------------------------------------------------------------------
@@ -366,7 +370,7 @@ def test_a_device_behind_a_loop_device(machine: Machine, sdb: Path) -> None:
 def test_open_in_a_process(machine: Machine, sdb: Path) -> None:
     machine.process(7, "qemu")
     machine.opened(7, sdb)
-    assert "it is open in process 7 (qemu); end that first" in refusal(sdb)
+    assert re.search(r"\b7\b.*\bqemu\b", refusal(sdb))
 
 
 def test_a_process_that_closes_it_soon_is_waited_for(
@@ -395,7 +399,7 @@ def test_only_writing_to_the_whole_disk_endangers_a_partition(
     machine.process(7, "smartd")
     machine.opened(7, sdb, flags)
     if refused:
-        assert "the disk /dev/sdb that it is on is open in process 7 (smartd)" in refusal(sdb1)
+        assert re.search(r"/dev/sdb\b.*\b7\b.*\bsmartd\b", refusal(sdb1))
     else:
         guard.check_idle(sdb1)
 
@@ -411,12 +415,12 @@ def test_held_by_the_kernel_in_a_way_that_shows_nowhere_else(
         return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", busy)
-    assert "it is in use by the kernel" in refusal(sdb)
+    assert "kernel" in refusal(sdb)
 
 
 def test_read_only(machine: Machine, sdb: Path) -> None:
     (machine.sys / "block/sdb/ro").write_text("1\n")
-    assert "it is read-only" in refusal(sdb)
+    assert "`blockdev --setrw`" in refusal(sdb)
 
 
 # -- checks that cannot be made ----------------------------------------------------------------------------------------
@@ -438,12 +442,12 @@ def test_the_mounts_of_a_process_that_vanishes_are_read_from_another(
     (machine.process(6, "dead", namespace="2", state="Z") / "mountinfo").unlink()
     machine.process(7, "alive", namespace="2")
     machine.mount(7, "8:16", "/mnt")
-    assert "seen by process 7" in refusal(sdb)
+    assert re.search(r"/mnt\b.*\b7\b.*\balive\b", refusal(sdb))
 
 
 def test_a_living_process_that_cannot_be_looked_into_is_a_reason(machine: Machine, sdb: Path) -> None:
     (machine.process(7, "alive", namespace="2") / "mountinfo").unlink()
-    assert "it cannot be checked: " in refusal(sdb)
+    assert re.search("No such file or directory .*/7/.*mountinfo", refusal(sdb))
 
 
 @pytest.mark.parametrize(
@@ -452,7 +456,7 @@ def test_a_living_process_that_cannot_be_looked_into_is_a_reason(machine: Machin
 def test_a_missing_source_of_knowledge_is_a_reason(machine: Machine, sdb: Path, missing: str) -> None:
     path = machine.dev.parent / missing
     path.rename(path.with_name("moved-away"))
-    assert "it cannot be checked: " in refusal(sdb)
+    assert re.search(f"No such file or directory .*/{path.name}", refusal(sdb))
 
 
 def test_an_ordinary_user_is_told_to_be_root(
@@ -460,7 +464,7 @@ def test_an_ordinary_user_is_told_to_be_root(
 ) -> None:
     hide_files_of(1, machine, monkeypatch)
     become(1000)
-    assert "that needs root" in refusal(sdb)
+    assert re.search("Permission denied.*sudo", refusal(sdb))
 
 
 def test_init_may_hide_its_files_from_root(
@@ -477,7 +481,8 @@ def test_others_may_not_hide_their_files_from_root(
     machine.process(7, "secret")
     hide_files_of(7, machine, monkeypatch)
     become(0)
-    assert "it cannot be checked: " in refusal(sdb)
+    assert re.search("Permission denied .*/7/fd", refusal(sdb))
+    assert "sudo" not in refusal(sdb)
 
 
 def hide_files_of(pid: int, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,19 +500,21 @@ def test_a_container_that_hides_the_processes_of_the_host(machine: Machine, sdb:
     link = machine.proc / "1/ns/pid"
     link.unlink()
     link.symlink_to("pid:[4026532000]")
-    assert "out of sight in this container" in refusal(sdb)
+    assert "--pid=host" in refusal(sdb)
 
 
 def test_a_disk_that_was_plugged_in_again_is_another_one(machine: Machine, sdb: Path) -> None:
     with guard.held(guard.identify(sdb), overwrite=True) as disk:
         disk.check()
         (machine.sys / "block/sdb/diskseq").write_text("6\n")
-        with pytest.raises(guard.Refused, match="was it plugged in again"):
+        with pytest.raises(guard.Refused) as first:
             disk.check()
+        assert first.value.device == sdb
         # What was another one once may have been so in between: it stays refused.
         (machine.sys / "block/sdb/diskseq").write_text("5\n")
-        with pytest.raises(guard.Refused, match="was it plugged in again"):
+        with pytest.raises(guard.Refused) as again:
             disk.check()
+        assert again.value is first.value
 
 
 def test_a_partition_is_told_apart_by_the_sequence_number_of_its_disk(machine: Machine, sdb: Path) -> None:
@@ -545,23 +552,25 @@ def test_a_blkid_that_cannot_be_understood_is_no_blank_device(
     (tmp_path / "blkid").write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")
     (tmp_path / "blkid").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(guard.Refused, match=r"it cannot be checked: `blkid .* failed \(its output is not understood\)"):
+    with pytest.raises(guard.Refused, match=r"`blkid .*sdb`") as caught:
         guard.signature(tmp_path / "sdb")
+    assert isinstance(caught.value.__cause__, commands.CommandError)
+    assert caught.value.__cause__.returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("found", "facts"),
     [
-        ({}, None),
-        ({"TYPE": "ext4", "USAGE": "filesystem", "LABEL": "my data"}, "a filesystem (ext4) labelled 'my data'"),
-        ({"TYPE": "crypto_LUKS", "USAGE": "crypto"}, "a signature (crypto_LUKS)"),
-        ({"PTTYPE": "gpt", "PTUUID": "1"}, "a partition table (gpt)"),
-        ({"TYPE": "swap", "USAGE": "other", "PTTYPE": "dos"}, "a signature (swap) and a partition table (dos)"),
-        ({"SYSTEM_ID": "x"}, "something that blkid reports as SYSTEM_ID"),
+        ({"TYPE": "ext4", "USAGE": "filesystem", "LABEL": "my data"}, r"\bext4\b.*'my data'"),
+        ({"TYPE": "crypto_LUKS", "USAGE": "crypto"}, r"\bcrypto_LUKS\b"),
+        ({"PTTYPE": "gpt", "PTUUID": "1"}, r"\bgpt\b"),
+        ({"TYPE": "swap", "USAGE": "other", "PTTYPE": "dos"}, r"\bswap\b.*\bdos\b"),
+        ({"SYSTEM_ID": "x"}, r"\bSYSTEM_ID\b"),
     ],
 )
-def test_what_blkid_found_in_words(found: dict[str, str], words: str | None) -> None:
-    assert reading.in_words(found) == words
+def test_what_blkid_found_in_words(found: dict[str, str], facts: str) -> None:
+    assert re.search(facts, reading.in_words(found) or "")
+    assert reading.in_words({}) is None
 
 
 def test_the_size_of_a_device_in_words() -> None:
@@ -593,7 +602,7 @@ def test_a_claim_excludes_all_others_on_the_same_bytes(
 ) -> None:
     with (
         holding._locked(locks[first]),
-        pytest.raises(guard.Refused, match="is testing it or a part of it"),
+        pytest.raises(guard.InUse),
         holding._locked(locks[second]),
     ):
         pytest.fail("both have it")

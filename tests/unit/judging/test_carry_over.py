@@ -151,7 +151,8 @@ def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_repor
     for chain in doubtful, clear:
         assert chain.worst("write", "s1") == "pass"
         assert [carry.after for carry in chain.carry_over] == ["s1"]
-    assert "after s1" in doubtful.doubt("write", "s1")
+    carry = str(doubtful.carry_over[0])
+    assert carry in doubtful.doubt("write", "s1")
     assert not clear.doubt("write", "s1")
     doubtful.remarks.append(remark(doubtful.carry_over))
     read = saved.loads(saved.dumps(Results({}, [doubtful])))
@@ -160,9 +161,9 @@ def test_a_verdict_is_doubtful_if_the_carry_over_could_change_it_and_every_repor
         shown = "\n".join(terminal.lines(results, results.chains[0]))
         for text in shown, markdown.report(results):
             assert "pass, doubtful" in text
-            assert "after s1" in text
+            assert carry in text
     summary = saved.loads(saved.dumps(read)).chains[0].derived["write"]
-    assert "after s1" in summary["s1"].doubt
+    assert carry in summary["s1"].doubt
     assert summary["s0"].doubt == ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -43,7 +45,7 @@ def test_a_round_is_discarded_by_what_is_above_its_limit_and_by_nothing_else(
     "text", ["", "load", "load>", "load>2%", "steal>5", "throttled>1", "lod>2", "load<2", "load>2;steal>5%", "load>-1"]
 )
 def test_what_is_no_rule_is_refused_with_how_one_is_written(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a valid rule; write 'load>2'"):
+    with pytest.raises(ValueError, match=rf"{re.escape(repr(text))}.*'load>2'"):
         parse(text)
 
 
@@ -54,9 +56,8 @@ def test_what_is_conspicuous_is_said_and_nothing_of_a_machine_at_rest() -> None:
     said = unrest(
         [rest, {**rest, "steal": 0.07}, {**rest, "throttled": 3.0, "load": 5.25}, {**rest, "frequency": 1200.0}]
     )
-    assert said == (
-        "CPU time was stolen in 1 round, up to 7% in one, CPUs were throttled in 1 round, the load was up to 5.2 "
-        "before 1 round, the tests' own included, CPUs ran at 1200 to 3000 MHz"
+    assert re.fullmatch(
+        r".*\b1 round, .*\b7%.*, .*throttled .*\b1 round, .*load .*\b5\.2 .*\b1 round, .*\b1200 .*\b3000 MHz", said
     )
 
 
@@ -93,6 +94,5 @@ def test_a_discarded_round_in_which_the_work_was_not_done_is_not_forgotten() -> 
 def test_at_most_three_lines_are_said_and_one_of_them_is_the_machines() -> None:
     results = chain()
     results.conditions = [{"steal": 0.5, "throttled": 1.0}] * 3
-    assert [line for line in notices(results) if "not at rest" in line] == notices(results)
-    assert len(notices(results)) == 1
-    assert "--fsstack-drop-rounds" in notices(results)[0]
+    (line,) = notices(results)
+    assert re.search(r"\b3 rounds, .*\b50%.*throttled .*\b3 rounds; --fsstack-drop-rounds\b", line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from math import exp
 
 import pytest
@@ -38,10 +39,7 @@ def test_a_control_like_its_baseline_is_rarely_said_to_differ(rounds: int) -> No
 @pytest.mark.parametrize("rounds", [8, 40])
 def test_one_that_differs_is_named_with_its_figures(rounds: int) -> None:
     (said,) = doubts(chain(rounds, 1, control=0.3))
-    assert said.startswith(
-        "doubt the verdicts of this chain: the baseline base differs from itself, run a second time as control: du +"
-    )
-    assert said.endswith("; it does so by chance in at most 10 % of sessions")
+    assert re.fullmatch(r".*\bbase\b.*\bcontrol: du \+[^;]*; .*\b10 % .*", said)
     assert doubts(chain(rounds, 1, control=-0.3))
 
 
@@ -69,7 +67,8 @@ def test_one_that_could_not_run_is_said() -> None:
     found = chain(8, 1)
     del found.samples["du"]["control"]
     found.notes.setdefault("du", {})["control"] = "failed in round 1"
-    assert doubts(found) == ["the control cannot be compared with the baseline base: failed in round 1"]
+    (said,) = doubts(found)
+    assert re.fullmatch(r".*\bcontrol\b.*\bbase: failed in round 1", said)
 
 
 def test_a_chain_without_a_control_has_nothing_to_say() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp, log
@@ -34,6 +35,7 @@ from pytest_fsstack.judging.repetition import INITIAL_COUNT
 from pytest_fsstack.judging.results import ChainResults, Results, Unjudged
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks, Verdict
+from pytest_fsstack.units import percent
 
 KERNELS = ("old", "new")
 LIMIT = Policy(limit=0.05)
@@ -91,7 +93,8 @@ def test_a_cell_runs_until_its_verdict_between_kernels_is_reached_and_no_other_d
     runs = runs_of(course)
     assert runs["ext4:old"] == runs["ext4:new"] < runs["luks:old"] == runs["luks:new"]
     assert course.between().worst(STEP, "ext4:new") == "pass"
-    assert "of these boots" in course.between().judgements_of(STEP, "ext4:new")[0].text
+    # How often a kept limit fails because boots differ.
+    assert "37 / 22 / 17 %" in course.between().judgements_of(STEP, "ext4:new")[0].text
 
 
 def test_a_kernels_own_budget_keeps_its_stack_and_its_baseline_running_there_only() -> None:
@@ -116,7 +119,9 @@ def test_a_failure_between_kernels_is_confirmed_by_fresh_rounds_of_both(later: f
     assert judged.verdict is not None
     assert judged.verdict.outcome == "fail"
     assert judged.outcome == outcome
-    assert f"fresh rounds {'confirm' if outcome == 'fail' else 'refute'} what the first 8 say" in judged.text
+    assert judged.confirmed is not None
+    assert judged.confirmed.outcome == outcome
+    assert re.search(rf"\b8 [^:]*: {percent(judged.verdict.estimate.overhead)}", judged.text)
     (read,) = saved.loads(saved.dumps(Results({}, [chain]))).chains
     assert read.worst(STEP, "luks:new") == outcome
 
@@ -256,8 +261,8 @@ def test_boots_of_two_kernels_are_no_pairs_and_three_of_each_decide(sharing: int
     chain = course.between()
     (judged,) = chain.judgements_of(STEP, "luks:new")
     assert judged.outcome == outcome
-    assert "3 against 3 boots" in judged.text
-    assert outcome == "fail" or "at alpha 0.025 it takes 4 of each (--fsstack-boots)" in judged.text
+    assert re.search(r"\b3 \D*\b3 boots\b", judged.text)
+    assert outcome == "fail" or re.search(r"\b0\.025 .*\b4 .*\(--fsstack-boots\)", judged.text)
     found = chain.estimate(STEP, "luks:new")
     assert found is not None
     assert found.overhead == pytest.approx(0.3, abs=0.05)
@@ -290,7 +295,7 @@ def test_what_a_cell_adds_to_the_next_one_is_noticed(boots: int, name: str) -> N
     course.conclude()
     between, _ = course.results()
     assert {carry.after for carry in between.carry_over} == {name}
-    assert any(f"after {name}" in remark for remark in between.remarks)
+    assert any(str(between.carry_over[0]) in remark for remark in between.remarks)
 
 
 def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() -> None:
@@ -300,9 +305,10 @@ def test_a_control_is_run_on_each_kernel_and_compared_with_the_baseline_there() 
     between, within = course.results()
     assert between.controls == within.controls == ["control:old", "control:new"]
     assert not between.judgements_of(STEP, "control:new")
-    assert not [remark for remark in between.remarks if remark.startswith("doubt")]
-    (remark,) = [remark for remark in within.remarks if remark.startswith("doubt")]
-    assert "the baseline ext4:new differs from itself, run a second time as control:new" in remark
+    for chain, number in (between, 0), (within, 1):
+        said = [remark for remark in chain.remarks if re.search(rf"\bcontrol:\w+: {re.escape(STEP)} ", remark)]
+        assert len(said) == number
+    assert re.search(r"\bext4:new\b.*\bcontrol:new: ", said[0])
 
 
 def replace_plan(**changes: object) -> ChainPlan:
@@ -332,8 +338,8 @@ def gate(xfail: str | None = None) -> PlannedTest:
         (False, 1.0, "passed", ""),
         (False, 1.3, "skipped", "inconclusive"),
         (True, 1.3, "failed", "(--fsstack-strict)"),
-        (False, 2.0, "failed", "over ext4, budget 30 %"),
-        (True, 2.0, "failed", "over ext4, budget 30 %"),
+        (False, 2.0, "failed", "ext4, budget 30 %"),
+        (True, 2.0, "failed", "ext4, budget 30 %"),
     ],
 )
 def test_a_test_ends_as_its_budget_was_judged(strict: bool, cost: float, outcome: str, text: str) -> None:
@@ -358,17 +364,17 @@ def lacking(stack: str) -> dict[str, PlannedStack]:
 @pytest.mark.parametrize(
     ("policy", "stack", "outcome", "text"),
     [
-        (Policy(), "luks", "skipped", "luks on loop: needs cryptsetup"),
-        (Policy(strict=True), "luks", "skipped", "luks on loop: needs cryptsetup"),
-        (Policy(missing_fails=True), "luks", "failed", "(--fsstack-if-unavailable=fail)"),
-        (Policy(), "ext4", "skipped", "the baseline ext4 on loop cannot run here (needs cryptsetup)"),
-        (Policy(strict=True), "ext4", "failed", "its budget has nothing to compare with"),
+        (Policy(), "luks", "skipped", "^luks on loop: needs cryptsetup$"),
+        (Policy(strict=True), "luks", "skipped", "^luks on loop: needs cryptsetup$"),
+        (Policy(missing_fails=True), "luks", "failed", r" \(--fsstack-if-unavailable=fail\)$"),
+        (Policy(), "ext4", "skipped", r"^luks on loop: .*\bext4 on loop .*\(needs cryptsetup\).*--fsstack-baseline"),
+        (Policy(strict=True), "ext4", "failed", r"\bext4 on loop .*\(needs cryptsetup\).* \(--fsstack-strict\)$"),
     ],
 )
 def test_what_the_machine_lacks_skips_a_test_or_fails_it(policy: Policy, stack: str, outcome: str, text: str) -> None:
     found = local(policy, gate(), stacks=lacking(stack))
     assert (found.outcome, found.in_setup) == (outcome, True)
-    assert text in found.text
+    assert re.search(text, found.text)
 
 
 @pytest.mark.parametrize("kernels", [("",), KERNELS])

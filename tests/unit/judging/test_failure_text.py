@@ -8,7 +8,7 @@ import pytest
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.describe import describe_failure, describe_shortly
-from pytest_fsstack.judging.results import ChainResults, StackInfo
+from pytest_fsstack.judging.results import ChainResults, StackInfo, Unjudged
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 
@@ -29,11 +29,11 @@ def chain(factor: float, *budgets: Budget) -> ChainResults:
 @pytest.mark.parametrize(
     ("factor", "budget", "first"),
     [
-        (2.34, Budget(overhead=0.3), r"xfs: seconds \+132 % \(13\d to 13\d %\) over ext4, budget 30 %"),
-        (1.5, Budget(overhead=0.3), r"xfs: seconds \+48\.5 % \(4\d\.\d to \d\d\.\d %\) over ext4, budget 30 %"),
-        (7.0, Budget(overhead=3.5), r"xfs: seconds x6\.93 \(x6\.[89]\d to x[67]\.\d\d\) over ext4, budget x4\.5"),
-        (1.5, Budget(limit=1.2), r"xfs: seconds 1\.5 s, budget at most 1\.2 s"),
-        (2.0, Budget("throughput", limit=2.0**20), r"xfs: throughput 512\.0 KiB/s, budget at least 1\.0 MiB/s"),
+        (2.34, Budget(overhead=0.3), r"xfs: seconds \+132 % \(13\d to 13\d %\) .*\bext4, budget 30 %"),
+        (1.5, Budget(overhead=0.3), r"xfs: seconds \+48\.5 % \(4\d\.\d to \d\d\.\d %\) .*\bext4, budget 30 %"),
+        (7.0, Budget(overhead=3.5), r"xfs: seconds x6\.93 \(x6\.[89]\d to x[67]\.\d\d\) .*\bext4, budget x4\.5"),
+        (1.5, Budget(limit=1.2), r"xfs: seconds 1\.5 s, budget .*\bmost 1\.2 s"),
+        (2.0, Budget("throughput", limit=2.0**20), r"xfs: throughput 512\.0 KiB/s, budget .*\bleast 1\.0 MiB/s"),
     ],
 )
 def test_the_first_line_has_the_figures(factor: float, budget: Budget, first: str) -> None:
@@ -45,7 +45,7 @@ def test_the_first_line_has_the_figures(factor: float, budget: Budget, first: st
 
 def test_the_first_line_is_that_of_the_broken_budget() -> None:
     found = describe_failure(chain(1.5, Budget(overhead=0.9), Budget(limit=1.2)), "read", "xfs")
-    assert found.startswith("xfs: seconds 1.5 s, budget at most 1.2 s\n")
+    assert re.match(r"xfs: seconds 1\.5 s, budget .*1\.2 s\n", found)
     assert "again" not in found
 
 
@@ -63,7 +63,7 @@ def test_long_names_leave_room_for_the_figures(length: int) -> None:
     found.judge_all("read", stack, Budget(overhead=0.3))
     first = describe_failure(found, "read", stack).splitlines()[0]
     assert len(f"Failed: {first}") <= 80
-    assert re.fullmatch(r"s.*(k|\w): seconds \+132 % \(13\d to 13\d %\) over r.*e, budget 30 %", first)
+    assert re.fullmatch(r"s.*(k|\w): seconds \+132 % \(13\d to 13\d %\) .*\br.*e, budget 30 %", first)
     # As much of the names as there is room for.
     assert len(first) >= min(70, 45 + len(stack) + len(reference))
     assert describe_shortly(found, "read", stack).startswith("fail: seconds +132 % (13")
@@ -85,4 +85,5 @@ def test_a_figure_of_0_is_not_called_one_that_was_not_measured(zero: str) -> Non
             made.add("read", name, Sample({"stalls": 0.0 if name == zero else 3.0}, {"stalls": Metric("stalls")}))
     judged = made.judge("read", "xfs", Budget("stalls", overhead=0.3))
     assert judged.verdict is None
-    assert judged.text == "stalls: figures of 0 have no ratio: give timed.record(..., resolution=...)"
+    assert re.match(r"stalls: .*\b0 .*\btimed\.record\(.*resolution=", judged.text)
+    assert judged.unjudged is Unjudged.NO_METRIC

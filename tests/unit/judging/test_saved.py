@@ -204,10 +204,10 @@ def test_a_name_that_is_no_utf_8_is_escaped() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": FORMAT + 1}, f"a newer pytest-fsstack: their format is {FORMAT + 1}"),
-        ({"format": 3}, "an older pytest-fsstack: their format is 3"),
-        ({"format": "2"}, "not results of pytest-fsstack: Expected `int`, got `str` - at `$.format`"),
-        ({"format": None}, "not results of pytest-fsstack: Expected `int`, got `null` - at `$.format`"),
+        ({"format": FORMAT + 1}, f" {FORMAT + 1}, "),
+        ({"format": 3}, " 3, "),
+        ({"format": "2"}, "Expected `int`, got `str` - at `$.format`"),
+        ({"format": None}, "Expected `int`, got `null` - at `$.format`"),
         ({"chains": [{}]}, "damaged: Object missing required field `id` - at `$.chains[0]`"),
         ({"chains": None}, "damaged: Expected `array`, got `null` - at `$.chains`"),
         ({"environment": 3}, "damaged: Expected `object`, got `int` - at `$.environment`"),
@@ -224,13 +224,13 @@ def test_what_is_not_understood_is_refused_with_the_reason(change: dict[str, Any
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        (("looks", "rounds"), [], "looks must be at ascending numbers of rounds"),
+        (("looks", "rounds"), [], r"\blooks .*\(\)"),
         (("samples", "s", "a", "0", "values", "seconds"), -1.0, "Expected `float` >= 0"),
-        (("samples", "s", "a", "0", "values", "other"), 1.0, "s on a has an undefined metric: other"),
+        (("samples", "s", "a", "0", "values", "other"), 1.0, r"\bs on a .*\bmetric: other\b"),
         (("samples", "s", "a", str(10**400)), {"values": {}}, "Expected `int`"),
-        (("samples", "s", "x"), {}, "there is no stack x"),
-        (("judgements", "x"), {"a": []}, "there is no step x"),
-        (("judgements", "s", "b"), [{"budget": {}, "verdict": None, "text": ""}], "needs an overhead or a limit"),
+        (("samples", "s", "x"), {}, r"\bstack x\b"),
+        (("judgements", "x"), {"a": []}, r"\bstep x\b"),
+        (("judgements", "s", "b"), [{"budget": {}, "verdict": None, "text": ""}], r"\boverhead .*\blimit\b"),
     ],
 )
 def test_what_contradicts_itself_is_refused(path: tuple[str, ...], value: Any, reason: str) -> None:
@@ -239,13 +239,13 @@ def test_what_contradicts_itself_is_refused(path: tuple[str, ...], value: Any, r
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] = value
-    with pytest.raises(FormatError, match=f"these results are damaged: .*{re.escape(reason)}"):
+    with pytest.raises(FormatError, match=f"damaged: .*{reason}"):
         saved.loads(json.dumps(content))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '"format"', "[" * 100_000, "9" * 5000, "\ud800", "\0"])
 def test_what_is_no_result_at_all_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="these are not results of pytest-fsstack"):
+    with pytest.raises(FormatError, match="pytest-fsstack"):
         saved.loads(text)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -91,13 +92,13 @@ def test_values_below_the_resolution_are_equal() -> None:
 @pytest.mark.parametrize(
     ("samples", "baseline", "resolution", "message"),
     [
-        ([1.0], [1.0, 2.0], 0.0, "1 against 2"),
-        ([0.0], [1.0], 0.0, "resolution above 0"),
-        ([1.0], [-1.0], 0.0, "measured value must be finite"),
-        ([-1.0], [1.0], 4096.0, "measured value must be finite"),
-        ([nan], [1.0], 1.0, "measured value must be finite"),
-        ([1.0], [inf], 1.0, "measured value must be finite"),
-        ([1.0], [1.0], -1.0, "resolution must be"),
+        ([1.0], [1.0, 2.0], 0.0, r"\b1 .*\b2 "),
+        ([0.0], [1.0], 0.0, r"^0\.0 .*\bresolution .*\b0\b"),
+        ([1.0], [-1.0], 0.0, r"\bvalue .*-1\.0"),
+        ([-1.0], [1.0], 4096.0, r"\bvalue .*-1\.0"),
+        ([nan], [1.0], 1.0, r"\bvalue .*\bnan\b"),
+        ([1.0], [inf], 1.0, r"\bvalue .*\binf\b"),
+        ([1.0], [1.0], -1.0, r"^resolution .*-1\.0"),
     ],
 )
 def test_values_without_a_logarithm_are_refused(
@@ -225,7 +226,7 @@ def test_minimum_rounds_of_a_plan_are_those_of_its_first_look_that_can_decide() 
     ("rounds", "alpha"), [((), 0.05), ((0, 10), 0.05), ((20, 10), 0.05), ((10, 10), 0.05), ((10,), 0), ((10,), 0.5)]
 )
 def test_senseless_looks_are_refused(rounds: tuple[int, ...], alpha: float) -> None:
-    with pytest.raises(ValueError, match=r"looks must|alpha must"):
+    with pytest.raises(ValueError, match="alpha .*0.5" if rounds == (10,) else f"looks .*{re.escape(str(rounds))}"):
         Looks(rounds, alpha)
 
 
@@ -281,9 +282,9 @@ def test_estimate_scales_with_the_overhead(d: list[float], factor: float) -> Non
 
 @pytest.mark.parametrize("d", [[], [nan], [inf, 0.1]])
 def test_log_ratios_that_are_not_measured_are_refused(d: list[float]) -> None:
-    with pytest.raises(ValueError, match="one finite log-ratio a round"):
+    with pytest.raises(ValueError, match=re.escape(str(d))):
         estimate(numbered(d), Looks())
-    with pytest.raises(ValueError, match="one finite log-ratio a round"):
+    with pytest.raises(ValueError, match=re.escape(str(d))):
         judge(numbered(d), 0.3, Looks())
 
 
@@ -406,13 +407,14 @@ def test_what_is_hopeless_is_given_up_from_the_middle_of_the_plan_on() -> None:
         ("inconclusive", True, 5),
         ("inconclusive", True, 5),
     ]
-    assert describe(at[1]).endswith("40 rounds, given up: not decidable here")
+    assert re.search(", 32 rounds$", describe(at[0]))
+    assert re.search(", 40 rounds, given up", describe(at[1]))
     assert not judge(numbered(d[:40]), 0.0, Looks.fixed(40)).given_up
 
 
 @pytest.mark.parametrize("budget", [-1.0, -2.0, inf, nan])
 def test_a_budget_that_is_no_overhead_is_refused(budget: float) -> None:
-    with pytest.raises(ValueError, match="above -1"):
+    with pytest.raises(ValueError, match=rf"\bbudget .*{re.escape(str(budget))}"):
         judge(numbered([0.1] * 10), budget, Looks())
 
 
@@ -440,13 +442,11 @@ def test_no_advice_for_a_verdict_that_is_settled() -> None:
 
 
 def test_advice_names_the_least_rounds_when_there_are_fewer() -> None:
-    assert (
-        advice(judged(numbered([0.1] * 3), 0.3)) == "3 rounds cannot decide at alpha 0.05: at least 5 rounds are needed"
-    )
-    assert (
-        advice(judge(numbered([0.1]), 0.3, Looks()))
-        == "1 round cannot decide at alpha 0.05: at least 8 rounds are needed"
-    )
+    for verdict, figures in (
+        (judged(numbered([0.1] * 3), 0.3), ["3", "0.05", "5"]),
+        (judge(numbered([0.1]), 0.3, Looks()), ["1", "0.05", "8"]),
+    ):
+        assert re.findall(r"\d[\d.]*", advice(verdict)) == figures
 
 
 def test_following_the_advice_would_have_been_enough() -> None:
@@ -455,7 +455,7 @@ def test_following_the_advice_would_have_been_enough() -> None:
     said = advice(verdict)
     needed = int(said.split("--fsstack-rounds=")[1].split(")")[0])
     assert 30 < needed < 800
-    assert "times as long" in said
+    assert re.search(rf" {needed / 30:.1f}\b", said)
     assert judged(spread(0.25, 0.3, needed), 0.22).outcome == "fail"
 
 
@@ -481,15 +481,17 @@ def test_advice_asks_for_more_the_closer_the_budget_is() -> None:
 
 @pytest.mark.parametrize(("budget", "rounds"), [(0.3, 300), (0.301, 300)])
 def test_advice_is_to_move_a_budget_that_the_estimate_sits_on(budget: float, rounds: int) -> None:
-    said = advice(judged(spread(log(1.3), 0.3, rounds), budget))
-    assert "no reasonable number of rounds" in said
-    assert "move the budget" in said
+    verdict = judged(spread(log(1.3), 0.3, rounds), budget)
+    assert rounds_advised(verdict) is None
+    assert "budget" in advice(verdict)
+    assert "--fsstack-rounds" not in advice(verdict)
 
 
 def test_the_budgets_that_advice_offers_would_be_decided() -> None:
     d = spread(log(1.3), 0.3, 300)
     found = judged(d, 0.3).estimate
-    assert f"above {percent(found.high)}" in advice(judged(d, 0.3))
+    low, high = (re.escape(percent(end)) for end in (found.low, found.high))
+    assert re.search(rf"{high} .*\bpass\b.*{low} .*\bfail\b", advice(judged(d, 0.3)))
     assert judged(d, found.high + 0.001).outcome == "pass"
     assert judged(d, found.low - 0.001).outcome == "fail"
 
@@ -542,28 +544,28 @@ def verdict_of(overhead: float, low: float, high: float, budget: float, look: in
     [
         (
             verdict_of(0.412, 0.36, 0.459, 0.3),
-            "overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 80 rounds",
+            r"overhead 41\.2 % \(90\.0 % .*36\.0 to 45\.9 %\), budget 30 %, 80 rounds",
         ),
         (
             verdict_of(0.412, 0.36, 0.459, 0.3, look=1),
-            "overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 80 rounds, decided after 8",
+            r"overhead 41\.2 % \(90\.0 % .*36\.0 to 45\.9 %\), budget 30 %, 80 rounds, .*\b8",
         ),
         (
             verdict_of(12.4, 11.96, 13.0, 12.0),
-            "overhead x13.4 (90.0 % interval x12.9 to x14.0), budget 1200 % = x13.0, 80 rounds",
+            r"overhead x13\.4 \(90\.0 % .*x12\.9 to x14\.0\), budget 1200 % = x13\.0, 80 rounds",
         ),
         (
             verdict_of(2.9, 2.5, 3.2, 0.075),
-            "overhead 290 % (90.0 % interval 250 % to x4.20), budget 7.5 %, 80 rounds",
+            r"overhead 290 % \(90\.0 % .*250 % to x4\.20\), budget 7\.5 %, 80 rounds",
         ),
         (
             verdict_of(0.1, -1.0, inf, 0.3),
-            "overhead 10.0 % (too few rounds for a 90.0 % interval), budget 30 %, 80 rounds",
+            r"overhead 10\.0 % \(\D*90\.0 %\D*\), budget 30 %, 80 rounds",
         ),
     ],
 )
 def test_a_verdict_is_described_in_one_line(verdict: Verdict, line: str) -> None:
-    assert describe(verdict) == line
+    assert re.fullmatch(line, describe(verdict))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_the_newest_kernel_that_does_not_run_is_named(boot: Path) -> None:
         (boot / f"vmlinuz-{version}").touch()
     first, second = advice.another_kernel(["luks+ext4"])
     assert first.startswith("luks+ext4: ")
-    assert "KVM works here" in first
+    assert "KVM" in first
     assert second.endswith(f"--fsstack-kernel={boot}/vmlinuz-6.12.3-amd64")
 
 
@@ -39,12 +40,14 @@ def test_without_one_it_says_how_to_get_one(boot: Path, monkeypatch: pytest.Monk
     assert second.endswith(f"--fsstack-kernel={boot}/vmlinuz-VERSION")
 
 
-@pytest.mark.parametrize(("known", "words"), [(None, "KVM not tried"), (False, "no KVM"), (True, "KVM works here")])
+@pytest.mark.parametrize(
+    ("known", "told"), [(None, r"KVM.*\btried\b"), (False, r"\bno KVM\b"), (True, r"KVM.*\bworks\b")]
+)
 def test_kvm_is_told_as_far_as_it_is_known(
-    boot: Path, monkeypatch: pytest.MonkeyPatch, known: bool | None, words: str
+    boot: Path, monkeypatch: pytest.MonkeyPatch, known: bool | None, told: str
 ) -> None:
     monkeypatch.setattr(vm, "known_to_accelerate", lambda: known)
-    assert words in advice.another_kernel(["a"])[0]
+    assert re.search(told, advice.another_kernel(["a"])[0])
 
 
 @pytest.mark.parametrize("known", [None, False, True])

@@ -51,7 +51,7 @@ def test_a_directory_holds_one_kernel(tmp_path: Path) -> None:
     path = image(tmp_path / "boot/vmlinuz-6.1", "6.1")
     assert resolve(str(tmp_path), tmp_path).image == path
     image(tmp_path / "boot/vmlinuz-6.2", "6.2")
-    with pytest.raises(KernelError, match=r"several kernels.*: .*vmlinuz-6.1, .*vmlinuz-6.2"):
+    with pytest.raises(KernelError, match=r"vmlinuz-6\.1, .*vmlinuz-6\.2$"):
         resolve(str(tmp_path), tmp_path)
 
 
@@ -88,19 +88,20 @@ def test_a_kernel_has_a_name_and_words_for_its_command_line(
 @pytest.mark.parametrize("word", ["init=/bin/sh", "rdinit=/x", "root=/dev/sda", "sysrq=1", "a;b", "mitigations='off'"])
 def test_words_that_are_not_on_the_list_are_refused(word: str, tmp_path: Path) -> None:
     path = image(tmp_path / "vmlinuz", "6.1")
-    with pytest.raises(KernelError, match=r"is not (a word that|NAME or)"):
+    named = "|".join(re.escape(repr(name)) for name in (word, word.partition("=")[0]))
+    with pytest.raises(KernelError, match=named):
         resolve(f"{path} @ {word}", tmp_path)
-    with pytest.raises(KernelError, match="running kernel"):
+    with pytest.raises(KernelError, match=r"^host @ nokaslr: "):
         resolve("host @ nokaslr", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("missing", None, "does not exist; .*vmlinuz"),
-        ("a" * 5000, None, "does not exist; .*vmlinuz"),
-        ("text", b"hello", "is not a kernel image"),
-        ("empty.deb", b"", "cannot unpack .*empty.deb"),
+        ("missing", None, r"/missing .*\bvmlinuz\b.*`host`"),
+        ("a" * 5000, None, r"/a{5000} .*\bvmlinuz\b.*`host`"),
+        ("text", b"hello", r"/text .*\bbzImage\b"),
+        ("empty.deb", b"", r"/empty\.deb: "),
     ],
 )
 def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -114,7 +115,7 @@ def test_what_is_no_kernel_is_told(tmp_path: Path, name: str, content: bytes | N
 
 
 def test_an_empty_directory_is_no_kernel(tmp_path: Path) -> None:
-    with pytest.raises(KernelError, match="has no kernel"):
+    with pytest.raises(KernelError, match=r"bzImage .*vmlinuz-\*"):
         resolve(str(tmp_path), tmp_path)
 
 
@@ -167,7 +168,7 @@ def test_a_place_that_no_guest_can_show_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "path", ["/dev"])
     reason = vm.why_no_guest(Path("/var/tmp"))
     assert reason is not None
-    assert " /dev," in reason
+    assert re.search(r" /dev\b", reason)
 
 
 @pytest.fixture
@@ -303,10 +304,12 @@ def test_of_a_guest_that_goes_down_the_reason_is_told(machine: Callable[[str], v
         _, said, in_time = guest.communicate(60)
         assert in_time
         first, second, *rest = guest.story("went down", said).splitlines()
-    assert (first, second) == ("kernel 6.1: went down", panic)
-    assert rest[0] == "--- the console's last lines"
+    assert re.search(r"\b6\.1: went down$", first)
+    assert second == panic
+    assert re.search(r"^--- .*\bconsole\b", rest[0])
     assert rest[1:31] == [f"trace {number}" for number in range(11, 41)]
-    assert rest[31:] == ["--- QEMU's last lines", "no memory"]
+    assert re.search(r"^--- .*\bQEMU\b", rest[31])
+    assert rest[32:] == ["no memory"]
 
 
 class FakeGuest:
@@ -337,22 +340,19 @@ class FakeGuest:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "facts"),
     [
-        ({"boots": False}, "kernel 6.1: did not boot within 300 s; an error message"),
-        ({"in_time": False}, "kernel 6.1: did not answer within 300 s; an error message"),
-        ({"ended": False}, "kernel 6.1: went down; an error message"),
-        (
-            {"stdout": "usage"},
-            "kernel 6.1: pytest in the guest printed no answer. Its last lines:\nusage\nan error message",
-        ),
+        ({"boots": False}, r"6\.1: .*\bboot\b.* 300 s; an error message"),
+        ({"in_time": False}, r"6\.1: .*\banswer\b.* 300 s; an error message"),
+        ({"ended": False}, r"6\.1: [^;\d]+; an error message"),
+        ({"stdout": "usage"}, r"6\.1: .*\nusage\nan error message"),
     ],
 )
 def test_why_a_guest_does_not_answer_is_told(
-    changed: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+    changed: dict[str, object], facts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vm, "Guest", type("Changed", (FakeGuest,), changed))
-    with pytest.raises(probe.ProbeError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(probe.ProbeError, match=f"{facts}$"):
         probe.ask(vm.Machine(KERNEL, Path("/")), ["--fsstack-doctor"], disk_size=1)
 
 
@@ -387,5 +387,5 @@ def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.Monk
         launch.main()
     ((argv, reason),) = stood_in
     assert argv[1:] == ["-u", "-c", "code"]
-    assert reason.startswith("kernel 6.1: cannot be started:")
+    assert re.search(r"\b6\.1: .*No such file or directory", reason)
     assert left, "Ctrl-C would end it before its session"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,15 @@ SECTORS = 786432
 
 
 class LayerMachine(RecordingMachine):
-    """Gives its lines without what differs from run to run."""
+    """Gives its lines without what differs from run to run, and the devices that layers write to by themselves."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.written: list[Path] = []
+
+    def write(self, device: Path, extents: Iterable[tuple[int, bytes]]) -> None:
+        self.written.append(device)
+        super().write(device, extents)
 
     def taken(self) -> list[str]:
         """Return the commands since the last call, but for those that make mount points and hold mappings."""

@@ -69,7 +69,7 @@ def test_a_target_gets_its_options_in_its_table(
 
 
 def test_a_part_that_does_not_fit_is_told(maker: Maker) -> None:
-    with pytest.raises(OSError, match=r"linear.offset='1G'. does not fit on /dev/fake, which has 402653184 bytes"):
+    with pytest.raises(OSError, match=r"linear\(offset='1G'\) .*/dev/fake\b.*\b402653184\b"):
         maker.opened("linear(offset='1G')")
     assert maker.machine.taken() == []
 
@@ -247,43 +247,42 @@ def test_a_raid_is_on_slices_of_the_device(text: str, expected: str, maker: Make
 
 def test_copies_count_as_equal_only_where_the_superblocks_were_emptied(maker: Maker) -> None:
     only("raid(level=6)").create(maker.device, maker.context)
-    written = [line.partition(":")[0] for line in maker.machine.lines if "written to" in line]
-    assert written == ["# DM5", "# DM6", "# DM7", "# DM8"]
+    assert maker.machine.written == [Path(name) for name in ("DM5", "DM6", "DM7", "DM8")]
     commands = maker.machine.taken()
     assert commands[0] == "wipefs -aq /dev/fake"
     assert commands[-1] == "dmsetup status fsstack-PID-1-raid"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("linear(offset='100')", "offset: must be a multiple of 512 bytes (got 100)"),
-        ("linear(size='0')", "size: must be a multiple of 512 bytes (got 0)"),
-        ("linear(size='x')", "'x' is not a size"),
-        ("delay(read=-1)", "read: must be at least 0 (got -1)"),
-        ("flakey(up=0, down=0)", "up and down cannot both be 0"),
-        ("flakey(drop_writes=True, error_writes=True)", "error_writes: cannot be combined with drop_writes"),
-        ("integrity(mode='fast')", "mode: must be one of journal, bitmap, none"),
-        ("integrity(sector_size=8192)", "sector_size: must be one of 512, 1024, 2048, 4096 (got 8192)"),
-        ("lvm(stripes=2)", "stripes: goes with kind='striped'"),
-        ("lvm(chunk_size=65536)", "chunk_size: goes with kind='thin' or kind='snapshot'"),
-        ("lvm(kind='thin', on='snapshot')", "on: goes with kind='snapshot'"),
-        ("lvm(kind='striped', stripes=1)", "stripes: must be a number from 2 to 128 (got 1)"),
-        ("lvm(kind='thin', chunk_size=5000)", "chunk_size: must be a number of bytes such as 65536 (got 5000)"),
-        ("raid(level=4)", "level: must be one of 0, 1, 5, 6, 10 (got 4)"),
-        ("raid(level=6, devices=3)", "level 6 takes 4 to 253 devices (got 3)"),
-        ("raid(level=10, devices=5)", "level 10 takes devices in pairs (got 5)"),
-        ("raid(chunk_size=4096)", "level 1 has no chunks"),
-        ("raid(level=5, chunk_size=5000)", "chunk_size: must be a power of 2 from 4096 on (got 5000)"),
-        ("luks(type='luks1', sector_size=4096)", "sector_size: needs luks2: luks1 has none"),
-        ("luks(type='luks1', integrity='hmac-sha256')", "integrity: needs luks2: luks1 has none"),
-        ("luks(journal=False)", "journal: needs the option `integrity`"),
-        ("luks(wipe=False)", "wipe: needs the option `integrity`"),
-        ("dmcrypt(key_size=100)", "key_size: must be a number of bits such as 256 or 512 (got 100)"),
+        ("linear(offset='100')", r"offset: .*\b512\b.*\b100\b"),
+        ("linear(size='0')", r"size: .*\b512\b.*\b0\b"),
+        ("linear(size='x')", "size: .*'x'"),
+        ("delay(read=-1)", r"read: .*\b0\b.*-1\b"),
+        ("flakey(up=0, down=0)", r"down: .*\bup\b.*\b0\b"),
+        ("flakey(drop_writes=True, error_writes=True)", r"error_writes: .*\bdrop_writes\b"),
+        ("integrity(mode='fast')", r"mode: .*\bjournal, bitmap, none\b.*'fast'"),
+        ("integrity(sector_size=8192)", r"sector_size: .*\b512, 1024, 2048, 4096\b.*\b8192\b"),
+        ("lvm(stripes=2)", "stripes: .*kind='striped'"),
+        ("lvm(chunk_size=65536)", "chunk_size: .*kind='thin'.*kind='snapshot'"),
+        ("lvm(kind='thin', on='snapshot')", "on: .*kind='snapshot'"),
+        ("lvm(kind='striped', stripes=1)", r"stripes: .*\b2\b.*\b128\b.*\b1\b"),
+        ("lvm(kind='thin', chunk_size=5000)", r"chunk_size: .*\b65536\b.*\b5000\b"),
+        ("raid(level=4)", r"level: .*\b0, 1, 5, 6, 10\b.*\b4\b"),
+        ("raid(level=6, devices=3)", r"devices: .*\b6\b.*\b4\b.*\b253\b.*\b3\b"),
+        ("raid(level=10, devices=5)", r"devices: .*\b10\b.*\b5\b"),
+        ("raid(chunk_size=4096)", r"chunk_size: .*\b1\b"),
+        ("raid(level=5, chunk_size=5000)", r"chunk_size: .*\b4096\b.*\b5000\b"),
+        ("luks(type='luks1', sector_size=4096)", r"sector_size: .*\bluks2\b.*\bluks1\b"),
+        ("luks(type='luks1', integrity='hmac-sha256')", r"integrity: .*\bluks2\b.*\bluks1\b"),
+        ("luks(journal=False)", "journal: .*`integrity`"),
+        ("luks(wipe=False)", "wipe: .*`integrity`"),
+        ("dmcrypt(key_size=100)", r"key_size: .*\b100\b"),
     ],
 )
-def test_options_that_make_no_sense_are_told(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=re.escape(message)):
+def test_options_that_make_no_sense_are_told(text: str, facts: str) -> None:
+    with pytest.raises(SpecError, match=facts):
         Stack.parse(text, BUILT_IN)
 
 

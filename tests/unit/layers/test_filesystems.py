@@ -12,7 +12,7 @@ import pytest
 from pytest_fsstack.devices import DirectoryDevice
 from pytest_fsstack.layers import BUILT_IN, bcachefs, zfs
 from pytest_fsstack.machine.commands import CommandError, secret_fd
-from pytest_fsstack.machine.needs import KernelFilesystem, Tool
+from pytest_fsstack.machine.needs import KernelFilesystem, Tool, missing
 from pytest_fsstack.machine.port import Mount
 from pytest_fsstack.stack.build import BuildError, Built
 from pytest_fsstack.stack.model import Block, BuildContext, CheckResult, Directory, Layer, OptionError, Pool, Stack
@@ -206,9 +206,9 @@ def test_an_encrypted_pool_gets_its_key_by_stdin_each_time(
 def test_encryption_needs_openzfs_and_says_why() -> None:
     if KernelFilesystem("zfs").missing() is None:
         pytest.skip("this kernel has OpenZFS")
-    reasons = [str(lack) for need in only("zfs(encryption='aes-128-ccm')").needs() if (lack := need.missing())]
-    assert any("zfs-fuse has no encryption" in reason for reason in reasons)
-    assert not any("encryption" in str(need.missing()) for need in only("zfs").needs())
+    plain, encrypted = (set(missing(only(text).needs())) for text in ("zfs", "zfs(encryption='aes-128-ccm')"))
+    assert any("zfs-fuse" in reason for reason in encrypted - plain)
+    assert not any("encryption" in reason for reason in plain)
 
 
 @pytest.mark.parametrize(
@@ -355,23 +355,23 @@ def test_a_layer_that_cannot_lose_a_device_says_so(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("f2fs(compress='gzip')", "compress: must be lzo, lz4, zstd or lzo-rle (or zstd:3) (got 'gzip')"),
-        ("f2fs(compress='zstd:best')", "got 'zstd:best'"),
-        ("bcachefs(compress='lzo')", "compress: must be lz4, gzip or zstd (or zstd:3) (got 'lzo')"),
-        ("zfs(mkfs='\"')", "mkfs: not a command line"),
-        ("zfs(vdev='mirror')", "vdev: needs 2 devices: put pool(2) below it"),
-        ("pool(3) | zfs(vdev='raidz2', log=True)", "vdev: needs 4 devices"),
-        ("zfs(log=True)", "log: needs 2 devices"),
-        ("pool(2) | bcachefs(replicas=3)", "replicas: 3 need as many devices: put pool(3) below it"),
-        ("zfs(encryption='rot13')", "encryption: must be one of"),
-        ("zfs(mkfs='-O keylocation=file:///etc/key')", "keylocation"),
-        ("zfs(daemon='\"')", "daemon: not a command line"),
+        ("f2fs(compress='gzip')", r"compress: .*\blzo, lz4, zstd\b.*\blzo-rle\b.*\bzstd:3\b.*'gzip'"),
+        ("f2fs(compress='zstd:best')", "compress: .*'zstd:best'"),
+        ("bcachefs(compress='lzo')", r"compress: .*\blz4, gzip\b.*\bzstd\b.*\bzstd:3\b.*'lzo'"),
+        ("zfs(mkfs='\"')", "mkfs: .*No closing quotation"),
+        ("zfs(vdev='mirror')", r"vdev: .*\b2\b.*pool\(2\)"),
+        ("pool(3) | zfs(vdev='raidz2', log=True)", r"vdev: .*\b4\b.*pool\(4\)"),
+        ("zfs(log=True)", r"log: .*\b2\b.*pool\(2\)"),
+        ("pool(2) | bcachefs(replicas=3)", r"replicas: .*\b3\b.*pool\(3\)"),
+        ("zfs(encryption='rot13')", r"encryption: .*\baes-256-gcm\b.*'rot13'"),
+        ("zfs(mkfs='-O keylocation=file:///etc/key')", "mkfs: keylocation "),
+        ("zfs(daemon='\"')", "daemon: .*No closing quotation"),
     ],
 )
-def test_options_that_make_no_sense_are_told(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=re.escape(message)):
+def test_options_that_make_no_sense_are_told(text: str, facts: str) -> None:
+    with pytest.raises(SpecError, match=facts):
         Stack.parse(text, BUILT_IN)
 
 
@@ -401,13 +401,13 @@ def test_one_that_cannot_is_passed_over(machine: LayerMachine, context: BuildCon
 
 def test_where_none_can_it_says_why(machine: LayerMachine, context: BuildContext) -> None:
     machine.answers["fstrim"] = CANNOT
-    hint = r"layer ext4: .* not supported\. luks: open='--allow-discards' passes discards on"
+    hint = r"ext4: .* not supported\b.*\bluks\b.*open='--allow-discards'"
     with pytest.raises(BuildError, match=hint):
         standing(machine, context, "luks | ext4", "/a", "/b").trim()
     for text in "linear", "luks(open='--allow-discards')":
-        with pytest.raises(BuildError, match=r"could not trim `.* \| ext4` on .*not supported$"):
+        with pytest.raises(BuildError, match=r"`.* \| ext4` .*not supported$"):
             standing(machine, context, f"{text} | ext4", "/a", "/b").trim()
-    with pytest.raises(BuildError, match=r"could not trim `ext4` on .*not supported$"):
+    with pytest.raises(BuildError, match=r"`ext4` .*not supported$"):
         standing(machine, context, "ext4", "/b").trim()
-    with pytest.raises(BuildError, match="it has no filesystem of its own"):
+    with pytest.raises(BuildError, match=r"`bind` .*\bfilesystem\b"):
         standing(machine, context, "bind", "/c").trim()

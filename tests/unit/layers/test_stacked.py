@@ -176,7 +176,7 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
     monkeypatch.setattr(machine, "wait_until", commands.wait_until)
     monkeypatch.setattr(kernel_encryption, "_PATIENCE", 0.1)
     if busy == 1000:
-        with pytest.raises(OSError, match="can still be read, since it is in use"):
+        with pytest.raises(OSError, match=f"{context.directory}/fscrypt "):
             opened("fscrypt", context)
     else:
         opened("fscrypt", context)
@@ -184,23 +184,29 @@ def test_the_kernel_may_hold_a_file_for_a_moment_when_a_key_is_removed(
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("gocryptfs(reverse=True, xchacha=True)", "xchacha: cannot be combined with reverse"),
-        ("gocryptfs(aessiv=True, xchacha=True)", "xchacha: cannot be combined with aessiv"),
-        ("securefs(format=5)", "format: must be one of 1, 2, 3, 4 (got 5)"),
-        ("ecryptfs(key_bytes=0)", "key_bytes: must be at least 1 (got 0)"),
-        ("fscrypt(contents='Adiantum', filenames='AES-256-CTS')", "Adiantum goes with Adiantum (got AES-256-CTS)"),
-        ("fscrypt(filenames='AES-128-CTS')", "AES-256-XTS goes with AES-256-CTS or AES-256-HCTR2 (got AES-128-CTS)"),
-        ("overlay(lower='/usr:../lib')", "a name for a directory in the one below (got ../lib)"),
-        ("squashfs(compress='lzma')", "must be one of none, gzip, lzo, lz4, xz, zstd (got 'lzma')"),
-        ("squashfs(compress='xz:9')", "must be one of"),
-        ("erofs(source='here')", "must be the absolute path of one directory (got 'here')"),
-        ("overlay(lower='overlay')", "a name for a directory in the one below (got overlay)"),
+        ("gocryptfs(reverse=True, xchacha=True)", r"xchacha: .*\breverse\b"),
+        ("gocryptfs(aessiv=True, xchacha=True)", r"xchacha: .*\baessiv\b"),
+        ("securefs(format=5)", r"format: .*\b1, 2, 3, 4\b.*\b5\b"),
+        ("ecryptfs(key_bytes=0)", r"key_bytes: .*\b1\b.*\b0\b"),
+        (
+            "fscrypt(contents='Adiantum', filenames='AES-256-CTS')",
+            r"filenames: Adiantum\b.*\bAdiantum\b.*\bAES-256-CTS\b",
+        ),
+        (
+            "fscrypt(filenames='AES-128-CTS')",
+            r"filenames: AES-256-XTS\b.*\bAES-256-CTS\b.*\bAES-256-HCTR2\b.*\bAES-128-CTS\b",
+        ),
+        ("overlay(lower='/usr:../lib')", r"lower: .*\.\./lib\b"),
+        ("squashfs(compress='lzma')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'lzma'"),
+        ("squashfs(compress='xz:9')", r"compress: .*\bnone, gzip, lzo, lz4, xz, zstd\b.*'xz:9'"),
+        ("erofs(source='here')", "source: .*'here'"),
+        ("overlay(lower='overlay')", r"lower: .*\boverlay\b"),
     ],
 )
-def test_options_that_make_no_sense_together_are_told(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=re.escape(message)):
+def test_options_that_make_no_sense_together_are_told(text: str, facts: str) -> None:
+    with pytest.raises(SpecError, match=facts):
         Stack.parse(text, BUILT_IN)
 
 

@@ -46,12 +46,12 @@ def test_commands_are_noted_as_a_shell_takes_them_until_the_block_ends() -> None
 
 
 def test_a_command_that_takes_too_long_is_killed() -> None:
-    with pytest.raises(commands.CommandError, match=r"no answer within 0\.2 s, killed"):
+    with pytest.raises(commands.CommandError, match=r"`sleep 10` .*\b0\.2 s\b"):
         commands.run("sleep", "10", timeout=0.2)
 
 
 def test_a_failed_command_says_what_it_said() -> None:
-    with pytest.raises(commands.CommandError, match=r"`sh -c 'echo no >&2; exit 3'` failed \(exit code 3\): no$"):
+    with pytest.raises(commands.CommandError, match=r"`sh -c 'echo no >&2; exit 3'` .*\b3\b.*\bno$"):
         commands.run("sh", "-c", "echo no >&2; exit 3")
 
 
@@ -64,8 +64,9 @@ def test_a_command_that_has_gone_is_not_installed_until_it_is_there_again(
     tool.chmod(0o755)
     assert commands.run("some-tool") == "here\n"
     away = tool.rename(tmp_path / "away")
-    with pytest.raises(commands.CommandError, match=r"^`some-tool` failed \(not installed\)$"):
+    with pytest.raises(commands.CommandError, match="`some-tool`") as error:
         commands.run("some-tool")
+    assert str(error.value) == str(commands.not_installed(["some-tool"]))
     away.rename(tool)
     assert commands.run("some-tool") == "here\n"
 

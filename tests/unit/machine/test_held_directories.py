@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -41,10 +42,9 @@ def test_a_directory_whose_name_leads_elsewhere_is_emptied_and_its_name_left_alo
     path = made.__enter__()
     (path / "own").write_text("text")
     moved = exchange(path, victim)
-    with pytest.raises(OSError, match="exchanged for something else") as error:
+    with pytest.raises(OSError, match=f"{path} .*{moved}") as error:
         made.__exit__(None, None, None)
     assert error.value.errno == errno.ESTALE
-    assert str(moved) in str(error.value)
     assert list(moved.iterdir()) == []
     assert path.is_symlink()
     assert (victim / "file").read_text() == "precious"
@@ -56,8 +56,9 @@ def test_a_directory_of_the_same_name_is_not_removed(place: Path) -> None:
     path = made.__enter__()
     path.rename(place / "moved")
     path.mkdir()
-    with pytest.raises(OSError, match="exchanged for something else"):
+    with pytest.raises(OSError, match=f"{path} .*{place}/moved") as error:
         made.__exit__(None, None, None)
+    assert error.value.errno == errno.ESTALE
     assert path.is_dir()
 
 
@@ -91,7 +92,7 @@ def test_another_directory_that_takes_the_name_at_once_is_not_used(
         victim.rename(place / name)
 
     monkeypatch.setattr(os, "mkdir", exchanged)
-    with HeldDirectory.open(place) as above, pytest.raises(PermissionError, match="exchanged"):
+    with HeldDirectory.open(place) as above, pytest.raises(PermissionError, match=f"{place}/new "):
         above.make("new")
     assert (place / "new/file").read_text() == "precious"
 
@@ -119,9 +120,9 @@ def test_links_of_others_are_not_followed(place: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(place)
     os.chown(link, 65534, 65534, follow_symlinks=False)
-    with pytest.raises(PermissionError, match="link is a link of user 65534"):
+    with pytest.raises(PermissionError, match=r"\blink\b.*\b65534\b"):
         HeldDirectory.open(link)
-    with pytest.raises(PermissionError, match="link is a link of user 65534"):
+    with pytest.raises(PermissionError, match=r"\blink\b.*\b65534\b"):
         HeldDirectory.open(link / "below")
 
 
@@ -148,9 +149,9 @@ def test_the_journal_knows_a_directory_by_its_inode_and_not_by_its_name(place: P
 def test_a_place_that_others_may_change_is_not_safe(place: Path) -> None:
     assert directories.untrusted(place) == ""
     place.chmod(0o777)
-    assert directories.untrusted(place) == f"every user may write to {place}"
+    assert re.search(f"^every.*{place}", directories.untrusted(place))
     (place / "below").mkdir()
-    assert directories.untrusted(place / "below") == f"every user may write to {place}"
+    assert directories.untrusted(place / "below") == directories.untrusted(place)
     place.chmod(0o1777)
     assert directories.untrusted(place) == ""
     place.chmod(0o777)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +21,7 @@ def timed() -> Timed:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -2, -1e-300, "1.5", None, [1], 1j])
 def test_a_figure_that_is_negative_or_no_finite_number_is_refused_at_the_call(timed: Timed, value: Any) -> None:
-    with pytest.raises(MeasureError, match=r"timed\.record\('cost', \.\.\.\) takes a finite number"):
+    with pytest.raises(MeasureError, match=rf"^timed\.record\('cost', .*{re.escape(repr(value))}\)$"):
         timed.record("cost", value)
 
 
@@ -46,7 +47,7 @@ def test_what_a_metric_cannot_be_is_refused(timed: Timed, wrong: dict[str, Any],
 
 @pytest.mark.parametrize("value", [Path("/tmp/x"), {"at": Path("x")}, [1.0, math.nan], {1, 2}, b"bytes", object()])
 def test_what_json_cannot_hold_is_refused_at_the_call(timed: Timed, value: Any) -> None:
-    with pytest.raises(MeasureError, match=r"timed\.keep\('output', \.\.\.\) takes text, finite numbers"):
+    with pytest.raises(MeasureError, match=r"^timed\.keep\('output', .*JSON"):
         timed.keep("output", value)
 
 

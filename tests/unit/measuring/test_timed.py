@@ -40,7 +40,7 @@ def test_a_filesystem_that_hangs_ends_the_wait(tmp_path: Path, monkeypatch: pyte
     before, descriptors = children(), len(os.listdir("/proc/self/fd"))
     sync(tmp_path, "exec sleep 600")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(MeasureError, match=r"not written out everything on this machine within 0\.1 s"):
+    with pytest.raises(MeasureError, match=r"\b0\.1 s\b.*timed\(cold=False\)"):
         timed._sync(0.1)
     (left,) = children() - before
     os.waitpid(int(left), 0)
@@ -49,7 +49,7 @@ def test_a_filesystem_that_hangs_ends_the_wait(tmp_path: Path, monkeypatch: pyte
 
 def test_a_machine_without_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "which", lambda tool: None)
-    with pytest.raises(MeasureError, match="command sync"):
+    with pytest.raises(MeasureError, match=r"\bsync\b.*\bcoreutils\b"):
         timed._sync()
 
 
@@ -60,7 +60,7 @@ def test_the_one_that_tests_use_takes_and_refuses_the_same(tmp_path: Path) -> No
     clock = NotedTimed(NotedStack(tmp_path))
     with clock():
         clock.run("true")
-    with pytest.raises(MeasureError, match="a test has one timed block"), clock():
+    with pytest.raises(MeasureError, match=r"\btimed block\b"), clock():
         pass
     with pytest.raises(MeasureError, match="'seconds'"):
         clock.record("seconds", 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from math import exp, log
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time import comparison, text as report
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH, Comparison, compare, differences, refusals
+from pytest_fsstack.units import percent
 
 THIS = "0" * 32
 
@@ -57,13 +59,13 @@ def test_one_run_each_gives_figures_without_a_verdict_and_says_what_is_not_in_it
     change = only(compare([run(0.65)], [run(0.5)], limit=0.05))
     assert (change.outcome, change.estimate) == (None, None)
     assert change.shift == pytest.approx(0.1)
-    assert change.explanation == ONE_RUN_EACH == "one run each: what differs from run to run is not in it"
+    assert change.explanation == ONE_RUN_EACH
 
 
 def test_three_runs_a_side_are_judged_by_the_exact_test() -> None:
     then = [run(0.50), run(0.51), run(0.49)]
     slower = only(compare([run(0.65), run(0.66), run(0.64)], then, limit=0.05))
-    assert (slower.outcome, slower.explanation) == ("fail", "exact test of 3 against 3 runs")
+    assert (slower.outcome, re.findall(r"\d+", slower.explanation)) == ("fail", ["3", "3"])
     assert slower.estimate is not None
     assert slower.estimate.overhead == pytest.approx(0.1, abs=0.01)
     same = only(compare([run(0.50), run(0.51), run(0.49)], then, limit=0.05))
@@ -77,7 +79,7 @@ def test_one_or_two_runs_are_judged_against_the_spread_of_five_earlier_ones() ->
     for now in ([run(0.65)], [run(0.65), run(0.66)]):
         change = only(compare(now, then, limit=0.05))
         assert change.outcome == "fail"
-        assert "against 5 earlier runs of this machine, by the spread of all" in change.explanation
+        assert re.findall(r"\d+", change.explanation) == [str(len(now)), "5"]
     assert only(compare([run(0.5)], then, limit=0.05)).outcome == "pass"
     assert only(compare([run(0.65)], then[:4], limit=0.05)).outcome is None
 
@@ -87,9 +89,8 @@ def test_earlier_runs_of_another_machine_or_one_that_is_not_known_do_not_count(m
     then = [run(0.5 + step / 100) for step in (-1, 0, 1, 0)]
     change = only(compare([run(0.65)], [*then, run(0.5, machine=machine)], limit=0.05))
     assert change.outcome is None
-    assert change.explanation.startswith(
-        "1 run against 5 (4 of this machine): a verdict takes 3 a side, or one against 5"
-    )
+    # Of 5 earlier runs, 4 are of this machine; it takes 3 a side, or one against 5.
+    assert re.findall(r"\d+", change.explanation) == ["1", "5", "4", "3", "5"]
     unknown = [run(0.5 + step / 100, machine=None) for step in range(6)]
     assert only(compare([run(0.65, machine=None)], unknown, limit=0.05)).outcome is None
 
@@ -114,11 +115,11 @@ def test_the_error_rate_of_a_session_is_shared_among_its_verdicts() -> None:
     assert {change.outcome for change in compare(now, then, limit=0.05).compared} == {"fail"}
     shared = compare(now, then, limit=0.05, session=True).compared
     assert {change.outcome for change in shared} == {None}
-    assert shared[0].explanation == "3 against 3 runs; at alpha 0.0167 it takes 4 a side"
+    assert re.findall(r"\d[\d.]*", shared[0].explanation) == ["3", "3", "0.0167", "4"]
 
 
 def test_a_side_without_runs_is_refused() -> None:
-    with pytest.raises(ValueError, match="each side needs a run"):
+    with pytest.raises(ValueError, match=r"\b0 .*\b1 "):
         compare([], [run()])
 
 
@@ -156,8 +157,8 @@ def test_what_is_on_one_side_only_is_reported() -> None:
     assert [place.stack for place in found.only_now] == ["new"]
     assert [place.stack for place in found.only_then] == ["old"]
     shown = report.lines(found, [run()], [run()])
-    assert "* only now: T write on new" in shown
-    assert "* only then: T write on old" in shown
+    for when, stack in ("now", "new"), ("then", "old"):
+        assert any(re.fullmatch(rf"\* .*\b{when}\b.*: T write on {stack}", line) for line in shown)
 
 
 def test_work_that_was_not_done_is_compared_with_nothing() -> None:
@@ -267,7 +268,7 @@ def test_a_reference_that_moved_is_said_although_no_overhead_did() -> None:
     assert {change.outcome for change in found.compared} == {"pass"}
     assert [change.key.stack for change in found.moved] == ["ext4"]
     ((_, text),) = report.warnings(found)
-    assert all(figure in text for figure in ("ext4 itself", "178 ms", "1.6 s", "x8.9"))
+    assert re.match(r"ext4 .*\b178 ms .*\b1\.6 s, x8\.9", text)
     assert not compare([run(0.5, base=0.177)], then, limit=0.05).moved
     assert len(compare([run(0.5, base=0.1)], then).moved) == 1
 
@@ -278,7 +279,7 @@ def test_bytes_of_the_reference_are_judged_by_the_limit() -> None:
     assert (change.key.stack, change.key.metric, change.outcome) == ("ext4", "written_bytes", "fail")
     found = compare([with_bytes(50.4e6, 56e6)], then, limit=0.05)
     first = report.describe(change, found).split("\n")[0]
-    assert first.startswith("ext4: own written_bytes x6.3")
+    assert re.match(r"ext4: .*\bwritten_bytes x6\.3", first)
     assert len(first) <= 80
     assert not compare([with_bytes(8.1e6, 9e6)], then, limit=0.05).regressions
     # A filesystem's own housekeeping, and a session without a limit.
@@ -309,7 +310,7 @@ def test_runs_are_compared_with_the_latest_and_with_the_first_ones_by_their_time
     found = compare([run(0.5)], then[::-1], limit=0.05)
     change = only(found)
     assert (change.outcome, len(change.then)) == ("fail", 5)
-    assert "the last 5 of 20 earlier runs" in change.explanation
+    assert re.findall(r"\d+|first|last", change.explanation) == ["1", "last", "5", "20"]
 
 
 # -- before a session --------------------------------------------------------------------------------------------------
@@ -318,12 +319,14 @@ def test_runs_are_compared_with_the_latest_and_with_the_first_ones_by_their_time
 def test_the_outlook_counts_runs_of_one_machine_and_says_what_is_missing() -> None:
     few = comparison.outlook([run(0.5 + step / 100) for step in (0, 1, 0)], 0.05)
     assert [(each.key.stack, each.runs, each.power, each.decides) for each in few] == [("luks", 3, None, False)]
-    assert "takes 5" in report.plan_in_short(few, 0.05)
+    assert re.fullmatch(r"5\.0 % .*\bwrite on luks: 3 .*\b5", report.plan_in_short(few, 0.05))
     then = [run(0.5 + step / 20) for step in (-1, 0, 1, 0, -1, 1)]
     noisy = comparison.outlook([*then, run(machine="1" * 32)], 0.05, machine=THIS)
     assert [(each.runs, each.decides) for each in noisy] == [(6, False)]
-    line = report.plan_in_short(noisy, 0.05)
-    assert all(words in line for words in ("5.0 %", "write on luks", "limit of"))
+    (power,) = [each.power for each in noisy]
+    assert power is not None
+    enough = re.escape(percent(power.smallest))
+    assert re.fullmatch(rf"5\.0 % .*\bwrite on luks: .*\b{enough}", report.plan_in_short(noisy, 0.05))
     assert report.plan_in_short(comparison.outlook(then, 1.0), 1.0) == ""
     assert report.plan_in_short([], 0.05)
 
@@ -351,11 +354,11 @@ def test_what_differs_in_the_environment_is_listed_and_what_always_does_is_not()
     then = run(date="monday", load=[1], versions={"fio": "3.33", "tar": "1"}, memory=1, cpu={"count": 2})
     now = run(date="tuesday", load=[2], versions={"fio": "3.36", "tar": "1"}, cpu={"count": 2, "governor": "powersave"})
     now.chains[0].stacks["luks"] = StackInfo("luks", "luks(key_size=256)")
-    assert set(differences([now], [then])) == {
-        "versions.fio: 3.33 -> 3.36",
-        "stack.luks: luks -> luks(key_size=256)",
-        "cpu.governor: nothing -> powersave",
-    }
+    found = dict(text.split(": ", 1) for text in differences([now], [then]))
+    assert found.keys() == {"versions.fio", "stack.luks", "cpu.governor"}
+    assert found["versions.fio"] == "3.33 -> 3.36"
+    assert found["stack.luks"] == "luks -> luks(key_size=256)"
+    assert found["cpu.governor"].endswith(" -> powersave")
 
 
 def test_of_several_runs_all_values_are_listed() -> None:
@@ -376,22 +379,22 @@ def other_reference(results: Results) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda results: setattr(results, "scale", "paper"), "the scale was small and is paper"),
+        (lambda results: setattr(results, "scale", "paper"), r"scale .*\bsmall .*\bpaper"),
         (
             lambda results: results.environment.update(devices=[{"spec": "loop", "model": "other"}]),
-            "the device was loop (a disk) and is loop (other)",
+            r"device .*\bloop \(a disk\) .*\bloop \(other\)",
         ),
         (
             lambda results: results.environment.update(devices=[{"spec": "/dev/sdb1", "model": "a disk"}]),
-            "the device was loop (a disk) and is a disk (a disk)",
+            r"device .*\bloop \(a disk\) (?!.*loop).* \(a disk\)",
         ),
         (
             lambda results: results.environment.update(corpus={"name": "linux", "files": 9, "bytes": 1}),
-            "the corpus was mail (5 files, 1 bytes) and is linux (9 files, 1 bytes)",
+            r"corpus .*\bmail \(5 files, 1 bytes\) .*\blinux \(9 files, 1 bytes\)",
         ),
-        (lambda results: setattr(results, "interrupted", "Ctrl-C"), "a run was ended early (Ctrl-C)"),
-        (other_work, "write was asked for other work (bytes: 10 and 20)"),
-        (other_reference, "luks was compared with ext4 and is with xfs"),
+        (lambda results: setattr(results, "interrupted", "Ctrl-C"), r" \(Ctrl-C\)"),
+        (other_work, r"write .* \(bytes: 10 .*\b20\)"),
+        (other_reference, r"luks .*\bext4 .*\bxfs"),
     ],
 )
 def test_what_makes_a_comparison_meaningless_refuses_it(change: Any, reason: str) -> None:
@@ -399,7 +402,7 @@ def test_what_makes_a_comparison_meaningless_refuses_it(change: Any, reason: str
     then, now = run(corpus=corpus), run(corpus=corpus)
     assert refusals([now], [then]) == []
     change(now)
-    assert reason in refusals([now], [then])
+    assert any(re.search(reason, text) for text in refusals([now], [then]))
 
 
 def test_a_disk_at_another_path_is_no_reason() -> None:
@@ -424,7 +427,7 @@ def test_a_regression_says_all_in_its_first_line_within_80_columns() -> None:
     low, high = (100 * (exp(log(1.1) + sign * 0.0125) - 1) for sign in (-1, 1))
     assert first.startswith("luks: seconds +10.")
     assert low < float(first.split("+")[1].split()[0]) < high
-    assert first.endswith("over 5 earlier runs, limit 5 %")
+    assert re.search(r"\b5 [^,]*, limit 5 %$", first)
     assert len(first) <= 80
     assert any(line.endswith("s: 1.505 1.515 1.525 1.515 1.505") for line in rest)
 
@@ -438,8 +441,8 @@ def test_the_table_has_the_absolute_seconds_beside_and_the_verdict() -> None:
     luks = next(line for line in shown if line.startswith("T write on luks"))
     assert "1.01 s" in base
     assert "2.02 s" in base
-    assert base.endswith("+100 % (100 to 100 %) itself")
+    assert "+100 % (100 to 100 %)" in base
     assert "1.52 s, +50.0 %" in luks
     assert "3.33 s, +65.0 %" in luks
     assert luks.endswith("FAIL")
-    assert "limit     at most 5 % more" in shown
+    assert any(re.match(r"limit .*\b5 %", line) for line in shown)

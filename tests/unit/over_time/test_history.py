@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,7 +75,10 @@ def test_a_power_cut_anywhere_costs_no_other_line_and_no_byte(kept: int, zeros: 
 def test_the_only_line_may_be_torn(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"format": 3')
-    assert read(path).problems == ["x.jsonl: line 1 is left out: it was cut off"]
+    (problem,) = read(path).problems
+    assert re.match(r"x\.jsonl: .*\b1\b", problem)
+    # It is no whole line, so nothing is said of its content.
+    assert "JSON" not in problem
     assert append(path, LINES[0]) == 12
     assert names(path) == ["first"]
 
@@ -84,9 +88,9 @@ def test_what_is_no_run_in_the_middle_is_told_and_left_out(tmp_path: Path) -> No
     path.write_bytes(b"\xff\n{}\n" + LINES[0].encode() + b'\n{"format": 99}\n' + LINES[1].encode() + b"\n")
     assert names(path) == ["first", "second"]
     first, second, third = read(path).problems
-    assert first.startswith("x.jsonl: line 1 is left out: it is no run: ")
-    assert "missing required field `format`" in second
-    assert "a newer pytest-fsstack" in third
+    assert re.match(r"x\.jsonl: .*\b1 .*\b0xff\b", first)
+    assert re.match(r"x\.jsonl: .*\b2 .*missing required field `format`", second)
+    assert re.match(r"x\.jsonl: .*\b4 .*\b99\b", third)
 
 
 def test_several_writers_lose_nothing(tmp_path: Path) -> None:
@@ -166,8 +170,9 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_run_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(content)
-    with pytest.raises(OSError, match="holds no run"):
+    with pytest.raises(OSError, match=re.escape(str(path))) as refused:
         append(path, LINES[0])
+    assert refused.value.errno == errno.EINVAL
     assert path.read_text() == content
     assert list(tmp_path.iterdir()) == [path]
 

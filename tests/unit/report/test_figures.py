@@ -83,7 +83,7 @@ def test_a_step_shows_each_ratio_with_its_interval_its_limit_and_those_that_were
     assert set(by_name) == {"same", "luks+ext4", "ext4+gocryptfs", "absent", "lossy"}
     luks = by_name["luks+ext4"]
     assert (luks.ratio, luks.low, luks.high) == pytest.approx((1.5, 1.5, 1.5))
-    assert luks.tip == "luks+ext4: 1.52 s, +50.0 % (50.0 to 50.0 %); at most x3: pass"
+    assert re.fullmatch(r"luks\+ext4: 1\.52 s, \+50\.0 % \(50\.0 to 50\.0 %\); .*\bx3: pass", luks.tip)
     assert [(mark.at, mark.outcome) for mark in by_name["ext4+gocryptfs"].limits] == [(1.3, "fail")]
     # Two rounds give no interval.
     assert (by_name["lossy"].low, by_name["lossy"].high) == (None, None)
@@ -103,7 +103,7 @@ def test_every_sample_is_a_point_with_its_round() -> None:
     results = made(steps=["write"])
     (chain,) = results.chains
     (_, (caption, picture)) = card_of(results, "write").pictures
-    assert caption == "seconds by round"
+    assert "seconds" in caption
     by_stack = {line.get("data-stack"): line for line in elements(picture, "g")}
     assert "absent" not in by_stack
     tips = (by_stack["luks+ext4"].get("data-tips") or "").split("|")
@@ -148,8 +148,9 @@ def test_one_stack_alone_is_compared_with_nothing() -> None:
         chain.orders.append(["ext4"])
         chain.add("write", "ext4", Sample({"seconds": 1.0}))
     assert figures.overview(results, chain) == ""
-    assert [caption for card in cards(results, [chain]) for caption, _ in card.pictures] == ["seconds by round"]
-    with pytest.raises(ReportError, match="no stack was compared with another"):
+    (caption,) = [caption for card in cards(results, [chain]) for caption, _ in card.pictures]
+    assert "seconds" in caption
+    with pytest.raises(ReportError, match="heatmap"):
         figures.heat_maps(results)
 
 
@@ -201,11 +202,11 @@ def test_kernels_are_facets_in_which_a_stack_has_its_own_name() -> None:
     assert [(row.facet, row.name) for row in shown] == [("6.12", "ext4"), ("6.12", "luks")]
     assert [row.ratio for row in shown] == pytest.approx([1.1, 1.1])
     within = Results({}, [on_kernels(within=True)])
-    captions = [caption for caption, _ in card_of(within, "write").pictures]
-    assert captions == [
-        "time over ext4 on the same kernel, lower is better",
-        "seconds by round, 6.1",
-        "seconds by round, 6.12",
+    overheads, *by_round = [caption for caption, _ in card_of(within, "write").pictures]
+    assert "ext4" in overheads
+    assert [re.findall(r"seconds|\d[\d.]*", caption) for caption in by_round] == [
+        ["seconds", "6.1"],
+        ["seconds", "6.12"],
     ]
     assert {"6.1", "6.12"} <= set(texts(card_of(within, "write").pictures[0][1]))
 
@@ -230,12 +231,16 @@ def test_the_devices_of_a_test_are_facets_of_one_picture_and_have_a_table_each()
         ["loop"],
     ]
     (card,) = cards(results, results.chains[:2])
-    assert [caption for caption, _ in card.pictures][1:] == ["seconds by round, loop", "seconds by round, /dev/sdb1"]
+    by_round = [caption for caption, _ in card.pictures][1:]
+    assert [re.findall("seconds|loop|/dev/sdb1", caption) for caption in by_round] == [
+        ["seconds", "loop"],
+        ["seconds", "/dev/sdb1"],
+    ]
     assert {"loop", "/dev/sdb1"} <= set(texts(card.pictures[0][1]))
     page = html.report(results)
     assert page.count('<section class="table costs">') == 3
     assert page.count('class="figure"') == 3 + 3 + 2
-    assert "write on ext4+gocryptfs, on /dev/sdb1: seconds x4.50" in page
+    assert re.search(r"write on ext4\+gocryptfs[^<]* /dev/sdb1: seconds x4\.50", page)
 
 
 # -- latency, space, curves --------------------------------------------------------------------------------------------
@@ -264,7 +269,7 @@ def test_percentiles_of_a_step_are_one_picture_from_the_usual_to_the_slowest() -
     titles = [card.title for card in cards(results, results.chains)]
     assert not any("latency p" in title for title in titles)
     (caption, picture) = card_of(results, "delete: latency").pictures[0]
-    assert "lower is better" in caption
+    assert "lower" in caption
     (ext4, _) = elements(picture, "g")
     assert ext4.get("data-tips") == "50 %: 10 µs|99 %: 100 µs|99.9 %: 1 ms|longest: 10 ms"
     assert {"50 %", "99.9 %"} <= set(texts(card_of(results, "fio: fio read latency").pictures[0][1]))
@@ -278,7 +283,7 @@ def test_a_percentile_with_a_budget_has_its_own_card_as_well() -> None:
 
 def test_the_space_that_is_used_after_each_step_is_a_picture() -> None:
     results = Results({}, [with_latencies()])
-    card = card_of(results, "Space used after each step")
+    (card,) = [card for card in cards(results, results.chains) if "Space" in card.title]
     ((_, picture),) = card.pictures
     tips = {line.get("data-stack"): line.get("data-tips") for line in elements(picture, "g")}
     assert tips == dict.fromkeys(("ext4", "xfs"), "delete: 4.0 KiB|fio: 4.0 KiB")
@@ -295,7 +300,7 @@ def test_of_the_curves_of_many_rounds_some_are_shown_the_first_and_the_last_amon
 
     assert chosen(4)[1] == [f"round {number}" for number in (1, 2, 3, 4)]
     caption, rounds = chosen(80)
-    assert caption.endswith("5 of 80 rounds")
+    assert re.findall(r"\d+", caption) == ["5", "80"]
     assert rounds == [f"round {number}" for number in (1, 21, 41, 60, 80)]
 
 
@@ -305,7 +310,7 @@ def test_the_svg_of_a_session_holds_all_of_its_chains(render: Any, titles: int) 
     another = replace(results.chains[0], id="another")
     one, two = texts(render(results)), texts(render(Results({}, [*results.chains, another])))
     assert len(two) == 2 * len(one)
-    assert sum("over ext4" in text for text in one) == titles
+    assert sum(bool(re.search(r"(?<![+\w])ext4(?![+\w])", text)) for text in one) == titles
 
 
 @pytest.mark.parametrize("value", ["text", [], [[1, 2]], [[1, 2], [3]], {"a": 1}, [[1, "x"], [2, "y"]]])
@@ -368,7 +373,7 @@ def test_a_colour_is_a_verdict_only_where_the_user_set_a_limit() -> None:
         ]
     page = html.report(results)
     # One that is not kept is worth a colour all the same.
-    assert page.count('class="verdict') == page.count("sanity limit x1.3 BROKEN") == 1
+    assert page.count('class="verdict') == len(re.findall(r'class="verdict[^<]*sanity[^<]* x1\.3 BROKEN', page)) == 1
 
 
 def test_the_default_comparison_is_a_page_of_at_most_400_kilobytes() -> None:
@@ -417,4 +422,5 @@ def test_a_large_page_is_below_three_megabytes() -> None:
     # What there is no room for is said, and what there is room for is of the first rounds.
     assert "step7 on s11, round 1: fio" in page
     assert "step0 on s0, round 80: fio" not in page
-    assert re.search(r"There is no room on this page for \d{4} more", page)
+    shown = page.count(": fio</summary>")
+    assert re.search(rf"<p>[^<]* {80 * 8 * 12 - shown} [^<]*--fsstack-json", page)

@@ -34,7 +34,7 @@ def test_no_more_than_github_shows(count: int, lines: int) -> None:
     found = findings.github([BROKEN] * count)
     assert len(found) == lines
     if count > lines:
-        assert found[-1] == f"::error title=fsstack::and {count - lines + 1} more tests failed"
+        assert re.fullmatch(rf"::error title=fsstack::\D*{count - lines + 1}\D*", found[-1])
 
 
 @pytest.mark.parametrize("room", [10**6, 2000, 300, 60, 10, 0, -5])
@@ -44,7 +44,9 @@ def test_a_summary_is_never_larger_than_its_room(room: int) -> None:
     text = findings.github_summary(results, room)
     assert len(text.encode()) <= max(0, room)
     if room < len(whole.encode()):
-        assert text == "" or text.endswith("The rest is too long for a summary; it is in the log.\n")
+        kept, _, told = text.rpartition("\n\n")
+        assert whole.startswith(kept)
+        assert text == "" or (told not in whole and "log" in told)
     else:
         assert text == whole
 

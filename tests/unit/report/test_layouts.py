@@ -86,7 +86,8 @@ def test_few_rounds_colour_nothing() -> None:
 
 def test_an_advantage_is_above_1_where_the_baseline_is_better_whatever_the_unit() -> None:
     (grid,) = shown("advantage", metrics={"write": ["seconds", "throughput"], "dd": "throughput"})
-    assert grid.headers[1:] == [*STACKS, "advantage of ext4 over fast", "advantage of ext4 over slow"]
+    assert grid.headers[1:4] == [*STACKS]
+    assert [re.findall("|".join(STACKS), header) for header in grid.headers[4:]] == [["ext4", "fast"], ["ext4", "slow"]]
     found = rows(grid)
     for label in "write", "write: throughput":
         assert said(found[label][4]) == ("0.5 (0.5 to 0.5)", False)
@@ -122,7 +123,7 @@ def test_no_figure_of_a_change_is_rounded_to_the_budget_that_it_breaks(
 
 def test_a_matrix_has_a_table_for_time_cpu_and_space() -> None:
     time, cpu, space = shown("matrix")
-    assert [grid.title for grid in (time, cpu, space)] == ["real time", "CPU time", "space used"]
+    assert all(word in grid.title for word, grid in (("real", time), ("CPU", cpu), ("space", space)))
     assert [entry.text for entry in rows(cpu)["write"]] == ["write", "2 s", "2 s", "2 s"]
     assert rows(space)["write"][1].text == "4.0 KiB"
     assert [entry.good for entry in rows(time)["write"]] == [None, None, True, False]
@@ -138,13 +139,15 @@ def test_a_summary_has_the_statistics_of_every_stack() -> None:
     # t(0.975; 9) = 2.262, any table of Student's distribution.
     half = 2.262 * statistics.stdev(series) / 10**0.5
     assert found["average ± %"] == f"{100 * half / statistics.fmean(series):.1f} %"
-    assert rows(slow)["not comparable"][3].text == "[2]"
+    (undone,) = [row for label, row in rows(slow).items() if "comparable" in label]
+    assert undone[3].text == "[2]"
     assert rows(slow)["samples"][2].text == "0 [1]"
 
 
 def test_small_files_have_a_row_a_size_and_two_columns_a_stack() -> None:
     (grid,) = shown("small_files")
-    assert grid.headers[:3] == ["bytes of the file", "ext4, raw", "ext4, du"]
+    assert "bytes" in grid.headers[0]
+    assert grid.headers[1:3] == ["ext4, raw", "ext4, du"]
     assert [entry.text for entry in rows(grid)["1024"]] == ["1024", *["1032", "4096"] * 3]
     assert [entry.text for entry in rows(grid)["0"]] == ["0", "8", "0", "4", "0", "24", "0"]
 
@@ -178,7 +181,7 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_labels() -> None:
 
 def test_markdown_marks_good_and_bad_without_colours() -> None:
     text = markdown.report(results("matrix"))
-    assert "### CPU time" in text
+    assert re.search("^### .*CPU", text, re.MULTILINE)
     assert re.search(r"\| write +\| 61.2 s +\| \*\*30.6 s\*\* +\| 184 s ▲ +\|", text)
 
 
@@ -203,7 +206,7 @@ def test_html_has_tables_curves_and_what_tools_said() -> None:
     assert re.search(r'<td class="better"[^>]*><span>30.6 s</span></td>', page)
     assert "&lt;b&gt;ext4&lt;/b&gt;" in page
     assert "<b>ext4</b>" not in page
-    curves = [card for card in cards(found, found.chains) if "over seconds since" in card.pictures[0][0]]
+    curves = [card for card in cards(found, found.chains) if card.title.endswith(": operations over time")]
     assert len(curves) == len(made().steps)
     assert curves[0].pictures[0][1].count("data-tips") == 10 * len(STACKS)
 
@@ -214,7 +217,7 @@ def test_html_shows_a_broken_budget_though_the_scenario_has_tables_of_its_own() 
     chain.judge_all("write", "slow", Budget(overhead=0.3))
     shown, details, _ = html.report(found).partition("<details>")
     assert details
-    assert re.search(r'<span class="verdict bad">limit x1.3 BROKEN</span></td>', shown)
+    assert re.search(r'<span class="verdict bad">[^<]* x1\.3 BROKEN</span></td>', shown)
 
 
 def test_reports_say_when_and_that_a_session_ended_early() -> None:
@@ -223,7 +226,7 @@ def test_reports_say_when_and_that_a_session_ended_early() -> None:
     found.interrupted = "stopping after 1 failures"
     for text in (html.report(found), markdown.report(found), "\n".join(terminal.lines(found, found.chains[0]))):
         assert "2026-01-02T03:04:05" in text
-        assert "early: stopping after 1 failures" in text
+        assert "stopping after 1 failures" in text
 
 
 def counted() -> ChainResults:
@@ -286,8 +289,12 @@ def test_markdown_says_of_counts_what_its_marks_are() -> None:
     assert "| bad" in text
     assert "8 of 20 ▲" in text
     assert "**20 of 20**" in text
-    assert "Bold: all of what should be, or none of what should not" in text
-    assert "noise of the rounds" not in text
+    legends = [
+        [line for line in shown.splitlines() if "\N{BLACK UP-POINTING TRIANGLE}" in line and not line.startswith("|")]
+        for shown in (text, markdown.report(results("matrix")))
+    ]
+    assert [len(legend) for legend in legends] == [1, 1]
+    assert legends[0] != legends[1]
 
 
 def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
@@ -295,7 +302,7 @@ def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
     results = with_tables(chain)
     assert list(cards(results, [chain, chain])) == []
     for text in markdown.report(results), "\n".join(terminal.lines(results, chain, verbosity=1)), html.report(results):
-        assert "sums of 2 rounds" in text
+        assert re.search(r"\bsums .*\b2 rounds", text)
         assert "8 of 20" in text
         assert "seconds" not in text.replace("_seconds", "").partition("<script")[0]
         assert "overhead" not in text.partition("<script")[0]

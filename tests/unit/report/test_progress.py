@@ -16,6 +16,7 @@ from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.rounds.live import rendered
 from pytest_fsstack.rounds.progress import Pace, Progress
 from pytest_fsstack.rounds.progress_text import line, time_left
+from pytest_fsstack.units import OverheadUnit
 from tests.terminal import Reporter, screen
 from tests.unit.report.test_answer import measured
 
@@ -23,23 +24,25 @@ from tests.unit.report.test_answer import measured
 @pytest.mark.parametrize(
     ("left", "said"),
     [
-        ([], ""),
-        ([RoundsLeft(1, 2)], ""),
-        ([RoundsLeft(None, 12), RoundsLeft(4, 12)], "at most 8 min left"),
-        ([RoundsLeft(4, 12), RoundsLeft(4, 12)], "about 3 min left, at most 8 min"),
-        ([RoundsLeft(12, 12)], "about 4 min left"),
-        ([RoundsLeft(1, 12)], "about 20 s left, at most 4 min"),
-        ([RoundsLeft(0, 12)], "about 10 s left, at most 4 min"),
-        ([RoundsLeft(None, 900)], "at most 5.0 h left"),
+        ([], []),
+        ([RoundsLeft(1, 2)], []),
+        ([RoundsLeft(None, 12), RoundsLeft(4, 12)], ["at most", "8 min"]),
+        ([RoundsLeft(4, 12), RoundsLeft(4, 12)], ["3 min", "at most", "8 min"]),
+        ([RoundsLeft(12, 12)], ["4 min"]),
+        ([RoundsLeft(1, 12)], ["20 s", "at most", "4 min"]),
+        ([RoundsLeft(0, 12)], ["10 s", "at most", "4 min"]),
+        ([RoundsLeft(None, 900)], ["at most", "5.0 h"]),
     ],
 )
-def test_the_time_left_is_said_at_most_and_as_expected(left: list[RoundsLeft], said: str) -> None:
+def test_the_time_left_is_said_at_most_and_as_expected(left: list[RoundsLeft], said: list[str]) -> None:
     now = [100.0]
     pace = Pace(lambda: now[0])
     assert pace.time_left([RoundsLeft(4, 12)]) is None
     pace.add(3)
     now[0] += 60
-    assert time_left(pace.time_left(left)) == said
+    text = time_left(pace.time_left(left))
+    assert re.findall(r"at most|\d[\d.]* (?:s|min|h)\b", text) == said
+    assert bool(text) == bool(said)
     assert pace.elapsed == 60
 
 
@@ -68,13 +71,16 @@ MOMENT = ProgressState(
 
 def test_a_round_is_a_line_of_a_log() -> None:
     first = ProgressState("test_it.py::TestA", "loop", 1, 80, running="xfs")
-    assert line(first) == "TestA on loop: round 1 of at most 80: xfs"
-    assert line(first._replace(round=8, running="")) == "TestA on loop: round 8 of at most 80 done"
-    fresh = first._replace(round=3, phase="confirming", running="")
-    assert line(fresh) == "TestA on loop: fresh round 3 of at most 80 (to confirm) done"
-    assert line(MOMENT._replace(running="")) == (
-        "TestA on loop: round 16 of at most 80 done; 1 pass, 1 fail; costliest so far: read on "
-        "ecryptfs+a-very-long-name+btrfs 210 %; about 3 min left, at most 12 min"
+    assert re.fullmatch(r"TestA on loop: round 1 \D*80: xfs", line(first))
+    third = first._replace(round=3, running="")
+    assert re.fullmatch(r"TestA on loop: round 3 \D*80[^:;]*", line(third))
+    fresh = third._replace(phase="confirming")
+    assert re.fullmatch(r"TestA on loop: \D*round 3 \D*80[^:;]*", line(fresh))
+    assert line(fresh) != line(third)
+    assert re.fullmatch(
+        r"TestA on loop: round 16 \D*80[^:;]*; 1 pass, 1 fail; "
+        r"[^;]*read on ecryptfs\+a-very-long-name\+btrfs 210 %; .*\b3 min.* 12 min",
+        line(MOMENT._replace(running="")),
     )
 
 
@@ -86,10 +92,11 @@ def shown(state: ProgressState, width: int) -> list[str]:
 
 
 def test_the_view_says_where_the_chain_is_and_where_each_stack_stands() -> None:
-    assert shown(MOMENT, 120) == [
-        "round 16 of at most 80: TestA on loop",
-        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12 min",
-        "1 pass, 1 fail; costliest so far: read on ecryptfs+a-very-long-name+btrfs 210 %",
+    now, time, found, *table = shown(MOMENT, 120)
+    assert re.fullmatch(r"round 16 \D*80: TestA on loop", now)
+    assert re.fullmatch(r"xfs read; 0:01:15[^;]*; .*\b3 min.* 12 min", time)
+    assert re.fullmatch(r"1 pass, 1 fail; .*read on ecryptfs\+a-very-long-name\+btrfs 210 %", found)
+    assert table == [
         "stack                                      overhead  interval       budget  of",
         "ext4                             measured",
         "xfs                              pass       +10.0 %  5.2 to 14.8 %    30 %  read",
@@ -137,11 +144,9 @@ def test_on_a_terminal_the_view_is_drawn_over_and_over_in_its_place() -> None:
     reporter = Reporter(isatty=True)
     run(in_place(reporter))
     lines = screen(reporter.text)
-    assert lines[:3] == [
-        "",
-        "round 2 of at most 80: TestA on loop",
-        "xfs read; 0:01:15 elapsed; about 3 min left, at most 12 min",
-    ]
+    assert lines[0] == ""
+    assert re.fullmatch(r"round 2 \D*80: TestA on loop", lines[1])
+    assert re.match(r"xfs read; 0:01:15\b", lines[2])
     assert len(lines) == 9
 
 
@@ -181,7 +186,7 @@ def test_what_others_write_stays_and_the_view_goes_on_below() -> None:
     run(progress)
     lines = screen(reporter.text)
     assert lines[9] == "fsstack: removed what a killed session left"
-    assert lines[10] == "round 2 of at most 80: TestA on loop"
+    assert re.fullmatch(r"round 2 \D*80: TestA on loop", lines[10])
     reporter.write_line("!!! KeyboardInterrupt !!!")
     progress.end()
     assert "!!! KeyboardInterrupt !!!" in screen(reporter.text)
@@ -222,7 +227,7 @@ def after(number: int) -> ProgressState:
 
 
 def titles(text: str) -> list[str]:
-    return re.findall("^--- so far, after (round [0-9]+)", text, re.M)
+    return re.findall("^--- .*(round [0-9]+)", text, re.M)
 
 
 @pytest.mark.parametrize("isatty", [True, False])
@@ -235,14 +240,14 @@ def test_the_answer_and_the_table_appear_after_the_first_round_and_are_refined(i
     progress.end()
     text = "\n".join(screen(reporter.text, 500)) if isatty else reporter.text
     assert titles(text) == ["round 1", "round 2", "round 4", "round 8"]
-    first, _, _, last = text.split("--- so far")[1:]
-    assert "ext4+fscrypt costs least: 2.60 times ext4 over all steps, from 1.06 times in delete to 6.40" in first
+    first, _, _, last = re.split("^--- .*round [0-9]+", text, flags=re.M)[1:]
+    assert re.search(r"\bext4\+fscrypt .*: 2\.60\b.*\bext4\b[^(]*\b1\.06\b[^(]*delete [^(]*\b6\.40", first)
     assert re.search(r"^ext4\+gocryptfs +9 s +x9\.00 +2 s +x2\.00$", first, re.M)
     assert "(x9.00 to x9.00)" in last
-    assert "too few rounds" not in first
-    assert "luks+ext4 was not measured" in first
+    assert OverheadUnit().interval(-1, math.inf) not in first
+    assert re.search(r"\bluks\+ext4 [^:]*: this kernel \(6\.1\)", first)
     assert not re.search(r"^luks\+ext4 +-|\[1\]", first, re.M)
-    assert "elapsed" not in text
+    assert "0:01:15" not in text
 
 
 @pytest.mark.parametrize(

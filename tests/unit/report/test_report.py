@@ -82,8 +82,9 @@ class TestTerminal:
 
     def test_says_what_the_figures_depend_on(self) -> None:
         shown = text(made())
-        for fact in ("loop: 4.0 GiB", "6.1.0", "10 of at most 80", "--fsstack-seed=42", "90.0 % interval", "5 %"):
+        for fact in ("loop: 4.0 GiB", "6.1.0", "--fsstack-seed=42", "90.0 %", "5 %"):
             assert fact in shown
+        assert re.search(r"\b10 \D*80\b", shown)
 
     def test_a_cell_has_the_median_the_overhead_its_interval_and_the_verdict(self) -> None:
         shown = text(made(steps=["extract"]))
@@ -129,7 +130,7 @@ class TestTerminal:
     def test_a_stack_that_was_lost_on_the_way_shows_what_there_is_and_why_not_more(self) -> None:
         shown = text(made(steps=["extract"]))
         assert "[2]" in row(shown, "lossy")
-        assert "too few rounds" in shown
+        assert OverheadUnit().interval(-1, math.inf) in shown
         assert "[2] lossy: failed in round 2" in answered(made(steps=["extract"]))
 
     def test_says_what_would_decide_what_is_not_decided(self) -> None:
@@ -138,7 +139,7 @@ class TestTerminal:
 
     def test_what_holds_for_many_budgets_is_said_once(self) -> None:
         (line,) = [line for line in answered(made(rounds=3)).splitlines() if line.startswith("undecided")]
-        assert "write on same, seconds, budget 0.01 % (and 14 more): 3 rounds cannot decide" in line
+        assert re.search(r"write on same, seconds, budget 0\.01 % \([^)]*\b14\b[^)]*\): 3 .*\b0\.05\b.*\b8\b", line)
 
     def test_colours_say_nothing_that_the_words_do_not(self) -> None:
         plain, coloured = text(made()), text(made(), coloured=True)
@@ -203,12 +204,15 @@ class TestTerminal:
         (False, 0.5, 2.2, "(50.0 to 220 %)"),
         (True, -0.05, 3.5, "(x0.95 to x4.50)"),
         (True, 8.99, 150.0, "(x9.99 to x151)"),
-        (False, -1.0, math.inf, "(too few rounds)"),
-        (True, -1.0, math.inf, "(too few rounds)"),
     ],
 )
 def test_an_interval_has_one_unit(ratios: bool, low: float, high: float, expected: str) -> None:
     assert OverheadUnit(ratios).interval(low, high) == expected
+
+
+@pytest.mark.parametrize("ratios", [False, True])
+def test_an_open_interval_has_no_figures(ratios: bool) -> None:
+    assert re.fullmatch(r"\([a-z ]+\)", OverheadUnit(ratios).interval(-1.0, math.inf))
 
 
 @pytest.mark.parametrize(
@@ -218,12 +222,12 @@ def test_one_large_overhead_makes_them_all_ratios(overheads: list[float], ratios
     assert OverheadUnit.fitting(overheads) == OverheadUnit(ratios)
 
 
-@pytest.mark.parametrize(("sharing", "promise"), [(0, "each budget"), (30, "all 30 budgets together")])
+@pytest.mark.parametrize(("sharing", "promise"), [(0, "each"), (30, "30")])
 def test_each_report_says_for_what_the_error_rate_holds(sharing: int, promise: str) -> None:
     results = made()
     results.chains[0].budgets_sharing = sharing
     for report in (text(results), markdown.report(results), html.report(results)):
-        promises = re.findall(r"For (each budget|all \d+ budgets together):", unescape(" ".join(report.split())))
+        promises = re.findall(r"\b(each|\d+) budgets?\b", unescape(" ".join(report.split())))
         assert set(promises) == {promise}
 
 

@@ -101,7 +101,7 @@ def test_the_github_action_gets_entries_of_which_less_is_better() -> None:
     assert entries[f"{NAME}::overhead"]["unit"] == "ratio"
     assert entries[f"{NAME}::overhead"]["value"] == pytest.approx(1.25)
     assert re.fullmatch(r"1\.\d+ to 1\.\d+", entries[f"{NAME}::overhead"]["range"])
-    assert entries[f"{NAME}::overhead"]["extra"].startswith("pass, over ext4, 10 rounds, kernel 6.1.0, device loop")
+    assert re.match(r"pass, .*\bext4, 10 .*\b6\.1\.0, .*\bloop\b", entries[f"{NAME}::overhead"]["extra"])
     # A rate is better if it is higher; its ratio is better if it is lower.
     rate = f"{TEST}::deliver::luks+ext4::odd rate%"
     assert rate not in entries
@@ -260,8 +260,8 @@ def test_ktap_has_a_subtest_for_each_step_on_a_stack() -> None:
         ("not ok", "deliver on lossy", ""),
     ]
     text = consoles.ktap(made())
-    assert "  # deliver on luks+ext4: seconds: 1.26 s, +25.0 % over ext4\n" in text
-    assert "  # deliver on lossy: did not do the work: 3 lost\n" in text
+    assert re.search(r"^  # deliver on luks\+ext4: seconds: 1\.26 s, \+25\.0 % .*\bext4$", text, re.MULTILINE)
+    assert re.search("^  # deliver on lossy: .*3 lost$", text, re.MULTILINE)
 
 
 def test_ktap_skips_what_is_not_decided_and_passes_a_failure_that_was_expected() -> None:

@@ -58,25 +58,22 @@ def test_the_id_has_what_the_path_tells(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("gocryptfs(binary='./gocryptfs')", "binary: must be an absolute path, or a name that is looked up in PATH"),
-        ("gocryptfs(binary='bin/gocryptfs')", "binary: must be an absolute path, or a name that is looked up in PATH"),
-        (
-            "gocryptfs(binary='/x\\n/gocryptfs')",
-            "binary: must be an absolute path, or a name that is looked up in PATH",
-        ),
-        ("gocryptfs(binary='/bin/sh')", "binary: must name a file whose name begins with gocryptfs (got '/bin/sh')"),
-        ("gocryptfs(binary='/opt/gocryptfs-2.4/')", "binary: must name a file whose name begins with gocryptfs"),
-        ("ext4(binary='sh', mkfs='-c true')", "binary: must name a file whose name begins with mkfs.ext4 (got 'sh')"),
-        ("ext4(binary='/sbin/mkfs.xfs')", "binary: must name a file whose name begins with mkfs.ext4"),
-        ("ext4(mkfs='-z /opt/e2fsprogs/mkfs.ext4')", "ext4: mkfs: -z would"),
-        ("gocryptfs(mount='-config /opt/gocryptfs-2.4/gocryptfs')", "gocryptfs: mount: -config would"),
-        ("tmpfs(binary='/opt/tmpfs')", "tmpfs has no option 'binary'"),
+        ("gocryptfs(binary='./gocryptfs')", r"gocryptfs: binary: .*\bPATH\b.*'\./gocryptfs'"),
+        ("gocryptfs(binary='bin/gocryptfs')", r"gocryptfs: binary: .*\bPATH\b.*'bin/gocryptfs'"),
+        ("gocryptfs(binary='/x\\n/gocryptfs')", r"gocryptfs: binary: .*\bPATH\b.*'/x\\n/gocryptfs'"),
+        ("gocryptfs(binary='/bin/sh')", r"gocryptfs: binary: .*\bgocryptfs\b.*'/bin/sh'"),
+        ("gocryptfs(binary='/opt/gocryptfs-2.4/')", r"gocryptfs: binary: .* gocryptfs\b.*'/opt/gocryptfs-2\.4/'"),
+        ("ext4(binary='sh', mkfs='-c true')", r"ext4: binary: .*\bmkfs\.ext4\b.*'sh'"),
+        ("ext4(binary='/sbin/mkfs.xfs')", r"ext4: binary: .*\bmkfs\.ext4\b.*'/sbin/mkfs\.xfs'"),
+        ("ext4(mkfs='-z /opt/e2fsprogs/mkfs.ext4')", "ext4: mkfs: -z "),
+        ("gocryptfs(mount='-config /opt/gocryptfs-2.4/gocryptfs')", "gocryptfs: mount: -config "),
+        ("tmpfs(binary='/opt/tmpfs')", "^tmpfs .*'binary'"),
     ],
 )
-def test_a_path_is_allowed_as_the_binary_and_nowhere_else(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=re.escape(message)):
+def test_a_path_is_allowed_as_the_binary_and_nowhere_else(text: str, facts: str) -> None:
+    with pytest.raises(SpecError, match=facts):
         Stack.parse(text, BUILT_IN)
 
 
@@ -101,19 +98,20 @@ def test_what_is_missing_is_told_by_its_path_and_no_package_helps(tmp_path: Path
     (tmp_path / "mkfs.ext4").mkdir()
     (tmp_path / "mkfs.ext4-plain").touch()
     expected = {
-        "mkfs.ext4": "which is a directory",
-        "mkfs.ext4-plain": "which is not executable",
-        "mkfs.ext4-gone": "which does not exist",
+        "mkfs.ext4": "directory",
+        "mkfs.ext4-plain": "executable",
+        "mkfs.ext4-gone": "exist",
     }
     for name, why in expected.items():
         (need,) = needed(f"ext4(binary='{tmp_path / name}')")
         lack = need.missing()
         assert lack is not None
-        assert str(lack) == f"needs {tmp_path / name}, {why}: put it there, or correct `binary` in the stack"
+        assert re.search(rf"{tmp_path / name}\b.*{why}", lack.what)
+        assert "`binary`" in lack.remedy
         assert (lack.kind, lack.package) == (Missing.OTHER, "")
     lack = Program("gocryptfs-of-nobody", "gocryptfs").missing()
     assert lack is not None
-    assert lack.what == "needs gocryptfs-of-nobody, which is not in PATH"
+    assert re.search(r"gocryptfs-of-nobody\b.*\bPATH\b", lack.what)
 
 
 def test_the_machine_s_own_tool_is_not_needed_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from pathlib import Path
 
@@ -111,50 +112,46 @@ def test_defaults_that_are_written_out_are_the_same_stack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "marked"),
+    ("text", "facts", "marked"),
     [
-        ("", "at least one layer", ""),
-        ("luks | ext5", "unknown layer 'ext5'; did you mean ext", "ext5"),
-        ("zzz", "there are: bcache, bcachefs, bind, btrfs", "zzz"),
-        ("ext4(compress='zlib')", "ext4 has no option 'compress'; it has: binary, mkfs, mount", "compress='zlib'"),
-        ("btrfs(compress='gzip')", "compress: must be zlib, lzo or zstd", "compress='gzip'"),
-        ("encfs(mode='fast')", "must be one of standard, paranoia", "mode='fast'"),
-        ("ext4(mount=3)", "mount: must be text in quotes (got 3)", "mount=3"),
-        ("luks(key_size='256')", "key_size: must be a whole number", "key_size='256'"),
-        ("luks(key_size=True)", "key_size: must be a whole number (got True)", "key_size=True"),
-        ("ext4(mount=noatime)", "must be a literal", "noatime"),
-        ("ext4('noatime')", "given by name", "'noatime'"),
+        ("", "layer", ""),
+        ("luks | ext5", r"'ext5'.*\bext\d\b", "ext5"),
+        ("zzz", r"'zzz'.*\bbcache, bcachefs, bind, btrfs\b", "zzz"),
+        ("ext4(compress='zlib')", r"^ext4 .*'compress'.*\bbinary, mkfs, mount\b", "compress='zlib'"),
+        ("btrfs(compress='gzip')", r"compress: .*\bzlib\b.*\blzo\b.*\bzstd\b.*'gzip'", "compress='gzip'"),
+        ("encfs(mode='fast')", r"mode: .*\bstandard, paranoia\b.*'fast'", "mode='fast'"),
+        ("ext4(mount=3)", r"mount: .*\btext\b.*\b3\b", "mount=3"),
+        ("luks(key_size='256')", r"key_size: .*\bnumber\b.*'256'", "key_size='256'"),
+        ("luks(key_size=True)", r"key_size: .*\bnumber\b.*\bTrue\b", "key_size=True"),
+        ("ext4(mount=noatime)", "'mount'.*literal", "noatime"),
+        ("ext4('noatime')", r"ext4\(option=", "'noatime'"),
         ("ext4(mount='a', mount='b')", "", "mount='b'"),
-        ("ext4(mkfs='-L \"x')", "not a command line", "mkfs='-L \"x'"),
-        ("ext4 |", "not a stack", None),
-        ("ext4 & xfs", "expected a layer", "ext4 & xfs"),
-        ("a | (b | c)", "without parentheses", "b | c"),
-        ("ext4 | xfs", "xfs needs a block device below it; ext4 gives a directory; put `loop` between them", "xfs"),
+        ("ext4(mkfs='-L \"x')", "mkfs: .*No closing quotation", "mkfs='-L \"x'"),
+        ("ext4 |", "stack", None),
+        ("ext4 & xfs", "layer", "ext4 & xfs"),
+        ("a | (b | c)", "parentheses", "b | c"),
+        ("ext4 | xfs", "^xfs .*block device.*ext4 .*directory.*`loop`", "xfs"),
         (
             "luks | gocryptfs",
-            "gocryptfs needs a directory below it; luks gives a block device; put `ext2`, `ext3`, `ext4`",
+            "^gocryptfs .*directory.*luks .*block device.*`ext2`, `ext3`, `ext4`",
             "gocryptfs",
         ),
-        ("ümlaut | ext4", "unknown layer 'ümlaut'", "ümlaut"),
-        ("name = luks | ext5", "unknown layer 'ext5'", "ext5"),
-        ("x = ext4 @ queue/scheduler", "settings are KEY=VALUE", "queue/scheduler"),
-        ("ext4 @", "settings are KEY=VALUE", None),
-        ("ext4 @ vm.swappiness=1,", "settings are KEY=VALUE", None),
-        ("ext4 @ vm.swappiness=a b", "settings are KEY=VALUE", "vm.swappiness=a b"),
-        ("ext4 @ vm.swappiness=1, vm.swappiness=2", "is given twice", "vm.swappiness=2"),
-        ("ext4 @ vm.swapiness=1", "did you mean vm.swappiness?", "vm.swapiness=1"),
-        ("ext5 @ vm.swappiness=1", "unknown layer 'ext5'", "ext5"),
-        (
-            "ext4 @ queue/nomerges=1, top/nomerges=2",
-            "queue/ and top/nomerges are one setting here",
-            "top/nomerges=2",
-        ),
+        ("ümlaut | ext4", "'ümlaut'", "ümlaut"),
+        ("name = luks | ext5", "'ext5'", "ext5"),
+        ("x = ext4 @ queue/scheduler", "KEY=VALUE", "queue/scheduler"),
+        ("ext4 @", "KEY=VALUE", None),
+        ("ext4 @ vm.swappiness=1,", "KEY=VALUE", None),
+        ("ext4 @ vm.swappiness=a b", "KEY=VALUE", "vm.swappiness=a b"),
+        ("ext4 @ vm.swappiness=1, vm.swappiness=2", r"'vm\.swappiness'", "vm.swappiness=2"),
+        ("ext4 @ vm.swapiness=1", r"'vm\.swapiness'.*\bvm\.swappiness\b", "vm.swapiness=1"),
+        ("ext5 @ vm.swappiness=1", "'ext5'", "ext5"),
+        ("ext4 @ queue/nomerges=1, top/nomerges=2", r"\bqueue/.*\btop/nomerges\b", "top/nomerges=2"),
     ],
 )
-def test_mistakes_are_told_with_a_caret_under_them(text: str, message: str, marked: str | None) -> None:
+def test_mistakes_are_told_with_a_caret_under_them(text: str, facts: str, marked: str | None) -> None:
     with pytest.raises(SpecError) as caught:
         Stack.parse(text, BUILT_IN)
-    assert message in caught.value.message
+    assert re.search(facts, caught.value.message)
     if marked is not None and marked:
         assert text[caught.value.start : caught.value.end] == marked
         shown, carets = str(caught.value).splitlines()[-2:]
@@ -185,7 +182,7 @@ def test_mistakes_are_told_with_a_caret_under_them(text: str, message: str, mark
     ],
 )
 def test_keys_that_are_not_on_the_list_are_refused(key: str) -> None:
-    with pytest.raises(SpecError, match="is not a setting that a stack may change"):
+    with pytest.raises(SpecError, match=re.escape(repr(key))):
         Stack.parse(f"ext4 @ {key}=1", BUILT_IN)
 
 
@@ -200,7 +197,7 @@ def test_settings_of_a_device_need_a_block_device(tmp_path: Path) -> None:
     for text in "bind @ vm.swappiness=1", "loop | ext4 @ top/nomerges=1":
         Stack.parse(text, BUILT_IN).check_device(on_directory, BUILT_IN)
     for text in "x = bind @ queue/nomerges=1", "bind @ vm.swappiness=1, top/nomerges=1":
-        with pytest.raises(SpecError, match="nomerges is of a block device, and the device dir:") as caught:
+        with pytest.raises(SpecError, match=r"nomerges .*block device.*\bdir:") as caught:
             Stack.parse(text, BUILT_IN).check_device(on_directory, BUILT_IN, text)
         assert text[caught.value.start : caught.value.end].endswith("nomerges=1")
 
@@ -210,7 +207,7 @@ def test_the_device_must_carry_the_lowest_layer(tmp_path: Path) -> None:
     Stack.parse("gocryptfs", BUILT_IN).check_device(on_directory, BUILT_IN)
     Stack.parse("loop | ext4", BUILT_IN).check_device(on_directory, BUILT_IN)
     Stack.parse("luks | ext4", BUILT_IN).check_device(LoopDevice(1), BUILT_IN)
-    with pytest.raises(SpecError, match=r"ext4 needs a block device below it; the device dir:.*put `loop` between"):
+    with pytest.raises(SpecError, match=r"^ext4 .*block device.*\bdir:.*directory.*`loop`"):
         Stack.parse("ext4", BUILT_IN).check_device(on_directory, BUILT_IN)
-    with pytest.raises(SpecError, match="gocryptfs needs a directory below it; the device loop gives a block device"):
+    with pytest.raises(SpecError, match=r"^gocryptfs .*directory.*\bloop\b.*block device"):
         Stack.parse("gocryptfs", BUILT_IN).check_device(LoopDevice(1), BUILT_IN)

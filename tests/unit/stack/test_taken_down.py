@@ -108,9 +108,9 @@ def test_a_layer_is_taken_down_with_those_above_it(tmp_path: Path) -> None:
 
 def test_a_layer_that_refuses_leaves_what_is_below_it_and_can_be_opened_later(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | upper") as built:
-        with pytest.raises(BuildError, match="layer lower: No such file"), built.taken_down() as place:
+        with pytest.raises(BuildError, match="lower: No such file"), built.taken_down() as place:
             (place.path / "kept").unlink()
-        with pytest.raises(BuildError, match=r"a layer of `lower \| upper` below upper is not open"):
+        with pytest.raises(BuildError, match=r"`lower \| upper` .*\bupper\b"):
             built.taken_down("upper").__enter__()
         with built.taken_down() as place:
             (place.path / "kept").write_text("again")
@@ -127,7 +127,7 @@ def test_a_stack_that_refused_is_torn_down(tmp_path: Path) -> None:
 
 def test_an_unknown_layer_is_named_before_anything_is_taken_down(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | upper") as built:
-        with pytest.raises(BuildError, match=r"`lower \| upper` has no layer 'uper'; it has: lower, upper"):
+        with pytest.raises(BuildError, match=r"`lower \| upper` .*'uper'.*\blower, upper$"):
             built.taken_down("uper").__enter__()
         assert not SAID
 
@@ -135,7 +135,7 @@ def test_an_unknown_layer_is_named_before_anything_is_taken_down(tmp_path: Path)
 def test_what_keeps_nothing_is_not_taken_down(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | forgetful") as built:
         for taken in built.taken_down().__enter__, built.fsck:
-            with pytest.raises(BuildError, match="cannot be taken down and opened again: forgetful keeps nothing"):
+            with pytest.raises(BuildError, match=r"`lower \| forgetful` .*\bforgetful\b"):
                 taken()
         assert not SAID
 
@@ -151,7 +151,7 @@ def test_each_layer_with_a_checker_is_checked_before_it_is_opened(tmp_path: Path
 def test_a_checker_that_cannot_check_is_an_error(tmp_path: Path) -> None:
     with standing(tmp_path, "lower") as built:
         (built.bottom.path / "kept").write_text("no checker")
-        with pytest.raises(BuildError, match=r"could not check `lower` on .*: layer lower: `checker` failed"):
+        with pytest.raises(BuildError, match=r"`lower` .*lower: `checker` "):
             built.fsck()
 
 
@@ -168,7 +168,7 @@ def test_a_signal_that_came_meanwhile_ends_the_test_once_all_stands_again(tmp_pa
 def test_what_was_checked_before_a_layer_refused_is_told(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | refusing") as built:
         (built.bottom.path / "refused").touch()
-        with pytest.raises(BuildError, match="layer refusing: refused") as caught:
+        with pytest.raises(BuildError, match="refusing: refused") as caught:
             built.fsck()
         assert caught.value.checked == {"lower": CheckResult(True, "as made")}
         assert not built.is_open
@@ -187,7 +187,7 @@ def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(tmp_path: Path) -> 
 def test_a_scrub_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | upper") as built:
         (built.path / "kept").unlink()
-        with pytest.raises(BuildError, match=r"could not scrub `lower \| upper` on .*: layer upper: No such file"):
+        with pytest.raises(BuildError, match=r"`lower \| upper` .*upper: No such file"):
             built.scrub()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -78,7 +79,7 @@ def test_the_layers_below_are_closed_whatever_one_raises(context: BuildContext, 
 
 def test_of_two_layers_that_fail_the_upper_one_is_the_cause(context: BuildContext) -> None:
     with (
-        pytest.raises(BuildError, match=r"layer noted: ValueError\('value error'\)$"),
+        pytest.raises(BuildError, match=r"noted: ValueError\('value error'\)$"),
         built(context, Noted("low", closing="system"), Noted("high", closing="value")),
     ):
         pass
@@ -86,7 +87,7 @@ def test_of_two_layers_that_fail_the_upper_one_is_the_cause(context: BuildContex
 
 def test_an_error_of_building_comes_before_what_follows_from_it(context: BuildContext) -> None:
     layers = Noted("low", closing="value"), Noted("high", opening="system")
-    with pytest.raises(BuildError, match=r"(?s)system error.*; and then: .*value error"), built(context, *layers):
+    with pytest.raises(BuildError, match=r"(?s)system error.*value error"), built(context, *layers):
         pytest.fail("it stands")
 
 
@@ -101,7 +102,7 @@ def test_a_layer_that_hangs_is_ended(context: BuildContext, when: str, tmp_path:
     hangs = Noted("high", **{when: "hang"})
     context = BuildContext(context.directory, Journal(tmp_path / "journal", Hasty()))
     with (
-        pytest.raises(BuildError, match=rf"layer noted: {when} it has not ended within 0\.3 s \(--fsstack-timeout\)"),
+        pytest.raises(BuildError, match=rf"noted: {when} .*\b0\.3 s\b.*--fsstack-timeout"),
         built(context, Noted("low"), hangs),
     ):
         pass
@@ -123,14 +124,11 @@ def test_a_signal_waits_for_the_layer_that_is_being_built(context: BuildContext)
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
-    [
-        (Built.drop_daemon_caches, "timed() remounts busy: close db.sqlite before it, or use timed(cold=False)"),
-        (Built.remount, "fsstack.remount() remounts busy: close db.sqlite before it"),
-    ],
+    ("act", "call", "is_optional"),
+    [(Built.drop_daemon_caches, "timed()", True), (Built.remount, "fsstack.remount()", False)],
 )
 def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
-    act: Callable[[Built], None], said: str, context: BuildContext
+    act: Callable[[Built], None], call: str, is_optional: bool, context: BuildContext
 ) -> None:
     @dataclass(frozen=True)
     class Busy(Noted):
@@ -144,4 +142,5 @@ def test_a_file_that_the_test_holds_open_is_named_with_what_to_do(
     ):
         with (it.path / "db.sqlite").open("w"):
             act(it)
-    assert str(caught.value) == said
+    assert re.match(rf"{re.escape(call)} .*\bbusy\b.*\bdb\.sqlite\b", str(caught.value))
+    assert ("timed(cold=False)" in str(caught.value)) == is_optional

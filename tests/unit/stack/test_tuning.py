@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import journal
+from pytest_fsstack.machine import journal, needs
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack import spec, tuning
@@ -131,7 +132,7 @@ def test_what_the_kernel_does_not_take_is_told_with_what_it_offers(journals: Pat
             raise OSError(22, "Invalid argument")
 
     path = sys_ / "block/sdz/queue/scheduler"
-    expected = "scheduler cannot be set to bfq: Invalid argument; the kernel offers none, mq-deadline, kyber"
+    expected = r"scheduler .*\bbfq\b.*Invalid argument.*\bnone, mq-deadline, kyber$"
     with pytest.raises(OSError, match=expected), written(path, "bfq", Journal(journals, Refusing(sys_))):
         pytest.fail("it was set")
 
@@ -142,7 +143,7 @@ def test_what_the_kernel_rounds_is_told(journals: Path, sys_: Path) -> None:
             return "128"
 
     with (
-        pytest.raises(OSError, match=r"read_ahead_kb cannot be set to 130: .*128"),
+        pytest.raises(OSError, match=r"read_ahead_kb .*\b130\b.*\b128\b"),
         chosen(journals, Rounding(sys_), "queue/read_ahead_kb=130"),
     ):
         pytest.fail("it was set")
@@ -165,13 +166,12 @@ def test_the_bottom_device_gets_both_and_those_above_the_read_ahead(journals: Pa
 
 def test_what_is_not_offered_is_refused_with_what_is(sys_: Path, machine: Sysfs) -> None:
     reason = Queue("bfq").why_not_offered(machine, sys_ / "block/sdz/queue")
-    assert reason == "the kernel has no scheduler 'bfq' for sdz; it offers none, mq-deadline, kyber"
+    assert re.search(r"'bfq'.*\bsdz\b.*\bnone, mq-deadline, kyber$", reason or "")
     assert Queue("kyber").why_not_offered(machine, sys_ / "block/sdz/queue") is None
     assert Queue("kyber").why_not_offered(machine, sys_ / "block/gone/queue") is None
     assert Queue().why_not_offered(machine, sys_ / "block/sdz/queue") is None
-    assert Governor("turbo", machine).why_not_offered() == (
-        "the kernel has no governor 'turbo' for cpu0; it offers performance, schedutil, powersave"
-    )
+    reason = Governor("turbo", machine).why_not_offered()
+    assert re.search(r"'turbo'.*\bcpu0\b.*\bperformance, schedutil, powersave$", reason or "")
 
 
 def test_a_machine_without_governors_is_told(
@@ -180,10 +180,10 @@ def test_a_machine_without_governors_is_told(
     become(0)
     assert Governor("performance", machine).missing() is None
     become(1000)
-    assert "needs root" in str(Governor("performance", machine).missing())
+    assert [lack.kind for lack in needs.lacking([Governor("performance", machine)])] == [needs.Missing.PERMISSION]
     for path in governors:
         path.unlink()
-    assert "leave --fsstack-governor out" in str(Governor("performance", machine).missing())
+    assert "--fsstack-governor" in str(Governor("performance", machine).missing())
     assert Governor("performance", machine).why_not_offered() is None
 
 
@@ -291,7 +291,7 @@ def test_a_foreign_change_is_told_and_left_alone(journals: Path, sysctls: Path, 
     with tuned.bottom(topmost=True):
         tuned.check()
         (sysctls / "dirty_ratio").write_text("6\n")
-        with pytest.raises(OSError, match=r"dirty_ratio is 6, not 5"):
+        with pytest.raises(OSError, match=r"dirty_ratio .*\b6\b.*\b5\b"):
             tuned.check()
     assert read([sysctls / "dirty_ratio"]) == ["6"]
     tuned.check()
@@ -304,7 +304,7 @@ def test_one_setting_that_changes_another_is_told(journals: Path, sys_: Path, sy
             path.with_name(tuning._PAIRS[path.name]).write_text("0\n")
 
     with (
-        pytest.raises(OSError, match="dirty_bytes is 0, not 65536"),
+        pytest.raises(OSError, match=r"dirty_bytes .*\b0\b.*\b65536\b"),
         chosen(journals, Kernel(sys_), "vm.dirty_bytes=64K, vm.dirty_ratio=5"),
     ):
         pytest.fail("it was set")
@@ -322,7 +322,9 @@ def test_a_setting_that_is_not_there_is_missing(
         with pytest.raises(OSError, match=key), chosen(journals, machine, f"{key}=1"):
             pytest.fail("it was set")
     become(1000)
-    assert "needs root" in str(tuning.SettingNeed("queue/scheduler", machine).missing())
+    (lack,) = needs.lacking([tuning.SettingNeed("queue/scheduler", machine)])
+    assert lack.kind is needs.Missing.PERMISSION
+    assert "queue/scheduler" in lack.what
 
 
 # -- after a killed session --------------------------------------------------------------------------------------------
@@ -346,11 +348,9 @@ with tuning.Governor("performance", machine).applied(Journal(pathlib.Path({str(j
 
 
 def test_a_clean_up_sets_it_back(killed: list[Path], journals: Path) -> None:
-    said = cleanup(journals)
-    assert [line.partition(" (of")[0] for line in said] == [
-        f"set {killed[1]} back to schedutil",
-        f"set {killed[0]} back to powersave",
-    ]
+    last, first = cleanup(journals)
+    assert re.search(rf"{killed[1]} .*\bschedutil\b", last)
+    assert re.search(rf"{killed[0]} .*\bpowersave\b", first)
     assert read(killed) == ["powersave", "schedutil"]
     assert list(journals.iterdir()) == []
     assert cleanup(journals) == []
@@ -360,9 +360,7 @@ def test_a_clean_up_leaves_alone_what_was_changed_since(killed: list[Path], jour
     killed[0].write_text("schedutil\n")
     killed[1].write_text("schedutil\n")
     (line,) = cleanup(journals)
-    assert line.startswith(f"left alone: setting {killed[0]} of the session of process")
-    assert "schedutil" in line
-    assert "performance" in line
+    assert re.search(rf"setting {killed[0]} .*\bschedutil\b.*\bperformance\b", line)
     assert read(killed) == ["schedutil", "schedutil"]
     assert list(journals.iterdir()) == []
 
@@ -371,9 +369,9 @@ def test_a_clean_up_waits_for_a_living_session_that_wants_the_same(
     killed: list[Path], journals: Path, machine: Sysfs
 ) -> None:
     with Governor("performance", machine).applied(Journal(journals, machine)):
-        said = cleanup(journals)
-        assert said
-        assert all("a running session has one" in line for line in said)
+        last, first = cleanup(journals)
+        assert f"setting {killed[1]} " in last
+        assert f"setting {killed[0]} " in first
         assert read(killed) == ["performance", "performance"]
     assert len(cleanup(journals)) == 2
     assert read(killed) == ["powersave", "schedutil"]
@@ -386,8 +384,9 @@ def test_a_clean_up_writes_to_no_other_file(journals: Path, sys_: Path, tmp_path
     ours = str(sys_ / "block/sdz/queue/scheduler")
     for path, back in (str(precious), ours), (ours, str(precious)):
         facts = {"path": path, "old": "theirs", "value": "mine", "back": back, "text": "theirs"}
-        with pytest.raises(journal.UndoError, match="this plugin does not set it"):
+        with pytest.raises(journal.UndoError):
             kind.present(machine, facts)
+    assert not kind.present(machine, {**facts, "path": ours, "back": ours, "old": "mq-deadline"})
     assert not tuning.is_setting(machine, sys_ / "kernel/../block/sdz/queue/scheduler")
     assert not tuning.is_setting(machine, sys_ / "block/sdz/queue/write_cache")
     assert not tuning.is_setting(machine, sys_.with_name("sysctls") / "vm/../kernel/core_pattern")

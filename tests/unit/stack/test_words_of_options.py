@@ -59,12 +59,12 @@ def test_each_text_option_of_each_layer(layer: str, name: str) -> None:
 
 @pytest.mark.parametrize("word", [r"\0", r"-L a\0b", r"\ud800", r"a=\udfff,b"])
 def test_what_no_command_can_be_given_is_refused(word: str) -> None:
-    with pytest.raises(SpecError, match=r"mkfs: .* no command accepts"):
+    with pytest.raises(SpecError, match=r"ext4: mkfs: .*\bbyte\b"):
         Stack.parse(f"ext4(mkfs='{word}')", BUILT_IN)
 
 
 def test_a_word_of_hundreds_of_parts_is_refused_and_not_looked_through_for_minutes() -> None:
-    with pytest.raises(SpecError, match=r"mkfs: .* more names than can be looked up"):
+    with pytest.raises(SpecError, match=r"ext4: mkfs: .*\b5000\b"):
         Stack.parse(f"ext4(mkfs='--new {'a=b,' * 300}')", BUILT_IN)
 
 
@@ -90,7 +90,7 @@ def test_what_appears_after_the_stack_was_read_is_refused_before_anything_is_mad
     (tmp_path / "here/later").touch()
     context = BuildContext(tmp_path / "site", Journal(tmp_path / "journal", RealMachine()))
     with (
-        pytest.raises(BuildError, match=r"layer foreign: words: .*the file later"),
+        pytest.raises(BuildError, match=r"foreign: words: .*\blater\b"),
         build(stack, DirectoryDevice(tmp_path / "device"), context),
     ):
         pytest.fail("it was built")

@@ -55,7 +55,7 @@ def test_operations_are_those_of_their_seed() -> None:
 
 
 def test_too_little_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs room for 4,194,304 bytes"):
+    with pytest.raises(ValueError, match=r"4,194,304 bytes.* 1,048,576$"):
         next(churn(1, 1 << 20))
 
 
@@ -154,24 +154,24 @@ class TestAge:
     @pytest.mark.parametrize(
         ("how", "message"),
         [
-            ({"operations": 0}, r"operations must be above 0 \(got 0\)"),
-            ({"percent": 100}, r"percent must be between 0 and 100 \(got 100\)"),
-            ({"probe": 32 << 20}, "cannot probe with 33,554,432 bytes where the files leave"),
-            ({"percent": 99}, "cannot probe with"),
+            ({"operations": 0}, "operations .* 0 .*0"),
+            ({"percent": 100}, "percent .* 0 .* 100 .*100"),
+            ({"probe": 32 << 20}, ".*33,554,432 bytes.* 6,710,887$"),
+            ({"percent": 99}, ".*335,544 bytes.* 671,089$"),
         ],
     )
     def test_refuses_what_cannot_be(
         self, clock: NotedTimed, stack: NotedStack, how: dict[str, Any], message: str
     ) -> None:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"^age: {message}"):
             workloads.age(clock, stack, **how)
 
     @pytest.mark.parametrize(
         ("broken", "message"),
         [
-            (lambda file: flip(file, 1), "other content than was written: 0/"),
-            (lambda file: file.unlink(), r"files instead of .*missing or other content"),
-            (lambda file: os.truncate(file, 1), "bytes in files instead of"),
+            (lambda file: flip(file, 1), r"\D*: 0/\d+$"),
+            (lambda file: file.unlink(), r"\D*\d+ files \D*\d+; .*: 0/\d+$"),
+            (lambda file: os.truncate(file, 1), r"\D*[\d,]+ bytes \D*[\d,]+; [^;]*: 0/\d+$"),
         ],
         ids=["altered byte", "lost file", "truncated"],
     )
@@ -185,5 +185,5 @@ class TestAge:
     ) -> None:
         monkeypatch.setattr(ageing, "_fragmentation", lambda stack, size: 0.5)
         stack.broken = lambda: broken(next(path for path in (stack.path / "aged").rglob("*") if path.is_file()))
-        with pytest.raises(AssertionError, match=f"^age: after a remount, .*{message}"):
+        with pytest.raises(AssertionError, match=f"^age: {message}"):
             workloads.age(clock, stack, operations=50)

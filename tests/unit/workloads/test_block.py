@@ -61,7 +61,7 @@ class TestWrite:
     ) -> None:
         monkeypatch.setattr(DirectIO, "missing", lambda self: None)
         clock.instead = lambda: None
-        with pytest.raises(AssertionError, match="cannot read dd's summary"):
+        with pytest.raises(AssertionError, match=r"^dd_write: .*''$"):
             workloads.dd_write(clock, stack, size=SIZE, block=BLOCK, direct=is_direct, sync=sync)
         assert clock.inside == [
             ("dd", "if=/dev/zero", f"of={stack.path}/dd.bin", f"bs={BLOCK}", f"count={SIZE // BLOCK}", *words)
@@ -73,24 +73,24 @@ class TestWrite:
         self, clock: NotedTimed, stack: NotedStack, source: Path, zeros: bool, offset: int
     ) -> None:
         stack.broken = lambda: flip(stack.path / "dd.bin", offset)
-        with pytest.raises(AssertionError, match=f"the 4096 bytes at {offset // 4096 * 4096:,} of dd.bin are not"):
+        with pytest.raises(AssertionError, match=rf"^dd_write\b\D* 4096 bytes.* {offset // 4096 * 4096:,} .*dd\.bin"):
             workloads.dd_write(clock, stack, payload=None if zeros else source, size=SIZE, block=BLOCK, direct=False)
 
     def test_notices_what_is_missing(self, clock: NotedTimed, stack: NotedStack) -> None:
         stack.broken = lambda: os.truncate(stack.path / "dd.bin", 1000)
-        with pytest.raises(AssertionError, match=r"dd\.bin has 1,000 bytes instead of 262,144"):
+        with pytest.raises(AssertionError, match=r"^dd_write\b.*dd\.bin .*1,000 bytes.* 262,144$"):
             workloads.dd_write(clock, stack, size=SIZE, direct=False)
         stack.broken = (stack.path / "dd.bin").unlink
-        with pytest.raises(AssertionError, match=r"after a remount: dd\.bin is not there"):
+        with pytest.raises(AssertionError, match=r"^dd_write\b\D*dd\.bin\D*$"):
             workloads.dd_write(clock.another(), stack, size=SIZE, direct=False)
 
     def test_refuses_what_makes_no_sense(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:
-        with pytest.raises(ValueError, match=r"5000 bytes are not a multiple.* 4096 bytes"):
+        with pytest.raises(ValueError, match=r"^dd_write: 5000 bytes.* 4096 bytes"):
             workloads.dd_write(clock, stack, size=5000, block=BLOCK)
-        with pytest.raises(ValueError, match="has only 262149 of 524288 bytes"):
+        with pytest.raises(ValueError, match=f"^dd_write: {source} .*262149 .*524288 bytes"):
             workloads.dd_write(clock, stack, payload=source, size=2 * SIZE, block=BLOCK)
         sync: Any = "fsnyc"
-        with pytest.raises(ValueError, match="sync must be one of fsync, fdatasync, dsync, sync \\(got 'fsnyc'\\)"):
+        with pytest.raises(ValueError, match=r"^dd_write: sync .*fsync, fdatasync, dsync, sync .*'fsnyc'"):
             workloads.dd_write(clock, stack, size=SIZE, sync=sync)
 
 
@@ -112,17 +112,18 @@ class TestRead:
         assert (stack.path / "dd.bin").stat().st_mtime_ns == written.st_mtime_ns
 
     def test_needs_what_it_reads(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(AssertionError, match=r"262,144 bytes in dd\.bin"):
+        with pytest.raises(AssertionError, match=r"^dd_read: .*262,144 bytes.*dd\.bin"):
             workloads.dd_read(clock, stack, size=SIZE, direct=False, prepare=False)
+        assert clock.blocks == []
 
     def test_notices_a_short_read(self, clock: NotedTimed, stack: NotedStack) -> None:
         clock.altered_stderr = lambda text: text.replace("262144 bytes", "262143 bytes")
-        with pytest.raises(AssertionError, match="dd copied 262,143 bytes instead of 262,144"):
+        with pytest.raises(AssertionError, match=r"^dd_read: dd .*262,143 bytes.* 262,144$"):
             workloads.dd_read(clock, stack, size=SIZE, direct=False)
 
     def test_notices_that_it_is_not_what_was_written(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:
         workloads.dd_write(clock, stack, size=SIZE, direct=False)
-        with pytest.raises(AssertionError, match=r"dd_read, the 65536 bytes at 0 of dd\.bin are not the ones"):
+        with pytest.raises(AssertionError, match=r"^dd_read\b\D* 65536 bytes.* 0 .*dd\.bin"):
             workloads.dd_read(clock.another(), stack, payload=source, size=SIZE, direct=False, prepare=False)
 
 
@@ -148,10 +149,9 @@ class TestSummary:
 
 class TestDirectIO:
     def test_leaves_nothing_behind(self, tmp_path: Path) -> None:
-        assert str(DirectIO(tmp_path).missing()) in (
-            "None",
-            "this stack cannot do direct I/O (Invalid argument): measure it with direct=False",
-        )
+        if missing := DirectIO(tmp_path).missing():
+            assert "Invalid argument" in missing.what
+            assert "direct=False" in missing.remedy
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("call", ["open", "pwritev", "preadv"])
@@ -167,7 +167,7 @@ class TestDirectIO:
             return real(first, flags, *args, **keywords)
 
         monkeypatch.setattr(os, call, refuse)
-        with pytest.raises(pytest.skip.Exception, match=r"cannot do direct I/O \(Invalid argument\): measure it with"):
+        with pytest.raises(pytest.skip.Exception, match=r"\(Invalid argument\): .*direct=False"):
             workloads.dd_write(clock, stack, size=SIZE)
         assert list(stack.path.iterdir()) == []
 

@@ -59,13 +59,13 @@ def test_what_was_left_out_and_what_was_too_fast() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "0 lines of CSV instead of one: ''"),
-        (LINE + LINE, "2 lines of CSV"),
-        (LINE.replace("1.98", "1.97", 1), "format '1.97', not of 1.98"),
-        (LINE.rsplit(",", 1)[0], "49 fields instead of 50"),
-        (LINE.replace("3508", "fast"), "'fast' for write_chars$"),
-        (LINE.replace("3508", "3508us"), "'3508us' for write_chars$"),
-        (LINE.replace("3260us", "3260"), "'3260' for write_chars_latency$"),
+        ("", "0 lines .*''$"),
+        (LINE + LINE, "2 lines .*CSV"),
+        (LINE.replace("1.98", "1.97", 1), r"'1\.97'.* 1\.98"),
+        (LINE.rsplit(",", 1)[0], "49 fields .*50$"),
+        (LINE.replace("3508", "fast"), "'fast' .*write_chars$"),
+        (LINE.replace("3508", "3508us"), "'3508us' .*write_chars$"),
+        (LINE.replace("3260us", "3260"), "'3260' .*write_chars_latency$"),
     ],
 )
 def test_what_is_not_complete_is_refused(text: str, message: str) -> None:
@@ -125,7 +125,7 @@ class TestWorkload:
             return LINE
 
         clock.instead = left
-        with pytest.raises(AssertionError, match=r"^bonnie: it left behind Bonnie\.1$"):
+        with pytest.raises(AssertionError, match=r"^bonnie: .*\bBonnie\.1$"):
             workloads.bonnie(clock, stack)
 
     @pytest.mark.parametrize(
@@ -140,5 +140,5 @@ class TestWorkload:
 
     def test_needs_a_filesystem(self, clock: NotedTimed, stack: NotedStack) -> None:
         stack.path.rmdir()
-        with pytest.raises(NotADirectoryError, match="needs a filesystem"):
+        with pytest.raises(NotADirectoryError, match=f"^bonnie: {stack.path} "):
             workloads.bonnie(clock, stack)

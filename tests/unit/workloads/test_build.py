@@ -83,14 +83,15 @@ class TestCompile:
         self, clock: NotedTimed, stack: NotedStack, source: Source
     ) -> None:
         workloads.compile_source(clock, stack, source)
-        with pytest.raises(FileExistsError, match="program is there already: nothing would be left to build"):
+        with pytest.raises(FileExistsError, match=r"^compile_source: .*/program-1\.0/program\b"):
             workloads.compile_source(clock, stack, source)
         assert len(clock.inside) == 1
 
     def test_another_tree_is_refused(self, clock: NotedTimed, stack: NotedStack, source: Source) -> None:
         (stack.path / "tree").mkdir()
-        with pytest.raises(AssertionError, match=r"tree holds no program-1\.0; is it the source of program\?"):
+        with pytest.raises(AssertionError, match=r"^compile_source: tree .*\bprogram-1\.0\b.*\bprogram\b"):
             workloads.compile_source(clock, stack, source, tree="tree")
+        assert clock.blocks == []
 
     def test_a_build_that_fails_is_an_error(self, clock: NotedTimed, stack: NotedStack, source: Source) -> None:
         broken = replace(source, configure=(("sh", "-c", "echo '#define NUMBER (' > config.h"),))
@@ -105,15 +106,15 @@ class TestCompile:
         assert clock.blocks == []
 
     def test_what_made_nothing_is_noticed(self, clock: NotedTimed, stack: NotedStack, source: Source) -> None:
-        with pytest.raises(AssertionError, match=r"^compile_source: after a remount there is no program$"):
+        with pytest.raises(AssertionError, match=r"^compile_source: \D*\bprogram$"):
             workloads.compile_source(clock, stack, replace(source, targets=("clean",)))
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (lambda whole: whole[:4000], r"program has 4,000 bytes; program has 5,000 at least$"),
-            (lambda whole: bytes(len(whole)), r"program is not an ELF file$"),
-            (lambda whole: whole[:-100], r"program has [\d,]+ bytes, and by its own header [\d,]+$"),
+            (lambda whole: whole[:4000], r"program .*4,000 bytes.* program .*5,000"),
+            (lambda whole: bytes(len(whole)), r"program .*\bELF\b"),
+            (lambda whole: whole[:-100], r"program [^\d]*[\d,]+ bytes.* header [\d,]+$"),
         ],
         ids=["short", "zeros", "truncated"],
     )
@@ -122,17 +123,17 @@ class TestCompile:
     ) -> None:
         product = stack.path / "source" / "program-1.0" / "program"
         stack.broken = lambda: product.write_bytes(content(product.read_bytes()))
-        with pytest.raises(AssertionError, match=f"^compile_source: after a remount {message}"):
+        with pytest.raises(AssertionError, match=rf"^compile_source: \D*\b{message}"):
             workloads.compile_source(clock, stack, source)
 
     def test_is_skipped_without_the_source(
         self, clock: NotedTimed, stack: NotedStack, source: Source, tmp_path: Path
     ) -> None:
-        with pytest.raises(pytest.skip.Exception, match=r"needs .*/none\.tar: apt install it"):
+        with pytest.raises(pytest.skip.Exception, match=r"/none\.tar: apt install it$"):
             workloads.compile_source(
                 clock, stack, replace(source, archive=LocalFile(tmp_path / "none.tar", "apt install it"))
             )
-        with pytest.raises(pytest.skip.Exception, match=r"needs the C header no/such\.h: "):
+        with pytest.raises(pytest.skip.Exception, match=r"no/such\.h: .*\blibsuch-dev$"):
             workloads.compile_source(clock, stack, replace(source, needs=(Header("no/such.h", "libsuch-dev"),)))
         assert list(stack.path.iterdir()) == []
 
@@ -205,15 +206,14 @@ class TestPyPI:
         assert project.path().read_bytes() == (index / project.file).read_bytes()
 
     def test_that_is_another_one_is_refused(self, index: Path) -> None:
-        project = replace(self.put(index), sha256="0" * 64)
-        assert re.match(
-            r"needs small-1\.0\.tar\.gz with SHA-256 0+, and PyPI gave [0-9a-f]{64}: pip", str(project.missing())
-        )
+        given = self.put(index)
+        project = replace(given, sha256="0" * 64)
+        assert re.search(rf"small-1\.0\.tar\.gz .*\b0{{64}}\b.* {given.sha256}: pip download ", str(project.missing()))
         assert not project.path().exists()
 
     def test_that_cannot_be_had_says_how_to_get_it(self, index: Path) -> None:
         reason = str(PyPI("no-such-project", "1.0", "x.tar.gz", "0").missing())
-        assert reason.startswith("needs the source of no-such-project from PyPI (ERROR: ")
+        assert re.search(r"no-such-project .*PyPI \(ERROR: ", reason)
         command = "pip download --no-deps --no-binary no-such-project"
         assert reason.endswith(f": {command} -d {index.parent}/cache/pytest-fsstack no-such-project==1.0")
 
@@ -241,13 +241,17 @@ class TestLinux:
         subprocess.run(source.configure[0], cwd=tmp_path, check=True)
         assert (tmp_path / ".config").read_text() == "CONFIG_X=y\n"
         assert Header("gelf.h", "libelf-dev") in source.needs
-        assert str(source.archive.missing()) == f"needs /x/linux-6.1.tar: {needs.install_command(['linux-source'])}"
+        missing = source.archive.missing()
+        assert missing
+        assert "/x/linux-6.1.tar" in missing.what
+        assert missing.remedy == needs.install_command(["linux-source"])
 
     def test_a_configuration_that_is_not_there(self, tmp_path: Path) -> None:
         source = linux(Path("/x/linux-source-6.1.tar.xz"), config=tmp_path / "none")
-        assert str(source.needs[-1].missing()) == (
-            f"needs {tmp_path}/none: {needs.install_command(['linux-config-6.1'])}"
-        )
+        missing = source.needs[-1].missing()
+        assert missing
+        assert f"{tmp_path}/none" in missing.what
+        assert missing.remedy == needs.install_command(["linux-config-6.1"])
 
     def test_the_distributions_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(build, "_newest", lambda found: None)

@@ -36,10 +36,10 @@ def copied(stack: NotedStack, source: Path) -> Path:
 BROKEN = pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (lambda path: flip(path, 5000), r"the 4096 bytes at 4,096 of copy.bin are not the ones that were written"),
-        (lambda path: flip(path, SIZE - 1), r"the 4096 bytes at 262,144 of copy.bin are not"),
-        (lambda path: os.truncate(path, 1000), r"copy.bin has 1,000 bytes instead of 262,161"),
-        (lambda path: path.unlink(), r"copy.bin is not there"),
+        (lambda path: flip(path, 5000), r"4096 bytes.* 4,096 .*copy\.bin"),
+        (lambda path: flip(path, SIZE - 1), r"4096 bytes.* 262,144 .*copy\.bin"),
+        (lambda path: os.truncate(path, 1000), r"copy\.bin .*1,000 bytes.* 262,161$"),
+        (lambda path: path.unlink(), r"copy\.bin\D*$"),
     ],
     ids=["altered byte", "altered last byte", "truncated", "lost"],
 )
@@ -68,7 +68,7 @@ class TestCopyFile:
         self, clock: NotedTimed, stack: NotedStack, source: Path, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "copy.bin")
-        with pytest.raises(AssertionError, match=f"^copy_file: read back[:,] .*{message}"):
+        with pytest.raises(AssertionError, match=rf"^copy_file: \D*{message}"):
             workloads.copy_file(clock, stack, source)
 
 
@@ -91,8 +91,9 @@ class TestOverwriteFile:
             workloads.overwrite_file(clock, stack, payload(tmp_path, 4096, 1), truncate=False)
 
     def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack, source: Path) -> None:
-        with pytest.raises(AssertionError, match=r"^overwrite_file: there is no file copy.bin on the stack"):
+        with pytest.raises(AssertionError, match=r"^overwrite_file: .*\bcopy\.bin\b"):
             workloads.overwrite_file(clock, stack, source)
+        assert clock.blocks == []
 
     @BROKEN
     def test_notices(
@@ -105,7 +106,7 @@ class TestOverwriteFile:
         message: str,
     ) -> None:
         stack.broken = lambda: broken(copied)
-        with pytest.raises(AssertionError, match=f"^overwrite_file: read back[:,] .*{message}"):
+        with pytest.raises(AssertionError, match=rf"^overwrite_file: \D*{message}"):
             workloads.overwrite_file(clock, stack, other)
 
 
@@ -114,17 +115,22 @@ class TestReadBack:
         workloads.read_back(clock, stack, source=source)
         assert clock.blocks == [block(bytes=SIZE, direction="read")]
 
-    @pytest.mark.parametrize("said", ["262160 bytes (262 kB) copied", "", "dd: 1262161 bytes"])
-    def test_notices_that_it_was_not_all(self, clock: NotedTimed, stack: NotedStack, copied: Path, said: str) -> None:
+    @pytest.mark.parametrize(
+        ("said", "count"), [("262160 bytes (262 kB) copied", "262160"), ("", ""), ("dd: 1262161 bytes", "")]
+    )
+    def test_notices_that_it_was_not_all(
+        self, clock: NotedTimed, stack: NotedStack, copied: Path, said: str, count: str
+    ) -> None:
         clock.altered_stderr = lambda text: said
-        with pytest.raises(AssertionError, match=r"^read_back: dd read (262160|no) of 262161 bytes of copy\.bin"):
+        with pytest.raises(AssertionError, match=rf"^read_back: dd \D*{count}\D* 262161 bytes.*copy\.bin"):
             workloads.read_back(clock, stack)
 
     def test_notices_other_content(self, clock: NotedTimed, stack: NotedStack, source: Path, copied: Path) -> None:
         flip(copied, 5)
-        with pytest.raises(AssertionError, match=r"^read_back: .* bytes at 0 of copy\.bin are not"):
+        with pytest.raises(AssertionError, match=r"^read_back: \D*4096 bytes.* 0 .*copy\.bin"):
             workloads.read_back(clock, stack, source=source)
 
     def test_needs_the_file(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(AssertionError, match=r"^read_back: there is no file copy.bin on the stack"):
+        with pytest.raises(AssertionError, match=r"^read_back: .*\bcopy\.bin\b"):
             workloads.read_back(clock, stack)
+        assert clock.blocks == []

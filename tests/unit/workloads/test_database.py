@@ -50,9 +50,9 @@ def test_a_seed_draws_the_same_transactions(clock: NotedTimed, stack: NotedStack
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (lambda file: change(file, "DELETE FROM item WHERE id = 1004"), "1 of 1,005 rows .*: 1004$"),
-        (lambda file: change(file, "UPDATE item SET content = x'00' WHERE id = 7"), "1 of 1,005 rows .*: 7$"),
-        (lambda file: change(file, "INSERT INTO item VALUES (1005, x'00')"), "1 of 1,005 rows .*: 1005$"),
+        (lambda file: change(file, "DELETE FROM item WHERE id = 1004"), r"\b1 .*1,005 rows .*: 1004$"),
+        (lambda file: change(file, "UPDATE item SET content = x'00' WHERE id = 7"), r"\b1 .*1,005 rows .*: 7$"),
+        (lambda file: change(file, "INSERT INTO item VALUES (1005, x'00')"), r"\b1 .*1,005 rows .*: 1005$"),
         (lambda file: os.truncate(file, 100_000), "data.db: database disk image is malformed$"),
         (lambda file: file.write_bytes(b"x" * 100_000), "data.db: file is not a database$"),
     ],
@@ -73,12 +73,12 @@ def test_notices_an_index_that_lacks_a_row(clock: NotedTimed, stack: NotedStack)
             )
 
     stack.broken = lambda: unindex(stack.path / "sqlite" / "data.db")
-    with pytest.raises(AssertionError, match=r"integrity_check reports .*missing from index place"):
+    with pytest.raises(AssertionError, match=r"^sqlite: .*integrity_check .*missing from index place"):
         workloads.sqlite(clock, stack, transactions=5)
 
 
 def test_refuses_nothing_to_do_and_a_database_that_is_there(clock: NotedTimed, stack: NotedStack) -> None:
-    with pytest.raises(ValueError, match="transactions must be above 0"):
+    with pytest.raises(ValueError, match=r"^sqlite: transactions .* 0 .*0"):
         workloads.sqlite(clock, stack, transactions=0)
     (stack.path / "sqlite").mkdir()
     with pytest.raises(FileExistsError):
@@ -86,7 +86,7 @@ def test_refuses_nothing_to_do_and_a_database_that_is_there(clock: NotedTimed, s
 
 
 def test_notices_another_journal_mode_than_asked(clock: NotedTimed, stack: NotedStack) -> None:
-    with pytest.raises(AssertionError, match=r"the journal mode is delete instead of none$"):
+    with pytest.raises(AssertionError, match=r"^sqlite: .*journal.* delete .*none$"):
         workloads.sqlite(clock, stack, journal="none")  # type: ignore[arg-type]
 
 
@@ -94,7 +94,7 @@ def test_is_skipped_by_a_python_without_sqlite(
     clock: NotedTimed, stack: NotedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(pytest.skip.Exception, match="needs sqlite3"):
+    with pytest.raises(pytest.skip.Exception, match="sqlite3: "):
         workloads.sqlite(clock, stack)
 
 
@@ -134,7 +134,7 @@ def cut(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "error", "message"),
     [
-        (cut, AssertionError, r"^rocksdb: readseq did \d+ of 50 keys$"),
+        (cut, AssertionError, r"^rocksdb: readseq \D*\d+ \D*50 keys$"),
         (lambda directory: (directory / "CURRENT").unlink(), commands.CommandError, "open error"),
     ],
     ids=["truncated log", "lost file"],
@@ -152,5 +152,5 @@ def test_rocksdb_refuses_nothing_to_do(
 ) -> None:
     (tmp_path / "db_bench").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
-    with pytest.raises(ValueError, match="transactions and size must be above 0"):
+    with pytest.raises(ValueError, match=r"^rocksdb: transactions .*size .* 0 .*\b0\b"):
         workloads.rocksdb(clock, stack, transactions=0)

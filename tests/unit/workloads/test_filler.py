@@ -53,7 +53,7 @@ class TestFill:
 
     def test_says_that_zeros_do_not_fill(self, clock: NotedTimed, stack: NotedStack, room: Any) -> None:
         room(0.01)
-        with pytest.raises(AssertionError, match=r"made it only 1\d\.\d percent full: .*compress"):
+        with pytest.raises(AssertionError, match=r"^fill: [\d,]+ bytes.* 1\d\.\d percent.*\bbytes="):
             workloads.fill(clock, stack)
 
     def test_writes_so_many_bytes(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ class TestFill:
     @pytest.mark.parametrize(
         ("broken", "message"),
         [
-            (lambda path: flip(path, MIB), r"the 1 MiB at 1,048,576 of filler.bin is not what was written"),
-            (lambda path: os.truncate(path, 10), r"filler.bin has 10 bytes instead of 3,145,728"),
-            (lambda path: path.unlink(), r"filler.bin is not there"),
+            (lambda path: flip(path, MIB), r"1 MiB.* 1,048,576 .*filler\.bin"),
+            (lambda path: os.truncate(path, 10), r"filler\.bin .*10 bytes.* 3,145,728$"),
+            (lambda path: path.unlink(), r"filler\.bin\D*$"),
         ],
         ids=["altered byte", "truncated", "lost"],
     )
@@ -77,12 +77,12 @@ class TestFill:
         self, clock: NotedTimed, stack: NotedStack, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "filler.bin")
-        with pytest.raises(AssertionError, match=f"^fill: after a remount[:,] {message}"):
+        with pytest.raises(AssertionError, match=rf"^fill: \D*{message}"):
             workloads.fill(clock, stack, bytes=3 * MIB)
 
     def test_notices_that_it_is_not_full(self, clock: NotedTimed, stack: NotedStack, room: Any) -> None:
         stack.broken = lambda: room(0.9)
-        with pytest.raises(AssertionError, match=r"is 46\.0 percent full instead of 50$"):
+        with pytest.raises(AssertionError, match=r"^fill: .*\b46\.0 percent.* 50$"):
             workloads.fill(clock, stack, percent=50)
 
     def test_says_where_there_is_no_room(
@@ -96,7 +96,7 @@ class TestFill:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(os, "write", write)
-        with pytest.raises(AssertionError, match="no space left after 2,097,152 of 5,242,880 bytes"):
+        with pytest.raises(AssertionError, match=r"^fill: .* 2,097,152 .*5,242,880 bytes"):
             workloads.fill(clock, stack, bytes=5 * MIB)
 
     def test_does_not_fill_twice(self, clock: NotedTimed, stack: NotedStack) -> None:
@@ -105,9 +105,10 @@ class TestFill:
             workloads.fill(clock.another(), stack, bytes=MIB)
 
     def test_refuses_what_cannot_be(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"percent must be between 0 and 100 \(got 100\)"):
+        with pytest.raises(ValueError, match=r"^fill: percent .* 0 .* 100 .*100"):
             workloads.fill(clock, stack, percent=100)
-        with pytest.raises(ValueError, match=r"bytes must be above 0 \(got 0\)"):
+        with pytest.raises(ValueError, match=r"^fill: bytes .* 0 .*0"):
             workloads.fill(clock, stack, bytes=0)
-        with pytest.raises(ValueError, match="has less than 1 MiB"):
-            workloads.fill(clock, stack, payload=payload(tmp_path, 4096, 1))
+        small = payload(tmp_path, 4096, 1)
+        with pytest.raises(ValueError, match=f"^fill: {small} .*1 MiB"):
+            workloads.fill(clock, stack, payload=small)

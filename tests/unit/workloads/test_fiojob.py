@@ -64,14 +64,14 @@ def test_warnings_before_the_json_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no JSON in its output ''$"),
-        ("fio: bad option\n", "no JSON in its output 'fio: bad option"),
-        (WRITE[: len(WRITE) // 2], "cannot read its JSON: "),
-        ("{}", "there are no jobs in its JSON$"),
-        ('{"jobs": []}', "there are no jobs in its JSON$"),
-        ('{"jobs": [1]}', "there are no jobs in its JSON$"),
-        ('{"jobs": [{"read": {}}]}', r"its JSON .*: KeyError\('total_ios'\)$"),
-        ((DATA / "fio-3.33-verify-failed.txt").read_text(), "1 of 1 jobs failed, the first, fsstack, with error 84$"),
+        ("", "[^:]*JSON [^:]*''$"),
+        ("fio: bad option\n", "[^:]*JSON [^:]*'fio: bad option"),
+        (WRITE[: len(WRITE) // 2], r"[^:]*JSON: .*\(char \d+\)$"),
+        ("{}", r"[^:]*\bjobs\b[^:]*$"),
+        ('{"jobs": []}', r"[^:]*\bjobs\b[^:]*$"),
+        ('{"jobs": [1]}', r"[^:]*\bjobs\b[^:]*$"),
+        ('{"jobs": [{"read": {}}]}', r"[^:]*JSON .*: KeyError\('total_ios'\)$"),
+        ((DATA / "fio-3.33-verify-failed.txt").read_text(), "1 .*1 jobs .*fsstack.* 84$"),
     ],
 )
 def test_what_cannot_be_trusted_is_refused(text: str, message: str) -> None:
@@ -138,7 +138,7 @@ class TestSteps:
     def test_tells_fio(self, clock: NotedTimed, stack: NotedStack, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(DirectIO, "missing", lambda self: None)
         clock.instead = lambda: WRITE
-        with pytest.raises(AssertionError, match="transferred 16,777,216 bytes instead of 4194304"):
+        with pytest.raises(AssertionError, match=r"^fio: .* 16,777,216 bytes.* 4194304$"):
             workloads.fio(clock, stack, size=MIB, numjobs=4, iodepth=8, seed=7, options={"rate_iops": 100})
         told = options(clock)
         assert told["filename"] == f"{stack.path}/fio-write-65536.bin".replace(":", "\\:")
@@ -163,7 +163,7 @@ class TestSteps:
     def test_notices_an_altered_block(self, clock: NotedTimed, stack: NotedStack, rw: Any) -> None:
         name = f"fio-{rw}-65536.bin"
         stack.broken = lambda: flip(stack.path / name, 700_000)
-        with pytest.raises(AssertionError, match=r"(?s)after a remount, a block is not .*offset 655360"):
+        with pytest.raises(AssertionError, match=r"(?s)^fio: .*offset 655360"):
             workloads.fio(clock, stack, rw=rw, size=MIB, direct=False)
 
     def test_without_verification_does_not(self, clock: NotedTimed, stack: NotedStack) -> None:
@@ -173,10 +173,10 @@ class TestSteps:
     def test_notices_a_lost_or_short_file(self, clock: NotedTimed, stack: NotedStack) -> None:
         file = stack.path / "fio-write-65536.bin"
         stack.broken = lambda: os.truncate(file, 1000)
-        with pytest.raises(AssertionError, match=r"fio-write-65536\.bin has 1,000 bytes instead of 1,048,576$"):
+        with pytest.raises(AssertionError, match=r"^fio: .*fio-write-65536\.bin .*1,000 bytes.* 1,048,576$"):
             workloads.fio(clock, stack, size=MIB, direct=False)
         stack.broken = file.unlink
-        with pytest.raises(AssertionError, match=r"fio-write-65536\.bin is not there$"):
+        with pytest.raises(AssertionError, match=r"^fio: \D*fio-write-65536\.bin\D*$"):
             workloads.fio(clock.another(), stack, size=MIB, direct=False)
 
     def test_ends_by_the_clock(self, clock: NotedTimed, stack: NotedStack) -> None:
@@ -201,11 +201,13 @@ class TestSteps:
 
     @pytest.mark.parametrize("wrong", [{"size": 1000}, {"size": 0}, {"block": 0}, {"iodepth": 0}, {"numjobs": 0}])
     def test_refuses_what_makes_no_sense(self, clock: NotedTimed, stack: NotedStack, wrong: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match="whole blocks of"):
+        (value,) = wrong.values()
+        with pytest.raises(ValueError, match=rf"^fio: .*\b{value}\b"):
             workloads.fio(clock, stack, **wrong)
+        assert clock.inside == []
 
     def test_refuses_options_that_it_sets(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(ValueError, match="bs, verify cannot be among the options"):
+        with pytest.raises(ValueError, match=r"^fio: bs, verify (?!.*\brate\b)"):
             workloads.fio(clock, stack, options={"verify": "md5", "bs": "8k", "rate": "1m"}, direct=False)
 
 
@@ -229,7 +231,7 @@ class TestJobFile:
             idle["jobs"][0][direction] = {"total_ios": 0, "io_bytes": 0}
         clock.instead = lambda: json.dumps(idle)
         (tmp_path / "job.fio").touch()
-        with pytest.raises(AssertionError, match=r"transferred 0 bytes instead of more$"):
+        with pytest.raises(AssertionError, match=r"^fio: .*\b0 bytes\b"):
             workloads.fio_job(clock, stack, tmp_path / "job.fio")
 
     def test_that_leads_out_is_not_run(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -80,7 +81,7 @@ class TestExtractBackup:
     def test_links_that_failed_are_told_and_the_rest_is_checked(self, clock: NotedTimed, stack: NotedStack) -> None:
         self.lose_links(clock, stack, told=2, lost=2)
         workloads.extract_backup(clock, stack, BACKUP)
-        assert clock.reason == "2 of 150 links failed: Too many links"
+        assert re.fullmatch("2 .*150 links.*: Too many links", clock.reason)
         assert clock.recorded["failed_links"][0] == 2
 
     @pytest.mark.parametrize(("told", "lost"), [(2, 3), (3, 2), (0, 1)])
@@ -88,7 +89,7 @@ class TestExtractBackup:
         self, clock: NotedTimed, stack: NotedStack, told: int, lost: int
     ) -> None:
         self.lose_links(clock, stack, told, lost)
-        expected = rf"^extract_backup: {162 - lost} names in machines instead of {162 - told}"
+        expected = rf"^extract_backup: {162 - lost} .*\bmachines\b.* {162 - told}\b"
         with pytest.raises(AssertionError, match=expected):
             workloads.extract_backup(clock, stack, BACKUP)
 
@@ -115,8 +116,9 @@ class TestExtractBackup:
     )
     def test_anything_else_that_fails_is_an_error(self, clock: NotedTimed, stack: NotedStack, stderr: str) -> None:
         clock.spoiled = lambda done: Completed(done.argv, 2, "", stderr)
-        with pytest.raises(commands.CommandError, match="exit code 2"):
+        with pytest.raises(commands.CommandError, match="tar") as caught:
             workloads.extract_backup(clock, stack, BACKUP)
+        assert caught.value.returncode == 2
 
     def test_a_tar_that_stops_early_does_not_hang(self, clock: NotedTimed, stack: NotedStack) -> None:
         clock.instead = lambda: None
@@ -126,12 +128,18 @@ class TestExtractBackup:
     @pytest.mark.parametrize(
         ("broken", "message"),
         [
-            (lambda top: flip(top / BACKUP.pool_path(3), 1), r"other content than in the archive: pool/"),
-            (lambda top: (top / BACKUP.pool_path(3)).unlink(), r"29 names in pool instead of 30; .*No such file"),
-            (lambda top: shutil.rmtree(top / "machines"), r"0 names in machines instead of 162; .*missing: machines"),
-            (copy_instead, r"other numbers of names .*; not the file that it is to link to: machines/"),
-            (lambda top: tree_path(top, lambda target: target is None).write_text("x"), r"not empty: machines/"),
-            (lambda top: os.link(a_link(top), top / "machines" / "more"), r"163 names .* names than in the archive: "),
+            (lambda top: flip(top / BACKUP.pool_path(3), 1), rf"[^\d;]*: {BACKUP.pool_path(3)}$"),
+            (
+                lambda top: (top / BACKUP.pool_path(3)).unlink(),
+                rf"29 .*\bpool\b.* 30; [^;]*No such file[^;]*: {BACKUP.pool_path(3)}\b",
+            ),
+            (lambda top: shutil.rmtree(top / "machines"), r"0 .*\bmachines\b.* 162; .*: machines/"),
+            (copy_instead, r"[^\d;]*: pool/\S+ \(\d+ .*\d+\); [^;]*: machines/\S+$"),
+            (lambda top: tree_path(top, lambda target: target is None).write_text("x"), r"[^\d;]*: machines/\S+$"),
+            (
+                lambda top: os.link(a_link(top), top / "machines" / "more"),
+                r"163 .*\bmachines\b.* 162; [^;]*: pool/\S+ \(\d+ .*\d+\)$",
+            ),
         ],
         ids=["altered byte", "lost file", "lost trees", "copied link", "filled file", "added link"],
     )
@@ -139,7 +147,7 @@ class TestExtractBackup:
         self, clock: NotedTimed, stack: NotedStack, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "backup")
-        with pytest.raises(AssertionError, match=f"^extract_backup: .*{message}"):
+        with pytest.raises(AssertionError, match=f"^extract_backup: {message}"):
             workloads.extract_backup(clock, stack, BACKUP)
 
 
@@ -178,14 +186,16 @@ class TestRemoveBackup:
     ) -> None:
         a_link(extracted).unlink()
         workloads.remove_backup(clock, stack, order=order, backup=BACKUP)
-        assert clock.reason == "there were 191 names to remove instead of 192"
+        assert re.findall(r"\d+", clock.reason) == ["191", "192"]
 
     def test_notices_what_is_left(self, clock: NotedTimed, stack: NotedStack, extracted: Path) -> None:
         clock.instead = lambda: shutil.rmtree(extracted / "machines")
-        with pytest.raises(AssertionError, match=r"^remove_backup: backup is still there and holds pool"):
+        with pytest.raises(AssertionError, match=r"^remove_backup: backup .*\bpool\b"):
             workloads.remove_backup(clock, stack)
+        assert stack.remounts == 1
 
     def test_notices_what_comes_back(self, clock: NotedTimed, stack: NotedStack, extracted: Path) -> None:
         stack.broken = extracted.mkdir
-        with pytest.raises(AssertionError, match=r"^remove_backup: backup is still there, after a remount$"):
+        with pytest.raises(AssertionError, match=r"^remove_backup: backup "):
             workloads.remove_backup(clock, stack)
+        assert stack.remounts == 2

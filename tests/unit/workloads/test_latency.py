@@ -46,7 +46,7 @@ def test_all_figures_are_at_most_the_last_percentile(ordered: list[int]) -> None
 
 
 def test_there_is_no_percentile_of_nothing() -> None:
-    with pytest.raises(ValueError, match="at least one value"):
+    with pytest.raises(ValueError, match="percentile"):
         percentile([], 500)
 
 
@@ -119,22 +119,25 @@ class TestDeleteFiles:
 
     def test_notices_what_comes_back(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
         stack.broken = tree.mkdir
-        with pytest.raises(AssertionError, match=r"^delete_files: tree is still there, after a remount$"):
+        with pytest.raises(AssertionError, match=r"^delete_files: tree "):
             workloads.delete_files(clock, stack)
+        assert stack.remounts == 1
 
     def test_notices_other_files_than_the_corpus_has(
         self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus
     ) -> None:
         (tree / "more").touch()
-        with pytest.raises(AssertionError, match=r"41 files from tree, .* 40"):
+        with pytest.raises(AssertionError, match=r"^delete_files: .*\b41 files\b.* tree\b.* 40\b"):
             workloads.delete_files(clock, stack, corpus=packed)
 
     def test_notices_that_there_is_nothing(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(AssertionError, match="there is no directory tree"):
+        with pytest.raises(AssertionError, match=r"^delete_files: .*\btree\b"):
             workloads.delete_files(clock, stack)
+        assert clock.blocks == []
         (stack.path / "tree").mkdir()
-        with pytest.raises(AssertionError, match="there was no file in tree"):
+        with pytest.raises(AssertionError, match=r"^delete_files: .*\btree\b"):
             workloads.delete_files(clock, stack)
+        assert clock.blocks == [block()]
 
 
 class TestCreateFiles:
@@ -155,10 +158,10 @@ class TestCreateFiles:
     @pytest.mark.parametrize(
         ("broken", "message"),
         [
-            (lambda top: flip(top / "0" / "3", 50), r"other content than was written: 0/3$"),
-            (lambda top: (top / "0" / "3").unlink(), r"24 files instead of 25; .*missing .*: 0/3$"),
-            (lambda top: (top / "0" / "more").touch(), r"26 files instead of 25$"),
-            (lambda top: os.truncate(top / "0" / "3", 99), r"2,499 bytes in files instead of 2,500; "),
+            (lambda top: flip(top / "0" / "3", 50), r"\D*: 0/3$"),
+            (lambda top: (top / "0" / "3").unlink(), r"\D*24 files \D*25; .*: 0/3$"),
+            (lambda top: (top / "0" / "more").touch(), r"\D*26 files \D*25$"),
+            (lambda top: os.truncate(top / "0" / "3", 99), r"\D*2,499 bytes \D*2,500; "),
         ],
         ids=["altered byte", "lost file", "added file", "truncated"],
     )
@@ -166,9 +169,9 @@ class TestCreateFiles:
         self, clock: NotedTimed, stack: NotedStack, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "created")
-        with pytest.raises(AssertionError, match=f"^create_files: after a remount, .*{message}"):
+        with pytest.raises(AssertionError, match=f"^create_files: {message}"):
             workloads.create_files(clock, stack, count=25, size=100)
 
     def test_refuses_nothing_to_do(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(ValueError, match="count and per_directory must be above 0"):
+        with pytest.raises(ValueError, match=r"^create_files: count .*per_directory .*\b0, \d+ .*\d+\)$"):
             workloads.create_files(clock, stack, count=0)

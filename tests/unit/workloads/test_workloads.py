@@ -49,25 +49,27 @@ class TestStreamWrite:
     ) -> None:
         stack.broken = lambda: flip(stack.path / "stream.bin", offset)
         source = None if zeros else payload(tmp_path, self.SIZE, 1)
-        with pytest.raises(AssertionError, match=f"the 4096 bytes at {offset // 4096 * 4096:,} of stream.bin are not"):
+        with pytest.raises(
+            AssertionError, match=rf"^stream_write: \D*4096 bytes.* {offset // 4096 * 4096:,} .*stream\.bin"
+        ):
             workloads.stream_write(clock, stack, payload=source, size=self.SIZE)
 
     def test_notices_a_short_file(self, clock: NotedTimed, stack: NotedStack) -> None:
         stack.broken = lambda: os.truncate(stack.path / "stream.bin", 1000)
-        with pytest.raises(AssertionError, match=r"stream\.bin has 1,000 bytes instead of 262,144"):
+        with pytest.raises(AssertionError, match=r"^stream_write: .*stream\.bin .*1,000 bytes.* 262,144$"):
             workloads.stream_write(clock, stack, size=self.SIZE)
 
     def test_notices_a_lost_file(self, clock: NotedTimed, stack: NotedStack) -> None:
         stack.broken = lambda: (stack.path / "stream.bin").unlink()
-        with pytest.raises(AssertionError, match=r"stream\.bin is not there"):
+        with pytest.raises(AssertionError, match=r"^stream_write: \D*stream\.bin\D*$"):
             workloads.stream_write(clock, stack, size=self.SIZE)
 
     def test_refuses_a_size_of_broken_blocks(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(ValueError, match=r"5000 bytes are not a multiple.* 4096 bytes"):
+        with pytest.raises(ValueError, match=r"^stream_write: 5000 bytes.* 4096 bytes"):
             workloads.stream_write(clock, stack, size=5000)
 
     def test_refuses_a_short_payload(self, clock: NotedTimed, stack: NotedStack, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="has only 4096 of 8192 bytes"):
+        with pytest.raises(ValueError, match=r"^stream_write: .* 4096 .*8192 bytes"):
             workloads.stream_write(clock, stack, payload=payload(tmp_path, 4096, 1), size=8192)
 
 
@@ -102,12 +104,12 @@ class TestExtract:
     @pytest.mark.parametrize(
         ("broken", "message"),
         [
-            (lambda tree: flip(some_file(tree), 10), "other content than in the archive: source-1/"),
-            (lambda tree: os.truncate(some_file(tree), 10), "bytes in files instead of 200,000; other content"),
-            (lambda tree: some_file(tree).unlink(), "39 files instead of 40; .*cannot be read: .*No such file"),
-            (lambda tree: (tree / "more").write_text(""), "41 files instead of 40$"),
-            (lambda tree: (tree / "more").mkdir(), "4 directories instead of 3$"),
-            (lambda tree: (tree / "more").symlink_to("x"), "1 symbolic links instead of 0$"),
+            (lambda tree: flip(some_file(tree), 10), r"\D*: source-1/\S+$"),
+            (lambda tree: os.truncate(some_file(tree), 10), r"\D*[\d,]+ bytes \D*200,000; [^;]*: source-1/\S+$"),
+            (lambda tree: some_file(tree).unlink(), r"\D*39 files \D*40; .*: source-1/\S+ \(No such file"),
+            (lambda tree: (tree / "more").write_text(""), r"\D*41 files \D*40$"),
+            (lambda tree: (tree / "more").mkdir(), r"\D*4 directories \D*3$"),
+            (lambda tree: (tree / "more").symlink_to("x"), r"\D*1 symbolic links \D*0$"),
         ],
         ids=["altered byte", "truncated", "lost file", "added file", "added directory", "added link"],
     )
@@ -115,12 +117,12 @@ class TestExtract:
         self, clock: NotedTimed, stack: NotedStack, packed: Corpus, broken: Callable[[Path], object], message: str
     ) -> None:
         stack.broken = lambda: broken(stack.path / "tree")
-        with pytest.raises(AssertionError, match=f"^extract: read back, .*{message}"):
+        with pytest.raises(AssertionError, match=f"^extract: {message}"):
             workloads.extract(clock, stack, packed)
 
     def test_names_three_files_at_most(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
         wrong = replace(packed, sample=dict.fromkeys(packed.sample, "0"))
-        with pytest.raises(AssertionError, match=r"archive: \S+, \S+, \S+ and 37 more$"):
+        with pytest.raises(AssertionError, match=r"^extract: .*: \S+, \S+, \S+ \D*\b37\b"):
             workloads.extract(clock, stack, wrong)
 
     def test_a_failing_tar_is_an_error(
@@ -134,7 +136,7 @@ class TestExtract:
         self, clock: NotedTimed, stack: NotedStack, packed: Corpus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(commands, "which", lambda tool: None)
-        with pytest.raises(pytest.skip.Exception, match=r"needs tar: "):
+        with pytest.raises(pytest.skip.Exception, match=r"\btar: "):
             workloads.extract(clock, stack, packed)
 
 
@@ -157,12 +159,13 @@ class TestExtractOver:
             file.close()
 
     def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
-        with pytest.raises(AssertionError, match=r"^extract_over: there is no directory tree on the stack"):
+        with pytest.raises(AssertionError, match=r"^extract_over: .*\btree\b"):
             workloads.extract_over(clock, stack, packed)
+        assert clock.blocks == []
 
     def test_notices(self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus) -> None:
         stack.broken = lambda: flip(some_file(tree), 10)
-        with pytest.raises(AssertionError, match=r"^extract_over: read back, other content than in the archive"):
+        with pytest.raises(AssertionError, match=r"^extract_over: \D*: source-1/\S+$"):
             workloads.extract_over(clock, stack, packed)
 
 
@@ -202,12 +205,13 @@ class TestUnzip:
     def test_overwriting_needs_a_tree(
         self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path
     ) -> None:
-        with pytest.raises(AssertionError, match=r"^unzip: there is no directory tree on the stack"):
+        with pytest.raises(AssertionError, match=r"^unzip: .*\btree\b"):
             workloads.unzip(clock, stack, packed, archive, overwrite=True)
+        assert clock.blocks == []
 
     def test_notices(self, clock: NotedTimed, stack: NotedStack, packed: Corpus, archive: Path) -> None:
         stack.broken = lambda: some_file(stack.path / "tree").unlink()
-        with pytest.raises(AssertionError, match=r"^unzip: read back, 39 files instead of 40; "):
+        with pytest.raises(AssertionError, match=r"^unzip: \D*39 files \D*40; "):
             workloads.unzip(clock, stack, packed, archive)
 
 
@@ -223,17 +227,18 @@ class TestDu:
 
     def test_notices_a_wrong_figure(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
         clock.altered = lambda text: "1000" + text[text.index("\t") :]
-        with pytest.raises(AssertionError, match=r"^du: .* 1,000 bytes, .* tree take \d+,\d+$"):
+        with pytest.raises(AssertionError, match=r"^du: .* 1,000 bytes.* tree .*\b\d+,\d+$"):
             workloads.du(clock, stack)
 
     def test_notices_no_figure(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
         clock.altered = lambda text: ""
-        with pytest.raises(AssertionError, match="cannot read its output ''"):
+        with pytest.raises(AssertionError, match=r"^du: .*''$"):
             workloads.du(clock, stack)
 
     def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(AssertionError, match=r"^du: there is no directory tree on the stack"):
+        with pytest.raises(AssertionError, match=r"^du: .*\btree\b"):
             workloads.du(clock, stack)
+        assert clock.blocks == []
 
 
 class TestRsyncDryRun:
@@ -279,8 +284,8 @@ class TestRsyncDryRun:
     @pytest.mark.parametrize(
         ("broken", "message"),
         [
-            (lambda tree: some_file(tree).unlink(), "^rsync: saw 39 files, .* instead of 40 files"),
-            (lambda tree: (tree / "more").symlink_to("x"), "1 symbolic links instead of .* 0 symbolic links$"),
+            (lambda tree: some_file(tree).unlink(), r"^rsync: .*\b39 files, .* 40 files, "),
+            (lambda tree: (tree / "more").symlink_to("x"), r"^rsync: .*\b1 symbolic links .* 0 symbolic links$"),
         ],
         ids=["lost file", "added link"],
     )
@@ -306,14 +311,15 @@ class TestRsyncDryRun:
             return text
 
         clock.altered = wrote
-        with pytest.raises(AssertionError, match=r"a dry run wrote to its target: copied$"):
+        with pytest.raises(AssertionError, match=r"^rsync: .*: copied$"):
             workloads.rsync_dry_run(clock, stack, tmp_path / "empty", corpus=packed)
 
     def test_needs_an_empty_target(
         self, clock: NotedTimed, stack: NotedStack, tree: Path, packed: Corpus, tmp_path: Path
     ) -> None:
-        with pytest.raises(ValueError, match="is not empty"):
+        with pytest.raises(ValueError, match=f"^rsync_dry_run: {tmp_path} "):
             workloads.rsync_dry_run(clock, stack, tmp_path, corpus=packed)
+        assert clock.blocks == []
 
 
 class TestDelete:
@@ -329,14 +335,17 @@ class TestDelete:
             (tree / "left").touch()
 
         clock.instead = incomplete
-        with pytest.raises(AssertionError, match=r"^delete: tree is still there and holds left$"):
+        with pytest.raises(AssertionError, match=r"^delete: tree .*\bleft$"):
             workloads.delete(clock, stack)
+        assert stack.remounts == 0
 
     def test_notices_what_comes_back(self, clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
         stack.broken = tree.mkdir
-        with pytest.raises(AssertionError, match=r"^delete: tree is still there on the device$"):
+        with pytest.raises(AssertionError, match=r"^delete: tree "):
             workloads.delete(clock, stack)
+        assert stack.remounts == 1
 
     def test_needs_a_tree(self, clock: NotedTimed, stack: NotedStack) -> None:
-        with pytest.raises(AssertionError, match=r"^delete: there is no directory tree on the stack"):
+        with pytest.raises(AssertionError, match=r"^delete: .*\btree\b"):
             workloads.delete(clock, stack)
+        assert clock.blocks == []
