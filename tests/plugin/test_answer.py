@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -49,12 +50,12 @@ def junit_answers() -> list[str]:
 def test_the_answer_comes_first_and_is_in_junit_and_on_the_page(project: Project) -> None:
     project.write(TEST)
     result = project.run(*REPORTS, "--fsstack-weights=write=3")
-    sentence = next(line for line in result.outlines if "costs least" in line)
-    assert "absent was not measured: needs no-such-tool" in sentence
-    assert junit_answers() == [sentence]
+    (sentence,) = junit_answers()
+    assert sentence in result.outlines
+    assert re.search(r"\bplain\b.*\ba\b.*\babsent\b.*no-such-tool", sentence)
     page = Path("page.html").read_text()
     assert sentence.partition(": ")[0] in page.partition("</h1>")[0]
-    assert "weighted by write=3" in page
+    assert "write=3" in page
     assert "Write what it is given." in page
 
 
@@ -78,7 +79,7 @@ def test_a_session_that_broke_says_so_first_everywhere(project: Project, monkeyp
     project.write(TEST)
     result = project.run(*REPORTS)
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
-    error = "internal error: RuntimeError: the rack lost power"
+    error = "RuntimeError: the rack lost power"
     assert error in junit_answers()[0]
     assert error in Path("page.html").read_text().partition("</h1>")[0]
 
@@ -99,8 +100,8 @@ def test_what_the_comparison_with_earlier_runs_found_is_in_all_reports(
     project.write(TEST)
     project.run("--fsstack-rounds=5", "--fsstack-ci=off", "--fsstack-json=old.json")
     result = project.run(*REPORTS, "--fsstack-compare=old.json", "--fsstack-report=markdown=report.md")
-    assert any("against 1 earlier run" in line for line in result.outlines)
-    assert "costs least" in Path("summary.md").read_text().splitlines()[0]
-    for text in (Path(name).read_text() for name in ("page.html", "report.md", "summary.md")):
-        assert "Against 1 earlier run" in text
-        assert "more over its reference" in text
+    assert junit_answers()[0].partition(": ")[0] in Path("summary.md").read_text().splitlines()[0]
+    for text in (result.stdout.str(), *(Path(name).read_text() for name in ("page.html", "report.md", "summary.md"))):
+        assert re.search(r"\bthen\b.*\b1 run\b", text)
+        # Both figures of a series, each with its overhead.
+        assert re.search(r"TestIt write on b\b.*\bx\d.*\bx\d", text)

@@ -1,4 +1,4 @@
-"""The command `fsstack`: each subcommand does what pytest's options do, and says in a sentence what is wrong."""
+"""The command `fsstack`: each subcommand does what pytest's options do, and says in one line what is wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import configparser
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,8 @@ def test_reports_are_those_that_the_session_writes(project: Project, capfd: pyte
     result = project.run("--fsstack-rounds=5", "--fsstack-json=run.json", "--fsstack-report=csv=session.csv")
     assert result.ret == 0
     out = said(capfd, "report", "run.json", "--csv", "late.csv", "--json", "late.json", "--html", "late.html")
-    assert "wrote csv to late.csv" in out
+    for name in "csv", "json", "html":
+        assert re.search(rf"\b{name} .*late\.{name}$", out, re.MULTILINE)
     assert Path("late.csv").read_text() == Path("session.csv").read_text()
     assert Path("late.json").read_text() == Path("run.json").read_text()
     assert "test_it.py::TestIt" in Path("late.html").read_text()
@@ -75,8 +77,9 @@ def test_a_report_weighs_the_steps_as_it_is_told(saved: Path, capfd: pytest.Capt
     saved.write_text(saving.dumps(made(3, ["write", "delete"])))
     assert "write=3" not in said(capfd, "report", str(saved))
     assert "write=3" in said(capfd, "report", str(saved), "--weights=write=3")
-    assert "there is no step 'wriet'" in said(capfd, "report", str(saved), "--weights=wriet=3", code=4)
-    assert "such as 'stream_write=3" in said(capfd, "report", str(saved), "--weights=write", code=4)
+    unknown = said(capfd, "report", str(saved), "--weights=wriet=3", code=4)
+    assert re.search("--weights: .*'wriet'.*'write'", unknown)
+    assert re.search("--weights: .*STEP=WEIGHT.*write", said(capfd, "report", str(saved), "--weights=write", code=4))
 
 
 def test_several_runs_stand_side_by_side(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -84,12 +87,11 @@ def test_several_runs_stand_side_by_side(saved: Path, capfd: pytest.CaptureFixtu
     for name in "server.json", "other/run.json":
         Path(name).write_text(saved.read_text())
     out = said(capfd, "report", str(saved), "server.json")
-    assert "on loop of run" in out
-    assert "on loop of server" in out
-    one = "report: --json takes one run"
-    assert one in said(capfd, "report", str(saved), "server.json", "--json", "x.json", code=4)
-    twice = "report: several files have the name run"
-    assert twice in said(capfd, "report", str(saved), "other/run.json", code=4)
+    headings = [line for line in out.splitlines() if line.startswith("## ") and " loop of " in line]
+    assert [line.split()[-1] for line in headings] == ["run", "server"]
+    assert "report: --json " in said(capfd, "report", str(saved), "server.json", "--json", "x.json", code=4)
+    assert not Path("x.json").exists()
+    assert re.search(r"report: .*\brun,", said(capfd, "report", str(saved), "other/run.json", code=4))
 
 
 def test_reports_of_the_project_are_known(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -104,37 +106,34 @@ def test_a_table_whose_plugin_is_gone_fails_its_report_only(saved: Path, capfd: 
     content["chains"][0]["tables"] = [["lost", {}]]
     saved.write_text(json.dumps(content))
     out = said(capfd, "report", str(saved), "--markdown", "a.md", "--csv", "a.csv", code=1)
-    assert "there is no table 'lost'" in out
+    assert "'lost'" in out
     assert "Traceback" not in out
     assert Path("a.csv").exists()
     assert not Path("a.md").exists()
-    assert "there is no table 'lost'" in said(capfd, "report", str(saved), code=1)
+    assert "'lost'" in said(capfd, "report", str(saved), code=1)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["report"], "report: the following arguments are required: RUN.json"),
-        (["report", "absent.json"], "absent.json: No such file or directory"),
-        (["report", "text.txt"], "text.txt: these are not results of pytest-fsstack: no JSON"),
-        (
-            ["report", "empty.json"],
-            "empty.json: these are not results of pytest-fsstack: Object missing required field `format`",
-        ),
-        (["report", "empty.json", "--pdf", "x"], "report: unrecognized arguments: --pdf x"),
-        (["run"], "run: name a scenario first: encryption_overhead"),
-        (["run", "-v"], "run: name a scenario first: encryption_overhead"),
-        (["stacks"], "stacks: the following arguments are required: explain"),
-        (["stacks", "explain"], "stacks explain: name a stack first, such as 'luks | ext4'"),
-        (["new"], "new: the following arguments are required: kind"),
-        (["new", "stack", "x"], "new: argument kind: invalid choice: 'stack'"),
-        (["new", "layer", "Größe"], "new: 'Größe' is not a valid name for a layer"),
-        (["new", "layer", "class"], "new: 'class' is not a valid name for a layer"),
-        (["new", "layer", "ext4"], "new: the layer 'ext4' exists"),
-        (["new", "workload", "extract"], "new: the workload 'extract' exists"),
-        (["clean"], "argument COMMAND: invalid choice: 'clean'"),
-        (["--fsstack-json"], "the following arguments are required: COMMAND"),
-        (["trend", ".", "--every"], "trend: unrecognized arguments: --every"),
+        (["report"], r"report: .*RUN\.json"),
+        (["report", "absent.json"], r"absent\.json: No such file or directory"),
+        (["report", "text.txt"], r"text\.txt: .*JSON"),
+        (["report", "empty.json"], r"empty\.json: .*`format`"),
+        (["report", "empty.json", "--pdf", "x"], "report: .*--pdf x"),
+        (["run"], "run: .*encryption_overhead"),
+        (["run", "-v"], "run: .*encryption_overhead"),
+        (["stacks"], "stacks: .*explain"),
+        (["stacks", "explain"], r"stacks explain: .*'luks \| ext4'"),
+        (["new"], "new: .*kind"),
+        (["new", "stack", "x"], "new: .*kind.*'stack'"),
+        (["new", "layer", "Größe"], "new: 'Größe' .*layer"),
+        (["new", "layer", "class"], "new: 'class' .*layer"),
+        (["new", "layer", "ext4"], "new: .*layer 'ext4'"),
+        (["new", "workload", "extract"], "new: .*workload 'extract'"),
+        (["clean"], ".*COMMAND: .*'clean'"),
+        (["--fsstack-json"], ".*COMMAND"),
+        (["trend", ".", "--every"], "trend: .*--every"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_4(
@@ -143,31 +142,32 @@ def test_wrong_usage_is_a_sentence_and_exit_code_4(
     Path("text.txt").write_text("no JSON")
     Path("empty.json").write_text("{}")
     out = said(capfd, *words, code=4)
-    assert out.startswith(f"fsstack: {message}")
+    assert re.match(f"fsstack: {message}", out)
     assert len(out.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "filesistems"], "--fsstack-scenario: there is no scenario 'filesistems'; did you mean filesystems?"),
-        (["stacks", "explain", "exr4"], "unknown layer 'exr4'; did you mean ext4?"),
-        (["stacks", "explain", "encfs"], "encfs needs a directory below it; the device loop gives a block device"),
-        (["stacks", "explain", "ext4", "--fsstack-size=many"], "--fsstack-size: 'many' is not a size"),
+        (["run", "filesistems"], r"--fsstack-scenario: .*'filesistems'[^,]* filesystems\?"),
+        (["stacks", "explain", "exr4"], r".*'exr4'[^,]* ext4\?"),
+        (["stacks", "explain", "encfs"], "encfs .*directory.* loop .*block device"),
+        (["stacks", "explain", "ext4", "--fsstack-size=many"], "--fsstack-size: 'many'"),
     ],
 )
 def test_what_pytest_refuses_is_its_sentence_and_exit_code(
     words: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = said(capfd, *words, code=4)
-    assert f"ERROR: {message}" in out
+    assert re.search(f"^ERROR: {message}", out, re.MULTILINE)
     assert "Traceback" not in out
 
 
 def test_a_report_that_would_go_nowhere_is_refused(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "there is no directory" in said(capfd, "report", str(saved), "--csv", "no/such/file", code=4)
-    assert "is a directory" in said(capfd, "report", str(saved), "--csv", ".", code=4)
-    assert "same file" in said(capfd, "report", str(saved), "--csv", "x", "--html", "x", code=4)
+    assert re.search("report: --csv: .*no/such$", said(capfd, "report", str(saved), "--csv", "no/such/file", code=4))
+    assert "report: csv=.: " in said(capfd, "report", str(saved), "--csv", ".", code=4)
+    assert re.search("report: html=x: .*csv", said(capfd, "report", str(saved), "--csv", "x", "--html", "x", code=4))
+    assert not Path("x").exists()
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_what_new_writes_passes_as_it_is_in_a_directory(
 
 def test_new_overwrites_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     Path("test_mine.py").write_text("mine")
-    assert "test_mine.py exists" in said(capfd, "new", "layer", "mine", code=4)
+    assert "test_mine.py" in said(capfd, "new", "layer", "mine", code=4)
     assert Path("test_mine.py").read_text() == "mine"
     assert not Path("mine_layer.py").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -73,7 +74,7 @@ def test_a_failure_shows_stderr_and_a_command_that_runs_it_again(project: Projec
     result = project.run(*words, "--fsstack-check=list=ls no-such-file", "--fsstack-rounds=1")
     result.assert_outcomes(passed=2, failed=2)
     text = result.stdout.str()
-    assert "`ls no-such-file` failed (exit code 2)" in text
+    assert re.search(r"`ls no-such-file`.*\bexit code 2\b", text)
     assert "No such file" in text
     assert "Traceback" not in text
     assert "workloads/command.py" not in text
@@ -96,9 +97,9 @@ def test_children_left_behind_are_ended_and_named(project: Project) -> None:
         *STACKS, "--fsstack-command=bg=setsid sleep 987 & sleep 0.2", "--fsstack-shell", "--fsstack-rounds=1"
     )
     result.assert_outcomes(failed=2)
-    text = result.stdout.str()
-    assert "left processes behind" in text
-    number = int(text.partition("sleep (process ")[2].partition(")")[0])
+    named = re.search(r"`setsid sleep 987 & .*`.* sleep \(\D*(\d+)\)", result.stdout.str())
+    assert named
+    number = int(named[1])
     assert commands.wait_until(lambda: not os.path.exists(f"/proc/{number}"), 10.0)
 
 
@@ -113,8 +114,8 @@ def test_a_shell_runs_only_if_asked_for(project: Project) -> None:
     ("words", "facts"),
     [
         (["--fsstack-command=tar 'x"], ["--fsstack-command", "tar 'x", "quotation"]),
-        (["--fsstack-command="], ["--fsstack-command", "no command"]),
-        (["--fsstack-command=pack="], ["no command", "pack="]),
+        (["--fsstack-command="], ["--fsstack-command: ", "''"]),
+        (["--fsstack-command=pack="], ["--fsstack-command: ", "'pack='"]),
         (["--fsstack-command=true", "--fsstack-command=true a"], ["'true'", "first="]),
         (["--fsstack-command=no-such-program a"], ["no-such-program"]),
         (["--fsstack-command=true", "--fsstack-check=no-such-program a"], ["no-such-program"]),
@@ -150,10 +151,14 @@ def test_workers_of_xdist_skip_commands(project: Project, words: list[str]) -> N
     pytest.importorskip("xdist")
     result = project.run(*words, "-p", "xdist", "-n1", "-rs")
     result.assert_outcomes(skipped=4)
-    assert "one after the other" in result.stdout.str()
+    result.stdout.fnmatch_lines(["SKIPPED * -n 0 *"])
 
 
 # -- fsstack bench -----------------------------------------------------------------------------------------------------
+
+
+#: The last line: a sentence with the time on the baseline.
+ANSWER = re.compile(r"^plain \D*[\d.]+ \S*s\b.*\.$", re.MULTILINE)
 
 
 def bench(project: Project, *words: str) -> tuple[int, str]:
@@ -168,11 +173,11 @@ def test_bench_ends_with_a_table_and_a_sentence(project: Project) -> None:
     code, output = bench(project, *words, "--", "cp", "a", "b c")
     assert code == 0, output
     lines = output.strip().splitlines()
-    assert lines[-1].startswith("plain took ")
+    assert ANSWER.match(lines[-1])
     assert "crypt" in lines[-1]
     assert any(line.startswith("seconds") and "cp" in line for line in lines)
     assert not any("::" in line or "passed" in line for line in lines)
-    assert sum("round" in line and "done" in line for line in lines) == 5
+    assert "".join(dict.fromkeys(re.findall(r"\bround (\d)\b", output))) == "12345"
 
 
 def test_bench_fails_by_a_budget_and_says_why(project: Project) -> None:
@@ -180,7 +185,7 @@ def test_bench_fails_by_a_budget_and_says_why(project: Project) -> None:
     code, output = bench(project, *words, "--", "case {} in *crypt) sleep 0.2;; esac")
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert "FAIL" in output
-    assert "crypt takes " in output.strip().splitlines()[-1]
+    assert re.search(r"\bcrypt \D*\d", output.strip().splitlines()[-1])
 
 
 def test_bench_shows_a_failure_once(project: Project) -> None:
@@ -188,7 +193,7 @@ def test_bench_shows_a_failure_once(project: Project) -> None:
     code, output = bench(project, *words, "--", "true")
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert output.count("No such file") == 1
-    assert "plain took" not in output
+    assert not ANSWER.search(output)
 
 
 def test_bench_without_a_command_is_wrong(project: Project) -> None:
@@ -232,7 +237,7 @@ def test_a_fio_file_is_a_test_whose_sections_are_metrics(project: Project, jobs:
     assert result.ret == pytest.ExitCode.OK, result.stdout.str()
     result.assert_outcomes(passed=2)
     assert any(line.split()[:5] == ["iops", "bs4k", "read", "bs16k", "read"] for line in result.outlines)
-    assert "rand_read: randread: read iops by bs" in Path("page.html").read_text()
+    assert re.search(r"rand_read: randread: [^<]*\biops\b[^<]*\bbs\b", Path("page.html").read_text())
     (chain,) = chains_of(Path("r.json"))
     assert chain.id == "jobs/rand read.fio::rand_read"
     for metric in "fio_bs4k_read_iops", "fio_bs16k_read_latency_p99", "fio_w_write_bandwidth", "fio_read_iops":
@@ -281,6 +286,4 @@ def test_bench_runs_a_fio_file(project: Project, jobs: Path) -> None:
     words = ["jobs/rand read.fio", "--stack", "plain", "--stack", "crypt", "--fsstack-rounds=1"]
     code, output = bench(project, *words)
     assert code == 0, output
-    last = output.strip().splitlines()[-1]
-    assert last.startswith("plain had ")
-    assert "(fio read iops)" in last
+    assert re.match(r"plain \D*\d.*\(fio read iops\)", output.strip().splitlines()[-1])

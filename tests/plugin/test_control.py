@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections import Counter
+from fnmatch import fnmatch
 
 import pytest
 
@@ -33,10 +35,7 @@ class TestCost:
 def test_function(fsstack, log):
     log("function")
 """
-DIFFERS = (
-    "doubt the verdicts of this chain: the baseline plain differs from itself, run a second time as control: "
-    "step (cost) +??.? % (*%); it does so by chance in at most 10 % of sessions"
-)
+DIFFERS = "*plain*control*step (cost) +??.? % (*%)*10 %*"
 
 
 def test_a_control_that_is_like_its_baseline_is_a_stack_of_the_tables_and_nothing_else(project: Project) -> None:
@@ -49,7 +48,7 @@ def test_a_control_that_is_like_its_baseline_is_a_stack_of_the_tables_and_nothin
     assert counts["function plain"] == counts["function crypt"] == 1
     assert counts["function control"] == 0
     result.stdout.fnmatch_lines(["control *"])
-    result.stdout.no_fnmatch_line("*doubt*")
+    result.stdout.no_fnmatch_line("*plain*control*step (cost)*")
     (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
     assert chain["controls"] == ["control"]
     assert chain["judgements"][chain["steps"][1]].get("control", []) == []
@@ -66,9 +65,9 @@ def test_a_control_that_differs_marks_the_verdicts_in_every_report(project: Proj
     result.assert_outcomes(passed=7, failed=1, deselected=3)
     result.stdout.fnmatch_lines([DIFFERS, f"[*] {DIFFERS}"])
     (chain,) = json.loads((project.pytester.path / "json").read_text())["chains"]
-    assert [remark for remark in chain["remarks"] if remark.startswith("doubt the verdicts")]
+    (remark,) = (remark for remark in chain["remarks"] if fnmatch(remark, DIFFERS))
     for name in ("markdown", "html"):
-        assert "doubt the verdicts of this chain" in (project.pytester.path / name).read_text(), name
+        assert remark in html.unescape((project.pytester.path / name).read_text()), name
 
 
 def test_a_control_that_differs_does_not_fail_a_strict_session(project: Project) -> None:
@@ -97,7 +96,7 @@ def test_a_control_is_no_comparison_that_opens_a_gate(project: Project) -> None:
     """)
     result = project.run("--fsstack-control", "--fsstack-strict", "--fsstack-rounds=5")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*0 comparisons: this gate has measured nothing, and so it fails"])
+    result.stdout.fnmatch_lines(["*0 comparisons*"])
 
 
 def test_a_control_that_breaks_is_said_and_breaks_nothing_else(project: Project) -> None:
@@ -111,7 +110,7 @@ def test_a_control_that_breaks_is_said_and_breaks_nothing_else(project: Project)
     """)
     result = project.run("--fsstack-control", "--fsstack-rounds=5", "-x")
     result.assert_outcomes(passed=2, deselected=1)
-    result.stdout.fnmatch_lines(["[*] the control cannot be compared with the baseline plain: failed in round 1"])
+    result.stdout.fnmatch_lines(["[*] *control*plain*failed*round 1"])
 
 
 def test_its_name_is_taken(project: Project) -> None:
@@ -124,7 +123,7 @@ def test_its_name_is_taken(project: Project) -> None:
     """)
     result = project.run("--fsstack-control")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *: --fsstack-control: a stack of the tests is called 'control'; give it *"])
+    result.stderr.fnmatch_lines(["ERROR: *: --fsstack-control: *'control'*"])
 
 
 def test_a_budget_for_the_control_is_one_for_no_stack(project: Project) -> None:

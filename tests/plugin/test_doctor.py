@@ -96,29 +96,34 @@ def cells(result: pytest.RunResult, kind: str, name: str) -> list[str]:
     return re.split(r"\s{2,}", line.strip())
 
 
+def advised(result: pytest.RunResult) -> list[str]:
+    """Return the packages in the line below the table that installs what is missing."""
+    lines = [line for line in result.outlines if re.match("[^:]+: apt install ", line)]
+    return [package for line in lines for package in line.partition(": apt install ")[2].split()]
+
+
 def test_a_table_of_every_layer_and_workload_instead_of_the_tests(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, "--fsstack-doctor=all")
     assert cells(result, "layer", "easy")[2:] == ["yes"]
-    assert cells(result, "layer", "hard")[2:] == ["no", "needs frobnicate", "apt install frob-tools"]
+    runs, missing, command = cells(result, "layer", "hard")[2:]
+    assert (runs, command) == ("no", "apt install frob-tools")
+    assert "frobnicate" in missing
     assert cells(result, "workload", "frobnicate")[2] == "no"
     for kind, name in (("layer", "ext4"), ("layer", "gocryptfs"), ("workload", "extract"), ("workload", "delete")):
         assert cells(result, kind, name)[2] in ("yes", "no")
     assert not any("test_never_runs" in line for line in result.outlines)
-    (command,) = [line for line in result.outlines if line.startswith("to install what packages can give: apt install")]
-    assert command.split().count("frob-tools") == 1
+    assert advised(result).count("frob-tools") == 1
     # Nothing is selected, so nothing that is selected cannot run.
     assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        ["no stacks are selected; name tests, --fsstack-stacks, or a scenario by --fsstack-scenario: *"]
-    )
+    result.stdout.fnmatch_lines(["*--fsstack-stacks*--fsstack-scenario: *"])
 
 
 def test_only_what_the_selected_stacks_need_counts(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=easy | easy")
-    result.stdout.fnmatch_lines(["all requirements of the selected stacks (easy+easy) are met"])
+    result.stdout.fnmatch_lines(["*(easy+easy)*"])
     assert result.ret == 0
     result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=easy", "--fsstack-stacks=easy | hard")
-    result.stdout.fnmatch_lines(["*  easy+hard: needs frobnicate: apt install frob-tools"])
+    result.stdout.fnmatch_lines(["  easy+hard: *frobnicate: apt install frob-tools"])
     assert result.ret == 1
 
 
@@ -126,7 +131,7 @@ def test_the_stacks_of_the_ini_are_selected_too(pytester: pytest.Pytester, machi
     pytester.makeini("[pytest]\nfsstack_stacks =\n    easy")
     result = run(pytester, "--fsstack-doctor")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["all requirements of the selected stacks (easy) are met"])
+    result.stdout.fnmatch_lines(["*(easy)*"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="installing needs root: run pytest with sudo")
@@ -146,7 +151,7 @@ def test_an_installation_that_fails_is_told_by_the_exit_code(pytester: pytest.Py
     package_manager(machine, code=100)
     (machine / "apt-get").write_text((machine / "apt-get").read_text().replace("frob-tools", "other"))
     result = run(pytester, "--fsstack-doctor=install", "--fsstack-stacks=hard")
-    result.stdout.fnmatch_lines(["it failed with exit code 100"])
+    result.stdout.fnmatch_lines(["*exit code 100"])
     assert result.ret == 1
 
 
@@ -212,8 +217,8 @@ def kernels(*names: str) -> list[str]:
 
 def test_each_kernel_has_a_column(pytester: pytest.Pytester, guests: None) -> None:
     result = run(pytester, *kernels("good", "host", "bad"))
-    head = next(line for line in result.outlines if "runs here" in line)
-    assert re.split(r"\s{2,}", head.strip()) == ["name", "runs here", "good", "bad", "missing", "how to get it"]
+    head = next(line for line in result.outlines if line.split()[:1] == ["name"])
+    assert re.split(r"\s{2,}", head.strip())[2:4] == ["good", "bad"]
     assert cells(result, "layer", "easy")[2:] == [
         "yes",
         "yes",
@@ -221,9 +226,9 @@ def test_each_kernel_has_a_column(pytester: pytest.Pytester, guests: None) -> No
         "this kernel (bad) has no magic",
         "boot one that has",
     ]
-    assert cells(result, "layer", "hard")[2:] == [
-        *("no", "yes", "yes", "needs frobnicate (on the running kernel)", "apt install frob-tools")
-    ]
+    *runs, missing, command = cells(result, "layer", "hard")[2:]
+    assert (runs, command) == (["no", "yes", "yes"], "apt install frob-tools")
+    assert re.search(r"frobnicate \(.*running kernel\)", missing)
     assert result.ret == 0
 
 
@@ -245,23 +250,23 @@ def test_what_the_stacks_need_must_be_there_on_each_kernel(
     result = run(pytester, *kernels(*names), f"--fsstack-stacks={stack}")
     assert result.ret == code
     if names == ["good", "bad"]:
-        where = f"the selected stacks ({stack}) are met on good, bad"
-        end = ":" if code else ""
-        assert f"{'not ' if code else ''}all requirements of {where}{end}" in result.outlines
+        result.stdout.fnmatch_lines([f"*({stack})*good, bad*"])
+        assert (f"  {stack}: this kernel (bad) has no magic: boot one that has" in result.outlines) == bool(code)
 
 
 def test_a_guest_that_does_not_boot_is_told(pytester: pytest.Pytester, guests: None) -> None:
     result = run(pytester, *kernels("broken", "good"), "--fsstack-stacks=easy")
     assert cells(result, "stack", "easy")[2:] == ["yes", "?", "yes"]
-    result.stdout.fnmatch_lines(["nobody knows what runs on broken: kernel broken: did not boot within 300 s"])
-    assert not any("are met" in line for line in result.outlines)
+    result.stdout.fnmatch_lines(["*broken: kernel broken: did not boot within 300 s"])
+    result.stdout.no_fnmatch_line("*(easy)*")
+    assert result.ret == 1
 
 
 def test_where_no_guest_can_be_booted_the_reason_is_told(pytester: pytest.Pytester, guests: None) -> None:
     refusal = 'vm.why_no_guest = lambda directory: "needs qemu: apt install qemu"'
     pytester.makeconftest(GUESTS + refusal + LAYERS)
     result = run(pytester, *kernels("good"), "--fsstack-stacks=easy")
-    result.stdout.fnmatch_lines(["nobody knows what runs on good: needs qemu: apt install qemu"])
+    result.stdout.fnmatch_lines(["*good: needs qemu: apt install qemu"])
     assert result.ret == 1
 
 
@@ -289,7 +294,7 @@ def test_in_a_guest_it_answers(pytester: pytest.Pytester, machine: Path, monkeyp
 def test_a_mistake_in_an_option_is_one_line(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=harrd")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *harrd*did you mean hard?*"])
+    result.stderr.re_match_lines([r"ERROR: .*'harrd'[^,]* hard\?"])
 
 
 def test_cleanup_with_nothing_to_clean_says_so(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +308,8 @@ def test_cleanup_with_nothing_to_clean_says_so(pytester: pytest.Pytester, monkey
         """
     )
     result = pytester.runpytest_subprocess("--fsstack-cleanup")
-    result.stdout.fnmatch_lines(["nothing was left behind"])
+    (line,) = filter(None, result.outlines)
+    assert "/" not in line
     assert result.ret == 0
 
 
@@ -331,7 +337,7 @@ def test_what_the_collected_tests_use_is_selected(pytester: pytest.Pytester, mac
     result = run(pytester, "--fsstack-doctor", "-k", "test_it and not hard")
     shown = [line.split()[:2] for line in result.outlines if line.split()[:1] in (["stack"], ["workload"], ["layer"])]
     assert shown == [["stack", "easy"]]
-    result.stdout.fnmatch_lines(["all requirements of the selected stacks (easy) are met"])
+    result.stdout.fnmatch_lines(["*(easy)*"])
     assert result.ret == 0
 
 
@@ -341,16 +347,16 @@ def test_no_package_is_advised_for_what_the_kernel_cannot_run(pytester: pytest.P
     pytester.makeconftest(imports + LAYERS.replace("return [TOOL]", kernel))
     result = run(pytester, "--fsstack-doctor", "--fsstack-stacks=hard")
     assert result.ret == 1
-    assert not any("to install" in line for line in result.outlines)
+    assert advised(result) == []
     # All is for any kernel: a guest has the tools of this machine.
     result = run(pytester, "--fsstack-doctor=all")
-    assert any("to install" in line and "frob-tools" in line for line in result.outlines)
+    assert "frob-tools" in advised(result)
 
 
 def test_to_install_needs_a_selection(pytester: pytest.Pytester, machine: Path) -> None:
     result = run(pytester, "--fsstack-doctor=install")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --fsstack-doctor=install: no stacks are selected; *"])
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-doctor=install: *--fsstack-stacks*install-all*"])
     assert not (machine / "log").exists()
 
 
@@ -370,7 +376,7 @@ def test_a_workload_whose_tool_is_missing_skips_its_test(pytester: pytest.Pytest
     )
     result = pytester.runpytest_subprocess("-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*needs frobnicate: apt install frob-tools"])
+    result.stdout.fnmatch_lines(["SKIPPED*frobnicate: apt install frob-tools"])
 
 
 def test_the_first_command_of_the_readme_needs_nothing_that_only_the_tests_have(tmp_path: Path) -> None:

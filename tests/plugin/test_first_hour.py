@@ -35,7 +35,7 @@ def test_a_budget_that_may_have_been_meant_in_percent_is_doubted(project: Projec
         "def test_it(timed):\n    with timed(cold=False):\n        pass\n"
     )
     result = project.run("--fsstack-rounds=1")
-    result.stdout.fnmatch_lines(["*fsstack_budget: overhead=30 allows 3000 %; write '30%' or, if it is meant, '3000%'"])
+    result.stdout.fnmatch_lines(["*fsstack_budget: overhead=30 *3000 %*'30%'*'3000%'*"])
 
 
 def test_a_governor_is_refused_before_anything_runs_if_there_is_none(project: Project) -> None:
@@ -45,9 +45,7 @@ def test_a_governor_is_refused_before_anything_runs_if_there_is_none(project: Pr
     project.write("import pytest\n\n@pytest.mark.fsstack('plain')\ndef test_it(fsstack):\n    pass\n")
     result = project.run("--fsstack-governor=performance")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --fsstack-governor: the CPUs here have no governor, *: leave --fsstack-governor*"]
-    )
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-governor: *CPU*--fsstack-governor*"])
 
 
 def test_below_the_table_stands_how_to_get_what_another_kernel_can(project: Project) -> None:
@@ -71,7 +69,7 @@ class Magic(Plain):
         "def test_it(timed):\n    with timed(cold=False):\n        pass\n"
     )
     result = project.run("--fsstack-rounds=1")
-    result.stdout.fnmatch_lines(["fsstack: magic: not with this kernel, *", "*--fsstack-kernel=*"])
+    result.stdout.fnmatch_lines(["fsstack: magic: *VM*", "*--fsstack-kernel=*"])
 
 
 def test_a_plain_directory_is_a_baseline_without_root(project: Project) -> None:
@@ -92,9 +90,7 @@ def test_nothing_is_measured_if_the_baseline_cannot_run(project: Project) -> Non
     )
     result = project.run("-rs")
     result.assert_outcomes(skipped=2)
-    result.stdout.fnmatch_lines(
-        ["SKIPPED*the baseline absent * cannot run here (needs no-such-tool: *): name another one with *"]
-    )
+    result.stdout.fnmatch_lines(["SKIPPED*absent *no-such-tool: *--fsstack-baseline*"])
     assert not (project.pytester.path / "log").exists()
     assert project.run("--fsstack-if-unavailable=fail").ret == pytest.ExitCode.TESTS_FAILED
     project.run("--fsstack-baseline=plain", "--fsstack-rounds=1").assert_outcomes(passed=1, skipped=1)
@@ -114,7 +110,5 @@ def test_a_command_of_a_test_that_fails_is_shown_by_the_line_of_the_test_alone(p
     )
     result = project.run("--fsstack-rounds=1")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        ['>*timed.run("cat", fsstack.path / "nothing")', "E *`cat */nothing` failed (exit code 1)*"]
-    )
+    result.stdout.fnmatch_lines(['>*timed.run("cat", fsstack.path / "nothing")', "E *`cat */nothing`*exit code 1*"])
     assert "measuring/timed.py" not in str(result.stdout)

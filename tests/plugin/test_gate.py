@@ -42,7 +42,7 @@ def test_a_budget_without_a_timed_block_fails(project: Project) -> None:
     """)
     result = project.run("--fsstack-rounds=1")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*this test has a budget, but measured nothing*with timed()*"])
+    result.stdout.fnmatch_lines(["*budget*with timed()*"])
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def test_a_pattern_that_matches_no_stack_is_refused_with_the_nearest_name(
     project.write(UNMARKED.replace("overhead=0.10", marker))
     result = project.run(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no stack is called 'daer'*did you mean 'dear'*"])
+    result.stderr.fnmatch_lines(["*'daer'*'dear'*"])
 
 
 def test_budgets_that_were_all_skipped_are_said_last_and_fail_a_strict_gate(project: Project) -> None:
     project.write(UNMARKED.replace("dear = crypt(cost=150)", "dear = absent"))
     result = project.run("-k", "dear")
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*none of the 1 budgets of this session was judged*"])
+    result.stdout.re_match_lines([r"fsstack: \D*\b1 budgets?\b"])
     result = project.run("-k", "dear", "--fsstack-strict")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*0 budgets judged: this gate has measured nothing, and so it fails*"])
+    result.stdout.fnmatch_lines(["fsstack: *0 budgets*"])
 
 
 def test_a_budget_whose_baseline_is_skipped_is_an_error_that_names_it(project: Project) -> None:
@@ -74,7 +74,7 @@ def test_a_budget_whose_baseline_is_skipped_is_an_error_that_names_it(project: P
     )
     result = project.run("-k", "plain or same")
     result.assert_outcomes(failed=1, skipped=1, deselected=2)
-    result.stdout.fnmatch_lines(["*same: cost: nothing to compare with: baseline plain: was skipped in round 1*"])
+    result.stdout.fnmatch_lines(["*same: cost: *plain: *skipped*round 1*"])
 
 
 def test_a_budget_whose_baseline_was_not_collected_is_refused(project: Project) -> None:
@@ -91,7 +91,7 @@ def pytest_make_collect_report():
         )
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*it has a budget over the baseline plain, which was not collected*"])
+    result.stderr.fnmatch_lines(["ERROR: *budget*baseline plain*"])
 
 
 def test_the_budget_of_a_class_is_none_of_its_steps_that_only_prepare(project: Project) -> None:
@@ -110,8 +110,9 @@ class TestIt:
 """)
     result = project.run("--fsstack-rounds=6", "--fsstack-budget=crypt: seconds <= 9", "--fsstack-exit=bisect")
     result.assert_outcomes(passed=4)
-    result.stdout.no_fnmatch_line("*of this session*judged*")
-    result.stdout.fnmatch_lines(["*git bisect is told good*"])
+    assert result.ret == 0
+    result.stdout.no_re_match_line(r"fsstack: .*\d budgets?\b")
+    result.stdout.fnmatch_lines(["fsstack: *bisect*good*"])
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -121,10 +122,10 @@ def test_a_budget_whose_baseline_this_machine_lacks_is_skipped_and_counted(proje
     result = project.run("-k", "same or (TestOther and dear)", "-rs", *(["--fsstack-strict"] if strict else []))
     if strict:
         result.assert_outcomes(passed=1, errors=2, deselected=5)
-        result.stdout.fnmatch_lines(["*its budget has nothing to compare with: *none on * cannot run here*strict*"])
+        result.stdout.fnmatch_lines(["*budget*none *no-such-tool*--fsstack-strict*"])
     else:
         result.assert_outcomes(passed=1, skipped=2, deselected=5)
-    result.stdout.fnmatch_lines(["fsstack: 2 of the 3 budgets of this session were not judged"])
+    result.stdout.re_match_lines([r"fsstack: 2 \D*\b3 budgets\b\D*$"])
 
 
 def test_budgets_that_are_undecided_are_counted_beside_those_that_were_not_judged(project: Project) -> None:
@@ -132,7 +133,7 @@ def test_budgets_that_are_undecided_are_counted_beside_those_that_were_not_judge
     project.write(UNMARKED + lacking)
     result = project.run("-k", "same or (TestOther and dear)", "--fsstack-rounds=2")
     result.assert_outcomes(skipped=3, deselected=5)
-    result.stdout.fnmatch_lines(["fsstack: 2 of the 3 budgets of this session were not judged, 1 undecided"])
+    result.stdout.re_match_lines([r"fsstack: 2 \D*\b3 budgets\b\D*\b1 undecided"])
 
 
 INI = "[pytest]\nfsstack_budget = {}"
@@ -143,7 +144,7 @@ def test_an_ini_with_a_budget_for_no_stack_at_all_is_refused(project: Project) -
     project.pytester.makeini(INI.format("daer: cost 30%"))
     result = project.run("-k", "same", "--collect-only")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*fsstack_budget in *: no stack is called 'daer'*did you mean 'dear'*"])
+    result.stderr.fnmatch_lines(["*fsstack_budget in *: *'daer'*'dear'*"])
     # A session that collects a part of the project does not know all stacks.
     project.run("-k", "same", "test_it.py", "--fsstack-rounds=5").assert_outcomes(passed=1, deselected=3)
 
@@ -173,8 +174,8 @@ def test_a_failure_of_one_of_many_budgets_counts_once_fresh_rounds_confirm_it(pr
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
         [
-            "*fail:*cost: overhead * fresh rounds confirm what the first 8 say: *",
-            "*For all * budgets together: *is judged FAIL by chance in at most 5 %*",
+            "*fail:*cost: overhead *10 %, 8 rounds*8*8*: 50.0 %",
+            "*3 budgets*FAIL*5 %*",
         ]
     )
     ran = Counter(line.split()[0] for line in project.log)

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
+from pytest_fsstack.judging.results import Unjudged
 from tests.plugin.conftest import Project
+from tests.toolkit import chains_of
 
 CHAIN = """
 import pytest
@@ -37,7 +39,7 @@ def test_what_breaks_a_selected_test_without_being_selected_is_its_error(
     result = project.run("--fsstack-rounds=2", *selection)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert result.parseoutcomes()["errors"] == 1
-    result.stdout.fnmatch_lines([f"fill failed on {fails} on *", "*this disk is full*"])
+    result.stdout.fnmatch_lines([f"fill *{fails} *dir:*", "*this disk is full*"])
 
 
 @pytest.mark.parametrize("stacks", ["broken, crypt", "crypt, broken"])
@@ -56,8 +58,8 @@ def test_a_baseline_that_cannot_be_built_ends_its_chain_in_round_1(project: Proj
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     # The baseline, and the two budgets that have nothing to compare with.
     assert result.parseoutcomes()["errors"] == 3
-    result.stdout.fnmatch_lines(["*ended in round 1, because the baseline broken on * cannot be built*"])
-    result.stdout.fnmatch_lines(["*its budget has nothing to compare with: *the baseline broken on * cannot be built*"])
+    result.stdout.fnmatch_lines(["*round 1*baseline broken *"])
+    result.stdout.fnmatch_lines(["*budget*baseline broken *"])
     # Of the five rounds that there were to be, the first, in which the baseline came last.
     assert project.log == ["fill crypt", "read crypt", "fill dear", "read dear"]
 
@@ -76,10 +78,13 @@ def test_a_stack_that_did_not_do_the_work_is_not_blamed_on_the_baseline(project:
     partial = '        if fsstack.stack.id == "crypt":\n            timed.incomplete("3 of 7 links failed")\n'
     project.write(CHAIN.replace("FAILS", "''").replace(lines, lines + partial))
     result = project.run("--fsstack-rounds=8", f"--fsstack-report=json={project.pytester.path}/r.json")
-    result.stdout.no_fnmatch_line("*it was not measured*")
-    written = (project.pytester.path / "r.json").read_text()
-    assert "cost: crypt did not do the work: 3 of 7 links failed" in written
-    assert "it was not measured" not in written
+    (chain,) = chains_of(project.pytester.path / "r.json")
+    (judgement,) = chain.judgements_of("read", "crypt")
+    assert judgement.unjudged is Unjudged.NOT_DONE
+    assert "3 of 7 links failed" in judgement.text
+    assert not chain.note("read", "plain")
+    result.stdout.fnmatch_lines(["read*crypt*3 of 7 links failed"])
+    result.stdout.no_fnmatch_line("*plain*3 of 7 links failed*")
 
 
 DEAR = CHAIN.replace("FAILS", "''")
@@ -113,7 +118,7 @@ def test_without_benchmarks_a_strict_gate_runs_each_stack_once_and_judges_nothin
     result = project.run("--benchmark-disable", "--fsstack-strict")
     result.assert_outcomes(passed=6)
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["fsstack: --benchmark-disable: each stack runs once, and no budget is judged"])
+    result.stdout.fnmatch_lines(["fsstack: --benchmark-disable: *"])
     assert set(Counter(project.log).values()) == {1}
 
 
@@ -140,8 +145,8 @@ def test_each_value_of_a_class_is_a_chain_of_its_own(project: Project) -> None:
     project.write(CLASS)
     result = project.run("--fsstack-rounds=2")
     result.assert_outcomes(passed=12)
-    result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]1[]] on *"])
-    result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]2[]] on *"])
+    result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]1[]] *dir:*"])
+    result.stdout.fnmatch_lines(["*test_it.py::TestChain[[]2[]] *dir:*"])
     assert [line.split() for line in result.stdout.lines if line.startswith("seconds ")] == [["seconds", "read"]] * 2
 
 
@@ -172,7 +177,7 @@ def test_who_cannot_be_given_a_stack_is_told_so_in_a_sentence(project: Project) 
     result = project.run()
     assert result.parseoutcomes() == {"passed": 1, "failed": 1, "errors": 1}
     result.stdout.no_fnmatch_line("*AttributeError*")
-    assert result.stdout.str().count("because fsstack (or timed) is not an argument of the test") >= 2
+    assert sum("fsstack" in line and "timed" in line and "argument" in line for line in result.outlines) >= 2
 
 
 def test_a_test_without_stacks_is_an_error_of_this_test_alone(project: Project) -> None:
@@ -188,4 +193,4 @@ def test_a_test_without_stacks_is_an_error_of_this_test_alone(project: Project) 
     """)
     result = project.run()
     assert result.parseoutcomes() == {"passed": 1, "errors": 1}
-    result.stdout.fnmatch_lines(["*there are no stacks to run it on: mark it with*"])
+    result.stdout.fnmatch_lines(["*@pytest.mark.fsstack('ext4', *--fsstack-stacks*"])

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.judging import saved
-from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
+from pytest_fsstack.judging.results import IN_EACH_KERNEL, ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
+from pytest_fsstack.over_time.comparison import ONE_RUN_EACH
 from pytest_fsstack.over_time.history import read
 from pytest_fsstack.over_time.trend import select_comparable, trends
 from pytest_fsstack.report.series import series as saved_series
@@ -97,7 +98,7 @@ def test_the_kernel_is_in_ids_table_json_and_records(kernels: Project) -> None:
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
         [
-            "fsstack: kernels old (baseline), new",
+            "fsstack:* old (baseline), new",
             "*PASSED test_it.py::TestFirst::test_step?crypt:new?*",
             "plain:old *baseline*",
             "plain:new *",
@@ -161,10 +162,12 @@ def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(ker
     result.stdout.fnmatch_lines_random(
         [f"TestSecond step on {stack} {kernel} *" for stack in ("plain", "crypt") for kernel in ("old", "new")]
     )
-    result.stdout.fnmatch_lines(["[*] one run each: what differs from run to run is not in it"])
+    assert f"* {ONE_RUN_EACH}" in result.outlines
     # Between kernels nothing was compared then.
-    result.stdout.fnmatch_lines(["[*] only now: TestSecond step on crypt new over the first kernel"])
-    result.stdout.no_fnmatch_line("[*] only then*")
+    remarks = [line for line in result.outlines if line.startswith("* ") and "TestSecond step on" in line]
+    assert len(remarks) == 2
+    for remark, stack in zip(remarks, ("plain", "crypt")):
+        assert re.search(rf"\bnow\b.* TestSecond step on {stack} new .*kernel", remark)
 
 
 def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
@@ -181,7 +184,7 @@ def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
     """)
     result = run(kernels, "-v", "--fsstack-json=out.json")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["repeated *read runs 3 times in a round (auto)*"])
+    result.stdout.fnmatch_lines(["repeated *read * 3 *auto*"])
     assert sorted(kernels.log) == ["new plain"] * 18 + ["old plain"] * 18
     chain = chains_of(kernels.pytester.path / "out.json")[0]
     (step,) = chain.steps
@@ -214,7 +217,7 @@ def test_each_kernel_has_its_own_control(kernels: Project) -> None:
     assert between["controls"] == within["controls"] == ["control:old", "control:new"]
     assert not [remark for remark in between["remarks"] if remark.startswith("doubt")]
     (remark,) = [remark for remark in within["remarks"] if remark.startswith("doubt")]
-    assert "the baseline plain:new differs from itself, run a second time as control:new" in remark
+    assert re.search(r"plain:new .*control:new: step \(cost\) \+300 %", remark)
 
 
 def rounds_of(kernels: Project) -> dict[str, list[int]]:
@@ -311,7 +314,7 @@ def test_a_kernel_that_goes_down_in_a_round_keeps_its_earlier_rounds(kernels: Pr
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] == 3
     assert outcomes["failed" if "failed" in outcomes else "errors"] == 3
-    result.stdout.fnmatch_lines(["*kernel new: the worker in it went down*"])
+    result.stdout.fnmatch_lines(["*kernel new: *Not properly terminated*"])
     rounds = rounds_of(kernels)
     assert rounds["plain:old"] == rounds["crypt:old"] == [0, 1, 2, 3, 4, 5]
     assert rounds["plain:new"] == rounds["crypt:new"] == [0, 1]
@@ -325,7 +328,7 @@ def test_a_signal_ends_the_session_and_keeps_the_rounds_so_far(kernels: Project)
     )
     result = run(kernels, "--fsstack-json=out.json")
     assert result.ret == 128 + signal.SIGTERM
-    result.stdout.fnmatch_lines(["*fsstack: ended by SIGTERM*"])
+    result.stdout.fnmatch_lines(["*fsstack: *SIGTERM*"])
     rounds = {name: found[:2] for name, found in rounds_of(kernels).items()}
     assert rounds == {f"{stack}:{kernel}": [0, 1] for stack in ("plain", "crypt") for kernel in ("old", "new")}
 
@@ -351,10 +354,11 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "1, 4"))
     result = run(kernels, "--fsstack-json=out.json", *DROPPING)
     result.assert_outcomes(passed=6)
-    result.stdout.fnmatch_lines(["figures * medians of 6 rounds (2 discarded: load>2 (2)). To repeat *"])
-    result.stdout.no_fnmatch_line("*of this session*judged*")
+    result.stdout.fnmatch_lines(["figures * 6 rounds (2 *load>2 (2))*"])
+    result.stdout.no_fnmatch_line("fsstack: *budgets*")
     assert set(Counter(kernels.log).values()) == {8}
     both, within = chains_of(kernels.pytester.path / "out.json")
+    assert both.judged == within.judged == 2
     assert both.rounds == within.rounds == 6
     assert [each.replaced_by for each in both.discarded] == [0, 2]
     everywhere = {f"{stack}:{kernel}" for stack in ("plain", "crypt") for kernel in ("old", "new")}
@@ -367,10 +371,11 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_on_all_kernels(kernel
 def test_kernels_on_a_machine_that_is_always_busy_end_after_as_many_rounds_as_planned(kernels: Project) -> None:
     conftest = kernels.pytester.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BUSY.replace("ROUNDS", "*range(1000), 0"))
-    result = run(kernels, *DROPPING)
-    result.stdout.fnmatch_lines(["[*] 6 discarded: load>2 (6); no more were run in their place, *"])
+    result = run(kernels, "--fsstack-json=out.json", *DROPPING)
+    result.stdout.fnmatch_lines(["[*] 6 *load>2 (6)*"])
     # Of each kernel's own, and between them.
-    result.stdout.fnmatch_lines(["fsstack: none of the 3 budgets of this session was judged"])
+    result.stdout.fnmatch_lines(["fsstack: *3 budgets*"])
+    assert [chain.judged for chain in chains_of(kernels.pytester.path / "out.json")] == [0, 0]
     assert set(Counter(kernels.log).values()) == {6}
 
 
@@ -380,10 +385,10 @@ def test_both_comparisons_are_shown_kernel_against_kernel_and_stack_against_base
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(
         [
-            "cost *over the same stack on the first kernel*",
+            "cost *",
             "crypt:old *baseline*",
-            "*TestFirst (in each kernel) on *",
-            "cost *over plain on the same kernel in the same round*",
+            f"*TestFirst{IN_EACH_KERNEL} on *",
+            "cost * plain *",
             "plain:old *baseline*",
             "plain:slow *baseline*",
         ]
@@ -411,11 +416,12 @@ def test_a_slower_kernel_fails_once_fresh_rounds_confirm_it(kernels: Project) ->
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "TestFirst on dir:*: round 1 of at most 6 done",
-            "TestFirst on dir:*: round 6 of at most 6 done; 1 pass, 1 fail; costliest so far: step on crypt:slow *",
-            "TestFirst on dir:*: fresh round 6 of at most 6 (to confirm) done; 1 pass, 1 fail; *",
-            "*crypt:slow: seconds * over crypt:old, budget *",
-            "*fail:*seconds: overhead *; these fresh rounds confirm what the first 6 say: *",
+            "TestFirst on dir:*: round 1 * 6 *",
+            "TestFirst on dir:*: round 6 * 6 *; 1 pass, 1 fail; *step on crypt:slow *",
+            # Fresh rounds.
+            "TestFirst on dir:*: * round 6 * 6 *; 1 pass, 1 fail; *",
+            "*crypt:slow: seconds x?.* crypt:old, * x2.5",
+            "*fail:*seconds: *150 %*; * 6 *%*",
             "FAILED test_it.py::TestFirst::step on crypt:slow against crypt:old*",
         ]
     )
@@ -441,22 +447,17 @@ def test_the_progress_ends_at_all_tests(kernels: Project) -> None:
 def test_a_limit_between_kernels_is_judged_by_three_boots_of_each(kernels: Project) -> None:
     words = ("--fsstack-rounds=2", "--fsstack-max-regression=150%", "-k", "First")
     result = run(kernels, *words, names=("old", "slow"))
-    result.stdout.fnmatch_lines(
-        ["*old (baseline), slow, 3 boots each*", "*3 against 3 boots*", "figures * 2 rounds *3 boots*"]
-    )
+    result.stdout.fnmatch_lines(["*old (baseline), slow, 3 boots*", "*3 * 3 boots*", "figures * 2 rounds *3 boots*"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--fsstack-kernel=a", "--fsstack-kernel=a"], "*two kernels*a;*"),
-        (["--fsstack-kernel=a", "--fsstack-boots=0"], "--fsstack-boots: must be a whole number from 1 on (got 0)"),
-        (
-            ["--fsstack-kernel=a", "--fsstack-max-regression=lots"],
-            "--fsstack-max-regression: must be a percentage such as 5% (got 'lots')",
-        ),
-        (["--fsstack-kernel=a", "-n2"], "*leave -n and --tx out*"),
-        (["--fsstack-kernel=a", "-p", "no:xdist"], "*needs pytest-xdist*pip install pytest-fsstack?kernel?*"),
+        (["--fsstack-kernel=a", "--fsstack-kernel=a"], "--fsstack-kernel: * a; *"),
+        (["--fsstack-kernel=a", "--fsstack-boots=0"], "--fsstack-boots: * 1 * 0)"),
+        (["--fsstack-kernel=a", "--fsstack-max-regression=lots"], "--fsstack-max-regression: * 5% *'lots')"),
+        (["--fsstack-kernel=a", "-n2"], "--fsstack-kernel * -n * --tx *"),
+        (["--fsstack-kernel=a", "-p", "no:xdist"], "* pytest-xdist *: pip install pytest-fsstack?kernel?"),
     ],
 )
 def test_mistakes_are_told(kernels: Project, arguments: list[str], message: str) -> None:
@@ -469,7 +470,7 @@ def test_a_file_that_is_no_kernel_is_told(project: Project) -> None:
     project.write(TEST)
     result = project.run("--fsstack-kernel=test_it.py")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --fsstack-kernel: *test_it.py is not a kernel image*"])
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-kernel: *test_it.py *bzImage*"])
 
 
 @pytest.mark.plugins("xdist", "pytest_rerunfailures")
@@ -482,6 +483,4 @@ def test_what_would_connect_to_the_host_is_left_out_of_workers_and_the_header_sa
     )
     result = run(kernels, "--reruns=1")
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(
-        ["fsstack: --reruns: pytest-rerunfailures does not work in guests; no test is run again"]
-    )
+    result.stdout.fnmatch_lines(["fsstack: --reruns: pytest-rerunfailures *"])

@@ -65,6 +65,4 @@ def test_a_label_that_is_none_is_one_line(project: Project) -> None:
     project.write(TEST)
     result = project.run("--fsstack-label=team")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --fsstack-label: must be KEY=VALUE, the key of letters, digits and _ (got 'team')"]
-    )
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-label: *KEY=VALUE*'team')"])

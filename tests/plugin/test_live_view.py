@@ -104,9 +104,9 @@ def at_terminal(project: Project, then: str, *options: str) -> Iterator[Terminal
 def test_the_view_shows_each_step_and_is_gone_when_the_tests_are_reported(project: Project) -> None:
     with at_terminal(project, "pass", "--fsstack-rounds=3", "-v") as terminal:
         assert terminal.ended() == 0
-        assert re.search(r"round 3 of at most 3: TestChain on dir:.*\r\n(plain|crypt) read; 0:00:", terminal.said)
+        assert re.search(r"round 3 .*3: TestChain on dir:.*\r\n(plain|crypt) read; 0:00:", terminal.said)
         lines = terminal.lines
-        assert not any("of at most 3" in line or "elapsed" in line for line in lines)
+        assert not any(re.search("round 3 .*3:|; 0:00:", line) for line in lines)
         reported = [line.split(" ")[0] for line in lines if "PASSED" in line]
         assert len(reported) == 4
         assert all(name.startswith("test_it.py::TestChain::test_") for name in reported)
@@ -116,11 +116,12 @@ def test_the_view_shows_each_step_and_is_gone_when_the_tests_are_reported(projec
 def test_after_ctrl_c_the_terminal_is_as_before_and_has_the_tables(project: Project) -> None:
     wait = 'Path("stands").touch(); time.sleep(60)'
     with at_terminal(project, wait, "--fsstack-rounds=5") as terminal:
-        terminal.read_until("round 2 of at most 5")
+        terminal.read_until("round 2 ")
         assert commands.wait_until((project.pytester.path / "stands").exists, 60)
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.ended() == 128 + signal.SIGINT
-        assert not any("elapsed" in line for line in terminal.lines)
+        assert "; 0:00:" in terminal.said
+        assert not any("; 0:00:" in line for line in terminal.lines)
         assert any(line.split()[:2] == ["seconds", "read"] for line in terminal.lines)
         assert not terminal.hides_the_cursor
 

@@ -121,7 +121,7 @@ def test_what_the_marker_has_below_goes_between_where_a_stack_does_not_fit_the_d
         "import pytest\n\n@pytest.mark.fsstack('plain', 'raw', below='plain')\ndef test_it(fsstack):\n    pass\n"
     )
     result = project.run()
-    result.stderr.fnmatch_lines(["ERROR: *raw needs a block device below it; *"])
+    result.stderr.fnmatch_lines(["ERROR: *raw *block device*"])
 
 
 def test_a_remark_stands_below_the_tables(project: Project) -> None:
@@ -136,39 +136,39 @@ def test_an_unknown_table_is_a_mistake_that_names_those_there_are(project: Proje
     project.write(ONE.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_table('tables')\n@pytest.mark.benchmark"))
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *fsstack_table: there is no table 'tables'; there are: advantage, change, *"])
+    result.stderr.fnmatch_lines(["ERROR: *fsstack_table: *'tables'; *: advantage, change, *"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--fsstack-stacks=plain | crupt"], "*unknown layer 'crupt'; did you mean crypt*"),
-        (["--fsstack-stacks=plain(price=3)"], "*plain has no option 'price'; it has: cost*"),
-        (["--fsstack-stacks=plain |"], "*this is not a stack*"),
-        (["--fsstack-stacks=ext4"], "*ext4 needs a block device below it; the device dir:* put `loop` between them*"),
-        (["--fsstack-stacks=plain", "--fsstack-stacks=plain"], "*two stacks are called 'plain': give one a name*"),
-        (["--fsstack-baseline=luks"], "*the baseline 'luks' is none of the stacks: plain, crypt*"),
-        (["--fsstack-size=big"], "*--fsstack-size: 'big' is not a size; write 512M*"),
-        (["--fsstack-device=/no/such/disk"], "*--fsstack-device: /no/such/disk does not exist*"),
-        (["--fsstack-device=/tmp"], "*--fsstack-device: /tmp is a directory; to use it as it is, write dir:/tmp*"),
-        (["--fsstack-device=/etc/passwd"], "*/etc/passwd is not a block device*"),
-        (["--fsstack-device=sdb1"], "*'sdb1' is not a device; write loop, ram*"),
-        (["--fsstack-device=dir:/no/such"], "*there is no directory /no/such*"),
-        (["--fsstack-overwrite=/dev/sdz9"], "*names no device of this session; add --fsstack-device=/dev/sdz9*"),
-        (["--fsstack-budget=lots"], "*'lots' is not a budget; write 'luks[*]: 30%'*"),
-        (["--fsstack-rounds=0"], "--fsstack-rounds: must be a whole number from 1 on (got 0)"),
-        (["--fsstack-alpha=0.5"], "--fsstack-alpha: an error rate must be between 0 and 0.5*(got 0.5)"),
+        (["--fsstack-stacks=plain | crupt"], "*'crupt'; * crypt*"),
+        (["--fsstack-stacks=plain(price=3)"], "*plain *'price'; *: cost*"),
+        (["--fsstack-stacks=plain |"], "*luks | ext4*"),
+        (["--fsstack-stacks=ext4"], "*ext4 *block device*; * dir:*`loop`*"),
+        (["--fsstack-stacks=plain", "--fsstack-stacks=plain"], "*'plain': *'other = plain'*"),
+        (["--fsstack-baseline=luks"], "*baseline 'luks' *: plain, crypt*"),
+        (["--fsstack-size=big"], "*--fsstack-size: 'big' *512M*"),
+        (["--fsstack-device=/no/such/disk"], "*--fsstack-device: /no/such/disk *`lsblk`*"),
+        (["--fsstack-device=/tmp"], "*--fsstack-device: /tmp * dir:/tmp*"),
+        (["--fsstack-device=/etc/passwd"], "*/etc/passwd *block device*"),
+        (["--fsstack-device=sdb1"], "*'sdb1' * loop, ram*"),
+        (["--fsstack-device=dir:/no/such"], "*--fsstack-device: * /no/such*"),
+        (["--fsstack-overwrite=/dev/sdz9"], "*--fsstack-overwrite*--fsstack-device=/dev/sdz9*"),
+        (["--fsstack-budget=lots"], "*'lots' *'luks[*]: 30%'*"),
+        (["--fsstack-rounds=0"], "--fsstack-rounds: * 1 * 0)"),
+        (["--fsstack-alpha=0.5"], "--fsstack-alpha: * 0 * 0.5* 0.5)"),
         (
             ["--fsstack-report=pdf=x"],
-            "*'pdf=x' is not NAME=FILE; names are: bencher, csv, forest, github-benchmark, heatmap, *",
+            "*'pdf=x' *NAME=FILE; *: bencher, csv, forest, github-benchmark, heatmap, *",
         ),
-        (["--fsstack-json=/no/such/dir/x"], "*the directory /no/such/dir does not exist*"),
-        (["--fsstack-dir=/no/such/dir"], "*the directory /no/such/dir does not exist*"),
+        (["--fsstack-json=/no/such/dir/x"], "* /no/such/dir *"),
+        (["--fsstack-dir=/no/such/dir"], "*--fsstack-dir: * /no/such/dir *"),
         (["--fsstack-corpus=/no/such/file"], "*/no/such/file*"),
-        (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' is not a size*"),
-        (["--fsstack-readahead=1"], "*--fsstack-readahead: must be a multiple of *K, a page (got 1)"),
-        (["--fsstack-scheduler=none"], "*--fsstack-scheduler: *block devices*dir:* is a directory*"),
-        (["--fsstack-discard"], "*--fsstack-discard: *block devices*dir:* is a directory*"),
+        (["--fsstack-readahead=much"], "*--fsstack-readahead: 'much' *"),
+        (["--fsstack-readahead=1"], "*--fsstack-readahead: * *K* 1)"),
+        (["--fsstack-scheduler=none"], "*--fsstack-scheduler: *block device* dir:*"),
+        (["--fsstack-discard"], "*--fsstack-discard: *block device* dir:*"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
@@ -187,18 +187,18 @@ def test_a_mistake_on_the_command_line_is_one_message_and_exit_code_4(
     [
         (
             "fsstack('plain', 'crupt')",
-            ["*test_it.py::test_it: unknown layer 'crupt'; did you mean crypt*", "  crupt", "  ^^^^^"],
+            ["*test_it.py::test_it: *'crupt'; * crypt*", "  crupt", "  ^^^^^"],
         ),
-        ("fsstack('plain', baselin='plain')", ["*has no argument 'baselin'; did you mean baseline=[?]"]),
-        ("fsstack('plain', baseline=['plain'])", ["*takes baseline= as text (got *plain*)"]),
-        ("fsstack('plain', baseline='ext4')", ["*the baseline 'ext4' is none of the stacks: plain*"]),
-        ("fsstack(3)", ["*takes stacks as text*(got 3)"]),
-        ("fsstack()", ["*there are no stacks to run it on*"]),
+        ("fsstack('plain', baselin='plain')", ["*fsstack *'baselin'; * baseline=*"]),
+        ("fsstack('plain', baseline=['plain'])", ["*fsstack * baseline= *'plain'*"]),
+        ("fsstack('plain', baseline='ext4')", ["*baseline 'ext4' *: plain*"]),
+        ("fsstack(3)", ["*test_it.py::test_it: *fsstack * 3)"]),
+        ("fsstack()", ["*test_it.py::test_it: *--fsstack-stacks *fsstack_stacks*"]),
         (
             "fsstack('plain')\n@pytest.mark.fsstack_budget(0.3, metrik='x')\n@pytest.mark.fsstack_remark(3)",
             [
-                "*fsstack_remark: it takes one text",
-                "*fsstack_budget: it has no argument 'metrik'; did you mean metric=[?]",
+                "*fsstack_remark: *",
+                "*fsstack_budget: *'metrik'; * metric=*",
             ],
         ),
     ],
@@ -251,18 +251,16 @@ def test_the_smallest_scale_runs_as_few_rounds_as_a_verdict_takes(project: Proje
     )
     result = project.run("--fsstack-scale=smoke", f"--fsstack-alpha={alpha}", "--fsstack-json=all.json")
     result.assert_outcomes(passed=2)
-    result.stdout.no_fnmatch_line("*too few*")
-    chains = json.loads((project.pytester.path / "all.json").read_text())["chains"]
-    assert [len(chain["orders"]) for chain in chains] == [rounds]
+    (chain,) = json.loads((project.pytester.path / "all.json").read_text())["chains"]
+    assert len(chain["orders"]) == rounds
+    assert chain["derived"]["it"]["crypt"]["verdict"] == "pass"
 
 
 def test_sizes_that_cannot_fit_the_device_are_refused_before_anything_starts(project: Project) -> None:
     project.write(SIZED)
     result = project.run("--fsstack-rounds=1", "--fsstack-scale=paper")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: test_it.py::TestIt::test_it: at --fsstack-scale=paper it needs a device of *and dir:* offers *"]
-    )
+    result.stderr.fnmatch_lines(["ERROR: test_it.py::TestIt::test_it: *--fsstack-scale=paper * 1048576.0 TiB* dir:*"])
 
 
 def test_sizes_that_nobody_chose_are_skipped_where_they_cannot_fit(project: Project) -> None:
@@ -272,14 +270,14 @@ def test_sizes_that_nobody_chose_are_skipped_where_they_cannot_fit(project: Proj
     )
     result = project.run("--fsstack-rounds=1", "-rs")
     result.assert_outcomes(skipped=2, passed=1)
-    result.stdout.fnmatch_lines(["SKIPPED*at --fsstack-scale=small it needs a device of 1048576.0 TiB, and dir:*"])
+    result.stdout.fnmatch_lines(["SKIPPED*--fsstack-scale=small * 1048576.0 TiB* dir:*"])
 
 
 def test_a_marker_without_all_scales_is_a_mistake(project: Project) -> None:
     project.write(SIZED.replace("(**SIZES)", "(smoke=SIZES['smoke'])"))
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *TestIt::test_it: fsstack_sizes: it takes sizes for each of smoke, small*"])
+    result.stderr.fnmatch_lines(["ERROR: *TestIt::test_it: fsstack_sizes: * smoke, small*"])
 
 
 def test_overwrite_is_only_heard_on_the_command_line_itself(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,26 +285,26 @@ def test_overwrite_is_only_heard_on_the_command_line_itself(project: Project, mo
     monkeypatch.setenv("PYTEST_ADDOPTS", "--fsstack-overwrite=/dev/loop7 --fsstack-device=/dev/loop7")
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *--fsstack-overwrite=/dev/loop7 must stand on the command line itself*"])
+    result.stderr.fnmatch_lines(["ERROR: *--fsstack-overwrite=/dev/loop7 *addopts*PYTEST_ADDOPTS*"])
 
 
 def test_missing_stacks_are_skipped_with_the_way_to_get_them(project: Project) -> None:
     project.write(ONE)
     result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*absent on dir:*needs no-such-tool: * no-such-package"])
+    result.stdout.fnmatch_lines(["SKIPPED*absent * dir:* no-such-tool: * no-such-package"])
     result = project.run(
         "--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-stacks=absent", "--fsstack-if-unavailable=fail"
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*needs no-such-tool: * no-such-package (--fsstack-if-unavailable=fail)"])
+    result.stdout.fnmatch_lines(["* no-such-tool: * no-such-package (--fsstack-if-unavailable=fail)"])
 
 
 def test_a_gate_that_compared_nothing_fails(project: Project) -> None:
     project.write(ONE)
     result = project.run("--fsstack-rounds=1", "--fsstack-stacks=plain", "--fsstack-if-unavailable=fail")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*0 comparisons: this gate has measured nothing*"])
+    result.stdout.fnmatch_lines(["fsstack: 0 comparisons*"])
     assert project.run("--fsstack-rounds=1", "--fsstack-stacks=plain").ret == pytest.ExitCode.OK
 
 
@@ -333,8 +331,8 @@ def test_markers_are_described(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ("lod>2", "'lod>2' is not a valid rule; write 'load>2'*"),
-        ("load>2, throttled", "this machine does not report the condition throttled: leave this rule out"),
+        ("lod>2", "'lod>2' *; * 'load>2'*"),
+        ("load>2, throttled", "* throttled: *"),
     ],
 )
 def test_rules_by_which_rounds_are_discarded_are_checked_first(project: Project, rules: str, message: str) -> None:

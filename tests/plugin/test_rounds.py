@@ -79,7 +79,7 @@ def test_a_marker_without_a_number_of_rounds_is_refused(arguments: str, project:
     project.write(CHAIN.replace("class TestChain", f"@pytest.mark.fsstack_rounds({arguments})\nclass TestChain"))
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_it.py::TestChain::test_first (and 1 more): fsstack_rounds: *"])
+    result.stderr.fnmatch_lines(["*test_it.py::TestChain::test_first * 1 *: fsstack_rounds: *"])
 
 
 def test_the_seed_replays_the_order_and_what_a_test_draws_for_all_stacks_of_a_round(project: Project) -> None:
@@ -136,7 +136,7 @@ def test_a_test_that_is_collected_twice_runs_once_and_says_so(project: Project) 
     result = project.run("--fsstack-rounds=2", "--keep-duplicates", "-rs", "-k", "plain", "test_it.py", "test_it.py")
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] == outcomes["skipped"] == 4
-    result.stdout.fnmatch_lines(["SKIPPED*collected twice*"])
+    result.stdout.fnmatch_lines(["SKIPPED*test_it.py:*twice*"])
     assert Counter(project.log)["first plain"] == 2
 
 
@@ -166,9 +166,7 @@ def test_a_failing_step_ends_its_stack_with_its_own_error_and_no_other_stack(pro
     """)
     result = project.run("--fsstack-rounds=3", "-rs")
     result.assert_outcomes(passed=4, failed=1, skipped=1)
-    result.stdout.fnmatch_lines(
-        ["*AssertionError: this disk is full*", "SKIPPED*test_it.py:*not run: second failed on crypt*"]
-    )
+    result.stdout.fnmatch_lines(["*AssertionError: this disk is full*", "SKIPPED*test_it.py:*: second * crypt*"])
     assert Counter(project.log) == {
         **{f"{step} plain": 3 for step in ("first", "second", "third")},
         "first crypt": 1,
@@ -275,18 +273,18 @@ def test_a_benchmark_that_measures_nothing_fails(project: Project) -> None:
     """)
     result = project.run("--fsstack-rounds=1")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*measured nothing*with timed()*"])
+    result.stdout.fnmatch_lines(["*`with timed(): ...`*"])
 
 
 def test_a_stack_that_cannot_be_built_errs_with_the_command_and_without_a_traceback(project: Project) -> None:
     project.write(CHAIN)
     result = project.run("--fsstack-rounds=2", "--fsstack-stacks=plain", "--fsstack-stacks=broken")
     result.assert_outcomes(passed=2, errors=1, skipped=1)
-    result.stdout.fnmatch_lines(["*could not build `broken`*layer broken: `ls /no/such/file` failed (exit code 2)*"])
+    result.stdout.fnmatch_lines(["*`broken` * dir:* broken: `ls /no/such/file` *2)*"])
     for words in "*Traceback*", "*contextlib.py*", "*direct cause*", "*another exception*":
         result.stdout.no_fnmatch_line(words)
     # Once where it happened, and once in pytest's short summary.
-    assert result.stdout.str().count("could not build `broken`") == 2
+    assert result.stdout.str().count("`broken`") == 2
 
 
 def test_dash_x_stops_the_rounds_at_the_first_failure(project: Project) -> None:
@@ -349,7 +347,7 @@ def test_rounds_in_which_the_machine_is_busy_are_discarded_for_all_stacks_and_re
     project.write(CHAIN)
     result = project.run("--fsstack-rounds=4", "--fsstack-drop-rounds=load>2, steal>5%", "--fsstack-json=out.json")
     result.assert_outcomes(passed=6)
-    result.stdout.fnmatch_lines(["figures * medians of 4 rounds (2 discarded: load>2 (2)). To repeat *"])
+    result.stdout.fnmatch_lines(["figures * 4 rounds (2 *load>2 (2))*"])
     assert set(Counter(project.log).values()) == {6}
     (chain,) = chains_of(project.pytester.path / "out.json")
     assert chain.rounds == len(chain.conditions) == 4
@@ -364,14 +362,10 @@ def test_a_machine_that_is_always_busy_ends_the_chain_after_as_many_rounds_as_pl
     conftest.write_text(conftest.read_text() + BUSY.replace("BUSY", "range(10**6)"))
     project.write(CHAIN)
     words = ("--fsstack-rounds=3", "--fsstack-drop-rounds=load>2", "--fsstack-budget=50%", "-rs")
-    result = project.run(*words)
+    result = project.run(*words, "--fsstack-json=out.json")
     result.assert_outcomes(skipped=6)
-    result.stdout.fnmatch_lines(
-        [
-            "[*] 3 discarded: load>2 (3); no more were run in their place, because these are as many as were planned",
-            "*none of the 4 budgets of this session was judged",
-            "SKIPPED*inconclusive: no round counts: 3 discarded: load>2 (3)",
-        ]
-    )
+    result.stdout.fnmatch_lines(["[*] 3 *load>2 (3)*", "fsstack: *4 budgets*", "SKIPPED*inconclusive: * 3 *load>2 (3)"])
+    (chain,) = chains_of(project.pytester.path / "out.json")
+    assert chain.judged == 0
     assert set(Counter(project.log).values()) == {3}
     assert project.run(*words, "--fsstack-strict").parseoutcomes()["failed"] >= 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_fsstack import options
@@ -40,20 +42,23 @@ def test_the_tests_of_the_user_are_run_beside_it(pytester: pytest.Pytester) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("name", "near"),
     [
-        ("filesistems", "did you mean filesystems?"),
-        ("crypt", "did you mean encryption_overhead or ssd_encryption or stacked_encryption or dmcrypt_block_size?"),
-        ("", "did you mean encryption_overhead or "),
-        ("xyz", "there are: encryption_overhead, "),
+        ("filesistems", ("filesystems",)),
+        ("crypt", ("encryption_overhead", "ssd_encryption", "stacked_encryption", "dmcrypt_block_size")),
+        ("", options.SCENARIOS),
+        ("xyz", options.SCENARIOS),
     ],
 )
 def test_an_unknown_scenario_is_a_mistake_with_the_nearest_name(
-    pytester: pytest.Pytester, name: str, hint: str
+    pytester: pytest.Pytester, name: str, near: tuple[str, ...]
 ) -> None:
     with pytest.raises(pytest.UsageError) as caught:
         pytester.parseconfigure(f"--fsstack-scenario={name}")
-    assert str(caught.value).startswith(f"--fsstack-scenario: there is no scenario {name!r}; {hint}")
+    option, given, hint = str(caught.value).partition(f" {name!r}; ")
+    assert option.startswith("--fsstack-scenario: ")
+    assert given
+    assert tuple(word for word in re.findall(r"\w+", hint) if word in options.SCENARIOS) == near
 
 
 @pytest.mark.parametrize(

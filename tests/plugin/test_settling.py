@@ -32,13 +32,13 @@ def test_a_pause_is_between_stacks_and_in_the_header_the_dry_run_and_the_environ
     project.pytester.makeini("[pytest]\nfsstack_settle = 0.2\n")
     result = project.run("--fsstack-rounds=2", "--fsstack-json=all.json")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["fsstack: between two stacks: pause for 0.2 s"])
+    result.stdout.fnmatch_lines(["fsstack: * 0.2 s"])
     starts = [float(line.split()[0]) for line in project.log]
     assert len(starts) == 4
     assert all(later - earlier >= 0.2 for earlier, later in pairwise(starts))
     saved = json.loads((project.pytester.path / "all.json").read_text())
     assert saved["environment"]["settings"]["settle"] == "0.2 s"
-    project.run("--fsstack-dry-run").stdout.fnmatch_lines(["  between two stacks: pause for 0.2 s"])
+    project.run("--fsstack-dry-run").stdout.fnmatch_lines(["  *: * 0.2 s"])
 
 
 def test_a_device_that_never_rests_is_said_once_and_counted(project: Project) -> None:
@@ -46,12 +46,12 @@ def test_a_device_that_never_rests_is_said_once_and_counted(project: Project) ->
     result = project.run("--fsstack-rounds=2", "--fsstack-settle=idle", "--fsstack-json=all.json")
     result.assert_outcomes(passed=2)
     assert result.stdout.str().count("sdx writes") == 1
-    result.stdout.fnmatch_lines(["settle *idle*3 times"])
+    result.stdout.fnmatch_lines(["settle *idle* 3 *"])
     saved = json.loads((project.pytester.path / "all.json").read_text())
     assert saved["environment"]["settings"] == {"settle": "idle", "not_settled": 3}
 
 
-@pytest.mark.parametrize(("word", "says"), [("discard", "block device"), ("soon", "number of seconds")])
+@pytest.mark.parametrize(("word", "says"), [("discard", "block device"), ("soon", "0 * 3600 * soon")])
 def test_what_cannot_be_is_one_line(project: Project, word: str, says: str) -> None:
     project.write(TEST)
     result = project.run(f"--fsstack-settle={word}")

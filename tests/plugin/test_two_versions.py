@@ -107,21 +107,21 @@ def test_collecting_runs_neither(project: Project, versions: Path) -> None:
 def test_the_doctor_and_the_session_name_what_is_missing(project: Project, versions: Path) -> None:
     gone = versions / "mktree-2.4/bin/mktree"
     gone.chmod(0o644)
-    missing = f"needs {gone}, which is not executable: put it there, or correct `binary` in the stack"
+    missing = f" {gone}, *`binary` *"
     result = project.run("--fsstack-doctor")
     assert result.ret == 1
-    assert f"  made-2.4: {missing}" in result.outlines
+    result.stdout.fnmatch_lines([f"  made-2.4: *{missing}"])
     # What no package has is nothing to install.
-    assert not any(line.startswith("to install") and "tree-tools" in line for line in result.outlines)
+    result.stdout.no_fnmatch_line("*tree-tools*")
     result = project.run("-rs", "--fsstack-rounds=8", "-W", "ignore")
     result.assert_outcomes(passed=1, skipped=1)
-    assert missing in result.stdout.str()
+    result.stdout.fnmatch_lines([f"SKIPPED*{missing}"])
 
 
 def test_paths_that_give_the_same_id_are_refused_until_one_has_a_name(project: Project, versions: Path) -> None:
     os.renames(versions / "mktree-1.9", versions / "other" / "mktree-2.4")
     stacks = [f"made(binary='{versions}/{path}/mktree')" for path in ("other/mktree-2.4", "mktree-2.4/bin")]
     result = project.run(*(f"--fsstack-stacks={stack}" for stack in stacks))
-    assert f"two stacks are called 'made-2.4': give one a name, as in 'other = {stacks[0]}'" in result.stderr.str()
+    result.stderr.fnmatch_lines([f"ERROR: *'made-2.4': *'other = {stacks[0]}'*"])
     named = [f"--fsstack-stacks={name}{stack}" for name, stack in zip(("other = ", ""), stacks, strict=True)]
     project.run("--fsstack-rounds=8", *named).assert_outcomes(passed=2)

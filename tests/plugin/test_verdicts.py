@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -49,16 +50,16 @@ def test_pass_fail_and_inconclusive(project: Project) -> None:
     assert project.log.count("ran near") == project.log.count("ran plain") in range(40, 81, 8)
     result.stdout.fnmatch_lines(
         [
-            "dear: cost +??.? % (*%) over plain, budget 10 %",
+            "dear: cost +??.? % (*%) * plain, * 10 %",
             "  again:   pytest 'test_it.py::TestCost::test_step[[]dear[]]' -p no:cacheprovider * --fsstack-seed=1",
-            "  step:    step, * rounds; the order of the stacks is that of --fsstack-seed=1",
-            "*fail:*cost: overhead ??.? % (90.0 % interval *), budget 10 %, *rounds*",
-            "*cost (coins), in the order of the rounds*",
+            "  step:    step, * rounds; * --fsstack-seed=1",
+            "*fail:*cost: * ??.? % (90.0 % *), * 10 %, *rounds*",
+            "*cost (coins)*",
             "*plain *",
             "*dear *",
-            "*in at most 5 % of sessions*",
+            "* FAIL * 5 % *",
             "FAILED * - Failed: dear: *",
-            "SKIPPED*inconclusive: cost: overhead * budget 10 %, * rounds*; *",
+            "SKIPPED*inconclusive: cost: * 10 %, * rounds*; *",
         ]
     )
     assert "Traceback" not in result.stdout.str()
@@ -76,7 +77,7 @@ def test_few_rounds_say_so_and_give_no_verdict(project: Project) -> None:
     project.write(NOISY)
     result = project.run("--fsstack-rounds=4", "-rs")
     result.assert_outcomes(passed=1, skipped=3)
-    result.stdout.fnmatch_lines(["*4 rounds are too few for a verdict: at least 5 are needed*"])
+    result.stdout.fnmatch_lines(["fsstack: 4 rounds * 5 *--fsstack-alpha=*"])
     project.run("--fsstack-rounds=6", "-k", "dear").assert_outcomes(failed=1, deselected=3)
 
 
@@ -98,7 +99,7 @@ def test_absolute_limits_hold_for_the_baseline_too(project: Project) -> None:
     project.write(NOISY)
     result = project.run("--fsstack-budget=cost <= 90", "--fsstack-budget=cost 90%", "-k", "plain or dear")
     result.assert_outcomes(failed=2, deselected=2)
-    result.stdout.fnmatch_lines(["*fail:*cost: median of these 8 rounds * coins, budget at most 90 coins*"])
+    result.stdout.fnmatch_lines(["*fail:*cost: * 8 rounds * coins, * 90 coins*"])
 
 
 def test_a_metric_that_more_of_is_better_is_judged_the_other_way_round(project: Project) -> None:
@@ -114,14 +115,14 @@ def test_an_unknown_metric_fails_and_names_those_there_are(project: Project) -> 
     project.write(NOISY)
     result = project.run("--fsstack-budget=price 10%", "-k", "same")
     result.assert_outcomes(failed=1, deselected=3)
-    result.stdout.fnmatch_lines(["*step has no metric 'price' here; it has: seconds, *cost*"])
+    result.stdout.fnmatch_lines(["*step *'price' *: seconds, *cost*"])
 
 
 def test_a_failing_baseline_leaves_nothing_to_compare_with(project: Project) -> None:
     project.write(NOISY.replace("with timed", "assert fsstack.stack.id != 'plain'\n        with timed"))
     result = project.run("-k", "plain or same")
     result.assert_outcomes(failed=2, deselected=2)
-    result.stdout.fnmatch_lines(["*same: cost: nothing to compare with: baseline plain: failed in round 1*"])
+    result.stdout.fnmatch_lines(["*same: cost: *baseline plain: *round 1*"])
 
 
 @pytest.mark.parametrize("options", [("--fsstack-strict",), (), ("--runxfail",)])
@@ -133,7 +134,7 @@ def test_an_undecided_budget_that_is_expected_to_be_broken_counts_as_expected(
     result.assert_outcomes(deselected=3, **{"skipped" if "--runxfail" in options else "xfailed": 1})
     assert result.ret == pytest.ExitCode.OK
     (test,) = json.loads((project.pytester.path / "all.json").read_text())["tests"].values()
-    assert "inconclusive: cost: overhead" in test["text"]
+    assert re.search("inconclusive: cost: .* 10 %, 8 rounds", test["text"])
     # It names no option that is off.
     assert ("--fsstack-strict" in test["text"]) == ("--fsstack-strict" in options)
 
@@ -186,8 +187,8 @@ def test_a_stack_that_did_not_do_the_work_is_shown_but_never_compared(project: P
     result.stdout.fnmatch_lines(
         [
             "*test_later?near? PASSED*",
-            "*step on near did not do the work, so it is compared with nothing: 3 of 7 links failed",
-            "*near: did not do the work: 3 of 7 links failed",
+            "*step on near *: 3 of 7 links failed",
+            "*[[]1[]] near: *: 3 of 7 links failed",
         ]
     )
     (chain,) = chains_of(project.pytester.path / "out.json")
