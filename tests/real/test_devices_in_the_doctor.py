@@ -44,7 +44,7 @@ def behind(loop: Loop, loop_device: LoopDevice) -> list[str]:
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [(blank, ""), (photos, "'photos'"), (behind, "it is behind the loop device")],
+    [(blank, ""), (photos, "'photos'"), (behind, "`losetup -d /dev/loop")],
     ids=["blank", "photos", "in-use"],
 )
 def test_the_doctor_agrees_with_the_session(

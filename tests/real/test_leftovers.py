@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,8 +38,9 @@ def precious(tmp_path: Path) -> Iterator[Path]:
 
 def test_nothing_is_removed_while_something_is_mounted_below(precious: Path, tmp_path: Path) -> None:
     (tmp_path / "removed/other").touch()
-    with pytest.raises(OSError, match=r"something is mounted on .*removed/a/b"):
+    with pytest.raises(OSError, match="removed/a/b") as caught:
         directories.remove(tmp_path / "removed")
+    assert caught.value.errno == errno.EBUSY
     assert (precious / "file").read_text() == "mine"
     assert (tmp_path / "removed/other").exists()
 
@@ -47,8 +50,9 @@ def test_what_is_mounted_while_a_directory_is_removed_is_kept(
 ) -> None:
     # As if it had been mounted after the look: a bind mount of the same filesystem, with the same number of a device.
     monkeypatch.setattr(mounts, "below", lambda path: [])
-    with pytest.raises(OSError, match="so nothing in it was removed"):
+    with pytest.raises(OSError, match="removed/a/b") as caught:
         directories.remove(tmp_path / "removed")
+    assert caught.value.errno == errno.EBUSY
     assert (precious / "file").read_text() == "mine"
 
 
@@ -58,8 +62,9 @@ def test_a_device_in_which_a_test_left_a_mount_loses_nothing(precious: Path, tmp
     made = device.enter_context(directories.temporary(tmp_path, book))
     (made / "left").mkdir()
     run("mount", "--bind", precious, made / "left")
-    with pytest.raises(OSError, match="something is mounted on"):
+    with pytest.raises(OSError, match=f"{made / 'left'}") as caught:
         device.close()
+    assert caught.value.errno == errno.EBUSY
     assert (precious / "file").read_text() == "mine"
     run("umount", made / "left")
     book.close()
@@ -103,7 +108,8 @@ def test_what_a_killed_session_had_started_is_ended_and_nothing_else(tmp_path: P
         pids = [int(word) for word in done.stdout.split()]
         assert all(journal.start_time(pid) for pid in pids)
         said = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
-        assert [line.partition(" (")[0] for line in said.undone] == [f"ended processes {pids[0]}, {pids[1]}"]
+        (line,) = said.undone
+        assert re.search(rf"\b{pids[0]}, {pids[1]}\b", line)
         assert not any(map(journal.start_time, pids))
         assert other.poll() is None
         other.kill()
@@ -139,7 +145,7 @@ def test_what_a_killed_session_had_started_in_a_container_is_ended_and_the_conta
             assert len(namespaces) == 1
             said = journal.cleanup(journals, RealMachine(), lambda: {"processes": orphans.PROCESSES})
             assert said.undone
-            assert f"ended process {entered}" in said.undone[0]
+            assert re.search(rf"\b{entered}\b", said.undone[0])
             assert other.poll() is None
             children = Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text().split()
             assert len(children) == 1
@@ -180,7 +186,7 @@ def test_the_next_session_cleans_up_and_says_so(tmp_path: Path) -> None:
     child = (tmp_path / "child").read_text()
     second = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
     assert second.returncode == 0, second.stdout
-    (line,) = [line for line in second.stdout.splitlines() if f"removed {left}" in line]
+    (line,) = [line for line in second.stdout.splitlines() if str(left) in line]
     assert line.startswith("fsstack: ")
     assert journal.start_time(int(child)) is None
     assert list((tmp_path / "device").iterdir()) == []

@@ -127,7 +127,7 @@ def test_what_a_test_takes_from_the_process_costs_no_teardown(tmp_path: Path) ->
     )
     assert f"{len(ACTS)} passed" in done.stdout, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    assert "left behind" not in done.stdout
+    assert "--fsstack-cleanup" not in done.stdout
     assert list((tmp_path / "device").iterdir()) == []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -182,7 +184,7 @@ def test_a_session_without_mounts_of_its_own_refuses_a_directory_of_another_user
     done = subprocess.run(
         [*drop, *SESSION, f"--fsstack-device=dir:{foreign}"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert f"user {NOBODY} owns {foreign}" in done.stdout, done.stdout
+    assert re.search(rf"\b{NOBODY}\b.*{foreign}\b", done.stdout), done.stdout
     assert done.returncode == 1
     assert not list(foreign.iterdir())
 
@@ -197,7 +199,7 @@ def test_no_report_is_written_through_a_link_of_another_user(foreign: Path, vict
     put_link(foreign / "directory", victim)
     report = ReportFile("json", foreign / path)
     for act in report.check, lambda: report.write("of the session"):
-        with pytest.raises(ReportError, match=f"is a link of user {NOBODY}"):
+        with pytest.raises(ReportError, match=rf": {Path(path).parts[0]} .*\b{NOBODY}\b"):
             act()
     # The fixture looks at the victim.
     (foreign / "mine").symlink_to(foreign / "out")
@@ -221,7 +223,8 @@ def test_what_ci_is_given_is_not_written_through_a_link_of_another_user(
         command = [*SESSION, "--fsstack-rounds=1", "--fsstack-device=loop"]
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=plain | words)
-        assert done.stdout.count("not written") == count, done.stdout
+        pattern = rf"^fsstack: (?:GITHUB_STEP_SUMMARY: .*{os.strerror(errno.ELOOP)}|gitlab=.*\b{NOBODY}\b)"
+        assert len(re.findall(pattern, done.stdout, re.MULTILINE)) == count, done.stdout
 
 
 def put_link(link: Path, target: Path) -> None:

@@ -61,12 +61,13 @@ def test_a_directory_of_a_dead_session_is_removed_without_its_journal(tmp_path: 
     subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
     for journal in (tmp_path / "journals").iterdir():
         journal.unlink()
+    (dead,) = tmp_path.glob("fsstack-*")
     mine = tmp_path / "fsstack-mine"
     mine.mkdir()
     book = Journal(tmp_path / "living", RealMachine())
     with directories.lasting(tmp_path, book) as living:
         (line,) = directories.remove_stale(tmp_path)
-        assert line.endswith("of a session that was killed")
+        assert str(dead) in line
         assert living.path.is_dir()
         assert sorted(tmp_path.glob("fsstack-*")) == sorted([mine, living.path.parent])
     book.close()

@@ -42,5 +42,5 @@ def test_what_reads_is_repeated_and_what_writes_to_a_device_is_refused(pytester:
     pytester.makepyfile(test_it=TEST)
     result = pytester.runpytest_subprocess("--fsstack-rounds=1", "--fsstack-size=256M", "-v", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=10, failed=1)
-    result.stdout.fnmatch_lines(["*overwrite writes to the stack (4,096 bytes were written), so repeating it*"])
-    result.stdout.fnmatch_lines(["repeated  read runs 2 times in a round", "repeated  du runs 2 times in a round"])
+    result.stdout.fnmatch_lines(["*overwrite *4,096 bytes*fsstack_repeat*"])
+    result.stdout.fnmatch_lines(["repeated  read * 2 *", "repeated  du * 2 *"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal as signals
 import subprocess
 import sys
@@ -63,13 +64,12 @@ def session(directory: Path, stack: str, signal: str, ends: str, *arguments: str
 def test_one_that_dies_while_it_is_in_use_is_named(stack: str, tmp_path: Path) -> None:
     said = session(tmp_path, stack, "SIGKILL", "2 passed")
     (line,) = [line for line in said.splitlines() if line.startswith(f"fsstack: `{stack.rpartition(' ')[2]} ")]
-    assert line.endswith(" failed (it ended while its filesystem was in use, killed by SIGKILL)")
+    assert re.search(r"` .*\bSIGKILL\b", line)
 
 
 def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(tmp_path: Path) -> None:
     said = session(tmp_path, "ext4 | gocryptfs", "SIGSTOP", "2 passed, 1 error", "--fsstack-timeout=2")
-    assert "(no answer within 2 s, killed" in said
-    assert "; its server, gocryptfs, was killed" in said
+    assert re.search(r"`umount .*` .*\b2 s\b.* gocryptfs\b", said)
 
 
 SERVER = """
@@ -191,9 +191,11 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
         finally:
             session.kill()
         assert session.returncode == (1 if name == "left" else 143), stdout
-        assert ("its server, python" if name == "left" else "did not answer") in stdout
+        python = os.path.basename(sys.executable)
+        server = rf"`umount .*` .* {python}\b" if name == "left" else rf"`.*{python} .*/server\.py .*` .*\babort"
+        assert re.search(server, stdout), stdout
         assert "INTERNALERROR" not in stdout
-        assert ("test_it.py::test_it on loop" in stdout) == (name == "command")
+        assert bool(re.search(r"\btest_it\.py::test_it .*\bloop\b", stdout)) == (name == "command")
         assert list((tmp_path / name / "tmp").rglob("fsstack-*")) == []
     mine = os.fsencode(tmp_path)
     assert not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -97,7 +98,7 @@ class Sessions:
         """Close what is read from sessions, and undo what killed ones left, such as mount points in /tmp."""
         self._pipes.close()
         report = journal.cleanup(self.journals, RealMachine(), lambda: kinds(BUILT_IN.values()))
-        assert [line for line in report.left if not line.startswith("left alone: disk ")] == []
+        assert [line for line in report.left if " disk /dev/" not in line] == []
 
     @property
     def left(self) -> list[str]:
@@ -218,7 +219,7 @@ case "$*" in *-{last}) touch {mounted}; exec sleep 60;; esac
     assert sessions.nothing_is_left(), sessions.left
     assert guard.labelled(disk.path), output
     assert list(sessions.journals.iterdir()) == []
-    assert "left behind" not in output
+    assert "--fsstack-cleanup" not in output
 
 
 def test_what_cannot_be_undone_is_told_at_the_end_of_the_session(
@@ -235,11 +236,13 @@ def test_what_cannot_be_undone_is_told_at_the_end_of_the_session(
     monkeypatch.setenv("PATH", f"{sessions.directory}/bin:{os.environ['PATH']}")
     done = used_as_disk(sessions, disk)
     assert done.returncode == 1
-    (told,) = [line for line in done.stdout.splitlines() if line.startswith("fsstack: left behind")]
-    assert told == f"fsstack: left behind: disk {disk.path}; the next session, or --fsstack-cleanup, tries again"
+    (told,) = [line for line in done.stdout.splitlines() if "--fsstack-cleanup" in line]
+    assert told.startswith("fsstack: ")
+    assert f"disk {disk.path}" in told
     monkeypatch.undo()
     assert sessions.nothing_is_left(), sessions.left
-    assert f"emptied {disk.path}" in sessions.run("--fsstack-cleanup").stdout
+    assert str(disk.path) in sessions.run("--fsstack-cleanup").stdout
+    assert guard.labelled(disk.path)
 
 
 def test_sigkill_while_a_stack_is_being_built_leaves_nothing(sessions: Sessions) -> None:
@@ -262,8 +265,11 @@ def test_clean_up_after_sigkill_has_only_a_directory_to_remove(sessions: Session
     assert sessions.nothing_is_left()
     cleaned = sessions.run("--fsstack-cleanup")
     assert cleaned.returncode == 0, cleaned.stdout
+    assert str(process.pid) in cleaned.stdout
     assert list((sessions.directory / "tmp").glob("fsstack-*")) == []
-    assert sessions.run("--fsstack-cleanup").stdout.splitlines()[-1] == "nothing was left behind"
+    again = sessions.run("--fsstack-cleanup").stdout
+    assert len(again.splitlines()) == 1
+    assert str(process.pid) not in again
 
 
 def used_as_disk(sessions: Sessions, disk: Loop, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -286,8 +292,8 @@ def test_a_device_with_data_is_refused_and_not_a_byte_changes(sessions: Sessions
         done = used_as_disk(sessions, disk)
         said = done.stdout + done.stderr
         assert done.returncode == 4
-        assert said.count(f"{disk.path} will not be overwritten") == 1
-        assert f"it holds a filesystem (ext4) labelled 'photos'; `--fsstack-overwrite={disk.path}`" in said
+        pattern = rf"{disk.path} .*\(ext4\).*'photos'.*`--fsstack-overwrite={disk.path}`"
+        assert len(re.findall(pattern, said)) == 1
         assert "Traceback" not in said
         assert not sessions.mounts.exists()
 
@@ -313,7 +319,7 @@ def test_a_mounted_device_is_refused_even_when_it_is_given_over(
     with disk.untouched():
         done = used_as_disk(sessions, disk, f"--fsstack-overwrite={disk.path}")
         assert done.returncode == 4
-        assert "mounted on" in (done.stdout + done.stderr)
+        assert re.search(rf"{disk.path} .*{target}\b", done.stdout + done.stderr)
 
 
 def test_the_disk_of_the_root_filesystem_is_refused(sessions: Sessions) -> None:
@@ -323,7 +329,9 @@ def test_the_disk_of_the_root_filesystem_is_refused(sessions: Sessions) -> None:
     sessions.write("ext4")
     done = sessions.run(f"--fsstack-device={source}", f"--fsstack-overwrite={source}", "--fsstack-rounds=1")
     assert done.returncode == 4
-    assert "will not be overwritten" in (done.stdout + done.stderr)
+    # Some machines let nobody open it, so that the reason may be another one than that it is the root's.
+    assert re.search(rf"^ERROR: .*{source}\b", done.stderr, re.MULTILINE)
+    assert not sessions.mounts.exists()
 
 
 def killed_on(disk: Loop, sessions: Sessions) -> subprocess.Popen[str]:
@@ -343,8 +351,7 @@ def test_the_next_session_on_a_killed_ones_disk_says_what_to_do(sessions: Sessio
     with disk.untouched():
         refused = used_as_disk(sessions, disk)
     assert refused.returncode == 4, refused.stdout
-    assert f"left alone: disk {disk.path} of the session of process {process.pid}" in refused.stdout
-    assert "--fsstack-cleanup empties it" in refused.stdout
+    assert re.search(rf"\bdisk {disk.path}\b.*\b{process.pid}\b.*--fsstack-cleanup\b", refused.stdout)
 
     sessions.run("--fsstack-cleanup")
     assert guard.labelled(disk.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_each_device_has_its_own_while_the_stack_stands(
             with stack.taken_down():
                 assert queue(loop, "read_ahead_kb") == "64"
         SYSCTL.write_text("4")
-        with pytest.raises(OSError, match=r"rotorstep is 4, not 3"):
+        with pytest.raises(OSError, match=r"rotorstep .*\b4\b.*\b3\b"):
             stack.tuning.check()
         SYSCTL.write_text("3")
     assert now(loop) == values
@@ -80,7 +81,7 @@ def test_a_value_that_the_kernel_refuses_leaves_nothing_set(
 ) -> None:
     loop, values = before
     refused = built("ext4 @ fs.xfs.rotorstep=3, queue/scheduler=turbo", DiskDevice(loop, overwrite=False), context)
-    with pytest.raises(BuildError, match=r"turbo: Invalid argument; the kernel offers none, "), refused:
+    with pytest.raises(BuildError, match=r"/queue/scheduler .*\bturbo: Invalid argument; .*\bnone, "), refused:
         pytest.fail("it was built")
     assert now(loop) == values
 
@@ -103,9 +104,9 @@ def test_they_are_set_back_however_the_session_ends(
         assert sessions.nothing_is_left(), sessions.left
         assert now(loop) != values
         undone = sessions.run("--fsstack-cleanup").stdout
-        names = [line.split()[1] for line in undone.splitlines() if " back to " in line]
+        paths = re.findall(r" (/(?:proc/)?sys/\S+)", undone)
         queue_of_loop = f"/sys/block/{loop.name}/queue"
-        assert names == [str(SYSCTL), f"{queue_of_loop}/read_ahead_kb", f"{queue_of_loop}/scheduler"]
+        assert paths == [str(SYSCTL), f"{queue_of_loop}/read_ahead_kb", f"{queue_of_loop}/scheduler"]
     assert now(loop) == values
 
 
@@ -137,7 +138,7 @@ def test_a_foreign_writer_is_an_error_of_the_test(before: tuple[Path, dict[str, 
     try:
         assert done.returncode == pytest.ExitCode.TESTS_FAILED
         assert "1 failed, 3 passed" in done.stdout
-        assert f"{SYSCTL} is 5, not 3" in done.stdout
+        assert re.search(rf"{SYSCTL} .*\b5\b.*\b3\b", done.stdout)
         (chain,) = chains_of(sessions.directory / "out.json")
         assert [len(chain.of("read", name)) for name in ("ext4", "tuned")] == [3, 1]
         assert chain.stacks["tuned"].settings == {"fs.xfs.rotorstep": "3"}
@@ -148,22 +149,22 @@ def test_a_foreign_writer_is_an_error_of_the_test(before: tuple[Path, dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("stack", "options", "message"),
+    ("stack", "options", "pattern"),
     [
-        ("ext4 @ queue/scheduler=turbo", [], "cannot be set to turbo: Invalid argument; the kernel offers none, "),
-        ("ext4 @ fs.xfs.rotorstep=0", [], "/proc/sys/fs/xfs/rotorstep cannot be set to 0: Invalid argument; it is "),
-        ("ext4 @ kernel.core_pattern=x", [], "'kernel.core_pattern' is not a setting that a stack may change"),
-        ("bind @ queue/scheduler=none", ["--fsstack-device=dir:."], "queue/scheduler is of a block device"),
+        ("ext4 @ queue/scheduler=turbo", [], r"/queue/scheduler .*\bturbo: Invalid argument; .*\bnone, "),
+        ("ext4 @ fs.xfs.rotorstep=0", [], r"/proc/sys/fs/xfs/rotorstep .*\b0: Invalid argument; .*\b\d+"),
+        ("ext4 @ kernel.core_pattern=x", [], "'kernel\\.core_pattern' "),
+        ("bind @ queue/scheduler=none", ["--fsstack-device=dir:."], "queue/scheduler .* dir:/.* directory"),
     ],
 )
 def test_what_cannot_be_set_ends_the_session_before_round_1(
-    stack: str, options: list[str], message: str, before: tuple[Path, dict[str, str]], sessions: Sessions
+    stack: str, options: list[str], pattern: str, before: tuple[Path, dict[str, str]], sessions: Sessions
 ) -> None:
     loop, values = before
     sessions.write("ext4")
     done = sessions.run(*options, "--fsstack-stacks", stack)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert message in done.stderr
+    assert re.search(pattern, done.stderr)
     assert not sessions.mounts.exists()
     assert now(loop) == values
 

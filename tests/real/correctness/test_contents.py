@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,4 +30,4 @@ def test_a_changed_byte_is_found_and_nothing_else_is(tmp_path: Path) -> None:
     for step in "calls", "nearly_full":
         assert found[step]["ext4"] == 0
         assert found[step]["control"]
-    assert "after the remount, " in said
+    assert re.search(r"\bcalls: .*\bremount\(\)", said)

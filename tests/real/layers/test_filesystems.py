@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import DiskDevice, LoopDevice
-from pytest_fsstack.layers import zfs
+from pytest_fsstack.layers import BUILT_IN, zfs
 from pytest_fsstack.layers.filesystems import Ext4
+from pytest_fsstack.machine import journal
+from pytest_fsstack.machine.real import RealMachine
+from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.stack import kmsg
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BuildContext, Layer, Stack
@@ -104,8 +107,8 @@ class Corrupted(Ext4):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (Ext4(mount="nosuchoption"), r"layer ext4: `mount .*failed.*[Uu]nknown parameter .*nosuchoption"),
-        (Corrupted(), r"layer ext4: `mount .*\nthe kernel said:\n.*  EXT4-fs \(loop\d+\): VFS: Can't find ext4"),
+        (Ext4(mount="nosuchoption"), r"layer ext4: `mount .*[Uu]nknown parameter .*nosuchoption"),
+        (Corrupted(), r"layer ext4: `mount .*\n[^\n]*  EXT4-fs \(loop\d+\): VFS: Can't find ext4"),
     ],
 )
 def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message: str, context: BuildContext) -> None:
@@ -122,7 +125,7 @@ def test_a_failure_ends_with_what_the_kernel_said_about_it(layer: Layer, message
 
 
 def test_what_keeps_a_pool_busy_is_named(context: BuildContext) -> None:
-    with pytest.raises(BuildError, match=rf"in use by: {os.getpid()} \(.*\) .*/held"):
+    with pytest.raises(BuildError, match=rf"\b{os.getpid()} \(.*\) .*/held"):
         with built("zfs", LoopDevice(SIZE), context) as stack:
             held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
     held.close()
@@ -184,9 +187,9 @@ def test_nothing_stands_after_sigkill(text: str, sessions: Sessions) -> None:
     process.kill()
     process.wait()
     assert sessions.nothing_is_left(), sessions.left
-    done = sessions.run("--fsstack-cleanup")
-    assert done.returncode == 0
-    assert not [line for line in done.stdout.splitlines() if "left alone" in line and str(process.pid) in line]
+    report = journal.cleanup(sessions.journals, RealMachine(), lambda: kinds(BUILT_IN.values()))
+    assert report.undone
+    assert report.left == []
 
 
 @pytest.mark.parametrize("text", ["ext4", "btrfs", "ntfs3g", "xfs | gocryptfs"])
@@ -307,7 +310,7 @@ def test_a_clean_up_sets_back_what_a_killed_session_set(loop_device: MakeLoop, s
     assert sessions.nothing_is_left(), sessions.left
     assert "[kyber]" in queue(loop.path, "scheduler")
     done = sessions.run("--fsstack-cleanup")
-    assert f"set /sys/block/{loop.path.name}/queue/scheduler back to" in done.stdout
+    assert f" /sys/block/{loop.path.name}/queue/scheduler " in done.stdout
     assert (queue(loop.path, "scheduler"), queue(loop.path, "read_ahead_kb")) == before
 
 
@@ -353,8 +356,7 @@ def test_a_governor_that_the_kernel_does_not_offer_is_told_with_those_that_it_do
     sessions.write("ext4")
     done = sessions.run("--fsstack-governor=turbo")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    expected = "the kernel has no governor 'turbo' for cpu0; it offers performance, powersave"
-    assert f"ERROR: --fsstack-governor: {expected}" in done.stderr
+    assert re.search(r"ERROR: --fsstack-governor: .*'turbo'.*\bcpu0\b.*\bperformance, powersave\b", done.stderr)
 
 
 def test_on_a_machine_without_governors_one_is_refused_before_anything_runs(governor: Path, sessions: Sessions) -> None:
@@ -362,23 +364,20 @@ def test_on_a_machine_without_governors_one_is_refused_before_anything_runs(gove
     sessions.write("ext4")
     done = sessions.run("--fsstack-rounds=1", "--fsstack-governor=performance", "-rs")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "the CPUs here have no governor" in done.stderr
+    assert re.search("ERROR: .*--fsstack-governor", done.stderr)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "pattern"),
     [
-        (["--fsstack-scheduler=turbo"], "ERROR: --fsstack-scheduler: the kernel has no scheduler 'turbo' for loop"),
-        (["--fsstack-readahead=130K"], "ERROR: --fsstack-readahead: must be a multiple of 4K, a page (got 130K)"),
-        (["--fsstack-readahead=much"], "ERROR: --fsstack-readahead: 'much' is not a size"),
-        (
-            ["--fsstack-discard", "--fsstack-device=dir:/"],
-            "ERROR: --fsstack-discard: only block devices have it, and dir:/ is",
-        ),
+        (["--fsstack-scheduler=turbo"], r"ERROR: --fsstack-scheduler: .*'turbo'.*\bloop\d+"),
+        (["--fsstack-readahead=130K"], r"ERROR: --fsstack-readahead: .*\b4K\b.*\b130K\b"),
+        (["--fsstack-readahead=much"], "ERROR: --fsstack-readahead: 'much' "),
+        (["--fsstack-discard", "--fsstack-device=dir:/"], "ERROR: --fsstack-discard: .* dir:/ "),
     ],
 )
-def test_a_value_that_cannot_be_is_one_message(arguments: list[str], message: str, sessions: Sessions) -> None:
+def test_a_value_that_cannot_be_is_one_message(arguments: list[str], pattern: str, sessions: Sessions) -> None:
     sessions.write("ext4")
     done = sessions.run(*arguments)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert message in done.stderr
+    assert re.search(pattern, done.stderr)

@@ -143,7 +143,7 @@ def test_names_are_ciphertext_once_the_kernel_has_lost_the_key(context: BuildCon
 def test_a_directory_that_cannot_encrypt_files_is_told_with_what_to_write(context: BuildContext) -> None:
     with built("ext4", LoopDevice(SIZE), context) as stack:
         device = DirectoryDevice(stack.path)
-        with pytest.raises(BuildError, match=r"is on ext4 that was not made for encryption; `ext4 \| fscrypt` and"):
+        with pytest.raises(BuildError, match=rf"layer fscrypt: {stack.path}\S* .*\bext4\b.*`ext4 \| fscrypt`"):
             with built("fscrypt", device, BuildContext(stack.path, context.journal)):
                 pass
 
@@ -153,7 +153,7 @@ def test_a_file_that_keeps_the_key_in_the_kernel_is_named(context: BuildContext,
     context = BuildContext(context.directory, Journal(tmp_path / "other", RealMachine()))
     with built("ext4(mkfs='-O encrypt') | fscrypt", LoopDevice(SIZE), context) as stack:
         with open(stack.path / "held", "w"):
-            with pytest.raises(BuildError, match=rf"layer fscrypt: .* in use by: {os.getpid()} \(.*\) .*/held"):
+            with pytest.raises(BuildError, match=rf"layer fscrypt: .*\b{os.getpid()} \(.*\) .*/held"):
                 stack._close(1)
 
 
@@ -165,7 +165,7 @@ def test_a_session_that_died_leaves_no_key_in_a_directory_that_stays_mounted(
         assert (stack.path / "fscrypt" / "secret-name").exists()
         undo = functools.partial(cleanup, tmp_path / "dead", RealMachine(), lambda: kinds(BUILT_IN.values()))
         (line,) = undo().undone
-        assert line.startswith(f"removed the encryption key of {stack.path} ")
+        assert str(stack.path) in line
         assert not (stack.path / "fscrypt" / "secret-name").exists()
         assert undo() == CleanupReport([], [])
 
@@ -273,9 +273,11 @@ def test_the_passphrase_is_in_no_command_line_and_no_environment(context: BuildC
 
 
 def test_a_failing_mkfs_says_why_and_leaves_nothing(context: BuildContext) -> None:
-    with pytest.raises(BuildError, match=r"layer xfs: `mkfs.xfs .*` failed \(exit code 1\): (?s:.*)300"):
+    with pytest.raises(BuildError, match=r"layer xfs: `mkfs.xfs .*` .*\b1\b(?s:.*)300") as caught:
         with built("xfs", LoopDevice(64 << 20), context):
             pass
+    assert isinstance(caught.value.__cause__, commands.CommandError)
+    assert caught.value.__cause__.returncode == 1
 
 
 def test_a_failing_mount_takes_down_what_stood(context: BuildContext) -> None:
@@ -291,7 +293,7 @@ def test_a_daemon_that_ends_at_once_is_told_with_its_words(context: BuildContext
 
 
 def test_what_keeps_a_stack_busy_is_named(context: BuildContext) -> None:
-    with pytest.raises(BuildError, match=rf"in use by: {os.getpid()} \(.*\) .*/held"):
+    with pytest.raises(BuildError, match=rf"\b{os.getpid()} \(.*\) .*/held"):
         with built("ext4", LoopDevice(SIZE), context) as stack:
             held = open(stack.path / "held", "w")  # noqa: SIM115 - it must still be open when the stack goes
     held.close()

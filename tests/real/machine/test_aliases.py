@@ -33,9 +33,9 @@ def test_mounted_through_another_loop_device_on_the_same_file(
     one, two = pair
     run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", two.path)
     target = mount(two.path)
-    message = refused_idle(one.path, one)
-    assert str(two.path) in message
-    assert f"is mounted on {target}" in message
+    reason = refused_idle(one.path, one)
+    assert str(two.path) in reason
+    assert str(target) in reason
 
 
 def test_a_session_refuses_it_with_the_flag_and_exit_code_4(
@@ -112,9 +112,9 @@ def test_a_loop_device_on_a_disk_that_is_mounted(loop_device: LoopDevice, mount:
     guard.check_idle(above.path)
     run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", first)
     target = mount(first)
-    message = refused_idle(above.path, disk)
-    assert str(first) in message
-    assert str(target) in message
+    reason = refused_idle(above.path, disk)
+    assert str(first) in reason
+    assert str(target) in reason
 
 
 def test_parts_of_a_file_that_do_not_overlap_are_not_the_same(
@@ -149,6 +149,6 @@ def test_the_file_of_a_loop_device_on_a_filesystem_that_only_it_keeps(
 
 def test_two_sessions_cannot_have_two_ways_to_the_same_data(pair: tuple[Loop, Loop]) -> None:
     one, two = pair
-    with guard.claimed(one.path, overwrite=False), pytest.raises(guard.Refused, match="has it already"):
+    with guard.claimed(one.path, overwrite=False), pytest.raises(guard.Refused, match="session"):
         with guard.claimed(two.path, overwrite=False):
             pytest.fail("both were claimed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,18 +29,18 @@ def needs(*tools: str) -> pytest.MarkDecorator:
 
 
 def refused_idle(device: Path, *loops: Loop) -> str:
-    """The message; not even a device that was given up may be claimed in this state."""
+    """The reason; not even a device that was given up may be claimed in this state."""
     return _refused(device, *loops, overwrite=True)
 
 
 def refused_contents(device: Path, *loops: Loop) -> str:
-    """The message; nothing uses the device, which holds something."""
+    """The reason; nothing uses the device, which holds something."""
     guard.check_idle(device)
     with pytest.raises(guard.Refused):
         guard.check_contents(device)
-    message = _refused(device, *loops, overwrite=False)
-    assert f"`--fsstack-overwrite={device}` on the command line gives it over to testing" in message
-    return message
+    reason = _refused(device, *loops, overwrite=False)
+    assert f"`--fsstack-overwrite={device}`" in reason
+    return reason
 
 
 def _refused(device: Path, *loops: Loop, overwrite: bool) -> str:
@@ -48,10 +49,12 @@ def _refused(device: Path, *loops: Loop, overwrite: bool) -> str:
             stack.enter_context(loop.untouched())
         with pytest.raises(guard.Refused) as caught, guard.claimed(device, overwrite=overwrite):
             pytest.fail("the device was claimed")
-    message = str(caught.value)
-    assert message.startswith(f"{device} will not be overwritten: ")
+    message, reason = str(caught.value), caught.value.reason
+    assert caught.value.device == device
+    assert message.startswith(f"{device} ")
+    assert message.endswith(reason)
     assert "\n" not in message
-    return message
+    return reason
 
 
 @contextlib.contextmanager
@@ -78,23 +81,21 @@ def ext4(loop_device: LoopDevice) -> Loop:
 
 def test_mounted_here(ext4: Loop, mount: Callable[[Path], Path]) -> None:
     target = mount(ext4.path)
-    assert f"it is mounted on {target}" in refused_idle(ext4.path, ext4)
+    assert str(target) in refused_idle(ext4.path, ext4)
 
 
 def test_mounted_under_another_name(ext4: Loop, mount: Callable[[Path], Path], tmp_path: Path) -> None:
     target = mount(ext4.path)
     link = tmp_path / "by-id"
     link.symlink_to(ext4.path)
-    assert f"it is mounted on {target}" in refused_idle(link, ext4)
+    assert str(target) in refused_idle(link, ext4)
 
 
 def test_mounted_in_another_namespace(ext4: Loop, tmp_path: Path) -> None:
     script = 'mount "$0" "$1" && sync && echo ready && read line'
     with process("unshare", "-m", "--propagation", "private", "sh", "-c", script, ext4.path, tmp_path) as other:
         assert mounts.at(tmp_path) is None
-        message = refused_idle(ext4.path, ext4)
-        assert f"it is mounted on {tmp_path}" in message
-        assert f"seen by process {other.pid}" in message
+        assert re.search(rf"{tmp_path}\b.*\b{other.pid}\b", refused_idle(ext4.path, ext4))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -106,7 +107,9 @@ def test_mounted_where_no_process_sees_it(ext4: Loop, tmp_path: Path) -> None:
     with process("unshare", "-m", "--propagation", "private", "sh", "-c", script, ext4.path, target) as other:
         namespace = os.open(f"/proc/{other.pid}/ns/mnt", os.O_RDONLY)
     try:
-        assert "it is in use by the kernel" in refused_idle(ext4.path, ext4)
+        reason = refused_idle(ext4.path, ext4)
+        assert "kernel" in reason
+        assert str(target) not in reason
     finally:
         os.close(namespace)
 
@@ -115,9 +118,10 @@ def test_mounted_where_no_process_sees_it(ext4: Loop, tmp_path: Path) -> None:
 def test_second_device_of_a_mounted_btrfs(loop_device: LoopDevice, mount: Callable[[Path], Path]) -> None:
     first, second = loop_device(size=128 * MIB), loop_device(size=128 * MIB)
     run("mkfs.btrfs", "-q", "-f", first.path, second.path)
+    uuid = run("blkid", "-p", "-o", "value", "-s", "UUID", second.path)
     target = mount(first.path)
-    assert f"it is mounted on {target}" in refused_idle(first.path, first, second)
-    assert "it is part of the mounted btrfs" in refused_idle(second.path, first, second)
+    assert str(target) in refused_idle(first.path, first, second)
+    assert f"btrfs {uuid}" in refused_idle(second.path, first, second)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -126,7 +130,7 @@ def test_external_journal_of_a_mounted_ext4(loop_device: LoopDevice, mount: Call
     run("mkfs.ext4", "-q", "-b", "4096", "-O", "journal_dev", journal.path)
     run("mkfs.ext4", *QUIET, "-b", "4096", "-J", f"device={journal.path}", data.path)
     mount(data.path)
-    assert "it is in use by the kernel" in refused_idle(journal.path, journal, data)
+    assert "kernel" in refused_idle(journal.path, journal, data)
 
 
 @needs("sfdisk")
@@ -136,8 +140,8 @@ def test_disk_with_a_mounted_partition(loop_device: LoopDevice, mount: Callable[
     one, two = disk.partition(table, "size=24MiB", "size=24MiB")
     run("mkfs.ext4", *QUIET, one)
     target = mount(one)
-    assert f"its partition {one} is mounted on {target}" in refused_idle(disk.path, disk)
-    assert f"it is mounted on {target}" in refused_idle(one, disk)
+    assert re.search(rf"{one} .*{target}\b", refused_idle(disk.path, disk))
+    assert str(target) in refused_idle(one, disk)
     # The other one is free all the same, as on a laptop with one disk.
     guard.check_idle(two)
     guard.check_contents(two)
@@ -148,7 +152,7 @@ def test_swap(loop_device: LoopDevice) -> None:
     run("mkswap", loop.path)
     run("swapon", loop.path)
     try:
-        assert f"it is swap space; `swapoff {loop.path}` first" in refused_idle(loop.path, loop)
+        assert f"`swapoff {loop.path}`" in refused_idle(loop.path, loop)
     finally:
         run("swapoff", loop.path)
 
@@ -156,8 +160,7 @@ def test_swap(loop_device: LoopDevice) -> None:
 def test_behind_a_loop_device(loop_device: LoopDevice) -> None:
     below = loop_device()
     above = loop_device("--offset", str(32 * MIB), on=below.path)
-    message = refused_idle(below.path, below)
-    assert f"it is behind the loop device {above.path}; `losetup -d {above.path}` first" in message
+    assert f"`losetup -d {above.path}`" in refused_idle(below.path, below)
 
 
 @needs("sfdisk")
@@ -165,7 +168,7 @@ def test_disk_with_a_partition_behind_a_loop_device(loop_device: LoopDevice) -> 
     disk = loop_device()
     (part,) = disk.partition("gpt", "size=24MiB")
     above = loop_device(on=part)
-    assert f"its partition {part} is behind the loop device {above.path}" in refused_idle(disk.path, disk)
+    assert re.search(f"{part} .*`losetup -d {above.path}`", refused_idle(disk.path, disk))
 
 
 @pytest.mark.parametrize("mode", ["<", "<>"])
@@ -173,25 +176,25 @@ def test_disk_with_a_partition_behind_a_loop_device(loop_device: LoopDevice) -> 
 def test_open_in_another_process(loop_device: LoopDevice, mode: str) -> None:
     loop = loop_device()
     with process("sh", "-c", f'exec 5{mode}"$0"; echo ready; read line', loop.path) as other:
-        assert f"it is open in process {other.pid} (sh); end that first" in refused_idle(loop.path, loop)
+        assert f" {other.pid} (sh)" in refused_idle(loop.path, loop)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_open_in_this_process(loop_device: LoopDevice) -> None:
     loop = loop_device()
     with loop.path.open("rb"):
-        assert f"it is open in process {os.getpid()}" in refused_idle(loop.path, loop)
+        assert re.search(rf"\b{os.getpid()}\b", refused_idle(loop.path, loop))
 
 
 def test_read_only(loop_device: LoopDevice) -> None:
     loop = loop_device("--read-only")
-    assert "it is read-only" in refused_idle(loop.path, loop)
+    assert "`blockdev --setrw`" in refused_idle(loop.path, loop)
 
 
 def test_too_small(loop_device: LoopDevice) -> None:
     loop = loop_device(size=8 * MIB)
-    message = refused_idle(loop.path, loop)
-    assert "it is too small: 8.0 MiB (8388608 bytes), where 16.0 MiB (16777216 bytes) are needed" in message
+    reason = refused_idle(loop.path, loop)
+    assert re.search(r"8\.0 MiB \(8388608 bytes\).*16\.0 MiB \(16777216 bytes\)", reason)
 
 
 def test_the_disk_of_the_root_filesystem() -> None:
@@ -199,14 +202,14 @@ def test_the_disk_of_the_root_filesystem() -> None:
     sysfs = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not sysfs.exists():
         pytest.skip("the root filesystem is on no block device")
-    with pytest.raises(guard.Refused, match="the root filesystem is on it"):
+    with pytest.raises(guard.Refused, match=r"\broot\b"):
         guard.check_idle(Path("/dev") / sysfs.resolve().name)
 
 
 def test_detached_loop_device(loop_device: LoopDevice) -> None:
     loop = loop_device()
     run("losetup", "-d", loop.path)
-    with pytest.raises(guard.Refused, match="it has no medium"):
+    with pytest.raises(guard.Refused, match=r"\bmedium\b"):
         guard.check_idle(loop.path)
 
 
@@ -214,15 +217,15 @@ def test_detached_loop_device(loop_device: LoopDevice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"),
+    ("argv", "pattern"),
     [
-        pytest.param(["mkfs.ext4", "-q", "-L", "data"], "a filesystem (ext4) labelled 'data'", id="ext4"),
-        pytest.param(["mkswap"], "a signature (swap)", id="swap"),
-        pytest.param(["pvcreate", "-q", "-y"], "a signature (LVM2_member)", id="lvm", marks=needs("pvcreate")),
+        pytest.param(["mkfs.ext4", "-q", "-L", "data"], r"\(ext4\).*'data'", id="ext4"),
+        pytest.param(["mkswap"], r"\(swap\)", id="swap"),
+        pytest.param(["pvcreate", "-q", "-y"], r"\(LVM2_member\)", id="lvm", marks=needs("pvcreate")),
     ],
 )
 def test_signature(
-    loop_device: LoopDevice, argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop_device: LoopDevice, argv: list[str], pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = loop_device()
     # LVM is to look at this device alone, and to leave nothing of it in the system's own files.
@@ -233,7 +236,7 @@ def test_signature(
     monkeypatch.setenv("LVM_SYSTEM_DIR", str(tmp_path))
     monkeypatch.setenv("DM_DISABLE_UDEV", "1")
     run(*argv, loop.path)
-    assert f"it holds {words}" in refused_contents(loop.path, loop)
+    assert re.search(pattern, refused_contents(loop.path, loop))
 
 
 @needs("sfdisk")
@@ -241,9 +244,9 @@ def test_signature(
 def test_partition_table(loop_device: LoopDevice, table: str) -> None:
     loop = loop_device()
     parts = loop.partition(table, "size=24MiB")
-    assert f"it has the partitions {parts[0]}" in refused_contents(loop.path, loop)
+    assert str(parts[0]) in refused_contents(loop.path, loop)
     run("partx", "-d", loop.path)
-    assert f"it holds a partition table ({table})" in refused_contents(loop.path, loop)
+    assert f"({table})" in refused_contents(loop.path, loop)
 
 
 @needs("sfdisk")
@@ -251,7 +254,7 @@ def test_partition_with_a_filesystem(loop_device: LoopDevice) -> None:
     loop = loop_device()
     (part,) = loop.partition("gpt", "size=24MiB")
     run("mkfs.ext4", "-q", part)
-    assert "it holds a filesystem (ext4)" in refused_contents(part, loop)
+    assert "(ext4)" in refused_contents(part, loop)
 
 
 @needs("mkfs.btrfs")
@@ -262,14 +265,15 @@ def test_contradicting_signatures(loop_device: LoopDevice) -> None:
     run("wipefs", "-aq", loop.path)
     run("mkfs.ext4", "-q", loop.path)
     loop.write(btrfs, 64 << 10)
-    assert "it holds several signatures that contradict each other" in refused_contents(loop.path, loop)
+    # blkid names none of them.
+    assert "signatures" in refused_contents(loop.path, loop)
 
 
 @pytest.mark.parametrize("where", [1, 5 * MIB + 77, 32 * MIB, 64 * MIB - 1])
 def test_data_anywhere_on_a_small_device(loop_device: LoopDevice, where: int) -> None:
     loop = loop_device()
     loop.write(b"\x01", where)
-    assert f"data without a known signature, at byte {where} of {64 * MIB}" in refused_contents(loop.path, loop)
+    assert re.search(rf"\bbyte {where}\b.*\b{64 * MIB}\b", refused_contents(loop.path, loop))
 
 
 def test_data_like_that_of_plain_dm_crypt_in_the_middle(loop_device: LoopDevice) -> None:
@@ -277,7 +281,9 @@ def test_data_like_that_of_plain_dm_crypt_in_the_middle(loop_device: LoopDevice)
     loop = loop_device(size=size)
     # One percent of the device; the samples are a thousandth apart.
     loop.write(os.urandom(size // 100), size // 2)
-    assert "data without a known signature, at byte 134" in refused_contents(loop.path, loop)
+    place = re.search(r"\bbyte (\d+)\b", refused_contents(loop.path, loop))
+    assert place
+    assert size // 2 <= int(place[1]) < size // 2 + size // 100
 
 
 def test_data_behind_a_stale_cache(loop_device: LoopDevice) -> None:
@@ -295,7 +301,7 @@ def test_data_behind_a_stale_cache(loop_device: LoopDevice) -> None:
                 break
         else:
             pytest.fail("the cache was never stale")
-        with pytest.raises(guard.Refused, match=f"at byte {at}"):
+        with pytest.raises(guard.Refused, match=rf"\bbyte {at}\b"):
             guard.check_contents(loop.path)
 
 
@@ -307,7 +313,7 @@ def test_data_written_through_the_whole_disk_that_is_still_in_its_cache(loop_dev
     with loop.path.open("r+b", buffering=0) as disk:
         disk.seek(2 * MIB)
         disk.write(b"data")
-        with pytest.raises(guard.Refused, match=f"at byte {1 * MIB}"):
+        with pytest.raises(guard.Refused, match=rf"\bbyte {1 * MIB}\b"):
             guard.check_contents(part)
 
 
@@ -376,7 +382,7 @@ def test_a_filesystem_that_the_user_made_later_is_not_ours(loop_device: LoopDevi
     loop = loop_device(size=320 * MIB)
     guard.write_label(loop.path)
     run(*argv, loop.path)
-    assert "it holds " in refused_contents(loop.path, loop)
+    assert f"({argv[0].removeprefix('mkfs.')})" in refused_contents(loop.path, loop)
 
 
 def test_the_label_in_front_of_a_wiped_filesystem_is_not_ours(scratch: Loop) -> None:
@@ -386,20 +392,20 @@ def test_the_label_in_front_of_a_wiped_filesystem_is_not_ours(scratch: Loop) -> 
     scratch.write(text, 0)
     run("wipefs", "-aq", scratch.path)
     assert guard.signature(scratch.path) == ""
-    assert "it holds data without a known signature, at byte 0" in refused_contents(scratch.path, scratch)
+    assert re.search(r"\bbyte 0\b", refused_contents(scratch.path, scratch))
 
 
 @pytest.mark.parametrize("where", [200, 4096, MIB - 1, 63 * MIB, 64 * MIB - 1])
 def test_a_label_with_anything_beside_it_is_not_ours(scratch: Loop, where: int) -> None:
     scratch.write(b"x", where)
-    assert "it holds data without a known signature, at byte 0" in refused_contents(scratch.path, scratch)
+    assert re.search(r"\bbyte 0\b", refused_contents(scratch.path, scratch))
 
 
 def test_a_label_copied_to_a_bigger_device_is_not_ours(scratch: Loop, loop_device: LoopDevice) -> None:
     bigger = loop_device(size=128 * MIB)
     run("dd", f"if={scratch.path}", f"of={bigger.path}", "bs=1M", "conv=notrunc,fsync", "status=none")
-    message = refused_contents(bigger.path, bigger)
-    assert "the scratch label of another device, of 64.0 MiB (67108864 bytes), not 128.0 MiB" in message
+    reason = refused_contents(bigger.path, bigger)
+    assert re.search(r"\blabel\b.*64\.0 MiB \(67108864 bytes\).*128\.0 MiB \(134217728 bytes\)", reason)
 
 
 # -- while it is claimed -----------------------------------------------------------------------------------------------
@@ -414,11 +420,13 @@ def test_two_claims_at_once(scratch: Loop, locks: Path) -> None:
         "with guard.claimed(pathlib.Path(sys.argv[1]), overwrite=False): print('ready', flush=True); input()"
     )
     with process(sys.executable, "-c", code, scratch.path, locks) as other:
-        message = refused_idle(scratch.path, scratch)
-        assert f"process {other.pid} " in message
-        assert f"is testing it or a part of it ({locks}/pytest-fsstack-" in message
+        reason = refused_idle(scratch.path, scratch)
+        assert re.search(rf"\b{other.pid} \(.*\({locks}/pytest-fsstack-.*--fsstack-wait=", reason)
     with guard.claimed(scratch.path, overwrite=False):
-        assert "this session has it already, by another name" in refused_idle(scratch.path, scratch)
+        reason = refused_idle(scratch.path, scratch)
+        assert "session" in reason
+        # It would wait for itself.
+        assert "--fsstack-wait" not in reason
 
 
 @needs("sfdisk")
@@ -426,29 +434,31 @@ def test_a_disk_and_its_partition_at_once(loop_device: LoopDevice) -> None:
     disk = loop_device()
     one, two = disk.partition("gpt", "size=24MiB", "size=24MiB")
     with guard.claimed(one, overwrite=True):
-        assert "this session has it already" in refused_idle(disk.path, disk)
+        assert "session" in refused_idle(disk.path, disk)
         with guard.claimed(two, overwrite=True):
             pass
 
 
 def test_still_in_use_at_the_end(scratch: Loop, mount: Callable[[Path], Path]) -> None:
-    digests = []
+    digests: list[str] = []
+    targets: list[Path] = []
 
     def leave_it_mounted() -> None:
         with guard.claimed(scratch.path, overwrite=False) as disk:
             run("mkfs.ext4", *QUIET, "-F", disk.path)
-            mount(disk.path)
+            targets.append(mount(disk.path))
             digests.append(scratch.digest())
 
-    with pytest.raises(guard.Refused, match="is mounted on"):
+    with pytest.raises(guard.Refused) as caught:
         leave_it_mounted()
+    assert str(targets[0]) in caught.value.reason
     assert digests == [scratch.digest()]
 
 
 @pytest.mark.usefixtures("impatient")
 def test_busy_before_the_next_write(scratch: Loop) -> None:
     with guard.claimed(scratch.path, overwrite=False) as disk:
-        with scratch.path.open("rb"), pytest.raises(guard.Refused, match="is open in process"):
+        with scratch.path.open("rb"), pytest.raises(guard.Refused, match=rf"\b{os.getpid()}\b"):
             disk.check()
         disk.check()
 
@@ -462,7 +472,7 @@ def test_it_is_recorded_once_it_has_passed_until_it_is_labelled(ext4: Loop) -> N
         yield
         seen.append("labelled" if guard.labelled(disk.path) else "not labelled")
 
-    refused = pytest.raises(guard.Refused, match="it holds a filesystem")
+    refused = pytest.raises(guard.Refused, match=r"\(ext4\)")
     with refused, guard.claimed(ext4.path, overwrite=False, record=record):
         pytest.fail("the device was claimed")
     assert seen == []
@@ -474,5 +484,7 @@ def test_it_is_recorded_once_it_has_passed_until_it_is_labelled(ext4: Loop) -> N
 def test_nothing_to_probe_with_is_a_refusal(loop_device: LoopDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = loop_device()
     monkeypatch.setattr(commands, "which", lambda _: None)
-    with pytest.raises(guard.Refused, match=r"it cannot be checked: `blkid .*not installed"):
+    with pytest.raises(guard.Refused, match="`blkid ") as caught:
         guard.check_contents(loop.path)
+    assert isinstance(caught.value.__cause__, commands.CommandError)
+    assert caught.value.__cause__.returncode is None

@@ -57,15 +57,16 @@ def hanging(tmp_path: Path) -> Iterator[Path]:
 def test_a_command_is_reported_and_left_behind(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_DEATH", 0.5)
     began = time.monotonic()
-    with pytest.raises(commands.CommandError, match="killed, which did not end it: it hangs in the kernel"):
+    with pytest.raises(commands.CommandError, match=r"`stat .*\b0\.5 s\b.*\bkernel\b") as caught:
         commands.run("stat", hanging / "file", timeout=0.5)
+    assert caught.value.returncode is None
     assert time.monotonic() - began < 10
 
 
 def test_so_is_a_daemon(hanging: Path) -> None:
     daemon = RealMachine().start("stat", hanging / "file")
     time.sleep(0.3)
-    with pytest.raises(commands.CommandError, match=f"process {daemon.pid} survived SIGKILL"):
+    with pytest.raises(commands.CommandError, match=rf"\b{daemon.pid}\b.*\bSIGKILL\b"):
         daemon.kill()
 
 
@@ -73,5 +74,5 @@ def test_a_clean_up_leaves_it_for_the_next_one(hanging: Path, tmp_path: Path) ->
     daemon = RealMachine().start("stat", hanging / "file")
     time.sleep(0.3)
     start = journal.start_time(daemon.pid)
-    with pytest.raises(journal.UndoError, match=f"process {daemon.pid} survived SIGKILL"):
+    with pytest.raises(journal.UndoError, match=rf"\b{daemon.pid}\b.*\bSIGKILL\b"):
         orphans.end(daemon.pid, start)

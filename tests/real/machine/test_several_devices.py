@@ -154,16 +154,16 @@ def test_it_lives_without_a_device_and_is_whole_again(
 
 def test_what_cannot_lose_a_device_says_so_and_stands(context: BuildContext) -> None:
     with built("pool(2) | btrfs(data='raid0', metadata='raid1')", LoopFile(256 * MIB), context) as stack:
-        with pytest.raises(BuildError, match="cannot lose a device: btrfs: data"):
+        with pytest.raises(BuildError, match="btrfs: data"):
             stack.take_away()
-        with pytest.raises(BuildError, match="has all of its devices"):
+        with pytest.raises(BuildError, match=r"`pool\(2\) \| btrfs\(.*\bdevices\b"):
             stack.give_back()
         assert stack.is_open
     with built(MIRROR, LoopFile(256 * MIB), context) as stack:
-        with pytest.raises(BuildError, match="cannot lose device 2: it has 2"):
+        with pytest.raises(BuildError, match=r"`.*`.*\b2\b.*\b2\b"):
             stack.take_away(2)
         stack.take_away()
-        with pytest.raises(BuildError, match="has lost one already"):
+        with pytest.raises(BuildError, match=r"`.*`.*\b1\b.*\blost\b"):
             stack.take_away()
 
 
@@ -173,7 +173,7 @@ def test_the_commands_of_two_devices_build_a_mirror_and_leave_both_labelled(
     words = [f"--fsstack-device={loop.path}" for loop in pair]
     done = session(tmp_path, *words, f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
     for loop in pair:
-        assert f"device: {loop.path}, WHICH WOULD BE OVERWRITTEN" in done.stdout
+        assert re.search(rf"\bdevice: {loop.path}\b.*\bOVERWRITTEN$", done.stdout, re.MULTILINE)
     done = session(tmp_path, *words, f"--fsstack-stacks={MIRROR}")
     assert done.returncode == 0, done.stdout
     assert "test_write[pool-2+btrfs-raid1-raid1] PASSED" in done.stdout
@@ -185,11 +185,12 @@ def test_a_stack_of_one_device_uses_the_first_one_of_a_group(pair: tuple[Loop, L
     word = f"--fsstack-device={first.path}+{second.path}"
     with second.untouched():
         done = session(tmp_path, word, "--fsstack-dry-run")
-        assert f"device: {second.path}, which no stack needs" in done.stdout
+        (line,) = [line for line in done.stdout.splitlines() if f"device: {second.path}" in line]
+        assert "OVERWRITTEN" not in line
         assert session(tmp_path, word).returncode == 0
     assert guard.labelled(first.path)
     done = session(tmp_path, word, "--fsstack-stacks=ext4", f"--fsstack-stacks={MIRROR}", "--fsstack-dry-run")
-    assert f"device: {second.path}, WHICH WOULD BE OVERWRITTEN by pool-2+btrfs" in done.stdout
+    assert re.search(rf"\bdevice: {second.path}\b.*\bOVERWRITTEN\b.* pool-2\+btrfs", done.stdout)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -208,8 +209,7 @@ def test_devices_are_one_group_only_if_all_stacks_need_just_that_many(
         devices = [f"--fsstack-device={loop.path}" for loop in loops]
         done = session(tmp_path, *devices, *(f"--fsstack-stacks={text}" for text in stacks))
     assert done.returncode in (1, 2, 4)
-    assert "pool needs 2 devices" in done.stdout + done.stderr
-    assert "--fsstack-device=/dev/sdb+/dev/sdc" in done.stdout + done.stderr
+    assert re.search(r"\bpool\b.*\b2\b.*--fsstack-device=/dev/sdb\+/dev/sdc", done.stdout + done.stderr)
     assert "PASSED" not in done.stdout
 
 
@@ -230,7 +230,7 @@ def _two_partitions(first: Loop, second: Loop, tmp_path: Path) -> tuple[Path, Pa
 
 @pytest.mark.usefixtures("locks")
 @pytest.mark.parametrize("swapped", [False, True], ids=["second", "first"])
-@pytest.mark.parametrize(("paths", "reason"), [(_same, "name it once"), (_partition, "partition|name it once")])
+@pytest.mark.parametrize(("paths", "reason"), [(_same, "session"), (_partition, r"p1\b|session")])
 def test_the_same_bytes_twice_are_refused(
     pair: tuple[Loop, Loop], tmp_path: Path, paths: Callable[..., tuple[Path, Path]], reason: str, swapped: bool
 ) -> None:
@@ -247,7 +247,7 @@ def test_two_partitions_of_one_disk_are_two_devices(pair: tuple[Loop, Loop], tmp
 
 
 def test_a_name_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="is named twice"):
+    with pytest.raises(ValueError, match=r"/dev/loop0\+/dev/loop0: /dev/loop0 "):
         parse_device("/dev/loop0+/dev/loop0", size=0, overwrite=())
 
 
@@ -257,8 +257,8 @@ def test_one_of_two_that_is_busy_is_refused(
     pair: tuple[Loop, Loop], mount: Callable[[Path], Path], position: int
 ) -> None:
     run("mkfs.ext4", "-q", pair[position].path)
-    mount(pair[position].path)
-    with pair[1 - position].untouched(), pytest.raises(guard.Refused, match="is mounted on"):
+    target = mount(pair[position].path)
+    with pair[1 - position].untouched(), pytest.raises(guard.Refused, match=rf"{pair[position].path} .*{target}\b"):
         with group(*(loop.path for loop in pair)):
             pytest.fail("the group was held")
 
@@ -271,7 +271,8 @@ def test_one_of_two_that_is_too_small_is_refused(
     loops = [pair[0], pair[0]]
     loops[position] = loop_device(size=8 * MIB)
     loops[1 - position] = pair[1]
-    with loops[0].untouched(), loops[1].untouched(), pytest.raises(guard.Refused, match="too small"):
+    refused = pytest.raises(guard.Refused, match=rf"{loops[position].path} .*\(8388608 bytes\)")
+    with loops[0].untouched(), loops[1].untouched(), refused:
         with group(*(loop.path for loop in loops)):
             pytest.fail("the group was held")
 
@@ -287,6 +288,11 @@ def exchanged(pair: tuple[Loop, Loop], loop_device: LoopDevice, tmp_path: Path) 
         yield pair[0].path, link, other
 
 
+def changed(link: Path, other: Loop) -> str:
+    """Return a pattern for the refusal of a link, with the numbers of its device and of the other one."""
+    return rf"{link} .*\b{guard.identify(link).number}\b.*\b{guard.identify(other.path).number}\b"
+
+
 @pytest.mark.usefixtures("locks")
 @pytest.mark.parametrize(("text", "position"), [(MIRROR, 0), (LOGGED[0], 1)])
 def test_one_of_two_that_was_exchanged_is_refused_and_the_other_one_is_put_in_order(
@@ -296,15 +302,13 @@ def test_one_of_two_that_was_exchanged_is_refused_and_the_other_one_is_put_in_or
     names = (first, link) if position else (link, first)
     device = parse_device("+".join(map(str, names)), size=0, overwrite=())
     stack = Stack.parse(text, BUILT_IN)
+    change = changed(link, other)
     with device.held():
         with build(stack, device, context):
             pass
         link.unlink()
         link.symlink_to(other.path)
-        with (
-            pytest.raises((guard.Refused, BuildError), match="not the device any more that it was at first"),
-            build(stack, device, context),
-        ):
+        with pytest.raises((guard.Refused, BuildError), match=change), build(stack, device, context):
             pytest.fail("it was built")
     assert [guard.labelled(loop.path) for loop in pair] == [True, True]
 
@@ -315,11 +319,12 @@ def test_a_device_that_was_exchanged_while_it_was_away_is_not_taken_back(
 ) -> None:
     first, link, other = exchanged
     device = parse_device(f"{first}+{link}", size=0, overwrite=())
+    change = changed(link, other)
     with device.held(), build(Stack.parse(MIRROR, BUILT_IN), device, context) as stack:
         stack.take_away(1)
         link.unlink()
         link.symlink_to(other.path)
-        with pytest.raises((guard.Refused, BuildError), match="not the device any more that it was"):
+        with pytest.raises((guard.Refused, BuildError), match=change):
             stack.give_back()
 
 
@@ -333,7 +338,8 @@ def test_nothing_is_formatted_if_the_second_device_is_in_use_by_now(
     with device.held():
         in_use = os.open(second.path, os.O_RDONLY | os.O_EXCL)
         try:
-            with second.untouched(), pytest.raises((guard.Refused, BuildError), match="is open in"):
+            in_use_here = rf"{second.path} .*\b{os.getpid()}\b"
+            with second.untouched(), pytest.raises((guard.Refused, BuildError), match=in_use_here):
                 with build(Stack.parse(text, BUILT_IN), device, context):
                     pytest.fail("it was built")
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,11 @@ def test_ext4_refuses_more_names_of_a_file_than_it_can_count(context: BuildConte
         block = Timed(stack)
         workloads.extract_backup(block, stack, backup)
         # 65,000 names, one of which is that in the pool.
-        assert measured(block).incomplete == "11 of 65,010 links failed: Too many links"
+        assert re.search(r"^11\b.*\b65,010\b.*\bToo many links$", measured(block).incomplete)
         assert measured(block)["failed_links"] == 11
         block = Timed(stack)
         workloads.remove_backup(block, stack, order="links-first", backup=backup)
-        assert measured(block).incomplete == "there were 65,000 names to remove instead of 65,011"
+        assert re.search(r"\b65,000\b.*\b65,011\b", measured(block).incomplete)
         assert measured(block).kept["operations_over_time"][-1][1] == 65_000
 
 
@@ -61,7 +62,7 @@ def test_a_filesystem_without_hard_links_is_one_that_did_not_do_the_work(context
     with built("ext4 | encfs(mode='paranoia')", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)
         workloads.extract_backup(block, stack, BACKUP)
-        assert measured(block).incomplete == "2,000 of 2,000 links failed: Operation not permitted"
+        assert re.search(r"^2,000\b.*\b2,000\b.*\bOperation not permitted$", measured(block).incomplete)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_filesystem_is_filled(text: str, context: BuildContext, tmp_path: Path
 
 def test_zeros_do_not_fill_a_filesystem_that_compresses(context: BuildContext) -> None:
     with built("btrfs(compress='zstd')", LoopDevice(SIZE), context) as stack:
-        with pytest.raises(AssertionError, match="the stack compresses them"):
+        with pytest.raises(AssertionError, match=r"fill: .*\bpayload\b.*\bbytes="):
             workloads.fill(Timed(stack), stack)
     with built("btrfs(compress='zstd')", LoopDevice(SIZE), context) as stack:
         block = Timed(stack)

@@ -80,7 +80,7 @@ def lose_history(data: Path) -> None:
     ("broken", "message"),
     [
         (spoil_page, "checksum verification failed in file"),
-        (lose_history, "read again, 19 of 20 transactions are there"),
+        (lose_history, r"postgres: .*\b19\b.*\b20\b"),
     ],
 )
 def test_damage_is_noticed(
@@ -113,7 +113,7 @@ def test_a_server_that_dies_is_named_and_the_stack_is_taken_down(
     monkeypatch.setattr(Timed, "run", dying)
     with (
         built("ext4", LoopDevice(SIZE), context) as stack,
-        pytest.raises(commands.CommandError, match="ended during the transactions, killed by SIGKILL"),
+        pytest.raises(commands.CommandError, match=r"`.*\bpostgres\b.*` .*\bSIGKILL\b"),
     ):
         workloads.postgres(Timed(stack), stack, transactions=20)
 
@@ -121,7 +121,7 @@ def test_a_server_that_dies_is_named_and_the_stack_is_taken_down(
 def test_a_directory_that_others_cannot_enter_is_skipped(context: BuildContext) -> None:
     with built("ext4", LoopDevice(SIZE), context) as stack:
         stack.path.chmod(0o700)
-        with pytest.raises(pytest.skip.Exception, match="the user nobody cannot enter"):
+        with pytest.raises(pytest.skip.Exception, match=rf"\bnobody\b.*{stack.path}\b"):
             workloads.postgres(Timed(stack), stack)
 
 

@@ -91,9 +91,9 @@ def test_a_device_that_was_written_before_does_not_pass_for_written(
     with built("raw", LoopDevice(SIZE), context) as stack:
         workloads.fio(Timed(stack), stack, rw=rw, size=MIB, block=4096)
         monkeypatch.setattr(Timed, "run", elsewhere)
-        with pytest.raises(AssertionError, match=r"not the one that was written: .*verify"):
+        with pytest.raises(AssertionError, match=r"fio: .*verify"):
             workloads.fio(Timed(stack), stack, rw=rw, size=MIB, block=4096)
-        with pytest.raises(AssertionError, match="not the ones that were written"):
+        with pytest.raises(AssertionError, match=rf"dd_write: .*\b0\b.*\b{stack.path.name}\b"):
             workloads.dd_write(Timed(stack), stack, size=MIB)
         assert nowhere.stat().st_size == MIB
 
@@ -133,9 +133,7 @@ def test_fio_notices_a_block_that_changed(context: BuildContext, monkeypatch: py
                 os.fsync(device.fileno())
 
         monkeypatch.setattr(stack, "remount", broken)
-        with pytest.raises(
-            AssertionError, match=r"after a remount, a block is not .*verify failed at .* offset 655360"
-        ):
+        with pytest.raises(AssertionError, match=r"fio: .*verify failed at .* offset 655360"):
             workloads.fio(Timed(stack), stack, size=MIB)
 
 
@@ -149,7 +147,7 @@ def test_the_jobs_of_a_fio_that_a_limit_ends_end_with_it(context: BuildContext, 
         with pytest.raises(TimeoutError), signals.limited("a step", 2.0):
             workloads.fio_job(Timed(stack), stack, job)
         (line,) = lines
-        assert len(re.findall(r"fio \(process \d+\)", line)) == 2
+        assert len(re.findall(r"\bfio \(\D*\d+\)", line)) == 2
 
 
 def test_a_fio_job_file(context: BuildContext, tmp_path: Path) -> None:
@@ -177,7 +175,7 @@ def test_tmpfs_and_a_device_can_do_direct_io_or_say_so(context: BuildContext) ->
     with built("tmpfs(mount='size=16M')", LoopDevice(SIZE), context) as stack:
         reason = DirectIO(stack.path).missing()
         # tmpfs has it since Linux 6.6 (e88e0d366f9c).
-        assert reason is None or str(reason).startswith("this stack cannot do direct I/O (Invalid argument): ")
+        assert reason is None or "(Invalid argument): " in str(reason)
         assert list(stack.path.iterdir()) == []
 
 
@@ -232,7 +230,7 @@ def test_a_device_that_somebody_else_uses_is_not_written_to(
         workloads.dd_write(Timed(stack), stack, size=MIB)
         other = loop_device(on=disk).path
         for step in (workloads.dd_write, workloads.fio):
-            with pytest.raises(guard.Refused, match="it is behind the loop device"):
+            with pytest.raises(guard.Refused, match=f"`losetup -d {other}`"):
                 step(Timed(stack), stack, size=MIB)
         run("losetup", "-d", other)
         assert commands.wait_until(lambda: not Path("/sys/block", other.name, "loop/backing_file").exists(), 60)
@@ -240,8 +238,8 @@ def test_a_device_that_somebody_else_uses_is_not_written_to(
 
 def test_on_memory(context: BuildContext) -> None:
     with built("raw", RamDevice(32 * MIB), context) as stack:
-        with pytest.raises(ValueError, match="has only 33554432 of"):
+        with pytest.raises(ValueError, match=r"\b33554432\b.*\b67108864\b"):
             workloads.dd_write(Timed(stack), stack, size=64 * MIB)
-        with pytest.raises(ValueError, match="has only 33554432 of 2 x"):
+        with pytest.raises(ValueError, match=r"\b33554432\b.* 2 x 33554432\b"):
             workloads.fio(Timed(stack), stack, size=32 * MIB, numjobs=2)
         workloads.dd_write(Timed(stack), stack, size=32 * MIB, direct=False)
