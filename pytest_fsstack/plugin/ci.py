@@ -75,7 +75,7 @@ def _github(reporting: Reporting, say: WriteLine) -> None:
         for line in findings.github(reporting.failed):
             say(line)
     if file := reporting.environ.get("GITHUB_STEP_SUMMARY"):
-        path = Path(file)
+        path = Path(file).absolute()
 
         def append() -> None:
             with HeldDirectory.open(path.parent) as directory:

@@ -149,10 +149,14 @@ def _estimate(chain: ChainResults, step: str, stack: str) -> Estimate | None:
     return estimate if estimate and not chain.incomplete(step, stack) else None
 
 
+#: A note up to what to do about it, which follows the first colon outside of parentheses.
+_REASON = re.compile(r"(\([^)]*\)|(?!: ).)*", re.DOTALL)
+
+
 def _why_missing(chain: ChainResults, stack: str) -> str:
     """Return why a stack has no overall cost, without what to do about it."""
-    notes = [chain.note(step, stack) for step in chain.steps if chain.note(step, stack)]
-    return notes[0].partition(": ")[0] if notes else "nothing to compare with"
+    note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), "nothing to compare with")
+    return _REASON.match(note)[0]  # type: ignore[index]  # it matches any text
 
 
 def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
@@ -181,17 +185,21 @@ def _least(chain: ChainResults, group: Group) -> tuple[str, str, str]:
         if isfinite(best.overall.high) and best.overall.low <= 0 <= best.overall.high:
             over_all = "over all steps, " if len(best.steps) > 1 else ""
             equal = f"{over_all}no difference between {name} and {reference} is proven."
-            equal = f"{equal[0].upper()}{equal[1:]}"
         if best.overall.overhead > 0:
-            return f"Of the {group.name}, {reference} costs least. Next is {name}", costs, equal
+            return f"Of the {group.name}, {reference} costs least. Next is {name}", costs, _capitalized(equal)
     if not further and not group.missing:
         return f"{name} costs {costs.rstrip('.') if equal else costs}", equal, ""
+    equal = _capitalized(equal)
     bounded = [cost for cost in further if isfinite(cost.overall.high)]
     rivals = [chain.stacks[cost.stack].name for cost in bounded if cost.overall.low <= best.overall.high]
     if rivals and isfinite(best.overall.high):
         one = "that" if len(rivals) == 1 else "those"
         equal = f"{equal} The interval of {name} overlaps with {one} of {first_names(rivals)}.".lstrip()
     return f"Of the {group.name}, {name} costs least", costs, equal
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _most(chain: ChainResults, group: Group) -> tuple[str, str]:
@@ -228,11 +236,11 @@ def _times(overhead: float) -> str:
 def _unmeasured(chain: ChainResults, group: Group) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
     for stack, reason in group.missing.items():
-        by_reason.setdefault(reason, []).append(chain.stacks[stack].name)
+        by_reason.setdefault(reason, []).append(stack)
     for reason, stacks in by_reason.items():
-        has_samples = any(chain.of(step, stack) for step in chain.steps for stack in group.missing)
+        has_samples = any(chain.of(step, stack) for step in chain.steps for stack in stacks)
         verb = f"{'was' if len(stacks) == 1 else 'were'} not measured{' in all steps' if has_samples else ''}"
-        yield f"{first_names(stacks)} {verb}: {reason}."
+        yield f"{first_names([chain.stacks[stack].name for stack in stacks])} {verb}: {reason}."
 
 
 def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:

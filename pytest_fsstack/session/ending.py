@@ -223,14 +223,15 @@ def _report_files(session: Session) -> list[ReportFile]:
     from pytest_fsstack.session.files import ReportFile, check_all
 
     files = [ReportFile(name, path) for name, path in session.settings.reports]
+    option = "--fsstack-log"
     try:
         if session.log:
             session.log.check()
-            files.append(session.log.file)
-        check_all(files)
+        option = "--fsstack-report"
+        check_all([*([session.log.file] if session.log else []), *files])
     except ReportError as error:
-        raise pytest.UsageError(f"--fsstack-report: {error}") from None
-    return [file for file in files if session.log is None or file is not session.log.file]
+        raise pytest.UsageError(f"{option}: {error}") from None
+    return files
 
 
 def _error_line(error: Exception) -> str:

@@ -70,8 +70,9 @@ class ReportFile:
 
     @property
     def shown(self) -> str:
-        """Return the path for messages: relative to the current directory, with non-UTF-8 bytes escaped."""
-        return os.fsencode(os.path.relpath(self.path)).decode(errors="backslashreplace")
+        """Return the path for messages: relative if it is in the current directory, with non-UTF-8 bytes escaped."""
+        path = os.path.relpath(self.path) if self.path.is_relative_to(Path.cwd()) else self.path
+        return os.fsencode(path).decode(errors="backslashreplace")
 
     def check(self) -> None:
         """Check that the file is writable, without touching it. Raises `ReportError`."""

@@ -69,8 +69,8 @@ def test_a_log_that_cannot_be_written_is_refused_before_the_first_round(project:
     project.write(TEST)
     for words, text in (
         (["--fsstack-log=no/such/log"], "*no/such*"),
-        (["--fsstack-log=out.json", "--fsstack-json=out.json"], "*log=out.json: * json *"),
-        (["--fsstack-log=/dev/stdout"], "*log=*/dev/stdout: *"),
+        (["--fsstack-log=out.json", "--fsstack-json=out.json"], "*json=out.json: * log *"),
+        (["--fsstack-log=/dev/stdout"], "*--fsstack-log: log=/dev/stdout: *"),
     ):
         result = project.run("--fsstack-rounds=1", *words)
         assert result.ret == pytest.ExitCode.USAGE_ERROR, words

@@ -87,7 +87,23 @@ def test_a_stack_that_lacks_a_step_is_not_ranked() -> None:
     results.chains[0].notes.setdefault("write", {})["ext4+fscrypt"] = "failed in round 1"
     (encrypted, _) = answer.answer(results)
     assert named(encrypted) == ["ext4+gocryptfs"]
-    assert re.search(r"\bext4\+fscrypt [^.:]*: failed in round 1", encrypted.details)
+    of_fscrypt, of_luks = re.findall(r"\b(?:ext4\+fscrypt|luks\+ext4) [^.]*\.", encrypted.details)
+    assert of_fscrypt.endswith(": failed in round 1.")
+    # Nothing at all was measured on LUKS.
+    assert ("all steps" in of_fscrypt, "all steps" in of_luks) == (True, False)
+
+
+def test_a_reason_is_shown_up_to_what_to_do_about_it() -> None:
+    results = measured()
+    reason = "needs a daemon (needs zfs-fuse: apt install zfs-fuse; or zfs: none)"
+    results.chains[0].notes["write"]["luks+ext4"] = f"{reason}: install one of them"
+    assert answered(results)[0].endswith(f": {reason}.")
+
+
+def test_the_only_stack_with_a_cost_like_that_of_the_baseline() -> None:
+    (sentence,) = answer.answer(measured({"ext4": COSTS["ext4"], "xfs": COSTS["ext4"]}))
+    assert named(sentence) == ["xfs", "ext4"]
+    assert re.match(r"over all steps, no .*\bxfs\b.*\bext4\b", sentence.details)
 
 
 def test_limits_of_the_user_come_first_and_sanity_limits_give_no_title() -> None:
