@@ -754,8 +754,7 @@ class Course:
                 "fixture",
             )
         if reason := results.incomplete(step, name):
-            text = f"{step} on {name} did not do the work, so it is compared with nothing: {reason}"
-            return Outcome("failed", text)
+            return Outcome("failed", f"{step} on {name} failed: {reason}")
         for judgement in results.judgements_of(step, name):
             # A skip would leave the gate open unnoticed.
             if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
