@@ -192,7 +192,7 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
             session.kill()
         assert session.returncode == (1 if name == "left" else 143), stdout
         python = os.path.basename(sys.executable)
-        server = rf"`umount .*` .* {python}\b" if name == "left" else rf"`.*{python} .*/server\.py .*` .*\babort"
+        server = rf"`umount .*` .* {python}\b" if name == "left" else rf"`.*{python}\b.*/server\.py .*` .*\babort"
         assert re.search(server, stdout), stdout
         assert "INTERNALERROR" not in stdout
         assert bool(re.search(r"\btest_it\.py::test_it .*\bloop\b", stdout)) == (name == "command")
