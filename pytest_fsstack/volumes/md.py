@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, Pool, option
 
 #: The fewest devices of each level.
 _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
+#: Where udev recognizes a device of an array, in bytes from its start (metadata 1.2).
+_SUPERBLOCK = 4096
 
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
@@ -43,13 +46,13 @@ def _stopped(machine: Machine, facts: Facts) -> str:
     return f"stopped the array {name}"
 
 
-def _stop_all(machine: Machine, name: str) -> None:
-    """Stop an array, and each one that udev makes of its devices when it finds them free."""
+def _stop_all(machine: Machine, name: str, own: Path | None = None) -> None:
+    """Stop an array, and each one that udev makes of its devices when it finds them free. `own` keeps running."""
 
     def stopped() -> bool:
         if not machine.mapper_environment():
             machine.run("udevadm", "settle")
-        arrays = _arrays(machine, name)
+        arrays = [array for array in _arrays(machine, name) if array != own]
         for array in arrays:
             machine.ended("mdadm", "--stop", array)
         return not arrays
@@ -113,13 +116,34 @@ class Md(BlockLayer):
             name = "bitmap" if self.bitmap else "initial"
             raise OptionError(name, "level 0 has nothing to synchronise")
 
+    @contextlib.contextmanager
+    def bottom(self, device: Block, context: BuildContext) -> Iterator[Block]:
+        machine, name = context.machine, context.name(self.name)
+
+        def freed(part: Block) -> Block:
+            def check() -> None:
+                # After each write, udev examines the device again, and assembles what it finds.
+                _stop_all(machine, name, _device(name))
+                part.check()
+
+            return dataclasses.replace(part, check=check)
+
+        pool = Pool.of([freed(part) for part in device.parts])
+        with context.journal.entry(ARRAY, name=name):
+            try:
+                yield pool
+            finally:
+                _stop_all(machine, name)
+                for part in pool.parts:
+                    part.write([(_SUPERBLOCK, bytes(4096))])
+
     def create(self, below: Block, context: BuildContext) -> None:
         machine, name = context.machine, context.name(self.name)
         words = ["--run", "--metadata=1.2", f"--level={self.level}", f"--raid-devices={self.members}"]
         words += [f"--chunk={self.chunk_size // 1024}K"] if self.chunk_size else []
         words += ["--assume-clean"] if self.initial == "assume-clean" and self.level else []
         words += ["--bitmap=internal"] if self.bitmap else []
-        with context.journal.entry(ARRAY, name=name), _configuration(context) as config:
+        with _configuration(context) as config:
             below.overwrite("mdadm", "--create", f"/dev/md/{name}", config, "--homehost=any", *words)
             with _closing(machine, name):
                 _wait_until_idle(machine, _device(name))
@@ -127,7 +151,7 @@ class Md(BlockLayer):
     @contextlib.contextmanager
     def opened(self, below: Block, context: BuildContext) -> Iterator[Block]:
         machine, name = context.machine, context.name(self.name)
-        with context.journal.entry(ARRAY, name=name), _configuration(context) as config:
+        with _configuration(context) as config:
             _stop_all(machine, name)
             paths = [part.path for part in context.remaining(below)]
             degraded = ["--run"] if len(paths) < self.members else []

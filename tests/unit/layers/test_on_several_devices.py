@@ -98,11 +98,33 @@ STOP = ["mdadm --stop /dev/md_fsstack-PID-1-md", "udevadm settle"]
     ],
 )
 def test_md_is_made_and_stopped_again(
-    text: str, words: str, machine: LayerMachine, pool: Pool, context: BuildContext, journal: RecordingJournal
+    text: str, words: str, machine: LayerMachine, pool: Pool, context: BuildContext
 ) -> None:
     only(text).create(first(pool, 2), context)
     assert machine.taken() == [*WIPED, f"{CREATE} {words} /dev/a /dev/b", *STOP]
-    assert journal.entered == [("md", {"name": context.name("md")})]
+
+
+def test_an_array_that_udev_assembles_is_stopped_before_each_write_and_its_devices_are_erased(
+    machine: LayerMachine, pool: Pool, context: BuildContext, journal: RecordingJournal, tmp_path: Path
+) -> None:
+    machine.sysfs, own = tmp_path, f"md_{context.name('md')}"
+    machine.wait_until = until  # type: ignore[method-assign]
+
+    def assembled(name: str) -> Path:
+        (tmp_path / "block" / name).mkdir(parents=True)
+        machine.answers[f"mdadm --detail --export /dev/{name}"] = f"MD_NAME=any:{context.name('md')}"
+        machine.answers[f"mdadm --stop /dev/{name}"] = gone(tmp_path / "block" / name)
+        return tmp_path / "block" / name
+
+    with only("md").bottom(first(pool, 2), context) as place:
+        assert isinstance(place, Pool)
+        assert journal.entered == [("md", {"name": context.name("md")})]
+        ours, stray = assembled(own), assembled("md127")
+        place.parts[1].write([(0, b"x")])
+        assert (ours.exists(), stray.exists()) == (True, False)
+        machine.written.clear()
+    assert not ours.exists()
+    assert machine.written == [Path("/dev/a"), Path("/dev/b")]
 
 
 @pytest.mark.parametrize(("lost", "words"), [(None, "/dev/a /dev/b"), (0, "--run /dev/b"), (1, "--run /dev/a")])
