@@ -100,7 +100,7 @@ class Work(Protocol):
         """Return the broken promises if `count` steps were complete and one more had begun."""
 
     def shown(self, begun: int) -> str:
-        """Return the step that had begun, as text."""
+        """Return when a cut was, by the step that had begun."""
 
 
 class Files(History):
@@ -130,7 +130,7 @@ class Files(History):
         return contents
 
     def shown(self, begun: int) -> str:
-        return f"operation {begun}: {self.steps[begun]}" if begun < len(self.steps) else "after all operations"
+        return f"during operation {begun} ({self.steps[begun]})" if begun < len(self.steps) else "after all operations"
 
 
 @workload()
@@ -199,13 +199,13 @@ def power_cuts(
 
     for number, (cut, image) in enumerate(left_by(points, entries, log.sector)):
         begun = _begun(entries, cut)
-        where = f"seed {seed}, cut behind entry {cut.entries} of {len(entries)} ({work.shown(begun)})"
+        where = f"cut after request {cut.entries} of {len(entries)} to the disk, {work.shown(begun)}"
         state = look(image, begun, where)
         if number % 2 and number < 2 * recoveries:
             behind = random.Random(cut.seed).randint(0, len(state.entries))
             second = [replace(cut, entries=behind, seed=f"{cut.seed}/again")]
             ((_, image),) = left_by(second, state.entries, log.sector, image)
-            look(image, begun, f"{where}, and again behind entry {behind} of {len(state.entries)} of what followed")
+            look(image, begun, f"{where}; and again after request {behind} of {len(state.entries)} that followed")
     for name, value in vars(damage).items():
         if isinstance(value, int):
             timed.record(name, value, better="higher")

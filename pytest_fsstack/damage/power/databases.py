@@ -102,8 +102,8 @@ class Database:
             yield Broken(Kind.INVENTED, text)
 
     def shown(self, begun: int) -> str:
-        """Return the transaction that had begun, as text."""
-        return f"transaction {begun} of {len(self.steps)} of {self.name}"
+        """Return when a cut was, by the transaction that had begun."""
+        return f"during transaction {begun} of {len(self.steps)} of {self.name}"
 
     def _run(self, action: str, directory: Path, transactions: list[Any]) -> tuple[int, str, str]:
         with open(os.memfd_create("work"), "w+b") as file:

@@ -33,9 +33,14 @@ class Operation:
     how: str = ""
 
     def __str__(self) -> str:
-        bytes_written = f" {self.length} bytes at {self.offset}" if self.length else ""
-        names = f" {self.name}" * bool(self.name) + f" to {self.to}" * bool(self.to)
-        return f"{self.kind}{names}{bytes_written}" + f" by {self.how}" * bool(self.how)
+        words = [
+            self.kind,
+            f"{self.length} bytes at {self.offset} of" if self.length else "",
+            repr(self.name) if self.name else "",
+            f"to {self.to!r}" if self.to else "",
+            f"by {self.how}" if self.how else "",
+        ]
+        return " ".join(filter(None, words))
 
     @property
     def words(self) -> list[str | int]:
