@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from pytest_fsstack.guard import Refused
 from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
@@ -122,9 +123,12 @@ class Md(BlockLayer):
 
         def freed(part: Block) -> Block:
             def check() -> None:
-                # After each write, udev examines the device again, and assembles what it finds.
-                _stop_all(machine, name, _device(name))
-                part.check()
+                # At any time after a write, udev may examine the device again, and assemble what it finds.
+                for _ in range(3):
+                    _stop_all(machine, name, _device(name))
+                    with contextlib.suppress(Refused):
+                        return part.check()
+                return part.check()
 
             return dataclasses.replace(part, check=check)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import UndoError
@@ -116,12 +117,24 @@ def test_an_array_that_udev_assembles_is_stopped_before_each_write_and_its_devic
         machine.answers[f"mdadm --stop /dev/{name}"] = gone(tmp_path / "block" / name)
         return tmp_path / "block" / name
 
-    with only("md").bottom(first(pool, 2), context) as place:
+    def check() -> None:
+        """Udev assembles the devices at the moment of a check."""
+        if delays and delays.pop():
+            assembled("md126")
+        if (tmp_path / "block/md126").exists():
+            raise guard.Refused(Path("/dev/a"), "it is part of /dev/md126")
+
+    delays: list[bool] = []
+    members = [dataclasses.replace(part, check=check) for part in pool.devices[:2]]
+    with only("md").bottom(Pool.of(members), context) as place:
         assert isinstance(place, Pool)
         assert journal.entered == [("md", {"name": context.name("md")})]
-        ours, stray = assembled(own), assembled("md127")
+        ours = assembled(own)
+        assembled("md127")
+        delays += [True, True]
         place.parts[1].write([(0, b"x")])
-        assert (ours.exists(), stray.exists()) == (True, False)
+        assert not delays
+        assert [path.name for path in (tmp_path / "block").iterdir()] == [ours.name]
         machine.written.clear()
     assert not ours.exists()
     assert machine.written == [Path("/dev/a"), Path("/dev/b")]
