@@ -6,7 +6,7 @@ contents are read. There are four outcomes:
 - *reported*: opening the stack or reading failed
 - *wrong data*: reading returned other data without an error
 - *missing*: a file is gone, without an error
-- *not noticed*: no difference. The byte was corrected, or is not used.
+- *same data*: no difference. The byte was corrected, or is not used.
 
 Afterwards all layers are scrubbed and checked, if they can be. If the byte is right again, it was *corrected*.
 Everything is restored before the next flip.
@@ -114,7 +114,7 @@ def rotting(fsstack: Built, sizes: Flips) -> rot.Rotting:
         "reported": "reported of flips",
         "wrong data": "wrong of flips",
         "missing": "missing of flips",
-        "not noticed": "unnoticed of flips",
+        "same data": "unnoticed of flips",
         "by fsck or scrub": "checked of flips",
         "corrected": "corrected of flips",
     },

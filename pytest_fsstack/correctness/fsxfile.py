@@ -104,7 +104,10 @@ def difference(result: Completed) -> str:
     lines = [line.strip() for line in _COLOUR.sub("", result.stderr + result.stdout).splitlines() if line.strip()]
     message = next((line for line in lines if re.search(r"miscompare|file size|Size error|corrupt", line, re.I)), "")
     if not message:
-        raise FsxError(f"fsx: {_ended(result.returncode)}: {' / '.join(lines[-3:]) or 'nothing said'}")
+        cause = f"{_ended(result.returncode)}: {' / '.join(lines[-3:]) or 'nothing said'}"
+        if re.search("EOPNOTSUPP|ENOSYS", cause):
+            cause += ". If the stack lacks fallocate or holes by design, declare Limit.ALLOCATION or Limit.HOLES"
+        raise FsxError(f"fsx: {cause}")
     return re.sub(r"^\[[^\]]*\] *", "", message)
 
 

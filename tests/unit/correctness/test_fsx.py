@@ -35,7 +35,14 @@ def test_what_is_wrong_and_when_it_was_seen() -> None:
     assert done_before(done(1, "")) == 0
 
 
-@pytest.mark.parametrize(("said", "shown"), [("Error reading config file\n", "Error reading config file"), ("", r"\S")])
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Error reading config file\n", "Error reading config file"),
+        ("", r"\S"),
+        ("unwrap() on an `Err` value: EOPNOTSUPP\n", r".* EOPNOTSUPP\b.*\bLimit\.ALLOCATION\b"),
+    ],
+)
 def test_what_says_nothing_of_the_file_is_an_error(said: str, shown: str) -> None:
     with pytest.raises(FsxError, match=f"^fsx: .*exit code 1: {shown}"):
         difference(done(1, said))
