@@ -415,7 +415,7 @@ def build(stack: Stack, device: Device, context: BuildContext) -> Iterator[Built
                 try:
                     bottom = undo.enter_context(device.opened(context, stack.members))
                     for layer in stack.layers[:1]:
-                        bottom = undo.enter_context(layer.bottom(bottom, context))
+                        bottom = undo.enter_context(layer.bottom(bottom, dataclasses.replace(context, depth=1)))
                     built = Built(stack, device, bottom, context)
                     disks = (disk.path for disk in built.disks)
                     undo.enter_context(built.tuning.bottom(*disks, topmost=not stack.has_block_layer))

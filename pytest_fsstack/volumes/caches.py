@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import uuid
 from collections.abc import Iterator
@@ -116,8 +115,7 @@ class _Cached(BlockLayer):
         if not self.cache:
             yield device
             return
-        # If the session's device is in memory too, its directory has the name of this depth.
-        with self._memory.opened(dataclasses.replace(context, depth=context.depth + 1)) as memory:
+        with self._memory.opened(context) as memory:
             yield Pool.of([*device.parts, memory])
 
 

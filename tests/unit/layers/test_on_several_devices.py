@@ -407,6 +407,18 @@ def test_a_cache_in_memory_stands_as_long_as_the_stack_and_is_no_device_of_the_s
     assert machine.commands[-1].startswith("umount")
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "option"), [("md | ext4", "name", "--create /dev/md/"), ("bcache | ext4", "uuid", "--cset-uuid ")]
+)
+def test_after_a_kill_the_journal_has_the_name_that_the_devices_have(
+    text: str, name: str, option: str, machine: LayerMachine, context: BuildContext, journal: RecordingJournal
+) -> None:
+    machine.sizes |= {Path(loop): SECTORS for loop in ("LOOP", "LOOP2")}
+    with build(Stack.parse(text, BUILT_IN), LoopDevice(SECTORS * 512), dataclasses.replace(context, depth=0)):
+        (facts,) = [facts for _, facts in journal.entered if name in facts]
+        assert any(f"{option}{facts[name]} " in line for line in machine.commands)
+
+
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
