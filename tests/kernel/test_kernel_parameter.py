@@ -222,7 +222,7 @@ def test_a_limit_between_kernels_boots_each_three_times_and_judges_by_boots(olde
     assert [len(identities[here]), len(identities[guest])] == [1, 3]
     # An emulated machine is slower by far.
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, said
-    assert "each of 3 boots of a kernel counts as one figure" in said
+    assert re.search(r"\b3 boots of a kernel\b", said)
     assert "3 against 3 boots" in said
     (name,) = (name for name, text in troubles(tmp_path / "out.xml").items() if text)
     assert name == f"write on ext4:{guest} against ext4:{here}"
@@ -272,7 +272,7 @@ def test_the_doctor_asks_a_guest(command: list[str], older: Path, tmp_path: Path
         *("--fsstack-doctor", f"--fsstack-kernel={older}", "--fsstack-stacks=luks | ext4"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"all requirements of the selected stacks (luks+ext4) are met on {name}" in done.stdout
+    assert re.search(rf"\(luks\+ext4\) .*{re.escape(name)}", done.stdout)
     row = next(line.split() for line in done.stdout.splitlines() if line.split()[:2] == ["stack", "luks+ext4"])
     assert row[2:4] == ["yes" if here else "no", "yes"]
     assert guests(tmp_path) == []

@@ -257,7 +257,7 @@ def test_what_the_stacks_need_must_be_there_on_each_kernel(
 def test_a_guest_that_does_not_boot_is_told(pytester: pytest.Pytester, guests: None) -> None:
     result = run(pytester, *kernels("broken", "good"), "--fsstack-stacks=easy")
     assert cells(result, "stack", "easy")[2:] == ["yes", "?", "yes"]
-    result.stdout.fnmatch_lines(["*broken: kernel broken: did not boot within 300 s"])
+    result.stdout.fnmatch_lines(["*broken: kernel broken: * 300 s"])
     result.stdout.no_fnmatch_line("*(easy)*")
     assert result.ret == 1
 
