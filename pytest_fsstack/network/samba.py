@@ -74,6 +74,7 @@ class Samba(NetworkLayer):
         **NetworkLayer.limits,
         Limit.MODES: "mount.cifs(8), File and directory ownership and permissions",
     }
+    faults: ClassVar = {"power_cut": "writes with O_SYNC or O_DSYNC are not synced by the server"}
     grammar: ClassVar = {
         "mount": MOUNT
         | {
