@@ -123,10 +123,11 @@ def explore(
             with timed(cold=False):
                 search = Search(begin, fsstack.remount, patient, stack.name_max, _takes_users(fsstack), patience)
                 search.run(themes, seed, seconds)
+                if ballast:
+                    ballast.unlink(missing_ok=True)
+                    _write_out(fsstack)
         finally:
             os.umask(umask)
-    if ballast:
-        ballast.unlink(missing_ok=True)
     # More calls, also without space, find more.
     for name, what in ("contents_calls", "made"), ("contents_refused", "no space"):
         calls = sum(number for (_, condition), number in search.met.items() if condition == what)
@@ -387,6 +388,15 @@ def _allocate(path: Path, size: int) -> tuple[int, int]:
                 number = error.errno or 0
                 size -= _STEP
     return number, size
+
+
+def _write_out(fsstack: Built) -> None:
+    """Sync a stack that had no space. Network filesystems report the lack of space at the next sync, once."""
+    try:
+        fsstack.sync()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
 
 
 def _with_space(compared: Callable[[], Comparison], ballast: Path | None) -> Comparison:

@@ -27,6 +27,7 @@ from pytest_fsstack.machine import mounts, signals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
+from tests.toolkit import NotedStack, NotedTimed
 
 PATIENT = Patience(RealMachine(), Path())
 
@@ -555,3 +556,22 @@ def test_data_of_any_length(length: int, fill: int) -> None:
 def test_a_long_name_is_shown_short() -> None:
     assert str(Call("unlink", ("n" * 255,))) == "unlink('n' * 255)"
     assert re.fullmatch(r"pwrite\(0, 0, 1, 2\) .*\b1000", str(Call("pwrite", (0, 0, 1, 2), 1000)))
+
+
+@pytest.mark.parametrize(("number", "is_late"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_lack_of_space_that_shows_at_a_sync_ends_no_search(
+    number: int, is_late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ballast = tmp_path / "ballast"
+    ballast.touch()
+    stack, errors = NotedStack(tmp_path), [OSError(number, os.strerror(number))]
+
+    def sync() -> None:
+        if errors and not ballast.exists():
+            raise errors.pop()
+
+    monkeypatch.setattr(stack, "sync", sync)
+    monkeypatch.setattr(exploring, "_fill", lambda directory, leave: ballast)
+    with contextlib.nullcontext() if is_late else pytest.raises(OSError, match=os.strerror(number)):
+        assert exploring.explore(NotedTimed(stack), stack, seed=1, themes=(), seconds=0.0, leave=1) == []
+    assert not errors
