@@ -94,7 +94,7 @@ class Nfs(NetworkLayer):
     example: ClassVar = "ext4 | nfs(delay=5)"
     leaves: ClassVar = (mounts.MOUNT, KERNEL_SERVER)
     faults: ClassVar = {
-        "contents": "NFS 4.2: names of removed files that are open, ACLs, and a full disk that shows only at a sync",
+        "contents": "NFS 4.2: names of removed files that are open, ACLs, trusted attributes and fallocate",
         "posix": "NFS 4.2: a removed file that is open has another name, in one case of unlink",
     }
     # It must survive the session, and the processes that a dead session leaves are killed by their mark.

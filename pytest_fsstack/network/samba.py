@@ -75,7 +75,7 @@ class Samba(NetworkLayer):
         Limit.MODES: "mount.cifs(8), File and directory ownership and permissions",
     }
     faults: ClassVar = {
-        "contents": "SMB 3: symbolic links, owners, open files, and a full disk that shows only at a sync",
+        "contents": "SMB 3: symbolic links, owners, locks, and names of open files",
         "posix": "SMB 3: link, unlink, symlink, chown, rmdir and more, in 74 of 140 cases",
         "power_cut": "writes with O_SYNC or O_DSYNC are not synced by the server",
     }

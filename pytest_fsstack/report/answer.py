@@ -149,14 +149,11 @@ def _estimate(chain: ChainResults, step: str, stack: str) -> Estimate | None:
     return estimate if estimate and not chain.incomplete(step, stack) else None
 
 
-#: A note up to what to do about it, which follows the first colon outside of parentheses.
-_REASON = re.compile(r"(\([^)]*\)|(?!: ).)*", re.DOTALL)
-
-
 def _why_missing(chain: ChainResults, stack: str) -> str:
     """Return why a stack has no overall cost, without what to do about it."""
     note = next(filter(None, (chain.note(step, stack) for step in chain.steps)), "nothing to compare with")
-    return _REASON.match(note)[0]  # type: ignore[index]  # it matches any text
+    # What to do follows the first colon outside of parentheses.
+    return re.split(r": (?![^(]*\))", note, maxsplit=1)[0]
 
 
 def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
