@@ -133,8 +133,10 @@ def check_ended_server(name: str, end: Callable[[], None], directory: Path) -> N
 
 
 def kill_processes() -> None:
-    while networks():
-        os.kill(int(server().name), signal.SIGKILL)
+    while processes := networks():
+        for process in processes.values():
+            with contextlib.suppress(ProcessLookupError):  # it ends by itself after another one of them
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def stop_threads() -> None:
