@@ -19,6 +19,7 @@ from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, OptionError, Pool, option
 from pytest_fsstack.stack.words import KEYWORD, SIZE
 from pytest_fsstack.units import parse_size
+from pytest_fsstack.volumes import udev
 
 #: Bytes of the smallest cache in memory.
 _LEAST = 16 << 20
@@ -26,8 +27,6 @@ _LEAST = 16 << 20
 _BUCKETS = 1024
 #: Sectors of a bucket by make-bcache's own choice.
 _BUCKET = 1024
-#: Offset of the superblock (include/uapi/linux/bcache.h).
-_SUPERBLOCK = 4096
 #: Seconds that a cache may take to come or go.
 _PATIENCE = 60.0
 
@@ -56,8 +55,7 @@ def _stop(machine: Machine, identity: str) -> None:
             machine.set(directory / "stop", "1")
 
     def stopped() -> bool:
-        if not machine.mapper_environment():
-            machine.run("udevadm", "settle")
+        udev.settle(machine)
         directories = _registered(machine, identity)
         for directory in directories:
             stop(directory)
@@ -151,13 +149,8 @@ class Bcache(_Cached):
     @contextlib.contextmanager
     def bottom(self, device: Block, context: BuildContext) -> Iterator[Block]:
         with super().bottom(device, context) as pool, context.journal.entry(CACHE_SET, uuid=_identity(context)):
-            try:
-                yield pool
-            finally:
-                _stop(context.machine, _identity(context))
-                # When a device is closed, udev examines it again, and would start the cache.
-                for part in pool.parts:
-                    part.write([(_SUPERBLOCK, bytes(4096))])
+            with udev.kept_free(pool, lambda: _stop(context.machine, _identity(context))) as parts:
+                yield parts
 
     def create(self, below: Block, context: BuildContext) -> None:
         origin, cache = below.parts

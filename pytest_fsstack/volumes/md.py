@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.guard import Refused
 from pytest_fsstack.machine import directories, journal
 from pytest_fsstack.machine.journal import Facts, Kind, UndoError
 from pytest_fsstack.machine.needs import DeviceNode, Need, Root, Tool
 from pytest_fsstack.machine.port import Machine
-from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, Pool, option
+from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, CheckResult, OptionError, Place, option
+from pytest_fsstack.volumes import udev
 
 #: The fewest devices of each level.
 _LEVELS = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
-#: Where udev recognizes a device of an array, in bytes from its start (metadata 1.2).
-_SUPERBLOCK = 4096
 
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
@@ -51,8 +48,7 @@ def _stop_all(machine: Machine, name: str, own: Path | None = None) -> None:
     """Stop an array, and each one that udev makes of its devices when it finds them free. `own` keeps running."""
 
     def stopped() -> bool:
-        if not machine.mapper_environment():
-            machine.run("udevadm", "settle")
+        udev.settle(machine)
         arrays = [array for array in _arrays(machine, name) if array != own]
         for array in arrays:
             machine.ended("mdadm", "--stop", array)
@@ -120,26 +116,13 @@ class Md(BlockLayer):
     @contextlib.contextmanager
     def bottom(self, device: Block, context: BuildContext) -> Iterator[Block]:
         machine, name = context.machine, context.name(self.name)
-
-        def freed(part: Block) -> Block:
-            def check() -> None:
-                # At any time after a write, udev may examine the device again, and assemble what it finds.
-                for _ in range(3):
-                    _stop_all(machine, name, _device(name))
-                    with contextlib.suppress(Refused):
-                        return part.check()
-                return part.check()
-
-            return dataclasses.replace(part, check=check)
-
-        pool = Pool.of([freed(part) for part in device.parts])
         with context.journal.entry(ARRAY, name=name):
-            try:
-                yield pool
-            finally:
-                _stop_all(machine, name)
-                for part in pool.parts:
-                    part.write([(_SUPERBLOCK, bytes(4096))])
+            # A degraded array runs while a device is added to it.
+            with udev.kept_free(device, lambda: _stop_all(machine, name, _device(name))) as pool:
+                try:
+                    yield pool
+                finally:
+                    _stop_all(machine, name)
 
     def create(self, below: Block, context: BuildContext) -> None:
         machine, name = context.machine, context.name(self.name)

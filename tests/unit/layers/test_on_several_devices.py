@@ -329,6 +329,27 @@ def test_bcache_is_made_with_both_devices_and_stopped_again(
     assert machine.taken() == stopped
 
 
+def test_a_cache_that_udev_starts_is_stopped_before_a_write(
+    machine: LayerMachine, pool: Pool, context: BuildContext
+) -> None:
+    refusals = [guard.Refused(Path("/dev/a"), "it is part of bcache0")] * 2
+
+    def check() -> None:
+        if refusals:
+            raise refusals.pop()
+
+    origin, cache = pool.devices[:2]
+    parts = [dataclasses.replace(origin, check=check), cache]
+    with only("bcache").bottom(Pool.of(parts), context) as place:
+        assert isinstance(place, Pool)
+        place.parts[0].write([(0, b"x")])
+        assert machine.written == [Path("/dev/a")]
+        assert [line.startswith("echo 1 >") for line in machine.taken()] == [True, False] * 2
+        refusals += [guard.Refused(Path("/dev/a"), "it is mounted")] * 4
+        with pytest.raises(guard.Refused, match="mounted"):
+            place.parts[0].write([(0, b"x")])
+
+
 def test_bcache_has_the_cache_first_and_its_settings_each_time(
     machine: LayerMachine, pool: Pool, context: BuildContext, registered: Path
 ) -> None:
