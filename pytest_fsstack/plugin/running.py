@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -67,6 +68,11 @@ class Running:
         # Workers of pytest-xdist must resolve device names to the same devices.
         node.workerinput[options.DEVICES] = self._session.settings.identities()
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        if mistake := getattr(node, "workeroutput", {}).get(options.MISTAKE):
+            raise pytest.UsageError(mistake)
+
     def pytest_sessionstart(self) -> None:
         if not self._session.only_looks:
             self._session.set_up_machine()
@@ -110,7 +116,12 @@ class Running:
             terminalreporter.write_line(second)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> Generator[None]:
+        if exitstatus == pytest.ExitCode.USAGE_ERROR:
+            # Pytest prints it in the worker only, where nobody sees it.
+            output: dict[str, str] = getattr(session.config, "workeroutput", {})
+            kernel = options.worker_input(session.config).get("kernel")
+            output[options.MISTAKE] = f"{f'in the kernel {kernel}: ' if kernel else ''}{sys.exc_info()[1]}"
         self._ending.finish(session)
         try:
             yield

@@ -51,6 +51,14 @@ def test_a_gate_is_refused_before_anything_starts(project: Project, gate: str, w
     assert not any("passed" in line or "skipped" in line for line in lines)
 
 
+def test_a_mistake_that_a_worker_finds_is_one_message_and_exit_code_4(project: Project) -> None:
+    project.write(TEST.replace('("plain", "crypt")', '("plain", "crypt")\n@pytest.mark.fsstack_sizes()'))
+    result = project.run("-n", "1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *::test_step: fsstack_sizes: * smoke, small*"])
+    assert not any("INTERNALERROR" in line for line in result.outlines)
+
+
 def test_none_at_all_is_no_worker(project: Project) -> None:
     project.write(TEST)
     project.pytester.makeini("[pytest]\naddopts = -n 2")

@@ -170,6 +170,22 @@ def test_several_kernels_are_each_compared_with_themselves_in_an_earlier_run(ker
         assert re.search(rf"\bnow\b.* TestSecond step on {stack} new .*kernel", remark)
 
 
+def test_a_mistake_that_only_a_worker_finds_is_one_message_and_exit_code_4(kernels: Project) -> None:
+    kernels.write("""
+        import pytest
+
+        @pytest.mark.fsstack("plain")
+        @pytest.mark.fsstack_sizes()
+        @pytest.mark.benchmark
+        def test_step(fsstack, timed):
+            pass
+    """)
+    result = run(kernels)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *kernel old: *::test_step: fsstack_sizes: * smoke, small*"])
+    assert not any("INTERNALERROR" in line for line in result.outlines)
+
+
 def test_repetitions_are_as_many_on_all_kernels(kernels: Project) -> None:
     kernels.write("""
         import pytest
