@@ -20,7 +20,7 @@ from pytest_fsstack.report import html, terminal
 from tests.install import browser
 
 PICTURES = Path(__file__).parent / "pictures"
-RUN = ("--fsstack-scenario=encryption_overhead", "--fsstack-rounds=8")
+RUN = ("--fsstack-scenario=encryption_overhead", "--fsstack-rounds=6")
 #: Columns of the terminal: all steps of the scenario fit.
 COLUMNS = 160
 #: The pictures of the page: its width, what is shown of its height, and the colours that the reader has chosen.
