@@ -82,6 +82,9 @@ class Drawn(Sizes):
     },
 )
 @pytest.mark.fsstack_table("coverage", kept="contents_met")
+@pytest.mark.fsstack_remark(
+    "on the stack `control` the scenario changes a byte, so its tests pass if they find differences"
+)
 class TestContents:
     @pytest.mark.benchmark(group="calls")
     def test_calls(

@@ -70,7 +70,9 @@ def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, 
         return f"{budget.metric} {format_quantity(median or 0.0, metric.unit)}, budget {bound} {limit}"
     final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
     numbers = final.estimate
-    unit = OverheadUnit.fitting([numbers.overhead])
+    # The unit of the table, which shows all stacks.
+    estimates = (chain.estimate(other, name, budget.metric) for other in chain.steps for name in chain.stacks)
+    unit = OverheadUnit.fitting([numbers.overhead, *(each.overhead for each in estimates if each)])
     return (
         f"{budget.metric} {unit.signed(numbers.overhead, limits)} {unit.interval(numbers.low, numbers.high, limits)} "
         f"over {reference}, budget {unit.limit(limits[0])}"

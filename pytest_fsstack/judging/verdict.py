@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from pytest_fsstack.judging.sample import Better
-from pytest_fsstack.units import RATIOS_FROM, percent
+from pytest_fsstack.units import OverheadUnit, percent
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 if TYPE_CHECKING:
@@ -632,20 +632,16 @@ def describe(verdict: Verdict) -> str:
     >>> describe(Verdict("fail", numbers, 0.30, Looks(), 1, decided_after=8))
     'overhead 41.2 % (90.0 % interval 36.0 to 45.9 %), budget 30 %, 16 rounds, decided after 8'
     """
-    numbers = verdict.estimate
+    numbers, budgets = verdict.estimate, [verdict.budget]
+    unit = OverheadUnit.fitting([numbers.overhead, *budgets])
+    confidence = percent(numbers.confidence)
     if isfinite(numbers.high):
-        low, high = (percent(end, verdict.budget) for end in (numbers.low, numbers.high))
-        if low.endswith(" %") and high.endswith(" %"):
-            low = low.removesuffix(" %")
-        interval = f"{percent(numbers.confidence)} interval {low} to {high}"
+        interval = f"{confidence} interval {unit.interval(numbers.low, numbers.high, budgets).strip('()')}"
     else:
-        interval = f"too few rounds for a {percent(numbers.confidence)} interval"
-    budget = f"{verdict.budget * 100:g} %"
-    if verdict.budget >= RATIOS_FROM:
-        budget += f" = {percent(verdict.budget)}"
+        interval = f"too few rounds for a {confidence} interval"
     number = "{} against {} boots".format(*verdict.runs) if verdict.runs else _rounds(numbers.rounds)
-    overhead = percent(numbers.overhead, verdict.budget)
-    return f"overhead {overhead} ({interval}), budget {budget}, {number}{_ending(verdict)}"
+    overhead = unit.signed(numbers.overhead, budgets).removeprefix("+")
+    return f"overhead {overhead} ({interval}), budget {unit.limit(verdict.budget)}, {number}{_ending(verdict)}"
 
 
 def _ending(verdict: Verdict) -> str:

@@ -284,27 +284,35 @@ def broken(results: Results) -> Sentence:
 
 def limits(results: Results, *, sanity: bool = False) -> str:
     """Return how many limits of the user, or sanity limits, are kept, and which are broken; empty if there are none."""
-    names: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for chain in results.chains:
         for step, stack, judgements in chain.all_judgements():
             for judgement in judgements:
                 if judgement.budget.sanity == sanity:
                     expected = judgement.outcome != "pass" and chain.expected(step, stack)
                     outcome = "expected to be broken" if expected else _outcome(judgement)
-                    names.setdefault(outcome, []).append(f"{step} on {chain.stacks[stack].name}")
-    total, name = sum(map(len, names.values())), "sanity limit" if sanity else "limit"
-    broken = f" ({first_names(list(dict.fromkeys(names['broken'])))})" if "broken" in names else ""
+                    found.setdefault(outcome, []).append((chain.stacks[stack].name, step))
+    total, name = sum(map(len, found.values())), "sanity limit" if sanity else "limit"
+    where = {outcome: f" ({_on_stacks(found[outcome])})" for outcome in _NAMED & found.keys()}
     if total <= 1:
-        return "".join(f"The {name} is {outcome}{broken}." for outcome in names)
-    parts = [
-        f"{len(names[outcome])} {outcome}{broken if outcome == 'broken' else ''}"
-        for outcome in _OUTCOMES
-        if outcome in names
-    ]
+        return "".join(f"The {name} is {outcome}{where.get(outcome, '')}." for outcome in found)
+    parts = [f"{len(found[outcome])} {outcome}{where.get(outcome, '')}" for outcome in _OUTCOMES if outcome in found]
     return f"Of {total} {name}s: {', '.join(parts)}." if parts else f"All {total} {name}s are kept."
 
 
 _OUTCOMES = ("broken", "expected to be broken", "undecided", "not judged")
+#: The outcomes of limits whose steps and stacks are named.
+_NAMED = {"broken", "undecided"}
+
+
+def _on_stacks(places: Iterable[tuple[str, str]]) -> str:
+    """Return stacks with their steps, as in ``extract, du on xfs; du on btrfs``."""
+    steps: dict[str, list[str]] = {}
+    for stack, step in dict.fromkeys(places):
+        steps.setdefault(stack, []).append(step)
+    texts = [f"{first_names(names)} on {stack}" for stack, names in steps.items()]
+    more = f"; and {len(texts) - 3} more stacks" if len(texts) > 3 else ""
+    return f"{'; '.join(texts[:3])}{more}"
 
 
 def _outcome(judgement: Judgement) -> str:
@@ -374,9 +382,11 @@ def _failed(results: Results) -> Iterator[Problem]:
     reported = set()
     for chain in results.chains:
         for step, stack in places(chain):
-            if chain.worst(step, stack) == "fail" and not chain.expected(step, stack):
-                if test := results.test(chain, step, stack):
-                    reported.add(test.id)
+            worst, test = chain.worst(step, stack), results.test(chain, step, stack)
+            if test and (worst == "fail" or (worst == "inconclusive" and not chain.note(step, stack))):
+                # What is undecided has its own line, also if --fsstack-strict fails the test.
+                reported.add(test.id)
+            if worst == "fail" and not chain.expected(step, stack):
                 where = f", on {chain.device}" if len({other.device for other in results.chains}) > 1 else ""
                 reason = describe_shortly(chain, step, stack).removeprefix("fail: ")
                 yield Problem("failed", f"{step} on {stack}{where}", reason, _remedy(chain, step, stack))

@@ -392,7 +392,11 @@ def _figures(chain: ChainResults) -> str:
     # With several boots, `looks` counts boots.
     limit = chain.looks.rounds[-1] if chain.boots == 1 else chain.rounds
     ended = f" of at most {limit}" if chain.rounds < limit else ""
-    rounds = f"{chain.rounds}{ended} round{'s' if limit > 1 else ''}"
+    # Stacks that are decided early, and those that confirm no failure, have fewer than others.
+    measured = [len({number for step in chain.steps for number in chain.of(step, stack)}) for stack in chain.stacks]
+    fewest = min(filter(None, measured), default=chain.rounds) if chain.boots == 1 else chain.rounds
+    number = f"{fewest} to {chain.rounds}" if fewest < chain.rounds else f"{chain.rounds}"
+    rounds = f"{number}{ended} round{'s' if limit > 1 else ''}"
     if chain.boots > 1:
         rounds += f" in each of {chain.boots} boots"
     if chain.discarded:

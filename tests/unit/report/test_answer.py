@@ -117,7 +117,8 @@ def test_limits_of_the_user_come_first_and_sanity_limits_give_no_title() -> None
     assert re.search(r"broken \(write on btrfs\)", answered(results)[0])
     (failed, *_) = answer.problems(results)
     assert (failed.kind, failed.what) == ("failed", "write on btrfs")
-    assert "budget 10 %" in failed.reason
+    # In the unit of the table, where another stack costs more than x4.
+    assert "budget x1.1" in failed.reason
 
 
 @pytest.mark.parametrize(
@@ -147,9 +148,28 @@ def test_limits_that_are_broken_are_named() -> None:
     assert re.findall(r"\d+ [a-z]+|\(.*\)", headline) == [
         "3 limits",
         "1 broken",
-        "(write on ext4+gocryptfs)",
-        "1 undecided",
+        "(write on ext4+gocryptfs), 1 undecided (write on same)",
     ]
+
+
+def test_the_limits_of_a_stack_are_named_together() -> None:
+    results = measured()
+    (chain,) = results.chains
+    for step in ("write", "delete"):
+        chain.judge_all(step, "btrfs", Budget(overhead=0.001))
+    assert answer.limits(results).count("on btrfs") == 1
+    assert "write, delete on btrfs" in answer.limits(results)
+
+
+def test_a_test_that_strict_fails_because_it_is_undecided_has_one_line() -> None:
+    results = made(steps=["write"])
+    (chain,) = results.chains
+    assert chain.worst("write", "same") == "inconclusive"
+    results.tests["t"] = TestOutcome(
+        "t", "failed", "undecided", chain=chain.id, device=chain.device, step="write", stack="same"
+    )
+    found = [problem.kind for problem in answer.problems(results) if "same" in problem.what or problem.what == "t"]
+    assert found == ["undecided"]
 
 
 def test_work_that_was_not_done_is_not_listed_as_not_measured() -> None:
