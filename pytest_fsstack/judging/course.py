@@ -772,7 +772,9 @@ class Course:
             text = describe_undecided(chain, step, name)
             # A budget that is expected to be broken has its own reason.
             if strict or (chain.expected(step, name) and not self.policy.runxfail):
-                return Outcome("failed", f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}")
+                first = f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}"
+                again = [f"  again:   {command}" for command in filter(None, [rerun_command()])]
+                return Outcome("failed", "\n\n".join([first, *again]))
             return Outcome("skipped", text)
         if strict and (doubt := chain.doubt(step, name)):
             return Outcome("failed", f"{step} on {name}: {worst}, but {doubt} (--fsstack-strict)")
