@@ -136,7 +136,7 @@ def groups(results: Results, chain: ChainResults) -> list[Group]:
     for kernel, encrypts in kinds:
         kind = (kernel, encrypts)
         members = [stack for stack in compared if (chain.stacks[stack].kernel, chain.stacks[stack].encrypts) == kind]
-        name = "encrypted stacks" if encrypts else "other stacks" if (kernel, True) in kinds else "stacks"
+        name = "encrypted stacks" if encrypts else "unencrypted stacks" if (kernel, True) in kinds else "stacks"
         costs_of_group = [cost for cost in ranked if cost.stack in members]
         absent = [stack for stack in members if all(stack != cost.stack for cost in costs_of_group)]
         missing = {stack: _why_missing(chain, stack) for stack in absent}

@@ -69,7 +69,7 @@ def record(
         "cpu": _cpu(),
         "memory": _memory(),
         "load": _load(),
-        "crypto": _crypto(_read("/proc/crypto") or ""),
+        **crypto_facts(),
         "devices": [_device(device, directory) for device in devices],
         "versions": {**_packages(), **_tools(tools)},
     }
@@ -79,6 +79,11 @@ def record(
 def tools_of(needs: Iterable[Need]) -> list[str]:
     """Return the commands among the requirements of layers and workloads, for `record`."""
     return list(dict.fromkeys(need.command for need in needs if isinstance(need, Tool)))
+
+
+def crypto_facts() -> Facts:
+    """Return the kernel's drivers of ciphers. It lists a cipher from its first use on, which may be in the session."""
+    return _known_facts(crypto=_crypto(_read("/proc/crypto") or ""))
 
 
 def corpus_facts(corpus: Corpus) -> Facts:

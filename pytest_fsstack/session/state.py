@@ -328,6 +328,7 @@ class Session:
         # Kernels report their own environments. Add this machine's.
         if "date" not in self.results.environment:
             self.results.environment |= environment.record(self.settings.devices, directory=self.settings.directory)
+        self.results.environment |= environment.crypto_facts()
         if "corpus" in self.__dict__:
             self.results.environment["corpus"] = environment.corpus_facts(self.corpus)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -26,6 +27,24 @@ class TestChain:
             pass
         timed.record("cost", cost, unit="coins")
 """
+
+
+def test_ciphers_that_the_session_uses_first_are_in_the_results(project: Project) -> None:
+    project.write("""
+        import pytest
+        from pytest_fsstack.session import environment
+
+        @pytest.mark.fsstack("plain", "crypt")
+        @pytest.mark.benchmark
+        def test_step(fsstack, timed):
+            with timed(cold=False):
+                pass
+            cipher = "name : xts(aes)\\ndriver : soft\\npriority : 1"
+            environment._read = lambda path: cipher if path == "/proc/crypto" else None
+    """)
+    project.run("--fsstack-rounds=1", "--fsstack-json=out.json").assert_outcomes(passed=2)
+    data = json.loads((project.pytester.path / "out.json").read_text())
+    assert data["environment"]["crypto"]["xts(aes)"]["driver"] == "soft"
 
 
 @pytest.mark.parametrize("fails", ["plain", "crypt"])
