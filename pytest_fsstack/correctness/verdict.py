@@ -25,4 +25,4 @@ def conclude(
         own = {text.partition(" = ")[0] for text in mark.args} if mark else set()
         item.add_marker(pytest.mark.xfail(reason=faults, strict=enough and fsstack.stack.id in own))
     if broken:
-        timed.incomplete(f"{broken} (known fault: {faults})" if faults else broken)
+        timed.incomplete(f"{broken} (known faults: {faults})" if faults else broken)
