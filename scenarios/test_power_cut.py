@@ -7,7 +7,7 @@ are complete. Of the others, or of the last 32, some are lost, and some are torn
 mounted, which recovers journals, every file is read, and the filesystem's own checker runs. A third of the cuts hit the
 recovery from another cut.
 
-POSIX and the practice of Linux promise this (the exact rules are in pytest_fsstack/damage/power/promises.py):
+POSIX and the practice of Linux promise this (the exact rules are in pytest_fsstack/damage/promises.py):
 
 - A file has the bytes and the size of its last fsync, or those that were written since.
 - A name leads to the file of the last fsync of its directory, or of a later change.

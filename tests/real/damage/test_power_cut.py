@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.damage.power.databases import NEEDS
-from pytest_fsstack.damage.power.writelog import Cut, Entry, Image, Kind, LogReader, left_by
+from pytest_fsstack.damage.databases import NEEDS
+from pytest_fsstack.damage.writelog import Cut, Entry, Image, Kind, LogReader, left_by
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.judging.results import ChainResults
 from pytest_fsstack.layers.recorded import RecordedBlock

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.damage.power import engine
-from pytest_fsstack.damage.power.databases import NEEDS, Database, draw_transactions
-from pytest_fsstack.damage.power.promises import Found, Kind, Unreadable
+from pytest_fsstack.damage import commit
+from pytest_fsstack.damage.databases import NEEDS, Database, draw_transactions
+from pytest_fsstack.damage.promises import Found, Kind, Unreadable
 from pytest_fsstack.machine import needs
 
 SEED, COUNT = 1, 20
@@ -65,7 +65,7 @@ def test_what_was_committed_is_read(name: str, tmp_path: Path) -> None:
     database = Database(name, SEED, COUNT)
     database.make(tmp_path)
     assert database.found(tmp_path) == {}
-    with engine.opened(name, str(tmp_path), []) as opened:
+    with commit.opened(name, str(tmp_path), []) as opened:
         for changes in database.steps:
             opened.commit(changes)
     assert database.found(tmp_path) == states()[-1]
@@ -78,8 +78,8 @@ def test_each_degree_of_syncing_is_one_that_promises_durability(tmp_path: Path) 
     for name, journal, synchronous in (("sqlite-wal", "wal", 2), ("sqlite-delete", "delete", 3)):
         directory = tmp_path / name
         directory.mkdir()
-        with engine.opened(name, str(directory), []) as opened:
-            assert isinstance(opened, engine.Sqlite)
+        with commit.opened(name, str(directory), []) as opened:
+            assert isinstance(opened, commit.Sqlite)
             assert opened.database.execute("PRAGMA journal_mode").fetchone() == (journal,)
             assert opened.database.execute("PRAGMA synchronous").fetchone() == (synchronous,)
 
@@ -87,7 +87,7 @@ def test_each_degree_of_syncing_is_one_that_promises_durability(tmp_path: Path) 
 def test_a_damaged_index_is_noticed(tmp_path: Path) -> None:
     database = Database("sqlite-delete", SEED, COUNT)
     database.make(tmp_path)
-    with engine.opened(database.name, str(tmp_path), []) as opened:
+    with commit.opened(database.name, str(tmp_path), []) as opened:
         opened.commit(database.steps[0])
     with contextlib.closing(sqlite3.connect(tmp_path / "data.db", isolation_level=None)) as raw:
         raw.execute("PRAGMA writable_schema = ON")

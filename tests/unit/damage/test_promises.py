@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.damage.power.plan import Operation, plan
-from pytest_fsstack.damage.power.promises import EMPTY_DIRECTORY, History, Kind, Unreadable
-from pytest_fsstack.damage.power.worker import content
+from pytest_fsstack.damage.perform import content
+from pytest_fsstack.damage.plan import Operation, plan
+from pytest_fsstack.damage.promises import EMPTY_DIRECTORY, History, Kind, Unreadable
 
 SEED = 7
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pytest_fsstack.damage.power.writelog import Cut, Entry, Image, Kind, LogReader, cuts_between, left_by
+from pytest_fsstack.damage.writelog import Cut, Entry, Image, Kind, LogReader, cuts_between, left_by
 from pytest_fsstack.layers.recorder import DISCARD, FLUSH, IS_MARK, Log
 
 SECTOR = 512

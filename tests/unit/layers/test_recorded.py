@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.damage.power.writelog import Entry, Kind, LogReader
+from pytest_fsstack.damage.writelog import Entry, Kind, LogReader
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.preflight.explain import explained

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pytest_fsstack.damage.power.plan import Operation
-from pytest_fsstack.damage.power.worker import content
+from pytest_fsstack.damage.perform import content
+from pytest_fsstack.damage.plan import Operation
 
 
 class Kind(Enum):

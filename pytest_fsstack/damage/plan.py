@@ -44,7 +44,7 @@ class Operation:
 
     @property
     def words(self) -> list[str | int]:
-        """Return the operation as the worker reads it."""
+        """Return the operation as `perform` reads it."""
         return [self.kind, self.name, self.to, self.offset, self.length, self.how]
 
 

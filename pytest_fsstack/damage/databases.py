@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_fsstack.damage.power import engine
-from pytest_fsstack.damage.power.promises import Broken, Found, Kind, Unreadable
+from pytest_fsstack.damage import commit
+from pytest_fsstack.damage.promises import Broken, Found, Kind, Unreadable
 from pytest_fsstack.machine import commands
 from pytest_fsstack.machine.needs import Need, Tool
 from pytest_fsstack.workloads import postgresql
 from pytest_fsstack.workloads.database import Sqlite
 
-#: The requirements of each database. The package of RocksDB's tools brings the library that `engine` loads.
+#: The requirements of each database. The package of RocksDB's tools brings the library that `commit` loads.
 NEEDS: Mapping[str, tuple[Need, ...]] = {
     "sqlite-wal": (Sqlite(),),
     "sqlite-delete": (Sqlite(),),
@@ -62,11 +62,11 @@ class Database:
         else:
             code, output, error = self._run("commit", directory, transactions=[])
             if code:
-                raise commands.CommandError(["engine.py", self.name], code, error or output)
+                raise commands.CommandError(["commit.py", self.name], code, error or output)
 
     def words(self, directory: Path, recorded: Path) -> list[str]:
         """Return the command that commits the transactions."""
-        return [sys.executable, "-I", "-S", engine.__file__, "commit", self.name, str(directory), str(recorded)]
+        return [sys.executable, "-I", "-S", commit.__file__, "commit", self.name, str(directory), str(recorded)]
 
     def stdin(self, directory: Path) -> str:
         """Return the input of that command."""
@@ -109,7 +109,7 @@ class Database:
         with open(os.memfd_create("work"), "w+b") as file:
             file.write(self._work(directory, transactions).encode())
             file.seek(0)
-            words = [sys.executable, "-I", "-S", engine.__file__, action, self.name, str(directory)]
+            words = [sys.executable, "-I", "-S", commit.__file__, action, self.name, str(directory)]
             return commands.ended(*words, stdin=file.fileno(), timeout=300.0)
 
     def _work(self, directory: Path, transactions: list[Any]) -> str:

@@ -14,11 +14,12 @@ from typing import cast
 import pytest
 
 from pytest_fsstack import BuildError, Built
-from pytest_fsstack.damage.power import Damage, cutting, power_cuts
-from pytest_fsstack.damage.power.plan import Operation
-from pytest_fsstack.damage.power.promises import Found, Unreadable
-from pytest_fsstack.damage.power.worker import act, content
-from pytest_fsstack.damage.power.writelog import Entry, Image, Kind as EntryKind, LogReader
+from pytest_fsstack.damage import power
+from pytest_fsstack.damage.perform import act, content
+from pytest_fsstack.damage.plan import Operation
+from pytest_fsstack.damage.power import Damage, power_cuts
+from pytest_fsstack.damage.promises import Found, Unreadable
+from pytest_fsstack.damage.writelog import Entry, Image, Kind as EntryKind, LogReader
 from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.real import RealMachine
@@ -35,14 +36,14 @@ def test_without_a_log_there_is_nothing_to_cut(tmp_path: Path) -> None:
     assert timed.blocks == []
 
 
-HISTORY = cutting.Files(3, [Operation("write", "a", "", 0, 8), Operation("sync", "a"), Operation("sync directory")])
+HISTORY = power.Files(3, [Operation("write", "a", "", 0, 8), Operation("sync", "a"), Operation("sync directory")])
 WHOLE = {"a": content(3, 0, 8)}
 
 
 def counted(found: Found, wrong: str = "", mounted: bool = True, checked: bool = True) -> set[str]:
     """What holds after one cut."""
     damage = Damage()
-    state = cutting._StateAfterCut([wrong] if wrong else [], mounted, found, checked)
+    state = power._StateAfterCut([wrong] if wrong else [], mounted, found, checked)
     broken = damage.count(state, HISTORY, 3)
     figures = {name: value for name, value in vars(damage).items() if name != "broken_promises"}
     assert set(figures.values()) <= {0, 1}
@@ -83,7 +84,7 @@ class Refusing:
             raise BuildError(self.opening.pop(0))
 
     def stands_on(self, image: Image) -> str:
-        return cutting._stands_on(image, cast(Built, self), "ext4", LogReader(self.log), Image())
+        return power._stands_on(image, cast(Built, self), "ext4", LogReader(self.log), Image())
 
 
 def test_a_daemon_that_died_of_the_cut_before_is_not_held_against_the_next_one(tmp_path: Path) -> None:
@@ -122,9 +123,9 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
     stack, images = NotedStack(tmp_path), []
     log = recorder.Log(str(tmp_path / "log"), 512)
     device = RecordedBlock(tmp_path / "device", lambda: None, RealMachine(), log=tmp_path / "log", file=tmp_path)
-    monkeypatch.setattr(cutting, "_layer_above_the_recorded", lambda stack: "ext4")
+    monkeypatch.setattr(power, "_layer_above_the_recorded", lambda stack: "ext4")
     monkeypatch.setattr(stack, "taken_down", lambda layer: contextlib.nullcontext(device))
-    monkeypatch.setattr(cutting, "_begun", lambda entries, cut: 0)
+    monkeypatch.setattr(power, "_begun", lambda entries, cut: 0)
 
     def work(*words: str, **options: object) -> None:
         for entry in range(9):
@@ -134,14 +135,14 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
 
     def left(
         stack: Built, above: str, reader: LogReader, now: Image, image: Image, work: object
-    ) -> cutting._StateAfterCut:
+    ) -> power._StateAfterCut:
         images.append(image)
         written = Entry(EntryKind.WRITE, 512 * 100, 512, b"r" * 512)
-        return cutting._StateAfterCut([], entries=[written, Entry(EntryKind.FLUSH)] * 4)
+        return power._StateAfterCut([], entries=[written, Entry(EntryKind.FLUSH)] * 4)
 
     timed = NotedTimed(stack)
     monkeypatch.setattr(timed, "run", work)
-    monkeypatch.setattr(cutting, "_state_after", left)
+    monkeypatch.setattr(power, "_state_after", left)
     damage = power_cuts(timed, stack, seed=3, operations=10, cuts=4)
     assert damage.cuts == 4
     recovered = [b"r" in image.read(512 * 100, 512) for image in images]

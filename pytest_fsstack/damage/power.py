@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_fsstack.damage.power import worker
-from pytest_fsstack.damage.power.databases import NEEDS, Database
-from pytest_fsstack.damage.power.plan import plan
-from pytest_fsstack.damage.power.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
-from pytest_fsstack.damage.power.writelog import (
+from pytest_fsstack.damage import perform
+from pytest_fsstack.damage.databases import NEEDS, Database
+from pytest_fsstack.damage.plan import plan
+from pytest_fsstack.damage.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
+from pytest_fsstack.damage.writelog import (
     Cut,
     Entry,
     Image,
@@ -110,7 +110,7 @@ class Files(History):
         """Leave the directory empty."""
 
     def words(self, directory: Path, recorded: Path) -> list[str]:
-        return [sys.executable, "-I", "-S", worker.__file__, str(directory), str(recorded), str(self.seed)]
+        return [sys.executable, "-I", "-S", perform.__file__, str(directory), str(recorded), str(self.seed)]
 
     def stdin(self, directory: Path) -> str:
         return json.dumps([step.words for step in self.steps])

@@ -1,6 +1,6 @@
 """A program that performs operations on the stack, and marks the beginning of each in the log of the device.
 
-``python worker.py DIRECTORY RECORDED SEED < OPERATIONS``. RECORDED is the file of the recorded device. OPERATIONS is
+``python perform.py DIRECTORY RECORDED SEED < OPERATIONS``. RECORDED is the file of the recorded device. OPERATIONS is
 JSON. This is a process of its own because the control preloads a library (libeatmydata).
 """
 

@@ -1,7 +1,7 @@
 """A program that commits transactions to a database on the stack, or reads it after a power cut.
 
-``python engine.py commit ENGINE DIRECTORY RECORDED < WORK`` marks the beginning of each transaction in the log of the
-device. ``python engine.py read ENGINE DIRECTORY < WORK`` prints all rows as JSON. WORK is JSON too: the transactions,
+``python commit.py commit ENGINE DIRECTORY RECORDED < WORK`` marks the beginning of each transaction in the log of the
+device. ``python commit.py read ENGINE DIRECTORY < WORK`` prints all rows as JSON. WORK is JSON too: the transactions,
 each a list of keys and values (null removes a key), and the command of PostgreSQL.
 """
 
