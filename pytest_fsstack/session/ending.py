@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fsstack import options
+from pytest_fsstack.units import counted
 
 if TYPE_CHECKING:
     from pytest_fsstack.judging.results import Results
@@ -112,14 +113,15 @@ class Ending:
             self._print_for_machines(reporter)
         self.write_reports()
         if self._measured_nothing:
-            counted = "0 budgets judged" if self._judged_nothing and self._settings.strict else "0 comparisons"
-            self._say(f"{counted}: this gate has measured nothing, and so it fails", red=True)
+            judged = "0 budgets judged" if self._judged_nothing and self._settings.strict else "0 comparisons"
+            self._say(f"{judged}: this gate has measured nothing, and so it fails", red=True)
         elif self._judged_nothing:
-            self._say(f"none of the {self._budgets.count} budgets of this session was judged", red=True)
+            self._say(f"no budget was judged: this session had {counted(self._budgets.count, 'budget')}", red=True)
         elif self._unjudged:
             undecided = f", {self._results.undecided} undecided" if self._results.undecided else ""
-            counted = f"{self._unjudged} of the {self._budgets.count} budgets of this session were not judged"
-            self._say(counted + undecided, red=True)
+            verb = "was" if self._unjudged == 1 else "were"
+            all_budgets = f"the {counted(self._budgets.count, 'budget')} of this session"
+            self._say(f"{self._unjudged} of {all_budgets} {verb} not judged{undecided}", red=True)
 
     def _show_timed_share(self) -> None:
         """Show with -v which share of the session measured."""
