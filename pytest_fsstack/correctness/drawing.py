@@ -155,6 +155,7 @@ _OPENED_BY_BOTH = (
     *(call for process in (1, 2) for call in _in(process, Call("open", (0, "a", "RDWR", 0)))),
 )
 _AT_ONCE: dict[str, Any] = {"length": 7, "others": 10, "at_once": 12}
+_FILLS = list(range(1, 250))
 
 _ODD = ["\u00fc \u4e2d", "d/x\udcff\udc80", " ", "-a\\b\n", LONGEST]
 
@@ -393,19 +394,27 @@ THEMES = (
         others=8,
     ),
     Theme(
+        "contents at once",
+        "pwrite*4 pread*4",
+        _OPENED_BY_BOTH,
+        # A write within one page is atomic. The kernel writes several pages one by one.
+        {"slot": [0], "offset": [0, 100, 4000, 8000], "length": [10, 50], "pread.length": [1], "fill": _FILLS},
+        **_AT_ONCE,
+    ),
+    Theme(
         "sizes at once",
-        "pwrite*4 ftruncate*2 pread*3 status*2",
+        # Without reads. While a file is truncated, the kernel may read pages that it has cached, although the server of
+        # a FUSE filesystem or a network filesystem has the new size already and `status` shows it.
+        "pwrite*4 ftruncate*2 status*3",
         _OPENED_BY_BOTH,
         {
             "path": ["a"],
             "slot": [0],
-            # A write within one page is atomic. The kernel writes several pages one by one.
             "offset": [0, 100, 4000, 9000],
-            "pread.length": [1],
             "length": [10, 50],
             "size": [0, 50, 5000, 10_000],
             "what": ["size"],
-            "fill": list(range(1, 250)),
+            "fill": _FILLS,
         },
         **_AT_ONCE,
     ),

@@ -21,7 +21,7 @@ from hypothesis import given, strategies as st
 from pytest_fsstack.correctness import exploring
 from pytest_fsstack.correctness.calls import MODES, Other, Side, answer, data
 from pytest_fsstack.correctness.contents import Comparison, DifferentError, Model, difference, orders
-from pytest_fsstack.correctness.drawing import DOMAINS, FULL, PARAMETERS, REMOUNT, THEMES, Call, draw
+from pytest_fsstack.correctness.drawing import DOMAINS, FULL, PARAMETERS, REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.exploring import Difference, Patience, Search, replay, shrink
 from pytest_fsstack.machine import mounts, signals
 from pytest_fsstack.machine.real import RealMachine
@@ -374,6 +374,11 @@ AT_ONCE = (
     Call("status", ("a", "mode"), 0, 2, True),
     Call("status", ("a", "mode"), 0, 2, True),
 )
+
+
+@pytest.mark.parametrize("theme", [theme for theme in THEMES if theme.at_once], ids=lambda theme: theme.name)
+def test_no_theme_reads_and_truncates_at_once_which_fuse_does_not_order(theme: Theme) -> None:
+    assert not {"pread", "ftruncate"} <= {word.partition("*")[0] for word in theme.calls.split()}
 
 
 def test_what_two_processes_see_at_once_must_have_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
