@@ -169,9 +169,23 @@ static const char *call_pwritev(int slot, const char *how, long offset, long len
 	return number(pwritev2(slots[slot], parts, 2, offset, flags));
 }
 
+/* The descriptor of a slot, or -1 for a directory, because filesystems choose the sizes of directories. */
+static int fd_of_file(int slot)
+{
+	struct stat status = {0};
+	if (fstat(slots[slot], &status) < 0)
+		return -1;
+	if (S_ISDIR(status.st_mode))
+		return errno = EISDIR, -1;
+	return slots[slot];
+}
+
 static const char *call_lseek(int slot, const char *whence, long offset)
 {
-	return number(lseek(slots[slot], offset, has(whence, "SET") ? SEEK_SET : has(whence, "CUR") ? SEEK_CUR : SEEK_END));
+	int fd = fd_of_file(slot);
+	if (fd < 0)
+		return number(-1);
+	return number(lseek(fd, offset, has(whence, "SET") ? SEEK_SET : has(whence, "CUR") ? SEEK_CUR : SEEK_END));
 }
 
 static int zeros(int fd, long offset, long end)
@@ -187,8 +201,8 @@ static int zeros(int fd, long offset, long end)
 static const char *call_seek_data(int slot, long offset)
 {
 	struct stat status = {0};
-	int fd = slots[slot];
-	if (fstat(fd, &status) < 0)
+	int fd = fd_of_file(slot);
+	if (fd < 0 || fstat(fd, &status) < 0)
 		return number(-1);
 	off_t start = lseek(fd, offset, SEEK_DATA);
 	if (start < 0 && (errno != ENXIO || offset >= status.st_size))
@@ -250,11 +264,12 @@ static const char *call_splice(int source, long offset, int slot, long to, long 
 	return number(count > 0 ? splice(ends[0], NULL, slots[slot], &into, count, 0) : count);
 }
 
-static char *mapped(int fd, long offset, long *length, int protection)
+static char *mapped(int slot, long offset, long *length, int protection)
 {
 	struct stat status = {0};
 	long begin = offset / 4096 * 4096;
-	if (fstat(fd, &status) < 0)
+	int fd = fd_of_file(slot);
+	if (fd < 0 || fstat(fd, &status) < 0)
 		return MAP_FAILED;
 	if (offset + *length > status.st_size)
 		*length = status.st_size - offset;
@@ -266,7 +281,7 @@ static char *mapped(int fd, long offset, long *length, int protection)
 
 static const char *call_mmap_write(int slot, long offset, long length, int fill)
 {
-	char *content = data(length, fill), *mapping = mapped(slots[slot], offset, &length, PROT_READ | PROT_WRITE);
+	char *content = data(length, fill), *mapping = mapped(slot, offset, &length, PROT_READ | PROT_WRITE);
 	if (!mapping || mapping == MAP_FAILED)
 		return number(mapping ? -1 : 0);
 	memcpy(mapping, content, length);
@@ -276,7 +291,7 @@ static const char *call_mmap_write(int slot, long offset, long length, int fill)
 
 static const char *call_mmap_read(int slot, long offset, long length)
 {
-	char *mapping = mapped(slots[slot], offset, &length, PROT_READ);
+	char *mapping = mapped(slot, offset, &length, PROT_READ);
 	return mapping == MAP_FAILED ? number(-1) : bytes(mapping, mapping ? length : 0);
 }
 

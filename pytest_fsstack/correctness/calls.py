@@ -69,6 +69,12 @@ class Side:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self.slots[slot]
 
+    def fd_of_file(self, slot: int) -> int:
+        """Return a descriptor. Refuse that of a directory, because filesystems choose the sizes of directories."""
+        if stat.S_ISDIR(os.fstat(self.fd(slot)).st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return self.slots[slot]
+
     @contextlib.contextmanager
     def opened(self, path: str, flags: int) -> Iterator[int]:
         """Open a file, and close it. Closing may fail without space."""
@@ -123,11 +129,11 @@ class Side:
         return os.pwritev(self.fd(slot), [data(length, fill), data(length, fill + 1)], offset, flag)
 
     def lseek(self, slot: int, whence: str, offset: int) -> int:
-        return os.lseek(self.fd(slot), offset, getattr(os, f"SEEK_{whence}"))
+        return os.lseek(self.fd_of_file(slot), offset, getattr(os, f"SEEK_{whence}"))
 
     def seek_data(self, slot: int, offset: int) -> str:
         """Seek data and a hole from an offset on. Return "right" if the hole before the data has only zeros."""
-        fd = self.fd(slot)
+        fd = self.fd_of_file(slot)
         size = os.fstat(fd).st_size
         try:
             start = os.lseek(fd, offset, os.SEEK_DATA)
@@ -187,7 +193,7 @@ class Side:
 
     def mmap_write(self, slot: int, offset: int, length: int, fill: int) -> int:
         """Write through a shared mapping, up to the end of the file, and msync it."""
-        fd = self.fd(slot)
+        fd = self.fd_of_file(slot)
         content = data(length, fill)[: max(0, os.fstat(fd).st_size - offset)]
         start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         if content:
@@ -197,7 +203,7 @@ class Side:
         return len(content)
 
     def mmap_read(self, slot: int, offset: int, length: int) -> bytes:
-        fd = self.fd(slot)
+        fd = self.fd_of_file(slot)
         length = min(length, os.fstat(fd).st_size - offset)
         start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         if length <= 0:
@@ -207,7 +213,7 @@ class Side:
 
     def map(self, slot: int) -> None:
         """Map the whole file, and keep the mapping."""
-        if not os.fstat(self.fd(slot)).st_size:
+        if not os.fstat(self.fd_of_file(slot)).st_size:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self.mappings[slot] = mmap.mmap(self.fd(slot), 0)
 

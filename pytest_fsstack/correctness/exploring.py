@@ -161,6 +161,10 @@ class Patience:
         except DIFFERENT as error:
             # A signal to the session may have ended a command of a remount.
             signals.safe_point()
+            if timer.ident is not None:
+                # The timer may be aborting the connection, which already ended the call.
+                timer.cancel()
+                timer.join()
             if self.over:
                 raise DifferentError(
                     f"{'; '.join(map(str, calls))}: it had not ended after {self.seconds:g} s"
@@ -257,7 +261,10 @@ class Search:
                 self.remount()
             except BuildError as error:
                 signals.safe_point()
-                return [*differences.values(), Difference(None, error, [REMOUNT], [])]
+                # After a call that hung, the connection is aborted, so nothing can be remounted.
+                if not (self.patient.over and differences):
+                    return [*differences.values(), Difference(None, error, [REMOUNT], [])]
+                return [*differences.values()]
             for theme, comparison in comparisons.items():
                 if theme not in differences:
                     start = len(theme.begin) + comparison.full

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -80,7 +81,8 @@ def test_the_model_agrees_with_a_filesystem_that_is_right_and_rare_conditions_ar
 
 
 def test_each_call_is_drawn_and_each_argument_has_values() -> None:
-    helpers = {"at", "fd", "let_go", "entries", "opendir", "sectors", "make_names", "ctime", "other", "opened"}
+    helpers = {"at", "fd", "fd_of_file", "let_go", "entries", "opendir", "opened", "sectors", "make_names"}
+    helpers |= {"ctime", "other"}
     assert {name for name in vars(Side) if not name.startswith("_")} - helpers == {*PARAMETERS}
     for theme in (*THEMES, *FULL):
         for number in range(20):
@@ -489,6 +491,7 @@ def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypa
 
     def abort(machine: object, place: Path) -> bool:
         ended.set()
+        time.sleep(0.05)
         return place == tmp_path
 
     monkeypatch.setattr(mounts, "abort_fuse", abort)
@@ -531,6 +534,27 @@ def test_a_stack_that_cannot_be_remounted_ends_the_search(tmp_path: Path) -> Non
     (found,) = searched(comparing(tmp_path), "contents", remount=broken).differences
     assert str(found).startswith("umount: busy")
     assert found.calls == [REMOUNT]
+
+
+def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = Patience(RealMachine(), tmp_path)
+
+    def hang(*_: object) -> None:
+        patient.over = True
+        raise OSError(errno.ECONNABORTED, "")
+
+    def broken() -> None:
+        raise BuildError("umount: busy")
+
+    monkeypatch.setattr(Side, "flock", hang)
+    monkeypatch.setattr(Model, "flock", lambda *_: None)
+    search = Search(comparing(tmp_path), broken, patient)
+    search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
+    (found,) = search.differences
+    assert found.theme
+    assert found.theme.name == "locks"
 
 
 def test_a_theme_ends_with_its_first_difference_and_others_go_on(

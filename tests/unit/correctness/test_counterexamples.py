@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,21 @@ def test_a_script_of_two_processes_knows_all_possible_answers(tmp_path: Path, th
     assert (done.returncode, done.stderr) == (1, "")
     # Words follow the list of the answers.
     assert not done.stdout.endswith("]\n")
+
+
+def test_a_directory_has_no_positions_and_mappings_since_its_size_is_the_filesystems_choice(tmp_path: Path) -> None:
+    asked = (
+        ("lseek", (0, "END", 0)),
+        ("seek_data", (0, 4097)),
+        ("mmap_read", (0, 4079, 100)),
+        ("mmap_write", (0, 0, 9, 1)),
+    )
+    calls = [Call("mkdir", ("d", 0o755)), Call("open", (0, "d", "RDONLY DIRECTORY", 0)), *starmap(Call, asked)]
+    answers = ["done", "done", *["EISDIR"] * len(asked)]
+    assert run(python(calls, answers, "", {"kind": "directory"}, ""), tmp_path).returncode == 0
+    program = c(calls, answers, "", {"kind": "directory"}, "")
+    assert program
+    assert not COMPILES or run_c(program, tmp_path).returncode == 0
 
 
 def test_a_script_fails_where_an_answer_or_the_state_is_another(tmp_path: Path) -> None:
