@@ -210,9 +210,16 @@ def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
 
 
 def left_by(
-    cuts: Iterable[Cut], entries: Sequence[Entry], sector: int, before: Image | None = None
+    cuts: Iterable[Cut],
+    entries: Sequence[Entry],
+    sector: int,
+    before: Image | None = None,
+    untorn: range = range(0),
 ) -> Iterator[tuple[Cut, Image]]:
-    """Yield the image after each cut, in order. The device was `before` when the log began, by default zero."""
+    """Yield the image after each cut, in order. The device was `before` when the log began, by default zero.
+
+    A write to the bytes `untorn` is not torn between them.
+    """
     durable, since = before.copy() if before else Image(), 0
     position = 0
     for cut in cuts:
@@ -222,11 +229,11 @@ def left_by(
                 since = index
         position = cut.entries
         image = durable.copy()
-        image.apply(_there(entries[since : cut.entries], cut, sector))
+        image.apply(_there(entries[since : cut.entries], cut, sector, untorn))
         yield cut, image
 
 
-def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]:
+def _there(unflushed: Sequence[Entry], cut: Cut, sector: int, untorn: range) -> Iterator[Entry]:
     """Yield the writes that are there after the cut, some of them torn."""
     draw, tear = random.Random(cut.seed), max(cut.tear, sector)
     writes = [entry for entry in unflushed if entry.kind in (Kind.WRITE, Kind.ZERO)]
@@ -236,15 +243,16 @@ def _there(unflushed: Sequence[Entry], cut: Cut, sector: int) -> Iterator[Entry]
         if draw.random() >= cut.keep_probability:
             continue
         if cut.keep_probability < 1 and entry.length > tear and draw.random() < _TORN:
-            yield from _torn(entry, tear, draw)
+            yield from _torn(entry, tear, draw, untorn)
         else:
             yield entry
 
 
-def _torn(entry: Entry, sector: int, draw: random.Random) -> Iterator[Entry]:
+def _torn(entry: Entry, sector: int, draw: random.Random, untorn: range) -> Iterator[Entry]:
     """Yield some sectors of a write: a beginning of it, or any. It may begin and end within a sector."""
     begin, end = entry.offset, entry.offset + entry.length
-    edges = [begin, *range(begin // sector * sector + sector, end, sector), end]
+    sectors = range(begin // sector * sector + sector, end, sector)
+    edges = [begin, *(edge for edge in sectors if edge not in untorn[1:]), end]
     parts = [
         Entry(entry.kind, start, stop - start, entry.data[start - begin : stop - begin])
         for start, stop in itertools.pairwise(edges)

@@ -220,6 +220,20 @@ def test_a_write_tears_at_the_sectors_of_the_disk() -> None:
         assert all((at * SECTOR) % tear == 0 for at in borders)
 
 
+def test_a_write_is_not_torn_within_the_superblock() -> None:
+    entries = [write(0, 8, b"w")]
+    untorn = range(2 * SECTOR, 4 * SECTOR)
+    left = {
+        tuple(sector(contents(image), at) for at in range(8))
+        for seed in range(400)
+        for _, image in left_by([Cut(1, 0.9, str(seed))], entries, SECTOR, untorn=untorn)
+    }
+    assert {sectors[2] for sectors in left} == {True, False}
+    assert all(sectors[2] == sectors[3] for sectors in left)
+    assert {sectors[1:3] for sectors in left} > {(True, False), (False, True)}
+    assert {sectors[3:5] for sectors in left} > {(True, False), (False, True)}
+
+
 def sector(image: bytes, number: int) -> bool:
     """Whether a sector is there."""
     return any(image[number * SECTOR :][:SECTOR])
