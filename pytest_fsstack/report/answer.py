@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import NamedTuple
 
+from pytest_fsstack import units
 from pytest_fsstack.judging.describe import describe_shortly
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, Unjudged
 from pytest_fsstack.judging.verdict import Estimate
@@ -251,12 +252,12 @@ def _of_tests(results: Results, chain: ChainResults) -> Iterator[Sentence]:
     faulty = [stack for stack in faulty if stack not in failed]
     left_out = [stack for stack in outcomes if outcomes[stack] == {"skipped"} and stack not in faulty]
     if failed:
-        yield Sentence(f"{len(failed)} of {len(outcomes)} stacks failed", f"{first_names(failed)}.")
+        yield Sentence(f"{len(failed)} of {units.counted(len(outcomes), 'stack')} failed", f"{first_names(failed)}.")
     elif passed := len(outcomes) - len(left_out) - len(faulty):
-        several = f"{passed} of {len(outcomes)}" if passed < len(outcomes) else f"All {passed}"
-        yield Sentence(f"{several} stacks passed.")
+        part = f"{passed} of " if passed < len(outcomes) else "All " if passed > 1 else ""
+        yield Sentence(f"{part}{units.counted(len(outcomes), 'stack')} passed.")
     elif not outcomes:
-        yield Sentence(f"{len(chain.stacks)} stacks were tested.")
+        yield Sentence(f"Tested on {units.counted(len(chain.stacks), 'stack')}.")
     if faulty:
         yield Sentence("Expected faults were found", f"{first_names(faulty)}.")
     if left_out:
