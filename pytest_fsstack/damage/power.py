@@ -35,9 +35,9 @@ from pytest_fsstack.workloads.base import workload
 #: Runs a program with an fsync that does nothing.
 EATMYDATA = Tool("eatmydata", "eatmydata")
 _DIRECTORY = "power"
-#: The bytes of superblocks, which are not torn here. That of ext4 has two sectors of 512 bytes and one checksum. If
-#: only one sector is new, neither the kernel nor `e2fsck -p` accepts it.
-_SUPERBLOCKS = dict.fromkeys(("ext2", "ext3", "ext4"), range(1024, 2048))
+#: The bytes of superblocks, which are not torn here. Each has several sectors of 512 bytes and one checksum. If only
+#: some sectors are new, the kernel does not mount it, and `e2fsck -p` does not repair it either.
+_SUPERBLOCKS = {**dict.fromkeys(("ext2", "ext3", "ext4"), range(1024, 2048)), "btrfs": range(64 << 10, 68 << 10)}
 #: Broken promises that are kept as text for each round, at most.
 _SHOWN = 12
 
