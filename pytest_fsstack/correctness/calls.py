@@ -86,11 +86,12 @@ class Side:
                 os.close(fd)
 
     def let_go(self) -> None:
-        """Close all files and mappings."""
+        """Close all mappings and files, also after one that cannot be closed. Raises its OSError."""
         while self.mappings:
             self.mappings.popitem()[1].close()
-        for slot in list(self.slots):
-            self.close(slot)
+        with contextlib.ExitStack() as stack:
+            for slot in self.slots:
+                stack.callback(self.close, slot)
 
     # -- open files ----------------------------------------------------------------------------------------------------
 

@@ -102,6 +102,12 @@ def explore(
     with directories.scratch(memory) as models, contextlib.closing(Others()) as others:
         numbers = count()
 
+        def remount() -> None:
+            # Without space for its work directory, an overlay is mounted read-only.
+            if ballast:
+                _gave_way(ballast)
+            fsstack.remount()
+
         def compared() -> Comparison:
             # A damaged directory may have stayed, so take the next unused name.
             name = next(
@@ -110,7 +116,7 @@ def explore(
             return Comparison(
                 fsstack.path / name,
                 models / name,
-                fsstack.remount,
+                remount,
                 stack.limits,
                 device=device,
                 full=ballast is not None,
@@ -121,7 +127,7 @@ def explore(
         begin = functools.partial(_with_space, compared, ballast)
         try:
             with timed(cold=False):
-                search = Search(begin, fsstack.remount, patient, stack.name_max, _takes_users(fsstack), patience)
+                search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), patience)
                 search.run(themes, seed, seconds)
                 if ballast:
                     ballast.unlink(missing_ok=True)

@@ -80,6 +80,20 @@ def test_the_model_agrees_with_a_filesystem_that_is_right_and_rare_conditions_ar
     assert "pwrite" in met["unlinked"]
 
 
+@pytest.mark.parametrize("broken", [0, 1])
+def test_all_files_are_closed_even_if_one_cannot_be(tmp_path: Path, broken: int) -> None:
+    side = Side(str(tmp_path))
+    for slot in (0, 1):
+        side.open(slot, "a", "RDWR CREAT", 0o644)
+    os.close(side.slots[broken])
+    whole = side.slots[1 - broken]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        side.let_go()
+    assert side.slots == {}
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(whole)
+
+
 def test_each_call_is_drawn_and_each_argument_has_values() -> None:
     helpers = {"at", "fd", "fd_of_file", "let_go", "entries", "opendir", "opened", "sectors", "make_names"}
     helpers |= {"ctime", "other"}
