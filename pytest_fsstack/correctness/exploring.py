@@ -220,7 +220,7 @@ class Search:
             for difference in differences:
                 if not self.patient.over:
                     start = time.monotonic()
-                    shrink(self.compared, difference, start + max(self.patience / 3, 1.0))
+                    shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)
                     self.patience -= time.monotonic() - start
             self.differences += differences
             differing = [difference.theme for difference in differences]
@@ -293,8 +293,9 @@ class Search:
             if number > 1 and time.monotonic() > until:
                 break
             calls = [*draw(theme, f"{seed}/{number}", name_max=self.name_max)]
-            difference = replay(self.compared, theme, calls, make=self.patient.make, met=self.met)
-            if difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS)):
+            make = self.patient.make
+            difference = replay(self.compared, theme, calls, make=make, met=self.met)
+            if difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS, make=make)):
                 return difference
         return None
 
@@ -308,24 +309,28 @@ def steps_of(calls: Iterable[Call]) -> Iterator[tuple[Call, ...]]:
             yield from zip(group)
 
 
-def shrink(compared: Callable[[], Comparison], difference: Difference, until: float) -> None:
+def _make(comparison: Comparison, *calls: Call) -> None:
+    comparison.make(*calls)
+
+
+def shrink(
+    compared: Callable[[], Comparison], difference: Difference, until: float, make: Callable[..., None] = _make
+) -> None:
     """Leave out calls as long as there is still a difference, until a time of the monotonic clock."""
     attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
-    try:
-        difference.again = replay(compared, difference.theme, difference.calls, attempts) is not None
-    except OSError:
-        # The stack is gone.
-        return
-    size = len(difference.calls) if difference.again else 0
-    while size:
-        at = 0
-        while at < len(difference.calls) and time.monotonic() < until:
-            fewer = difference.calls[:at] + difference.calls[at + size :]
-            if other := replay(compared, difference.theme, fewer, attempts):
-                vars(difference).update(vars(other))
-            else:
-                at += size
-        size //= 2
+    # If there is an OSError, the stack is gone.
+    with contextlib.suppress(OSError):
+        difference.again = replay(compared, difference.theme, difference.calls, attempts, make=make) is not None
+        size = len(difference.calls) if difference.again else 0
+        while size:
+            at = 0
+            while at < len(difference.calls) and time.monotonic() < until:
+                fewer = difference.calls[:at] + difference.calls[at + size :]
+                if other := replay(compared, difference.theme, fewer, attempts, make=make):
+                    vars(difference).update(vars(other))
+                else:
+                    at += size
+            size //= 2
 
 
 def replay(
@@ -334,7 +339,7 @@ def replay(
     calls: Sequence[Call],
     attempts: int = 1,
     *,
-    make: Callable[..., None] = lambda comparison, *calls: comparison.make(*calls),
+    make: Callable[..., None] = _make,
     met: Counter[tuple[str, str]] | None = None,
 ) -> Difference | None:
     """Make calls on up to `attempts` new comparisons. Return the first difference."""

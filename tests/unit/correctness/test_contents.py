@@ -522,6 +522,29 @@ def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypa
     comparison.dispose()
 
 
+def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    times = count()
+
+    def abort(*_: object) -> bool:
+        ended.set()
+        return True
+
+    def fail_then_hang(*_: object) -> None:
+        assert not next(times) or ended.wait(10)
+        raise OSError(errno.EIO, "")
+
+    monkeypatch.setattr(mounts, "abort_fuse", abort)
+    monkeypatch.setattr(Side, "flock", fail_then_hang)
+    monkeypatch.setattr(Model, "flock", lambda *_: None)
+    search = Search(comparing(tmp_path), lambda: None, Patience(RealMachine(), tmp_path, 0.05))
+    search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
+    assert ended.is_set()
+    assert len(search.differences) == 1
+
+
 class EndedError(Exception):
     """Ends the session of a test, like the exception of pytest.exit."""
 
