@@ -129,6 +129,7 @@ def explore(
             with timed(cold=False):
                 search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), patience)
                 search.run(themes, seed, seconds)
+                _reopen_if_gone(fsstack)
                 if ballast:
                     ballast.unlink(missing_ok=True)
                     _write_out(fsstack)
@@ -209,9 +210,9 @@ class Search:
     differences: list[Difference] = field(default_factory=list)
 
     def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
-        """Search for at least one turn, until the time is over or every theme has a difference."""
+        """Search for at least one turn, until the time is over, a call hung or every theme has a difference."""
         until, pending, turn = time.monotonic() + seconds, list(themes), 0
-        while pending and (not turn or time.monotonic() < until):
+        while pending and not self.patient.over and (not turn or time.monotonic() < until):
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
@@ -406,6 +407,15 @@ def _allocate(path: Path, size: int) -> tuple[int, int]:
                 number = error.errno or 0
                 size -= _STEP
     return number, size
+
+
+def _reopen_if_gone(fsstack: Built) -> None:
+    """Remount a stack whose daemon has ended, because the end of the timed block syncs the stack."""
+    try:
+        os.statvfs(fsstack.path)
+    except OSError:
+        with contextlib.suppress(BuildError):
+            fsstack.remount()
 
 
 def _write_out(fsstack: Built) -> None:

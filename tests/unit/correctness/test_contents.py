@@ -15,6 +15,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
@@ -539,10 +540,22 @@ def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
     monkeypatch.setattr(mounts, "abort_fuse", abort)
     monkeypatch.setattr(Side, "flock", fail_then_hang)
     monkeypatch.setattr(Model, "flock", lambda *_: None)
-    search = Search(comparing(tmp_path), lambda: None, Patience(RealMachine(), tmp_path, 0.05))
+    remounts: list[bool] = []
+    search = Search(
+        comparing(tmp_path), lambda: remounts.append(ended.is_set()), Patience(RealMachine(), tmp_path, 0.05)
+    )
     search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
     assert ended.is_set()
     assert len(search.differences) == 1
+
+
+def test_a_stack_that_is_gone_is_remounted_for_the_sync_at_the_end(tmp_path: Path) -> None:
+    stack = mock.Mock(path=tmp_path)
+    exploring._reopen_if_gone(stack)
+    stack.remount.assert_not_called()
+    stack = mock.Mock(path=tmp_path / "gone", **{"remount.side_effect": BuildError("umount: busy")})
+    exploring._reopen_if_gone(stack)
+    stack.remount.assert_called_once_with()
 
 
 class EndedError(Exception):
