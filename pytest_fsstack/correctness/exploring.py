@@ -171,7 +171,7 @@ class Patience:
             if timer.ident is not None:
                 # The timer may be aborting the connection, which already ended the call.
                 timer.cancel()
-                timer.join()
+                timer.join(10.0)
             if self.over:
                 raise DifferentError(
                     f"{'; '.join(map(str, calls))}: it had not ended after {self.seconds:g} s"
