@@ -216,8 +216,7 @@ class Search:
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
-                races = (self._race(theme, f"{seed}/{turn}") for theme in due if theme.at_once)
-                differences += [race for race in races if race]
+                self._add_races([theme for theme in due if theme.at_once], f"{seed}/{turn}", differences)
             for difference in differences:
                 if not self.patient.over:
                     start = time.monotonic()
@@ -256,7 +255,7 @@ class Search:
                 except OSError as error:
                     name = os.path.basename(error.filename or "")
                     # After a difference, the stack may be gone, and no further theme can begin.
-                    if not differences:
+                    if not (differences or self.differences):
                         differences[theme] = Difference(theme, error, [Call("mkdir", (name, 0o777))], [])
                     break
                 comparison.times = theme.times
@@ -284,6 +283,17 @@ class Search:
                 comparison.dispose()
         return [*differences.values()]
 
+    def _add_races(self, themes: Sequence[Theme], seed: str, differences: list[Difference]) -> None:
+        """Add the difference of each theme that has one. Raises OSError if the stack is gone without any."""
+        for theme in themes:
+            try:
+                race = self._race(theme, seed)
+            except OSError:
+                if not differences:
+                    raise
+                return
+            differences += [race] if race else []
+
     def _race(self, theme: Theme, seed: str) -> Difference | None:
         """Make sequences in which two processes make calls at once. Return the first difference that is reproduced.
 
@@ -296,7 +306,12 @@ class Search:
             calls = [*draw(theme, f"{seed}/{number}", name_max=self.name_max)]
             make = self.patient.make
             difference = replay(self.compared, theme, calls, make=make, met=self.met)
-            if difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS, make=make)):
+            try:
+                again = self.patient.over or (difference and replay(self.compared, theme, calls, _ATTEMPTS, make=make))
+            except OSError:
+                # The difference has ended the daemon.
+                again = True
+            if difference and again:
                 return difference
         return None
 

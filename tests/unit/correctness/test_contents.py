@@ -540,10 +540,7 @@ def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
     monkeypatch.setattr(mounts, "abort_fuse", abort)
     monkeypatch.setattr(Side, "flock", fail_then_hang)
     monkeypatch.setattr(Model, "flock", lambda *_: None)
-    remounts: list[bool] = []
-    search = Search(
-        comparing(tmp_path), lambda: remounts.append(ended.is_set()), Patience(RealMachine(), tmp_path, 0.05)
-    )
+    search = Search(comparing(tmp_path), lambda: None, Patience(RealMachine(), tmp_path, 0.05))
     search.run([theme for theme in THEMES if theme.name == "locks"], 1, 0)
     assert ended.is_set()
     assert len(search.differences) == 1
@@ -556,6 +553,28 @@ def test_a_stack_that_is_gone_is_remounted_for_the_sync_at_the_end(tmp_path: Pat
     stack = mock.Mock(path=tmp_path / "gone", **{"remount.side_effect": BuildError("umount: busy")})
     exploring._reopen_if_gone(stack)
     stack.remount.assert_called_once_with()
+
+
+def test_a_daemon_that_ends_in_calls_at_once_leaves_its_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: list[bool] = []
+    begin = comparing(tmp_path)
+
+    def compared() -> Comparison:
+        if gone:
+            raise OSError(errno.ENOTCONN, "")
+        return begin()
+
+    def end(*_: object) -> None:
+        gone.append(True)
+        raise DifferentError("the daemon has ended")
+
+    monkeypatch.setattr(Comparison, "_make_at_once", end)
+    search = Search(compared, lambda: None, Patience(RealMachine(), tmp_path))
+    search.run([theme for theme in THEMES if theme.at_once], 1, 0)
+    (found,) = search.differences
+    assert str(found).startswith("the daemon has ended")
 
 
 class EndedError(Exception):
