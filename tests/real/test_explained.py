@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -19,6 +21,11 @@ from pytest_fsstack.stack.model import BuildContext, Stack
 from tests.real.layers.test_layers import SIZE
 
 pytestmark = pytest.mark.root
+
+
+def once(lines: Iterable[str]) -> list[str]:
+    """Return the lines without immediate repetitions."""
+    return [line for line, _ in groupby(lines)]
 
 
 @pytest.mark.parametrize(
@@ -52,4 +59,5 @@ def test_what_is_shown_is_what_is_run(text: str, context: BuildContext, monkeypa
     with build(stack, device, context) as built:
         built.remount()
     # A loop device that is attached again may have the number that it had, or another.
-    assert ran == [re.sub(r"LOOP\d+", "LOOP", line) for line in shown]
+    # While a mount is busy, as on a loaded machine, its command is repeated.
+    assert once(ran) == once(re.sub(r"LOOP\d+", "LOOP", line) for line in shown)
