@@ -237,14 +237,16 @@ def end_if_forked(owner: int) -> None:
 
 
 @contextlib.contextmanager
-def watched(variable: str) -> Iterator[None]:
+def watched(variable: str, *, private: bool) -> Iterator[None]:
     """Have all processes with this process's value of an environment variable killed if this process dies.
 
-    `reaper` does that, in a process without that variable.
+    `reaper` does that, in a process without that variable. `private` says that this process has its own mount
+    namespace. Then the FUSE mounts that are made in it are disconnected as well.
     """
+    devices = [",".join(sorted({os.fsdecode(fields[2]) for fields in reaper.fuse_mounts()}))] if private else []
     with descriptors.closing(os.pidfd_open(os.getpid())) as pidfd:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", reaper.__file__, str(pidfd), f"{variable}={os.environ[variable]}"],
+            [sys.executable, "-I", "-S", reaper.__file__, str(pidfd), f"{variable}={os.environ[variable]}", *devices],
             env={name: value for name, value in os.environ.items() if name != variable},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

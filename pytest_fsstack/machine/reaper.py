@@ -1,7 +1,11 @@
 """A separate process beside a session. Once the session has died, it kills all processes with its mark.
 
-Usage: ``python reaper.py PIDFD VARIABLE=MARK``. A parent-death signal would need an additional exec for each measured
-command, and its children would not inherit it.
+Usage: ``python reaper.py PIDFD VARIABLE=MARK [DEVICES]``. A parent-death signal would need an additional exec for each
+measured command, and its children would not inherit it.
+
+With DEVICES, it runs in the session's own mount namespace, and also disconnects the FUSE mounts there. DEVICES are the
+numbers of those that were there before the session, with commas between. SIGKILL does not end a server that is using
+its own mount, as go-fuse does for a moment after mounting: its call waits for an answer of its own dead threads.
 """
 
 from __future__ import annotations
@@ -12,6 +16,11 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Collection
+
+#: Flags of umount2(2).
+_MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
+_PATIENCE = 10.0
 
 
 def end(mark: bytes) -> bool:
@@ -33,14 +42,42 @@ def end(mark: bytes) -> bool:
     return killed
 
 
-def main(pidfd: int, mark: bytes, patience: float = 10.0) -> None:
-    """Wait for the death of the process behind a pidfd, then kill its remains for at most `patience` seconds."""
+def fuse_mounts() -> list[list[bytes]]:
+    """Return the fields of each FUSE mount in this namespace, oldest first (proc_pid_mountinfo(5))."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        mounted = [line.split() for line in file]
+    kinds = [fields[fields.index(b"-", 6) + 1] for fields in mounted]
+    return [fields for fields, kind in zip(mounted, kinds) if kind in (b"fuse", b"fuseblk") or kind[:5] == b"fuse."]
+
+
+def disconnect(before: Collection[bytes]) -> None:
+    """Detach the FUSE mounts of this namespace, and fail all calls that wait for their servers.
+
+    Those of the machine are left alone. Their device numbers are in `before`, or they came later by propagation.
+    """
+    import ctypes
+
+    mounted = fuse_mounts()
+    propagated = {fields[2] for fields in mounted if any(field.startswith(b"master:") for field in fields[6:])}
+    for fields in reversed(mounted):
+        if fields[2] not in before and fields[2] not in propagated:
+            # Blanks are written in octal.
+            target = fields[4].decode("unicode_escape").encode("latin-1")
+            ctypes.CDLL(None).umount2(target, _MNT_FORCE | _MNT_DETACH | _UMOUNT_NOFOLLOW)
+
+
+def main(pidfd: int, mark: bytes, devices: str | None = None) -> None:
+    """Wait for the death of the process behind a pidfd, then kill its remains for at most `_PATIENCE` seconds."""
     select.select([pidfd], [], [])
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + _PATIENCE
+    killed = True
     # They may start others meanwhile.
-    while end(mark) and time.monotonic() < deadline:
+    while killed and time.monotonic() < deadline:
+        killed = end(mark)
+        if devices is not None:
+            disconnect(devices.encode().split(b","))
         time.sleep(0.02)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), os.fsencode(sys.argv[2]))
+    main(int(sys.argv[1]), os.fsencode(sys.argv[2]), *sys.argv[3:4])

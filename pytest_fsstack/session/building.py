@@ -195,7 +195,7 @@ class Builder:
             self._undo.enter_context(orphans.marked(self.journal, private=private))
         except OSError as error:
             pytest.fail(f"the journal cannot be written ({reason_of(error)})", pytrace=False)
-        self._undo.enter_context(processes.watched(orphans.VARIABLE))
+        self._undo.enter_context(processes.watched(orphans.VARIABLE, private=private))
         # All stacks need these, but no layer names them. After a cold start, loading each took 20 ms.
         for command in "mount", "umount":
             resident.keep(command)

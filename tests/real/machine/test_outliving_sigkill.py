@@ -6,6 +6,8 @@ import contextlib
 import ctypes
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,11 +26,8 @@ _IN, _INIT = struct.Struct("=IIQQIIII"), 26
 _VERSION = struct.pack("=IIIIHHIIHHI28x", 7, 31, 0, 0, 1, 1, 4096, 1, 0, 0, 0)
 
 
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Path]:
-    """A directory of a FUSE filesystem that takes requests and never answers: who has made one cannot be killed."""
-    mounts.private_namespace()
-    target = tmp_path / "hanging"
+def serve_nothing(target: Path) -> int:
+    """Mount a FUSE filesystem that takes requests and never answers, and return the descriptor of its connection."""
     target.mkdir()
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
@@ -42,6 +41,15 @@ def hanging(tmp_path: Path) -> Iterator[Path]:
                     os.write(fd, struct.pack("=IiQ", 16 + len(_VERSION), 0, unique) + _VERSION)
 
     threading.Thread(target=serve, daemon=True).start()
+    return fd
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Path]:
+    """A directory of such a filesystem: who has made a request cannot be killed."""
+    mounts.private_namespace()
+    target = tmp_path / "hanging"
+    fd = serve_nothing(target)
     mount = mounts.at(target)
     assert mount is not None
     yield target
@@ -76,3 +84,41 @@ def test_a_clean_up_leaves_it_for_the_next_one(hanging: Path, tmp_path: Path) ->
     start = journal.start_time(daemon.pid)
     with pytest.raises(journal.UndoError, match=rf"\b{daemon.pid}\b.*\bSIGKILL\b"):
         orphans.end(daemon.pid, start)
+
+
+#: A session with a server that uses its own mount.
+SESSION = """
+import os, sys, time
+from pytest_fsstack.machine import mounts, orphans, processes
+from pytest_fsstack.machine.real import RealMachine
+mounts.private_namespace()
+os.environ[orphans.VARIABLE] = "123"
+with processes.watched(orphans.VARIABLE, private=True):
+    print(RealMachine().start(sys.executable, "-c", sys.argv[1], sys.argv[2]).pid, flush=True)
+    time.sleep(600)
+"""
+SERVER = """
+import sys
+from pathlib import Path
+from tests.real.machine.test_outliving_sigkill import serve_nothing
+target = Path(sys.argv[1])
+serve_nothing(target)
+(target / "file").exists()
+"""
+
+
+def waits_for_an_answer(pid: int) -> bool:
+    return Path(f"/proc/{pid}/wchan").read_text() == "request_wait_answer"
+
+
+def test_a_server_that_uses_its_own_mount_ends_with_a_killed_session(hanging: Path, tmp_path: Path) -> None:
+    foreign = RealMachine().start("stat", hanging / "file")
+    command = [sys.executable, "-c", SESSION, SERVER, str(tmp_path / "own mount")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as session:
+        assert session.stdout
+        server = int(session.stdout.readline())
+        assert commands.wait_until(lambda: waits_for_an_answer(server), 60)
+        session.kill()
+    assert commands.wait_until(lambda: journal.start_time(server) is None, 60)
+    # A mount from before the session still waits for its server.
+    assert waits_for_an_answer(foreign.pid)

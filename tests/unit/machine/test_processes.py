@@ -34,7 +34,7 @@ elif how == "start":
     time.sleep(60)
 else:
     book = Journal(here / "journal", RealMachine())
-    with orphans.marked(book, private=False), processes.watched(orphans.VARIABLE):
+    with orphans.marked(book, private=False), processes.watched(orphans.VARIABLE, private=False):
         with build(Stack(()), DirectoryDevice(here), BuildContext(here, book)) as built:
             Timed(built).run("sh", "-c", "sleep 98765; true")
 """
