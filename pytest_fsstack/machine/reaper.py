@@ -43,11 +43,15 @@ def end(mark: bytes) -> bool:
 
 
 def fuse_mounts() -> list[list[bytes]]:
-    """Return the fields of each FUSE mount in this namespace, oldest first (proc_pid_mountinfo(5))."""
+    """Return the first fields of each FUSE mount in this namespace, oldest first (proc_pid_mountinfo(5))."""
+    found = []
     with open("/proc/self/mountinfo", "rb") as file:
-        mounted = [line.split() for line in file]
-    kinds = [fields[fields.index(b"-", 6) + 1] for fields in mounted]
-    return [fields for fields, kind in zip(mounted, kinds) if kind in (b"fuse", b"fuseblk") or kind[:5] == b"fuse."]
+        for line in file:
+            place, _, filesystem = line.partition(b" - ")
+            kind = filesystem.split()[0]
+            if kind in (b"fuse", b"fuseblk") or kind.startswith(b"fuse."):
+                found.append(place.split())
+    return found
 
 
 def disconnect(before: Collection[bytes]) -> None:
@@ -58,7 +62,7 @@ def disconnect(before: Collection[bytes]) -> None:
     import ctypes
 
     mounted = fuse_mounts()
-    propagated = {fields[2] for fields in mounted if any(field.startswith(b"master:") for field in fields[6:])}
+    propagated = {fields[2] for fields in mounted if any(tag.startswith(b"master:") for tag in fields[6:])}
     for fields in reversed(mounted):
         if fields[2] not in before and fields[2] not in propagated:
             # Blanks are written in octal.
