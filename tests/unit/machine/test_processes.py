@@ -46,7 +46,9 @@ def children(pid: int) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            if (process / "cmdline").read_bytes().endswith(b"sleep\00098765\0"):
+            # Before that it is setpriv with the same last words, which has no parent-death signal yet.
+            is_sleep = (process / "comm").read_text() == "sleep\n"
+            if is_sleep and (process / "cmdline").read_bytes().endswith(b"sleep\00098765\0"):
                 sleeping.append(int(process.name))
         except OSError:
             continue
