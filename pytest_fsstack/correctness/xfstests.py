@@ -155,7 +155,9 @@ def run(timed: Timed, fsstack: Built, place: Path, checkout: Path, tests: list[s
         words = ["timeout", f"{patience:g}", "sh", "-c", 'PATH=$0:$PATH && mount "$1" && shift && exec ./check "$@"']
         suite = [*_APART, *words, str(top / "bin"), str(top / "test"), "-R", "xunit", *tests]
         with letting_go(fsstack.machine, place, patience + 10) as let_go:
-            result = timed.run(*suite, cwd=checkout, env={"HOST_OPTIONS": str(top / "settings")}, check=False)
+            # The names of its temporary files are process numbers, which repeat in another pid namespace.
+            env = {"HOST_OPTIONS": str(top / "settings"), "TMPDIR": str(top / "tmp")}
+            result = timed.run(*suite, cwd=checkout, env=env, check=False)
         if let_go.is_set():
             with fsstack.taken_down():
                 pass
@@ -182,8 +184,9 @@ def prepare(top: Path, place: Path) -> None:
     texts = {"top": top, "place": place, "test": top / "test", "scratch": top / "scratch"}
     words = {name: shlex.quote(str(path)) for name, path in texts.items()}
     words |= {name: commands.which(name) or name for name in _COMMANDS}
-    for name in ("test", "scratch", "results", "bin"):
+    for name in ("test", "scratch", "results", "bin", "tmp"):
         (top / name).mkdir()
+    (top / "tmp").chmod(0o1777)
     (top / "settings").write_text(_SETTINGS.format(**words))
     for name, text in _COMMANDS.items():
         script = top / "bin" / name
