@@ -851,7 +851,8 @@ static void list(const struct request *request)
 		if (!(size = pack(buffer + used, in->size - used, entry, next)))
 			break;
 		used += size;
-		last = *entry;
+		/* An entry is shorter than its type, and may be the last one of its buffer. */
+		memcpy(&last, entry, entry->d_reclen);
 		listing->count++;
 	}
 	if (last.d_name[0])
