@@ -114,6 +114,14 @@ def _data(fd: int) -> Iterator[int]:
         offset += len(_ZEROS)
 
 
+def image_of(loop: Path) -> str:
+    """The file behind a loop device. Another test may get the number of the device at once, but not the file."""
+    try:
+        return Path("/sys/block", loop.name, "loop/backing_file").read_text()
+    except OSError:
+        return ""
+
+
 def _attached(loop: Path) -> bool:
     return Path("/sys/block", loop.name, "loop/backing_file").exists()
 

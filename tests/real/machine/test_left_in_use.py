@@ -13,17 +13,9 @@ from pytest_fsstack.machine import commands, mounts
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import BuildContext
-from tests.real.conftest import LoopDevice, built, run
+from tests.real.conftest import LoopDevice, built, image_of, run
 
 pytestmark = pytest.mark.root
-
-
-def image_of(loop: Path) -> str:
-    """The file behind a loop device. Another test may get the number of the device at once, but not the file."""
-    try:
-        return Path("/sys/block", loop.name, "loop/backing_file").read_text()
-    except OSError:
-        return ""
 
 
 @pytest.mark.parametrize("stack", ["ext4", "xfs", "ext4 | bind"])
