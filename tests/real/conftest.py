@@ -122,16 +122,12 @@ def image_of(loop: Path) -> str:
         return ""
 
 
-def _attached(loop: Path) -> bool:
-    return Path("/sys/block", loop.name, "loop/backing_file").exists()
-
-
 def _attach(image: Path, *options: str) -> Path:
     """A loop device that nobody is given who asks for a free one, not even while a test has detached it."""
     said = ""
     for number in range(_FIRST, _FIRST + 64):
         path = Path(f"/dev/loop{number}")
-        if _attached(path):
+        if image_of(path):
             continue
         done = subprocess.run(["losetup", *options, path, image], capture_output=True, text=True)
         if done.returncode == 0:
@@ -201,7 +197,7 @@ def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
         subprocess.run(["partx", "-d", path], capture_output=True)
         subprocess.run(["losetup", "-d", path], capture_output=True)
     # A process that made itself a mount namespace meanwhile keeps what was mounted then.
-    assert commands.wait_until(lambda: not any(map(_attached, made)), 60), f"still attached, one of {made}"
+    assert commands.wait_until(lambda: not any(map(image_of, made)), 60), f"still attached, one of {made}"
 
 
 @pytest.fixture
