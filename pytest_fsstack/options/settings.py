@@ -189,10 +189,10 @@ def _queue(config: pytest.Config, values: dict[str, Any], devices: tuple[Device,
                     with options.blaming_option(config, name):
                         raise ValueError(f"only block devices have it, and {device.spec} is a directory: leave it out")
         # Layers of a kernel that is not booted yet are checked there.
-        if not values["kernel"] and not options.worker_input(config):
-            disks = [disk.path for disk in disks_of([device])] or [*Path("/dev").glob("loop[0-9]*")][:1]
-            for disk in disks:
-                if reason := queue.why_not_offered(machine, tuning.queue(machine, disk)):
+        if values["scheduler"] and not values["kernel"] and not options.worker_input(config):
+            queues = [tuning.queue(machine, disk.path) for disk in disks_of([device])]
+            for each in queues or sorted((machine.sysfs / "block").glob("loop*/queue"))[:1]:
+                if reason := queue.why_not_offered(machine, each):
                     with options.blaming_option(config, "scheduler"):
                         raise ValueError(reason)
     return queue
