@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection
 
 #: Flags of umount2(2).
-_MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
+_MNT_FORCE, _MNT_DETACH = 1, 2
 _PATIENCE = 10.0
 
 
@@ -59,15 +59,28 @@ def disconnect(before: Collection[bytes]) -> None:
 
     Those of the machine are left alone. Their device numbers are in `before`, or they came later by propagation.
     """
-    import ctypes
-
     mounted = fuse_mounts()
     propagated = {fields[2] for fields in mounted if any(tag.startswith(b"master:") for tag in fields[6:])}
     for fields in reversed(mounted):
         if fields[2] not in before and fields[2] not in propagated:
             # Blanks are written in octal.
-            target = fields[4].decode("unicode_escape").encode("latin-1")
-            ctypes.CDLL(None).umount2(target, _MNT_FORCE | _MNT_DETACH | _UMOUNT_NOFOLLOW)
+            unmount(fields[4].decode("unicode_escape").encode("latin-1"), fields[0])
+
+
+def unmount(target: bytes, mount: bytes) -> None:
+    """Detach a mount by its number, unless it is gone or another one is on top of it."""
+    import ctypes
+
+    with contextlib.suppress(OSError):  # it is gone, or lies in a filesystem whose server has ended
+        # This does not ask the filesystem's server.
+        descriptor = os.open(target, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            with open(f"/proc/self/fdinfo/{descriptor}", "rb") as file:
+                topmost = b"mnt_id:\t" + mount + b"\n" in file
+            if topmost:
+                ctypes.CDLL(None).umount2(b"/proc/self/fd/%d" % descriptor, _MNT_FORCE | _MNT_DETACH)
+        finally:
+            os.close(descriptor)
 
 
 def main(pidfd: int, mark: bytes, devices: str | None = None) -> None:

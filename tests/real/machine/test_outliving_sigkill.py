@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands, journal, mounts, orphans
+from pytest_fsstack.machine import commands, journal, mounts, orphans, reaper
 from pytest_fsstack.machine.real import RealMachine
 from tests.real.conftest import run
 
@@ -122,3 +122,13 @@ def test_a_server_that_uses_its_own_mount_ends_with_a_killed_session(hanging: Pa
     assert commands.wait_until(lambda: journal.start_time(server) is None, 60)
     # A mount from before the session still waits for its server.
     assert waits_for_an_answer(foreign.pid)
+
+
+def test_a_mount_on_top_of_a_server_s_mount_is_left_alone(hanging: Path) -> None:
+    before = {fields[2] for fields in reaper.fuse_mounts() if os.fsdecode(fields[4]) != str(hanging)}
+    run("mount", "-t", "tmpfs", "none", hanging)
+    reaper.disconnect(before)
+    mount = mounts.at(hanging)
+    assert mount is not None
+    assert mount.kind == "tmpfs"
+    run("umount", hanging)
