@@ -204,7 +204,8 @@ def header(session: Session) -> list[str]:
         lines.append("fsstack: --benchmark-disable: each stack runs once, and no budget is judged")
     if session.timed_chains and session.config.getoption("reruns", None):
         lines.append("fsstack: --reruns: a test that is measured runs in rounds and is not run again if it fails")
-    if settings.looks.max_rounds < settings.looks.minimum_rounds:
+    gated = session.budgets.count or options.value(session.config, "max-regression") is not None
+    if gated and settings.looks.max_rounds < settings.looks.minimum_rounds:
         lines.append(
             f"fsstack: {limit} {'is' if settings.looks.max_rounds == 1 else 'are'} too few for a verdict: at least "
             f"{settings.looks.minimum_rounds} are needed at --fsstack-alpha={settings.looks.alpha:g}"

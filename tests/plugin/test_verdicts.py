@@ -83,6 +83,13 @@ def test_few_rounds_say_so_and_give_no_verdict(project: Project) -> None:
     project.run("--fsstack-rounds=6", "-k", "dear").assert_outcomes(failed=1, deselected=3)
 
 
+def test_few_rounds_are_not_mentioned_without_a_budget(project: Project) -> None:
+    project.write(NOISY.replace("@pytest.mark.fsstack_budget", "# "))
+    result = project.run("--fsstack-rounds=4")
+    result.assert_outcomes(passed=4)
+    result.stdout.no_fnmatch_line("*--fsstack-alpha=*")
+
+
 def test_budgets_on_the_command_line_replace_the_markers(project: Project) -> None:
     project.write(NOISY)
     project.run("--fsstack-budget=cost 70%", "-k", "dear").assert_outcomes(passed=1, deselected=3)
