@@ -29,15 +29,12 @@ from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.needs import Tool, require
 from pytest_fsstack.measuring.timed import Timed
 from pytest_fsstack.stack.build import BuildError, Built
-from pytest_fsstack.stack.model import Limit
+from pytest_fsstack.stack.model import Layer, Limit
 from pytest_fsstack.workloads.base import workload
 
 #: Runs a program with an fsync that does nothing.
 EATMYDATA = Tool("eatmydata", "eatmydata")
 _DIRECTORY = "power"
-#: The bytes of superblocks, which are not torn here. Each has several sectors of 512 bytes and one checksum. If only
-#: some sectors are new, the kernel does not mount it, and `e2fsck -p` does not repair it either.
-_SUPERBLOCKS = {**dict.fromkeys(("ext2", "ext3", "ext4"), range(1024, 2048)), "btrfs": range(64 << 10, 68 << 10)}
 #: Broken promises that are kept as text for each round, at most.
 _SHOWN = 12
 
@@ -162,7 +159,7 @@ def power_cuts(
     require(*([EATMYDATA] if without_fsync else []), *(NEEDS[database] if database else []))
     above = _layer_above_the_recorded(fsstack)
     # Taking the layers down writes all earlier data to the device.
-    with fsstack.taken_down(above) as place:
+    with fsstack.taken_down(above.name) as place:
         assert isinstance(place, RecordedBlock)
         device = place
     work: Work
@@ -185,7 +182,6 @@ def power_cuts(
     marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
     recoveries = cuts // 3
     points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - recoveries, f"cuts/{seed}")
-    untorn = _SUPERBLOCKS.get(above, range(0))
     device_now, damage = Image(), Damage()
     device_now.apply(entries)
     states: list[tuple[Image, _StateAfterCut]] = []
@@ -194,21 +190,21 @@ def power_cuts(
         # Cuts without a write in between leave the same image. Only the promises differ.
         state = next((state for before, state in states if before == image), None)
         if state is None:
-            state = _state_after(fsstack, above, log, device_now, image, work)
+            state = _state_after(fsstack, above.name, log, device_now, image, work)
             states.append((image, state))
         broken = damage.count(state, work, begun)
         room = max(0, _SHOWN - len(damage.broken_promises))
         damage.broken_promises += [f"{where}: {text}" for text in broken[:room]]
         return state
 
-    for number, (cut, image) in enumerate(left_by(points, entries, log.sector, untorn=untorn)):
+    for number, (cut, image) in enumerate(left_by(points, entries, log.sector, untorn=above.superblock)):
         begun = _begun(entries, cut)
         where = f"cut after request {cut.entries} of {len(entries)} to the disk, {work.shown(begun)}"
         state = look(image, begun, where)
         if number % 2 and number < 2 * recoveries:
             behind = random.Random(cut.seed).randint(0, len(state.entries))
             second = [replace(cut, entries=behind, seed=f"{cut.seed}/again")]
-            ((_, image),) = left_by(second, state.entries, log.sector, image, untorn)
+            ((_, image),) = left_by(second, state.entries, log.sector, image, above.superblock)
             look(image, begun, f"{where}; and again after request {behind} of {len(state.entries)} that followed")
     for name, value in vars(damage).items():
         if isinstance(value, int):
@@ -217,11 +213,11 @@ def power_cuts(
     return damage
 
 
-def _layer_above_the_recorded(fsstack: Built) -> str:
+def _layer_above_the_recorded(fsstack: Built) -> Layer:
     names = [layer.name for layer in fsstack.stack.layers]
     if "recorded" not in names[:-1]:
         raise BuildError(f"no power can be cut: `{fsstack.spec}` has no layer recorded with others on it")
-    return names[names.index("recorded") + 1]
+    return fsstack.stack.layers[names.index("recorded") + 1]
 
 
 def _not_passed_on(fsstack: Built) -> list[str]:

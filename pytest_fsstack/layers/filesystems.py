@@ -152,6 +152,7 @@ class _Logged(Filesystem):
 class _Ext(Filesystem):
     always: ClassVar = ("-q", "-F")
     checker: ClassVar = ("e2fsck", "-f", "-n")
+    superblock: ClassVar = range(1024, 2048)
     #: Initialisation in the background would run during the measurement (65 MB in the first 12 s, measured).
     extended: ClassVar = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
     grammar: ClassVar = {
@@ -345,6 +346,7 @@ class Btrfs(PoolLayer, Filesystem):
 
     name: ClassVar = "btrfs"
     faults: ClassVar = {"posix": "Btrfs of Linux 6.18: a case of rename"}
+    superblock: ClassVar = range(64 << 10, 68 << 10)
     example: ClassVar = "btrfs(compress='zstd:3')"
     tool: ClassVar = Tool("mkfs.btrfs", "btrfs-progs", {"zypper": "btrfsprogs"})
     checker: ClassVar = ("btrfs", "check", "--readonly")

@@ -319,6 +319,9 @@ class Layer:
     #: The directory with the layer's own files, relative to the place below. Empty if the place below stores the data.
     #: `bit_rot` flips bytes in these files.
     stores: ClassVar[str] = ""
+    #: The bytes of its superblock on the device below, if one checksum covers several sectors. `power_cut` does not
+    #: tear them: with some sectors old and some new, nothing would mount it.
+    superblock: ClassVar[range] = range(0)
     #: The grammar of text options, by name. Words of other options are checked for paths, except defaults and
     #: `choices`.
     grammar: ClassVar[Mapping[str, words.Grammar]] = {}

@@ -123,7 +123,7 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
     stack, images = NotedStack(tmp_path), []
     log = recorder.Log(str(tmp_path / "log"), 512)
     device = RecordedBlock(tmp_path / "device", lambda: None, RealMachine(), log=tmp_path / "log", file=tmp_path)
-    monkeypatch.setattr(power, "_layer_above_the_recorded", lambda stack: "ext4")
+    stack.stack = Stack.parse("recorded | ext4", BUILT_IN)
     monkeypatch.setattr(stack, "taken_down", lambda layer: contextlib.nullcontext(device))
     monkeypatch.setattr(power, "_begun", lambda entries, cut: 0)
 
