@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from pytest_fsstack.machine import descriptors, signals
 from pytest_fsstack.machine.libc import failure, libc
-from pytest_fsstack.units import reason_of
+from pytest_fsstack.units import counted, reason_of
 
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _PF_EXITING = 0x4
@@ -34,6 +34,8 @@ limit = 600.0
 _DEATH = 10.0
 
 
+#: The number of lines of an output that an error shows, from its beginning and again from its end.
+_SHOWN = 20
 #: Processes that had not ended when they were last waited for. Without a reference, Python would print warnings.
 _left_behind: list[subprocess.Popen[Any]] = []
 
@@ -47,7 +49,17 @@ class CommandError(Exception):
     def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str, how: str = "") -> None:
         self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr.strip()
         self.how = how or f"exit code {returncode}"
-        super().__init__(f"`{shlex.join(self.argv)}` failed ({self.how}){': ' + self.stderr if self.stderr else ''}")
+        text = f": {_shortened(self.stderr)}" if self.stderr else ""
+        super().__init__(f"`{shlex.join(self.argv)}` failed ({self.how}){text}")
+
+
+def _shortened(text: str) -> str:
+    """Return the first and last lines of an output. A daemon that crashes may repeat a line thousands of times."""
+    lines = text.splitlines()
+    left_out = len(lines) - 2 * _SHOWN
+    if left_out <= 0:
+        return text
+    return "\n".join([*lines[:_SHOWN], f"[{counted(left_out, 'line')} left out]", *lines[-_SHOWN:]])
 
 
 def search_path() -> str:

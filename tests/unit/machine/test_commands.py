@@ -122,3 +122,13 @@ def test_a_command_for_which_no_descriptors_are_left_has_an_error_and_leaves_not
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     assert (children.read_text(), len(os.listdir("/proc/self/fd"))) == before
+
+
+def test_an_error_shows_the_beginning_and_the_end_of_a_long_output() -> None:
+    error = commands.CommandError(["daemon"], 1, "\n".join(map(str, range(1000))))
+    shown = str(error).splitlines()
+    assert shown[0].endswith("0")
+    assert shown[-1] == "999"
+    assert len(shown) < 50
+    assert error.stderr.count("\n") == 999
+    assert "\n" not in str(commands.CommandError(["daemon"], 1, "refused\n"))
