@@ -229,6 +229,11 @@ class ChainResults(msgspec.Struct):
         return len(self.orders)
 
     @property
+    def only_counts(self) -> bool:
+        """Whether the scenario only publishes counts, so that its times mean nothing."""
+        return bool(self.tables) and all(name in ("counts", "coverage") for name, _ in self.tables)
+
+    @property
     def judged(self) -> int:
         """Return the number of judged budgets, decided or not."""
         return sum(

@@ -66,14 +66,16 @@ def standings(chain: ChainResults, states: Mapping[str, State]) -> list[StackSta
 
 
 def costliest(chain: ChainResults) -> StackStatus | None:
-    """Return the step and stack with the largest overhead in time, once there are two rounds."""
-    costs = [
-        StackStatus(stack, "running", step, "seconds", estimate)
-        for step in chain.steps
-        for stack in chain.stacks
-        if stack not in chain.controls and (estimate := _of_rounds(chain, step, stack))
-    ]
+    """Return the step and stack with the largest overhead in time, once there are two rounds and times matter."""
+    stacks = [stack for stack in chain.stacks if stack not in chain.controls]
+    costs = [status for stack in stacks for status in _costs(chain, stack, "running")]
     return max(costs, key=_cost, default=None)
+
+
+def _costs(chain: ChainResults, stack: str, state: State) -> list[StackStatus]:
+    steps = [] if chain.only_counts else chain.steps
+    estimates = {step: _of_rounds(chain, step, stack) for step in steps}
+    return [StackStatus(stack, state, step, "seconds", each) for step, each in estimates.items() if each]
 
 
 def _standing(chain: ChainResults, stack: str, state: State) -> StackStatus:
@@ -86,12 +88,7 @@ def _standing(chain: ChainResults, stack: str, state: State) -> StackStatus:
     if judged:
         step, judgement, verdict = max(judged, key=lambda each: _urgency(each[1], each[2]))
         return StackStatus(stack, state, step, judgement.budget.metric, verdict.estimate, verdict.budget)
-    steps = [
-        StackStatus(stack, state, step, "seconds", estimate)
-        for step in chain.steps
-        if (estimate := _of_rounds(chain, step, stack))
-    ]
-    return max(steps, key=_cost, default=StackStatus(stack, state))
+    return max(_costs(chain, stack, state), key=_cost, default=StackStatus(stack, state))
 
 
 def _urgency(judgement: Judgement, verdict: Verdict) -> tuple[int, float]:

@@ -11,7 +11,7 @@ from pytest_fsstack import units
 from pytest_fsstack.judging.describe import describe_shortly
 from pytest_fsstack.judging.results import ChainResults, Judgement, Results, Unjudged
 from pytest_fsstack.judging.verdict import Estimate
-from pytest_fsstack.report.model import View, budget_in_words, counted, note_in_words, places, within_kernels
+from pytest_fsstack.report.model import View, budget_in_words, note_in_words, places, within_kernels
 from pytest_fsstack.report.overall import geometric_mean
 from pytest_fsstack.units import OverheadUnit, first_names
 
@@ -106,7 +106,7 @@ def weights(results: Results, chain: ChainResults) -> Mapping[str, float]:
 def notes_on_answer(results: Results) -> list[str]:
     """Return how the steps are weighed, and whether sanity limits are kept."""
     compared = [chain for chain in results.chains if any(len(steps) > 1 for steps in _with_all_steps(chain).values())]
-    weighed = dict.fromkeys(_weighing(results, chain) for chain in compared if not counted(chain))
+    weighed = dict.fromkeys(_weighing(results, chain) for chain in compared if not chain.only_counts)
     return [*weighed, *filter(None, [limits(results, sanity=True)])]
 
 
@@ -158,7 +158,7 @@ def _why_missing(chain: ChainResults, stack: str) -> str:
 
 
 def _sentences(results: Results, chain: ChainResults) -> Iterator[Sentence]:
-    if counted(chain):
+    if chain.only_counts:
         yield from _of_tests(results, chain)
         return
     every = groups(results, chain)
@@ -355,7 +355,7 @@ def _slow_encryption(results: Results) -> Iterator[Problem]:
         machine = results.environment if chain.environment is None else chain.environment
         driver = machine.get("crypto", {}).get("xts(aes)", {}).get("driver", "")
         encrypted = any(chain.stacks[stack].encrypts and chain.of(step, stack) for step, stack in places(chain))
-        if counted(chain) or not encrypted:
+        if chain.only_counts or not encrypted:
             continue
         slower = "slower here than on most machines"
         if machine.get("cpu", {}).get("aes_instructions") is False:

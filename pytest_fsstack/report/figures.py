@@ -14,7 +14,7 @@ from pytest_fsstack.judging.verdict import Estimate
 from pytest_fsstack.report import ReportError, draw
 from pytest_fsstack.report.answer import groups
 from pytest_fsstack.report.draw import Interval, Line, Mark
-from pytest_fsstack.report.model import View, counted, reference
+from pytest_fsstack.report.model import View, reference
 from pytest_fsstack.units import OverheadUnit, format_quantity
 
 #: The chains of one test, each on another device.
@@ -108,7 +108,7 @@ def _ratios(estimate: Estimate) -> tuple[float, float | None, float | None]:
 
 def cards(results: Results, family: Family) -> Iterator[Card]:
     """Yield a card for each step and metric with costs and rounds, then latency, space and curves."""
-    if all(map(counted, family)):
+    if all(chain.only_counts for chain in family):
         return
     metrics = _metrics(family)
     for step in dict.fromkeys(step for chain in family for step in chain.steps):

@@ -12,7 +12,7 @@ from pytest_fsstack.judging.results import ChainResults, Judgement, Results
 from pytest_fsstack.report import draw, figures
 from pytest_fsstack.report.answer import Sentence, answer, notes_on_answer, problems
 from pytest_fsstack.report.layouts import grids
-from pytest_fsstack.report.model import DETAILS, LEGEND, View, counted, heading, reference, visible
+from pytest_fsstack.report.model import DETAILS, LEGEND, View, heading, reference, visible
 from pytest_fsstack.units import OverheadUnit, format_quantity, format_size
 
 #: Characters of what tools printed that a page holds, as HTML: megabytes would make it slow, and the JSON has them.
@@ -111,7 +111,7 @@ def _notes(results: Results) -> Iterator[tuple[str, str]]:
 
 def _drawn(results: Results) -> dict[str, int]:
     """Return the stacks of the pictures with the numbers of their colours."""
-    drawn = {info.name for chain in results.chains if not counted(chain) for info in chain.stacks.values()}
+    drawn = {info.name for chain in results.chains if not chain.only_counts for info in chain.stacks.values()}
     return {name: number for name, number in figures.stack_colours(results).items() if name in drawn}
 
 
@@ -155,7 +155,7 @@ def _section(results: Results, chain: ChainResults, *, room: int) -> dict[str, A
         "title": chain.device,
         "heading": heading(results, chain),
         "reference": reference(chain),
-        "overview": "" if counted(chain) else figures.overview(results, chain),
+        "overview": "" if chain.only_counts else figures.overview(results, chain),
         "costs": costs,
         "stacks": list(chain.stacks.values()),
         "grids": tables if costs or tables else [view.grid("seconds")],
@@ -172,7 +172,7 @@ def _costs(view: View, colours: Mapping[str, int]) -> dict[str, Any]:
     """Return the table of costs; empty if the chain only counts, or nothing was timed."""
     chain = view.chain
     steps = [step for step in chain.steps if "seconds" in chain.metrics(step)]
-    if counted(chain) or not steps:
+    if chain.only_counts or not steps:
         return {}
     estimates = [chain.estimate(step, stack) for step in steps for stack in chain.stacks]
     heat = figures.Heat(estimate.overhead for estimate in estimates if estimate)

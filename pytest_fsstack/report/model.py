@@ -135,7 +135,7 @@ class View:
         measured = dict.fromkeys(name for step in self.chain.steps for name in self.chain.metrics(step))
         added = [name for name in measured if name not in METRICS]
         details = tuple(details)
-        if counted(self.chain) or (self.chain.tables and not details):
+        if self.chain.only_counts or (self.chain.tables and not details):
             return [name for name in dict.fromkeys(judged) if name in measured]
         ordered = dict.fromkeys(["seconds", *judged, *added, *details])
         return [name for name in ordered if name == "seconds" or name in measured]
@@ -293,15 +293,10 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
         "corpus": _corpus(machine.get("corpus")),
         "settle": _settle(machine.get("settings", {})),
         "figures": _figures(chain),
-        "cost": _cost(chain) if len(chain.stacks) > 1 and not (counted(chain) and not chain.judged) else None,
+        "cost": _cost(chain) if len(chain.stacks) > 1 and not (chain.only_counts and not chain.judged) else None,
         "ended": f"early: {results.interrupted}" if results.interrupted else None,
     }
     return {name: text for name, text in facts.items() if text}
-
-
-def counted(chain: ChainResults) -> bool:
-    """Whether the scenario only publishes counts. Times are not shown then."""
-    return bool(chain.tables) and all(name in ("counts", "coverage") for name, _ in chain.tables)
 
 
 def places(chain: ChainResults) -> list[tuple[str, str]]:
@@ -401,7 +396,7 @@ def _figures(chain: ChainResults) -> str:
         rounds += f" in each of {chain.boots} boots"
     if chain.discarded:
         rounds += f" ({summary(chain.discarded)})"
-    kind = "sums" if counted(chain) else "medians"
+    kind = "sums" if chain.only_counts else "medians"
     return f"{kind} of {rounds}. To repeat the random order of the stacks: --fsstack-seed={chain.seed}"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fsstack.judging.results import ChainResults, Results
 from pytest_fsstack.report.answer import answer, notes_on_answer, problems
-from pytest_fsstack.report.layouts import grids
+from pytest_fsstack.report.layouts import counts, grids
 from pytest_fsstack.report.model import DETAILS, LEGEND, Cell, Grid, View, heading, visible
 from pytest_fsstack.units import NO_INTERVAL
 
@@ -33,14 +33,22 @@ def write(reporter: pytest.TerminalReporter, results: Results, verbosity: int = 
 
 
 def lines_so_far(chain: ChainResults, *, width: int, coloured: bool = False) -> list[str]:
-    """Return the answer of a chain whose rounds still run, and its table of times."""
+    """Return the answer of a chain whose rounds still run, and its table of times, or its counts."""
     results = Results(chains=[chain])
-    grid = View(chain, results).grid("seconds")
-    # The first rounds have no intervals. The answer already names the unmeasured stacks.
+    view = View(chain, results)
+    if chain.only_counts:
+        tables = [grid for name, options in chain.tables if name == "counts" for grid in counts(view, **options)]
+    else:
+        tables = [view.grid("seconds")]
+    sentences = [visible(str(sentence)) for sentence in answer(results)]
+    return [*sentences, *(line for grid in tables for line in ("", *table(_begun(chain, grid), width, coloured)))]
+
+
+def _begun(chain: ChainResults, grid: Grid) -> Grid:
+    """Return a table without the stacks that the answer names as unmeasured, and without missing intervals."""
     measured = [row for row in grid.rows if any(chain.of(step, row[0].text) for step in chain.steps)]
     rows = [[replace(cell, beside=cell.beside.replace(f"\n{NO_INTERVAL}", "")) for cell in row] for row in measured]
-    grid = replace(grid, rows=rows)
-    return [*(visible(str(sentence)) for sentence in answer(results)), "", *table(grid, width, coloured)]
+    return replace(grid, rows=rows)
 
 
 def answer_lines(results: Results) -> list[str]:

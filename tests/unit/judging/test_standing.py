@@ -45,6 +45,13 @@ def test_one_round_says_nothing() -> None:
     assert costliest(chain(1, read=1.1)) is None
 
 
+def test_the_times_of_a_scenario_that_only_counts_say_nothing() -> None:
+    found = chain(3, read=1.1, write=1.4)
+    found.tables = [("counts", {})]
+    assert costliest(found) is None
+    assert [each.estimate for each in standings(found, STATES)] == [None, None]
+
+
 def test_the_budget_that_keeps_a_stack_running_stands_for_it() -> None:
     found = chain(8, noise=0.05, read=1.1, write=3.0)
     budget(found, "write", 0.3)

@@ -306,3 +306,9 @@ def test_of_a_chain_that_only_counts_no_report_says_how_long_it_took() -> None:
         assert "8 of 20" in text
         assert "seconds" not in text.replace("_seconds", "").partition("<script")[0]
         assert "overhead" not in text.partition("<script")[0]
+
+
+def test_counts_so_far_are_shown_without_times() -> None:
+    lines = terminal.lines_so_far(counted(), width=160)
+    assert "bad 8 of 20 6 a file, byte 0, byte 1 2" in [" ".join(line.split()) for line in lines]
+    assert not any("seconds" in line or line.startswith("absent") for line in lines)
