@@ -458,6 +458,14 @@ def _gave_way(ballast: Path) -> bool:
     size = ballast.stat().st_size
     if size < _WAY:
         return False
-    os.truncate(ballast, size - _WAY)
+    try:
+        os.truncate(ballast, size - _WAY)
+    except OSError as error:
+        if error.errno != errno.EDQUOT:
+            raise
+        # At its quota, Btrfs lets a file be removed, but not always be cut.
+        ballast.unlink()
+        commands.syncfs(ballast.parent)
+        _allocate(ballast, size - _WAY)
     commands.syncfs(ballast.parent)
     return True
