@@ -197,8 +197,6 @@ def started(
                 pass_fds=fds,
                 cwd=cwd,
                 env={**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})},
-                # Layers must not depend on the umask of a user or a test. sshd refuses a directory that all may write.
-                umask=0o022,
             )
             process = Process(tuple(words), running, output, errors, _descriptor(running))
         except OSError as error:

@@ -52,6 +52,16 @@ class BuildError(Exception):
         self.checked = {}
 
 
+@contextlib.contextmanager
+def _fixed_umask() -> Iterator[None]:
+    """Give all that layers create the same modes, whatever umask the user or a test has set."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 class Built:
     """A mounted stack, as the `fsstack` fixture yields it."""
 
@@ -352,6 +362,7 @@ class Built:
                 raise
             self._open_all()
 
+    @_fixed_umask()
     def _add(self, layer: Layer, fresh: bool) -> None:
         below, context = self._places[-1], self._context_of(len(self._open))
         with kmsg.listening() as kernel:

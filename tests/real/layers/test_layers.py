@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -80,6 +81,17 @@ def test_on_a_loop_device(text: str, context: BuildContext) -> None:
         assert stack.device is not None
         assert _loops(context)
     assert not _loops(context)
+
+
+@pytest.mark.parametrize(("text", "umask"), [("ext4 | bind", 0o077), ("ext4 | bind", 0), ("ext4 | sshfs", 0)])
+def test_under_any_umask(text: str, umask: int, context: BuildContext) -> None:
+    before = os.umask(umask)
+    try:
+        with built(text, LoopDevice(SIZE), context) as stack:
+            assert stat.S_IMODE(os.stat(stack.path).st_mode) == 0o755
+            assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
 
 
 def test_on_memory(context: BuildContext) -> None:

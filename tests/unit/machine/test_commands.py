@@ -132,11 +132,3 @@ def test_an_error_shows_the_beginning_and_the_end_of_a_long_output() -> None:
     assert len(shown) < 50
     assert error.stderr.count("\n") == 999
     assert "\n" not in str(commands.CommandError(["daemon"], 1, "refused\n"))
-
-
-def test_commands_do_not_inherit_the_umask() -> None:
-    before = os.umask(0)
-    try:
-        assert commands.run("sh", "-c", "umask").strip() == "0022"
-    finally:
-        os.umask(before)
