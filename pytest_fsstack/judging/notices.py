@@ -30,6 +30,8 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
 
     `comparisons` is the number of compared stacks and steps in the session, if larger than in the chain.
     """
+    if _has_no_times(chain):
+        return []
     texts = []
     ratios = {
         f"{step} on {stack}": list(chain.log_ratios(step, stack, "seconds").values())
@@ -64,9 +66,14 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
     return texts[:3]
 
 
+def _has_no_times(chain: ChainResults) -> bool:
+    """Whether the times of a chain are neither shown nor judged."""
+    return chain.only_counts and not chain.judged
+
+
 def of_the_machine(chain: ChainResults) -> list[str]:
     """Return a line about other load on the machine during a chain, or none."""
-    busy = unrest(chain.conditions)
+    busy = "" if _has_no_times(chain) else unrest(chain.conditions)
     return [f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"] if busy else []
 
 

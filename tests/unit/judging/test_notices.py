@@ -6,6 +6,7 @@ import random
 from math import exp
 
 import pytest
+from msgspec import structs
 
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.notices import bimodal, changes, notices, outliers, spread, visible
@@ -61,7 +62,7 @@ def test_the_noise_is_that_of_a_typical_round() -> None:
     assert visible(0.10, 20) > visible(0.10, 80)
 
 
-def test_a_chain_says_at_most_three_lines() -> None:
+def test_a_chain_says_at_most_three_lines_and_none_about_times_that_do_not_matter() -> None:
     chain = ChainResults(
         "c", "loop", "a", Looks(), 1, steps=["s"], stacks={name: StackInfo(name, "ext4") for name in "ab"}
     )
@@ -71,6 +72,10 @@ def test_a_chain_says_at_most_three_lines() -> None:
         chain.add("s", "a", Sample({"seconds": exp(rng.gauss(0, 0.05)) * (4 if number == 20 else 1)}))
         chain.add("s", "b", Sample({"seconds": exp(rng.gauss(0, 0.05) + number / 100)}))
     assert len(notices(chain)) == 2
+    counting = structs.replace(chain, tables=[("counts", {})], judgements={})
+    assert notices(counting) == []
+    counting.judge_all("s", "b", Budget(overhead=0.1))
+    assert len(notices(counting)) == 3
     chain.judge_all("s", "b", Budget(overhead=0.1))
     changed, strange, noise = notices(chain)
     assert "(s on b)" in changed
