@@ -331,6 +331,28 @@ def test_a_write_without_space_may_have_written_a_part(tmp_path: Path, name: str
     comparison.dispose()
 
 
+CUT: dict[str, Changed] = {
+    "nothing": lambda root: None,
+    "zeros": lambda root: (root / "a").write_bytes(data(4, 1) + bytes(6)),
+    "all": lambda root: os.truncate(root / "a", 4),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_file_that_was_not_cut_without_space_may_have_zeros_there(tmp_path: Path, name: str) -> None:
+    comparison = without_space(tmp_path, "ftruncate", CUT[name])
+    comparison.make(Call("ftruncate", (0, 4)))
+    comparison.make(Call("close", (0,)))
+    comparison.dispose()
+
+
+def test_a_file_that_was_not_cut_without_space_must_keep_the_rest(tmp_path: Path) -> None:
+    comparison = without_space(tmp_path, "ftruncate", lambda root: (root / "a").write_bytes(data(3, 1) + bytes(7)))
+    with pytest.raises(DifferentError, match=" 3 "):
+        comparison.make(Call("ftruncate", (0, 4)))
+    comparison.dispose()
+
+
 IMPOSSIBLE: dict[str, tuple[Changed, str]] = {
     "other bytes": (lambda root: (root / "a").write_bytes(data(9, 1) + b"!"), "1 .* 9 .*0x21"),
     "less": (lambda root: (root / "a").write_bytes(data(9, 1)), "9 bytes .*10"),
