@@ -296,8 +296,13 @@ def in_use(machine: Machine, place: Path) -> str:
 
 
 def swaps(proc: Path) -> list[str]:
-    """Return the names of all swap space. Raises OSError."""
-    lines = (proc / "swaps").read_bytes().split(b"\n")[1:]
+    """Return the names of all swap space. Raises OSError, also if `proc` shows only processes (``subset=pid``)."""
+    try:
+        lines = (proc / "swaps").read_bytes().split(b"\n")[1:]
+    except FileNotFoundError:
+        if (proc / "filesystems").exists():
+            return []  # the kernel has no swap (CONFIG_SWAP)
+        raise
     return [unescape(line.split(maxsplit=1)[0]) for line in lines if line]
 
 
@@ -305,7 +310,7 @@ def swap_space(place: Path) -> list[str]:
     """Return the swap space at or below a path."""
     try:
         return [name for name in swaps(PROC) if name == os.fspath(place) or name.startswith(f"{place}/")]
-    except FileNotFoundError:  # a kernel without swap
+    except FileNotFoundError:  # /proc shows only processes
         return []
 
 

@@ -340,6 +340,12 @@ def test_a_swap_file_is_not_the_device(machine: Machine, sdb: Path) -> None:
     guard.check_idle(sdb)
 
 
+def test_a_kernel_without_swap_has_no_list_of_it(machine: Machine, sdb: Path) -> None:
+    (machine.proc / "swaps").unlink()
+    (machine.proc / "filesystems").touch()
+    guard.check_idle(sdb)
+
+
 def test_a_member_of_a_device_mapper_device(machine: Machine, sdb: Path) -> None:
     machine.disk("dm-3", "253:3", slaves=["sdb"])
     (machine.sys / "block/dm-3/dm").mkdir()
