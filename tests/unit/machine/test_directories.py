@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
+from pyfakefs.fake_filesystem import FakeFilesystem
 
 import pytest_fsstack
 from pytest_fsstack.machine import directories
@@ -46,3 +48,18 @@ def test_a_scratch_directory_goes_with_all_that_is_in_it_and_nothing_else(tmp_pa
         (made / "link").symlink_to(kept)
     assert list(tmp_path.iterdir()) == [kept]
     assert (kept / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "trusted"),
+    [(None, {0, 7}), ("0 0 4294967295", {0, 7}), ("0 1000 65536", {0, 7, 65534})],
+    ids=["without user namespaces", "the first one", "another one"],
+)
+def test_in_a_user_namespace_files_of_the_machine_s_root_are_trusted(
+    mapping: str | None, trusted: set[int], fs: FakeFilesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 7)
+    fs.create_file("/proc/sys/kernel/overflowuid", contents="65534\n")
+    if mapping:
+        fs.create_file("/proc/self/uid_map", contents=f"{mapping}\n")
+    assert directories.trusted_users() == trusted
