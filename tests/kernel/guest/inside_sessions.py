@@ -7,7 +7,6 @@ disk for as long as it runs.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -39,7 +38,6 @@ def test_a_comparison_measures_both_stacks(tmp_path: Path) -> None:
     code = ended(started(output, *options, str(HERE / "inside_comparison.py")))
     said = output.read_text()
     assert code == 0, said
-    assert re.search(r"\b2 rounds\b.*--fsstack-alpha", said)
     assert "4 passed" in said
 
     (chain,) = chains_of(found)
