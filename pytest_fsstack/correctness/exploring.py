@@ -402,9 +402,7 @@ def _fill(directory: Path, leave: int) -> Path:
     # Root may use the blocks that ext4 reserves, so they must be filled too.
     number, size = _allocate(path, status.f_bfree * status.f_frsize - leave)
     if number == errno.EDQUOT:
-        path.unlink()
-        commands.syncfs(directory)
-        _allocate(path, size - leave)
+        _allocate_again(path, size - leave)
     return path
 
 
@@ -422,6 +420,13 @@ def _allocate(path: Path, size: int) -> tuple[int, int]:
                 number = error.errno or 0
                 size -= _STEP
     return number, size
+
+
+def _allocate_again(path: Path, size: int) -> None:
+    """Replace a file by one of `size` bytes."""
+    path.unlink()
+    commands.syncfs(path.parent)
+    _allocate(path, size)
 
 
 def _reopen_if_gone(fsstack: Built) -> None:
@@ -464,8 +469,6 @@ def _gave_way(ballast: Path) -> bool:
         if error.errno != errno.EDQUOT:
             raise
         # At its quota, Btrfs lets a file be removed, but not always be cut.
-        ballast.unlink()
-        commands.syncfs(ballast.parent)
-        _allocate(ballast, size - _WAY)
+        _allocate_again(ballast, size - _WAY)
     commands.syncfs(ballast.parent)
     return True

@@ -30,7 +30,7 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
 
     `comparisons` is the number of compared stacks and steps in the session, if larger than in the chain.
     """
-    if _has_no_times(chain):
+    if not chain.has_times:
         return []
     texts = []
     ratios = {
@@ -66,14 +66,9 @@ def notices(chain: ChainResults, comparisons: int = 0) -> list[str]:
     return texts[:3]
 
 
-def _has_no_times(chain: ChainResults) -> bool:
-    """Whether the times of a chain are neither shown nor judged."""
-    return chain.only_counts and not chain.judged
-
-
 def of_the_machine(chain: ChainResults) -> list[str]:
     """Return a line about other load on the machine during a chain, or none."""
-    busy = "" if _has_no_times(chain) else unrest(chain.conditions)
+    busy = unrest(chain.conditions) if chain.has_times else ""
     return [f"the machine was not at rest: {busy}; --fsstack-drop-rounds leaves such rounds out"] if busy else []
 
 

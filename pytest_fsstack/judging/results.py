@@ -234,6 +234,11 @@ class ChainResults(msgspec.Struct):
         return bool(self.tables) and all(name in ("counts", "coverage") for name, _ in self.tables)
 
     @property
+    def has_times(self) -> bool:
+        """Whether its times are shown or judged."""
+        return not self.only_counts or self.judged > 0
+
+    @property
     def judged(self) -> int:
         """Return the number of judged budgets, decided or not."""
         return sum(

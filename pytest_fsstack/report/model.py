@@ -293,7 +293,7 @@ def heading(results: Results, chain: ChainResults) -> dict[str, str]:
         "corpus": _corpus(machine.get("corpus")),
         "settle": _settle(machine.get("settings", {})),
         "figures": _figures(chain),
-        "cost": _cost(chain) if len(chain.stacks) > 1 and not (chain.only_counts and not chain.judged) else None,
+        "cost": _cost(chain) if len(chain.stacks) > 1 and chain.has_times else None,
         "ended": f"early: {results.interrupted}" if results.interrupted else None,
     }
     return {name: text for name, text in facts.items() if text}
