@@ -217,10 +217,16 @@ class Gocryptfs(_Fuse):
     def fsck(self, below: Directory, context: BuildContext) -> CheckResult | None:
         if self.reverse:
             return None
+        machine = context.machine
         with context.secret.passphrase() as fd:
             words = [self.program.command, "-fsck", "-passfile", f"/proc/self/fd/{fd}", *self._source(below)]
-            # If it finds damage, it leaves its temporary directory behind.
-            return CheckResult.of(*context.machine.ended(*words, fds=(fd,), env={"TMPDIR": str(context.directory)}))
+            try:
+                # If it finds damage, it leaves its temporary directory behind.
+                return CheckResult.of(*machine.ended(*words, fds=(fd,), env={"TMPDIR": str(context.directory)}))
+            finally:
+                # If its only try to unmount fails, it leaves its mount too.
+                for left in filter(machine.mount_at, context.directory.glob("gocryptfs.fsck.*")):
+                    mounts.unmount(machine, left, served=True)
 
     def _source(self, below: Directory) -> list[str]:
         return ["-reverse", str(below.path)] if self.reverse else [str(self.own_directory(below))]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.devices import LoopDevice
+from pytest_fsstack.machine import commands
 from pytest_fsstack.stack.model import Block, BuildContext
 from tests.real.conftest import built
 from tests.toolkit import flip
@@ -63,3 +64,18 @@ def test_gocryptfs_checks_its_ciphertext_and_leaves_nothing_elsewhere(
         assert found["ext4"].clean
         assert not found["gocryptfs"].clean
     assert list(elsewhere.iterdir()) == []
+
+
+def test_a_mount_that_the_check_of_gocryptfs_leaves_is_unmounted(context: BuildContext, tmp_path: Path) -> None:
+    leaving = tmp_path / "gocryptfs"
+    leaving.write_text(
+        '#!/bin/sh\ncase "$*" in *-fsck*)\nmkdir "$TMPDIR/gocryptfs.fsck.1" && '
+        'mount -t tmpfs left "$TMPDIR/gocryptfs.fsck.1" && echo left; exit 26;;\nesac\n'
+        f'exec {commands.which("gocryptfs")} "$@"\n'
+    )
+    leaving.chmod(0o755)
+    with built(f"ext4 | gocryptfs(binary='{leaving}')", LoopDevice(SIZE), context) as stack:
+        found = stack.fsck()["gocryptfs"]
+        assert (found.clean, found.output.strip()) == (False, "left")
+        (left,) = context.directory.glob("gocryptfs.fsck.*")
+        assert not left.is_mount()
