@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_fsstack.devices import DeviceGroup, DirectoryDevice, DiskDevice
 from pytest_fsstack.machine import blockdev, commands, directories
 from pytest_fsstack.machine.needs import filesystems
-from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine, nothing
+from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine, nothing
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BuildContext, Device, Directory, Stack
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from pytest_fsstack.machine import mounts
 from pytest_fsstack.machine.port import Mount, Word
-from pytest_fsstack.machine.recording import RecordingMachine
+from pytest_fsstack.preflight.recording import RecordingMachine
 
 #: What a file's name can be made of, and what a mount's source can: all bytes but NUL.
 NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_fsstack.layers import BUILT_IN
-from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
+from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.model import Block, BuildContext, Layer, Pool, Stack
 
 #: Of the device `/dev/fake`: 384 MiB.

@@ -14,7 +14,7 @@ from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.layers.dmcrypt import Dmcrypt
 from pytest_fsstack.machine.needs import DeviceMapper, KernelCipher
 from pytest_fsstack.machine.port import Word
-from pytest_fsstack.machine.recording import RecordingJournal
+from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.model import Block, BuildContext, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import SECTORS, LayerMachine, only

@@ -12,7 +12,7 @@ from pytest_fsstack import guard
 from pytest_fsstack.devices import LoopDevice
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine.journal import UndoError
-from pytest_fsstack.machine.recording import RecordingJournal
+from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.build import build
 from pytest_fsstack.stack.model import Block, BuildContext, OptionError, Pool, Stack
 from pytest_fsstack.stack.spec import SpecError

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fsstack.layers import BUILT_IN, kernel_encryption
 from pytest_fsstack.machine import commands
-from pytest_fsstack.machine.recording import RecordingJournal
+from pytest_fsstack.preflight.recording import RecordingJournal
 from pytest_fsstack.stack.model import Block, BuildContext, Directory, Layer, Place, Secret, Stack
 from pytest_fsstack.stack.spec import SpecError
 from tests.unit.layers.conftest import LayerMachine, only

@@ -26,7 +26,7 @@ from pytest_fsstack.machine import commands, journal, mounts
 from pytest_fsstack.machine.journal import Journal, leftovers
 from pytest_fsstack.machine.port import Machine, Word
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.machine.recording import RecordingMachine
+from pytest_fsstack.preflight.recording import RecordingMachine
 from pytest_fsstack.session.cleanup import kinds
 from pytest_fsstack.volumes import lvm
 

@@ -12,8 +12,8 @@ import pytest
 from pytest_fsstack.layers import BUILT_IN
 from pytest_fsstack.machine import commands, needs
 from pytest_fsstack.machine.needs import Missing, MissingRequirement
-from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.network import servers
+from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.model import BuildContext, Directory, Stack
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_fsstack.machine.needs import Need
 from pytest_fsstack.machine.port import Word
-from pytest_fsstack.machine.recording import RecordingJournal, RecordingMachine
+from pytest_fsstack.preflight.recording import RecordingJournal, RecordingMachine
 from pytest_fsstack.stack.build import BuildError, build
 from pytest_fsstack.stack.model import Block, BlockLayer, BuildContext, Device, Directory, PlaceType, Pool, Stack
 
