@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError, Others
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.scripts import c, python
-from pytest_fsstack.machine import commands, directories, mounts, signals
+from pytest_fsstack.machine import commands, directories, mounts, orphans, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.workloads.base import workload
@@ -147,42 +147,51 @@ def explore(
 
 #: Seconds after which a call counts as hanging.
 _HANGING = 120.0
+#: The same if no process of the session has run or waited for a disk in this time.
+_IDLE = 20.0
 
 
 class Patience:
     """A time limit for calls. It aborts the FUSE connection, because no signal ends a call that waits for a daemon."""
 
-    def __init__(self, machine: Machine, mount: Path, seconds: float = _HANGING) -> None:
-        self.machine, self.mount, self.seconds = machine, mount, seconds
-        self.over = False
+    def __init__(self, machine: Machine, mount: Path, seconds: float = _HANGING, idle: float = _IDLE) -> None:
+        self.machine, self.mount, self.seconds, self.idle = machine, mount, seconds, idle
+        self.over = ""
 
     def make(self, comparison: Comparison, *calls: Call) -> None:
         """Make a call, or several at once. Raises `DifferentError` if the limit ended it."""
-        timer = threading.Timer(self.seconds, self._end)
-        timer.daemon = True
+        ended = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(ended,), daemon=True)
         # Remounting has a time limit of its own.
         if calls != (REMOUNT,):
-            timer.start()
+            watch.start()
         try:
             comparison.make(*calls)
         except DIFFERENT as error:
             # A signal to the session may have ended a command of a remount.
             signals.safe_point()
-            if timer.ident is not None:
-                # The timer may be aborting the connection, which already ended the call.
-                timer.cancel()
-                timer.join(10.0)
+            ended.set()
+            if watch.ident is not None:
+                # It may be aborting the connection, which already ended the call.
+                watch.join(10.0)
             if self.over:
-                raise DifferentError(
-                    f"{'; '.join(map(str, calls))}: it had not ended after {self.seconds:g} s"
-                ) from error
+                raise DifferentError(f"{'; '.join(map(str, calls))}: it had not ended after {self.over}") from error
             raise
         finally:
-            timer.cancel()
+            ended.set()
 
-    def _end(self) -> None:
-        with contextlib.suppress(OSError):
-            self.over = mounts.abort_fuse(self.machine, self.mount)
+    def _watch(self, ended: threading.Event) -> None:
+        waited = slept = 0.0
+        # Time in which this process is stopped does not count.
+        step = min(self.seconds, self.idle) / 40
+        while not ended.wait(step):
+            waited += step
+            slept = 0.0 if orphans.any_at_work() else slept + step
+            if waited >= self.seconds or slept >= self.idle:
+                why = f", and no server ran or waited for a disk for {slept:.3g} s" if slept >= self.idle else ""
+                with contextlib.suppress(OSError):
+                    self.over = f"{waited:.3g} s{why}" if mounts.abort_fuse(self.machine, self.mount) else ""
+                return
 
 
 def _takes_users(fsstack: Built) -> bool:
@@ -307,10 +316,10 @@ class Search:
             make = self.patient.make
             difference = replay(self.compared, theme, calls, make=make, met=self.met)
             try:
-                again = self.patient.over or (difference and replay(self.compared, theme, calls, _ATTEMPTS, make=make))
+                again = difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS, make=make))
             except OSError:
                 # The difference has ended the daemon.
-                again = True
+                again = difference
             if difference and again:
                 return difference
         return None

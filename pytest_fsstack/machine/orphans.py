@@ -92,6 +92,22 @@ def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGK
     return [f"{name} (process {pid})" for pid, name in ended.items()]
 
 
+def any_at_work() -> bool:
+    """Return whether a process that this session started runs or waits for a disk, or none is left.
+
+    These are the states R and D of proc_pid_stat(5). A server that waits for its own other thread, or for nothing, has
+    the state S in all its threads.
+    """
+    entry = f"{VARIABLE}={os.environ.get(VARIABLE)}".encode()
+    states = set()
+    for process in PROC.glob("[0-9]*"):
+        if int(process.name) != os.getpid() and _has_variable(process, entry):
+            for thread in process.glob("task/*/stat"):
+                with contextlib.suppress(OSError):  # it has ended
+                    states.add(thread.read_text(errors="replace").rpartition(")")[2].split()[0])
+    return not states or not states.isdisjoint("RD")
+
+
 def _has_variable(process: Path, entry: bytes) -> bool:
     """Whether a process has an entry in its environment, as far as it is readable."""
     try:

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from pytest_fsstack.correctness.calls import MODES, Other, Side, answer, data
 from pytest_fsstack.correctness.contents import Comparison, DifferentError, Model, difference, orders
 from pytest_fsstack.correctness.drawing import DOMAINS, FULL, PARAMETERS, REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.exploring import Difference, Patience, Search, replay, shrink
-from pytest_fsstack.machine import mounts, signals
+from pytest_fsstack.machine import mounts, orphans, signals
 from pytest_fsstack.machine.real import RealMachine
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
@@ -545,6 +546,35 @@ def test_a_call_that_hangs_is_ended_and_is_a_difference(tmp_path: Path, monkeypa
     comparison.dispose()
 
 
+@pytest.mark.parametrize(("idle", "ends"), [(0.05, True), (30.0, False)])
+def test_a_call_whose_servers_are_asleep_is_ended_early(
+    idle: float, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def abort(*_: object) -> bool:
+        ended.set()
+        return True
+
+    monkeypatch.setattr(mounts, "abort_fuse", abort)
+    monkeypatch.setenv(orphans.VARIABLE, "a mark")
+    comparison = comparing(tmp_path)()
+    comparison.make(Call("open", (0, "a", "RDWR CREAT", 0o644)))
+
+    def hang(*_: object) -> None:
+        raise OSError(errno.ECONNABORTED if ended.wait(1.0) else errno.EIO, "")
+
+    monkeypatch.setattr(comparison._stack, "fsync", hang)
+    with subprocess.Popen(["sleep", "60"]) as server:
+        try:
+            with pytest.raises(DifferentError, match=r"ran\b" if ends else "EIO"):
+                Patience(RealMachine(), tmp_path, idle=idle).make(comparison, Call("fsync", (0,)))
+        finally:
+            server.kill()
+    assert ended.is_set() == ends
+    comparison.dispose()
+
+
 def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -633,7 +663,7 @@ def test_a_remount_that_fails_after_a_hanging_call_is_no_second_difference(
     patient = Patience(RealMachine(), tmp_path)
 
     def hang(*_: object) -> None:
-        patient.over = True
+        patient.over = "1 s"
         raise OSError(errno.ECONNABORTED, "")
 
     def broken() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.machine import commands, processes
+from pytest_fsstack.machine import commands, orphans, processes
 from pytest_fsstack.machine.real import RealMachine
 
 START = """
@@ -161,3 +161,21 @@ def test_a_server_that_does_not_finish_its_exit_is_not_waited_for(monkeypatch: p
         assert daemon.error().returncode is None
     finally:
         daemon.kill()
+
+
+@pytest.mark.parametrize(
+    ("script", "works"),
+    [("import time; print(flush=True); time.sleep(60)", False), ("print(flush=True)\nwhile True: pass", True)],
+)
+def test_a_process_of_the_session_is_at_work_if_it_runs(
+    script: str, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(orphans.VARIABLE, os.urandom(8).hex())
+    assert orphans.any_at_work()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            process.stdout.readline()
+            assert commands.wait_until(lambda: orphans.any_at_work() == works, 10.0)
+        finally:
+            process.kill()
