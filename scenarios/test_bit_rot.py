@@ -5,7 +5,7 @@ contents are read. There are four outcomes:
 
 - *reported*: opening the stack or reading failed
 - *wrong data*: reading returned other data without an error
-- *missing*: a file is gone, without an error
+- *missing*: a file is gone or has a wrong name, without an error
 - *same data*: no difference. The byte was corrected, or is not used.
 
 Afterwards all layers are scrubbed and checked, if they can be. If the byte is right again, it was *corrected*.

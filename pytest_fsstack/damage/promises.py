@@ -156,7 +156,7 @@ class History:
         former = {state[name] for state in self._names[: synced + 1] if name in state}
         now = {state[name] for state in self._names[synced + 1 : begun + 1] if name in state}
         if any(not list(self._troubles(name, self._files[file], content, 0, begun)) for file in former - now):
-            return [Broken(Kind.LOST, f"{name} is again the file from before {self._when(synced)}")]
+            return [Broken(Kind.LOST, f"{name} is the old file again, from before {self._when(synced)}")]
         if now:
             return []
         if former:

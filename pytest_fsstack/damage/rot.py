@@ -99,7 +99,8 @@ class Tally:
     def broken(self, stack: Stack) -> str:
         """Return the broken promise of the stack, with the first flip that breaks it. Empty if all are kept.
 
-        Checksums promise that wrong data are reported. If a layer also protects names, missing files must be reported.
+        Checksums promise that wrong data are reported. If a layer also protects names, files that are missing or have
+        wrong names must be reported.
         """
         outcomes = [] if stack.lacks(Limit.CHECKSUMS) else [Outcome.WRONG]
         outcomes += [Outcome.MISSING] if outcomes and not stack.lacks(Limit.NAME_CHECKSUMS) else []
@@ -107,7 +108,8 @@ class Tally:
         if not count:
             return ""
         first = next(line for line in self.stories if any(f": {outcome.value}: " in line for outcome in outcomes))
-        return f"after {count} of {self.flips} altered bytes, files were wrong or gone without an error; first {first}"
+        after = f"after {count} of {self.flips} altered bytes"
+        return f"{after}, files were wrong or gone without an error; the first: {first}"
 
     def record(self, timed: Timed) -> None:
         """Add the figures to the sample, and keep the line of each flip."""
@@ -350,7 +352,9 @@ def strata_of_files(empty: Image, before: Image, now: Image, stores: str = "") -
         "contents": _filled(Stratum("contents", [whole], lambda unit: range(len(now.units[unit])))),
         "metadata": _filled(
             Stratum("header", [[unit] for unit in sorted(headers)], kept),
-            Stratum("first file", medium.runs(unit for unit in remaining if unit.file in first), _not_zero(now)),
+            Stratum(
+                "file of the empty stack", medium.runs(unit for unit in remaining if unit.file in first), _not_zero(now)
+            ),
             Stratum("other file", medium.runs(unit for unit in remaining if unit.file not in first), _not_zero(now)),
             Stratum("name", [[Unit(name, -1)] for name in sorted(inside)], lambda unit: [-1]),
         ),

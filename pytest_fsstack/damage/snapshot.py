@@ -9,7 +9,7 @@ import hashlib
 import os
 import random
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,9 +26,9 @@ class Outcome(enum.Enum):
 
     #: Something failed: the mount, or reading a name, an attribute or contents.
     REPORTED = "reported"
-    #: Contents, an attribute or a name differ from what was written, without an error for that file.
+    #: Contents or an attribute differ from what was written, without an error for that file.
     WRONG = "wrong"
-    #: A file is gone. There was no error, and no other file is wrong.
+    #: A file is gone, or has a wrong name. There was no error, and no other file is wrong.
     MISSING = "missing"
     #: Everything is as it was written.
     UNNOTICED = "unnoticed"
@@ -191,18 +191,24 @@ def _digest(descriptor: int, longest: int) -> str:
 def judge(expected: Mapping[str, Entry], snapshot: Snapshot) -> tuple[Outcome, str]:
     """Return the outcome of a flip, and the affected files in a few words.
 
-    A wrong file counts even if others have errors. A missing file counts only without any error.
+    A wrong file counts even if others have errors. A missing or renamed file counts only without any error.
     """
-    wrong = [path for path, entry in snapshot.entries.items() if expected.get(path) != entry]
+    gone = {path: entry for path, entry in expected.items() if path not in snapshot.entries}
+    renamed = {path for path, entry in snapshot.entries.items() if path not in expected and entry in gone.values()}
+    wrong = [path for path, entry in snapshot.entries.items() if expected.get(path) != entry and path not in renamed]
     if wrong:
-        path = sorted(wrong)[0]
-        return Outcome.WRONG, f"{first_names(sorted(wrong))}: {_difference(expected.get(path), snapshot.entries[path])}"
+        path = min(wrong)
+        return Outcome.WRONG, f"{_shown(wrong)}: {_difference(expected.get(path), snapshot.entries[path])}"
     if snapshot.errors:
-        path = sorted(snapshot.errors)[0]
-        return Outcome.REPORTED, f"{first_names(sorted(snapshot.errors))}: {snapshot.errors[path]}"
-    if missing := sorted(expected.keys() - snapshot.entries.keys()):
-        return Outcome.MISSING, first_names(missing)
+        path = min(snapshot.errors)
+        return Outcome.REPORTED, f"{_shown(snapshot.errors)}: {snapshot.errors[path]}"
+    if gone:
+        return Outcome.MISSING, _shown(gone) + (f"; other names are there: {_shown(renamed)}" if renamed else "")
     return Outcome.UNNOTICED, "all as written"
+
+
+def _shown(paths: Iterable[str]) -> str:
+    return first_names([path if path.isprintable() else repr(os.fsencode(path))[2:-1] for path in sorted(paths)])
 
 
 def _difference(expected: Entry | None, actual: Entry) -> str:

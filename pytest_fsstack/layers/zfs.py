@@ -88,7 +88,7 @@ class Zfs(PoolLayer):
         (Limit.ATTRIBUTES, Limit.ALLOCATION, Limit.HOLES), "zfs-fuse: no such calls in src/zfs-fuse/zfs_operations.c"
     )
     faults: ClassVar = {
-        "posix": "zfs-fuse 0.7: rename, unlink and chmod, in 53 cases",
+        "posix": "zfs-fuse 0.7: rename, unlink and chmod, in 53 to 55 cases",
         "power_cut": "zfs-fuse 0.7: a sync through another descriptor than that of the write writes nothing",
     }
     gives: ClassVar = Directory
