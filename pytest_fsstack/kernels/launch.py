@@ -42,12 +42,14 @@ class Description(msgspec.Struct):
 
 #: Seconds for a guest to shut down after its command has ended.
 _SHUTDOWN_SECONDS = 60.0
+#: Seconds of silence after this end until a guest counts as halted. A kernel without ACPI does not switch its VM off.
+_HALTED_SECONDS = 10.0
 
 
 def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
     """Forward bytes in both directions until the guest's command ends. Return what went wrong, or None.
 
-    A guest that is silent for `silent_seconds` is killed.
+    A guest that is silent for `silent_seconds`, or that has halted, is killed.
     """
     process = guest.process
     assert process.stdin is not None
@@ -71,7 +73,11 @@ def forward(guest: vm.Guest, silent_seconds: float) -> str | None:
             else:
                 last_word = time.monotonic() if fd == output else last_word
                 write_all(1 if fd == output else 2, data)
-        if time.monotonic() - last_word > silent_seconds:
+        silence = time.monotonic() - last_word
+        if silence > _HALTED_SECONDS and guest.ended:
+            guest.kill()
+            return None
+        if silence > silent_seconds:
             guest.kill()
             return f"was silent for {silent_seconds:g} s, and was killed"
     try:

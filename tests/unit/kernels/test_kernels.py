@@ -389,3 +389,21 @@ def test_a_guest_that_cannot_be_started_is_stood_in_for(monkeypatch: pytest.Monk
     assert argv[1:] == ["-u", "-c", "code"]
     assert re.search(r"\b6\.1: .*No such file or directory", reason)
     assert left, "Ctrl-C would end it before its session"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_only_a_guest_that_halts_after_its_command_is_ended_without_a_problem(
+    ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_HALTED_SECONDS", 0.1)
+    with (
+        open(os.devnull) as nothing,
+        subprocess.Popen(
+            ["sleep", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process,
+    ):
+        monkeypatch.setattr(sys, "stdin", nothing)
+        guest = types.SimpleNamespace(process=process, ended=ended, kill=process.kill)
+        problem = launch.forward(guest, 0.5)  # type: ignore[arg-type]
+        assert (problem is None) == ended
+        assert process.wait() == -9
