@@ -7,6 +7,9 @@ are complete. Of the others, or of the last 32, some are lost, and some are torn
 mounted, which recovers journals, every file is read, and the filesystem's own checker runs. A third of the cuts hit the
 recovery from another cut.
 
+`test_power_cut` syncs files one by one. `test_sync_of_all` also syncs all at once, and its cuts follow that. Half of
+the other cuts come directly after a sync.
+
 POSIX and the practice of Linux promise this (the exact rules are in pytest_fsstack/damage/promises.py):
 
 - A file has the bytes and the size of its last fsync, or those that were written since.
@@ -76,7 +79,7 @@ TABLE = pytest.mark.fsstack_table(
 )
 
 
-@pytest.mark.fsstack(
+STACKS = pytest.mark.fsstack(
     "ext4",
     "ext4-journal = ext4(mount='data=journal')",
     "ext4-writeback = ext4(mount='data=writeback')",
@@ -106,18 +109,23 @@ TABLE = pytest.mark.fsstack_table(
     on="recorded(sector=512)",
     keep=MUST_LOSE,
 )
-@SIZES
-@pytest.mark.fsstack_rounds(1)
-@TABLE
-@pytest.mark.fsstack_remark(
+REMARK = pytest.mark.fsstack_remark(
     "ext4-nobarrier and ext4-eatmydata are controls, which must lose something; ext2 promises nothing before it is "
     "repaired; with data=writeback, ext4 may show old data in files that were not synced"
 )
+
+
+@STACKS
+@SIZES
+@pytest.mark.fsstack_rounds(1)
+@TABLE
+@REMARK
 class TestPowerCut:
     @pytest.mark.benchmark(group="power cut")
     def test_power_cut(
         self, request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int
     ) -> None:
+        """Sync files and directories one by one."""
         name = fsstack.stack.id
         damage = power_cuts(
             timed,
@@ -131,6 +139,32 @@ class TestPowerCut:
         verdict.conclude(
             request.node, timed, fsstack, broken(fsstack, damage), enough=sizes.cuts >= ENOUGH, expected=expected
         )
+
+
+@STACKS
+@SIZES
+@pytest.mark.fsstack_rounds(1)
+@TABLE
+@REMARK
+@pytest.mark.benchmark(group="sync of all")
+def test_sync_of_all(
+    request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int
+) -> None:
+    """Sync all files at once, by sync and syncfs."""
+    name = fsstack.stack.id
+    damage = power_cuts(
+        timed,
+        fsstack,
+        seed=fsstack_seed,
+        operations=sizes.operations // 2,
+        cuts=sizes.cuts // 2,
+        without_fsync=name in WITHOUT_FSYNC,
+        of_all=True,
+    )
+    # Other faults need not show after so few cuts.
+    enough = sizes.cuts >= ENOUGH and bool(fsstack.stack.faults("power_cut::test_sync_of_all"))
+    expected = name not in SAVED_BELOW
+    verdict.conclude(request.node, timed, fsstack, broken(fsstack, damage), enough=enough, expected=expected)
 
 
 @pytest.mark.fsstack(

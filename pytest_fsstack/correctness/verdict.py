@@ -19,7 +19,10 @@ def conclude(
     On the scenario's own stacks, after `enough` attempts, a missing failure fails the test: the fault was mended, and
     its declaration (`Layer.faults`) must go. `expected` is False for a stack that avoids the faults of its layers.
     """
-    faults = fsstack.stack.faults(item.path.stem.removeprefix("test_")) if expected else ""
+    scenario = item.path.stem.removeprefix("test_")
+    # Faults of this test alone come first.
+    names = [f"{scenario}::{item.name.partition('[')[0]}", scenario] if expected else []
+    faults = next(filter(None, map(fsstack.stack.faults, names)), "")
     if faults and not item.get_closest_marker("xfail"):
         mark = item.get_closest_marker("fsstack")
         own = {text.partition(" = ")[0] for text in mark.args} if mark else set()

@@ -43,13 +43,21 @@ class Operation:
         return " ".join(filter(None, words))
 
     @property
+    def syncs(self) -> bool:
+        """Return whether the operation syncs something."""
+        return bool(self.how) or self.kind == "sync directory"
+
+    @property
     def words(self) -> list[str | int]:
         """Return the operation as `perform` reads it."""
         return [self.kind, self.name, self.to, self.offset, self.length, self.how]
 
 
-def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation]:
-    """Draw at least `count` operations. The last one syncs the directory. Calls in `without` are never used to sync."""
+def plan(seed: int, count: int, without: Collection[str] = (), *, of_all: bool = False) -> list[Operation]:
+    """Draw at least `count` operations. The last one syncs the directory.
+
+    Calls in `without` are never used to sync. Only with `of_all` are all files synced at once.
+    """
     planner = _Planner(random.Random(f"plan/{seed}"), without)
     # Begin with synced files: even the first cut can lose something then.
     for _ in range(2):
@@ -57,8 +65,8 @@ def plan(seed: int, count: int, without: Collection[str] = ()) -> list[Operation
     planner.sync_directory()
     weighted = {
         **{planner.create: 4, planner.append: 4, planner.overwrite: 4, planner.sync: 5, planner.sync_directory: 2},
-        **{planner.sync_all: 1, planner.rename: 2, planner.replace: 3, planner.unlink: 1, planner.write_back: 3},
-        planner.make_directory: 2,
+        **{planner.rename: 2, planner.replace: 3, planner.unlink: 1, planner.write_back: 3, planner.make_directory: 2},
+        **({planner.sync_all: 8} if of_all else {}),
     }
     while len(planner.operations) < count - 1:
         (step,) = planner.draw.choices(list(weighted), list(weighted.values()))
@@ -120,6 +128,13 @@ class _Planner:
         )
 
     def sync_all(self) -> None:
+        if self.draw.random() < 0.7:
+            # The sync of another file may leave a clean journal, although this file is not written yet.
+            old = self.draw.choice(sorted(self._sizes.keys() - {"other"}))
+            offset = self.draw.randrange(self._sizes[old])
+            self.operations.append(Operation("sync", old, how=self._one_of("fsync", "fdatasync")))
+            self._write(old, offset, min(self._length(offset), self._sizes[old] - offset))
+            self._write("other", 0, self._length(0), self._one_of("O_SYNC", "O_DSYNC"))
         self.operations.append(Operation("sync all", how=self._one_of("sync", "syncfs")))
 
     def sync_directory(self) -> None:

@@ -142,6 +142,7 @@ def power_cuts(
     operations: int,
     cuts: int,
     without_fsync: bool = False,
+    of_all: bool = False,
     database: str = "",
 ) -> Damage:
     """Do operations that are drawn from the seed, cut the power at `cuts` moments, and count the damage.
@@ -150,6 +151,9 @@ def power_cuts(
     postgres. Each committed transaction must be there, and the one that had begun must be there as a whole or not at
     all. The stack must have a layer `recorded`. A third of the cuts hit the recovery from the cut before: the mount,
     the check or the next mount. `without_fsync` is for a control: fsync then does nothing (eatmydata).
+
+    Every second cut follows a sync that has just returned, and keeps no unflushed write. With `of_all`, all files are
+    synced at once now and then, and all cuts follow such a sync.
 
     The timed block has the operations alone. Recorded are the numbers of `cuts`, and of those after which the stack
     was `mounted`, had all synced data (`synced_there`), had no data that was never written (`nothing_invented`), was
@@ -164,9 +168,11 @@ def power_cuts(
         device = place
     work: Work
     if database:
-        work = Database(database, seed, operations)
+        work, syncs = Database(database, seed, operations), set(range(operations))
     else:
-        work = Files(seed, plan(seed, operations, _not_passed_on(fsstack)))
+        steps = plan(seed, operations, _not_passed_on(fsstack), of_all=of_all)
+        work = Files(seed, steps)
+        syncs = {index for index, step in enumerate(steps) if (step.kind == "sync all" if of_all else step.syncs)}
     directory = fsstack.path / _DIRECTORY
     directory.mkdir()
     work.make(directory)
@@ -181,7 +187,10 @@ def power_cuts(
     entries = log.new()
     marks = [index for index, entry in enumerate(entries) if entry.kind is EntryKind.MARK]
     recoveries = cuts // 3
-    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - recoveries, f"cuts/{seed}")
+    # The next step has begun, and has not written yet.
+    moments = [mark + 1 for index, mark in enumerate(marks[1:]) if index in syncs]
+    every = 1 if of_all else 2
+    points = cuts_between(marks[0] + 1, marks[-1] + 1, cuts - recoveries, f"cuts/{seed}", moments, every)
     device_now, damage = Image(), Damage()
     device_now.apply(entries)
     states: list[tuple[Image, _StateAfterCut]] = []

@@ -191,10 +191,14 @@ class Cut:
     tear: int = 512
 
 
-def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
+def cuts_between(
+    first: int, last: int, count: int, seed: str, moments: Sequence[int] = (), every: int = 2
+) -> list[Cut]:
     """Draw `count` cuts, spread in order over the entries `first` to `last` of a log.
 
-    Of six cuts, one keeps no unflushed write, one keeps all, two keep some, and two lose writes of the queue only.
+    Of six cuts, one keeps no unflushed write, one keeps all, two keep some, and two lose writes of the queue only. Of
+    `every` cuts, one is at one of the `moments`, numbers of entries after which a sync has returned. It keeps no
+    unflushed write. The last cut is at the end.
     """
     draw = random.Random(seed)
     fates = [*_FATES]
@@ -205,6 +209,9 @@ def cuts_between(first: int, last: int, count: int, seed: str) -> list[Cut]:
         start, end = (first + (last - first) * edge // count for edge in (number, number + 1))
         probability, queue = fates[number % len(fates)]
         place = draw.randint(start, max(start, end - 1)) if number < count - 1 else end
+        near = [moment for moment in moments if start <= moment < end]
+        if near and number % every == 0 and number < count - 1:
+            place, probability, queue = draw.choice(near), 0.0, 0
         cuts.append(Cut(place, probability, f"{seed}/{number}", queue, draw.choice((512, PAGE))))
     return cuts
 

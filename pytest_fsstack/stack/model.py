@@ -310,7 +310,8 @@ class Layer:
     leaves: ClassVar[tuple[Kind, ...]] = ()
     #: Features that it lacks by design, and where this is documented. Only calls that need them may be refused.
     limits: ClassVar[Mapping[Limit, str]] = {}
-    #: Known faults by scenario, each with the version and the place of the report. Such a scenario is expected to fail.
+    #: Known faults by scenario, or by one of its tests ("power_cut::test_sync_of_all"), each with the version and the
+    #: place of the report. The test is expected to fail.
     faults: ClassVar[Mapping[str, str]] = {}
     #: The documented limit of a file name in bytes.
     name_max: ClassVar[int] = 255
@@ -719,7 +720,7 @@ class Stack:
         return all(limit in layer.limited() for layer in self.layers[stored:])
 
     def faults(self, scenario: str) -> str:
-        """Return the known faults of its layers for a scenario. Empty if there are none."""
+        """Return the known faults of its layers for a scenario or one of its tests. Empty if there are none."""
         return "; ".join(faults[scenario] for layer in self.layers if scenario in (faults := layer.known_faults()))
 
     @property

@@ -26,6 +26,8 @@ FAULTS = 'type(fsstack.stack.layers[-1]).faults = {"scenario": "its issue 7"} if
         ("pass", "data are gone", True, {"failed": 1, "passed": 1}),
         ("pass", "", True, {"passed": 2}),
         (FAULTS, "data are gone", True, {"xfailed": 1, "passed": 1}),
+        (FAULTS.replace("scenario", "scenario::test_promise"), "data are gone", True, {"xfailed": 1, "passed": 1}),
+        (FAULTS.replace("scenario", "scenario::test_other"), "data are gone", True, {"failed": 1, "passed": 1}),
         # It was mended, or there were too few attempts to tell.
         (FAULTS, "", True, {"failed": 1, "passed": 1}),
         (FAULTS, "", False, {"xpassed": 1, "passed": 1}),

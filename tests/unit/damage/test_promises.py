@@ -179,9 +179,26 @@ def test_a_sync_of_all_promises_names_and_contents(how: str) -> None:
 
 
 def test_a_plan_has_each_call_that_syncs_but_those_that_are_left_out() -> None:
-    calls = {operation.how for seed in range(5) for operation in plan(seed, 200)} - {""}
-    assert calls == {"fsync", "fdatasync", "sync", "syncfs", "O_SYNC", "O_DSYNC", "msync"}
-    assert not {"syncfs", "msync"} & {operation.how for operation in plan(1, 500, ["syncfs", "msync"])}
+    single = {"fsync", "fdatasync", "O_SYNC", "O_DSYNC", "msync"}
+    for of_all in False, True:
+        calls = {operation.how for seed in range(5) for operation in plan(seed, 200, of_all=of_all)} - {""}
+        assert calls == single | ({"sync", "syncfs"} if of_all else set())
+    without = {operation.how for operation in plan(1, 500, ["syncfs", "msync"], of_all=True)}
+    assert "sync" in without
+    assert not {"syncfs", "msync"} & without
+
+
+def test_all_files_are_often_synced_after_another_file_than_the_written_one() -> None:
+    operations = plan(1, 200, of_all=True)
+    late = [
+        before
+        for *before, operation in zip(operations, operations[1:], operations[2:], operations[3:])
+        if operation.kind == "sync all" and (before[1].how, before[2].name) == ("", "other")
+    ]
+    assert len(late) > 3
+    for sync, write, other in late:
+        assert (sync.kind, write.kind, write.name) == ("sync", "write", sync.name)
+        assert other.how in ("O_SYNC", "O_DSYNC")
 
 
 def test_a_rename_leaves_the_old_or_the_new_and_never_none() -> None:
@@ -218,10 +235,11 @@ def test_what_is_gone_for_good_stays_gone() -> None:
     assert kinds([*operations, Operation("sync directory")], {"a": SAVED}) == {Kind.LOST}
 
 
+@pytest.mark.parametrize("of_all", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_plan_can_be_done_and_syncs_at_its_beginning_and_its_end(seed: int) -> None:
-    operations = plan(seed, 60)
-    assert operations == plan(seed, 60)
+def test_a_plan_can_be_done_and_syncs_at_its_beginning_and_its_end(seed: int, of_all: bool) -> None:
+    operations = plan(seed, 60, of_all=of_all)
+    assert operations == plan(seed, 60, of_all=of_all)
     assert 60 <= len(operations) <= 64
     names: set[str] = set()
     for operation in operations:

@@ -263,3 +263,17 @@ def test_cuts_are_spread_in_order_with_one_at_the_end(first: int, length: int, c
         assert [(cut.keep_probability, cut.queue > 0) for cut in found].count((0.0, False)) == count // 6
         assert [cut.keep_probability for cut in found].count(1.0) == count // 6
         assert sum(cut.queue > 0 for cut in found) == count // 3
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 200), st.integers(2, 40), st.sets(st.integers(0, 199)), st.integers(1, 3), st.integers())
+def test_some_cuts_follow_a_sync_and_keep_nothing_else(
+    length: int, count: int, moments: set[int], every: int, seed: int
+) -> None:
+    found = cuts_between(0, length, count, str(seed), sorted(moments), every)
+    assert [cut.entries for cut in found] == sorted(cut.entries for cut in found)
+    assert found[-1].entries == length
+    for number, cut in enumerate(found[:-1]):
+        near = moments & set(range(length * number // count, length * (number + 1) // count))
+        if near and number % every == 0:
+            assert (cut.entries in near, cut.keep_probability, cut.queue) == (True, 0.0, 0)
