@@ -168,7 +168,7 @@ class StepRun(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...] = ()
     seconds: float = 0.0
     ending: Ending = ""
-    #: The error, as pytest shows it.
+    #: The error as pytest shows it, or the reason of a skip.
     cause: str = ""
     #: Whether the step failed during setup.
     in_setup: bool = False
@@ -397,7 +397,7 @@ class Course:
             repeated.add(name, results.rounds, run.samples, run.seconds)
         if run.ending == "left out":
             # This skip says nothing about the other steps.
-            results.notes.setdefault(step, {})[name] = "skipped"
+            results.notes.setdefault(step, {})[name] = f"skipped: {run.cause}" if run.cause else "skipped"
             return
         # A median of fewer repetitions would not be comparable with that of other stacks.
         if len(run.samples) == (repeated.count if repeated else 1):
@@ -409,7 +409,8 @@ class Course:
         """Record why a step and the ones after it have no samples."""
         results, steps = self.chain, self._plan_of(name).stacks[self.cells[name].stack].steps
         what = "was skipped" if run.ending == "skipped" else run.ending
-        note = f"{what} in round {results.rounds}"
+        why = f": {run.cause}" if run.cause and run.ending == "skipped" else ""
+        note = f"{what} in round {results.rounds}{why}"
         results.notes.setdefault(run.step, {})[name] = note
         for later in steps[steps.index(run.step) + 1 :]:
             results.notes.setdefault(later, {}).setdefault(name, f"{run.step} {note}")

@@ -47,8 +47,11 @@ class Run:
 
     @property
     def cause(self) -> str:
-        """Return the error as pytest shows it."""
-        return "\n".join(report.longreprtext for report in self.reports if report.failed)
+        """Return the error as pytest shows it, or the reason of a skip."""
+        if self.failed:
+            return "\n".join(report.longreprtext for report in self.reports if report.failed)
+        skips = [report.longrepr for report in self.reports if report.skipped and isinstance(report.longrepr, tuple)]
+        return "; ".join(text.removeprefix("Skipped: ") for _, _, text in skips)
 
     @property
     def left_out(self) -> bool:

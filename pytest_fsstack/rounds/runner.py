@@ -99,7 +99,7 @@ class Runner:
             tuple(samples),
             time.monotonic() - started,
             _ending_of(run),
-            run.cause if run.failed else "",
+            run.cause,
             run.broke_in_setup,
         )
 

@@ -70,11 +70,13 @@ def test_budgets_that_were_all_skipped_are_said_last_and_fail_a_strict_gate(proj
 
 def test_a_budget_whose_baseline_is_skipped_is_an_error_that_names_it(project: Project) -> None:
     project.write(
-        UNMARKED.replace("with timed", "if fsstack.stack.id == 'plain':\n            pytest.skip()\n        with timed")
+        UNMARKED.replace(
+            "with timed", "if fsstack.stack.id == 'plain':\n            pytest.skip('no moon')\n        with timed"
+        )
     )
     result = project.run("-k", "plain or same")
     result.assert_outcomes(failed=1, skipped=1, deselected=2)
-    result.stdout.fnmatch_lines(["*same: cost: *plain: *skipped*round 1*"])
+    result.stdout.fnmatch_lines(["*same: cost: *plain: *skipped*round 1*no moon*"])
 
 
 def test_a_budget_whose_baseline_was_not_collected_is_refused(project: Project) -> None:
