@@ -132,7 +132,7 @@ class _Planner:
             # The sync of another file may leave a clean journal, although this file is not written yet.
             old = self.draw.choice(sorted(self._sizes.keys() - {"other"}))
             offset = self.draw.randrange(self._sizes[old])
-            self.operations.append(Operation("sync", old, how=self._one_of("fsync", "fdatasync")))
+            self.operations.append(Operation("sync all", how=self._one_of("sync", "syncfs")))
             self._write(old, offset, min(self._length(offset), self._sizes[old] - offset))
             self._write("other", 0, self._length(0), self._one_of("O_SYNC", "O_DSYNC"))
         self.operations.append(Operation("sync all", how=self._one_of("sync", "syncfs")))

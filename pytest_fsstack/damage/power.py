@@ -153,7 +153,7 @@ def power_cuts(
     the check or the next mount. `without_fsync` is for a control: fsync then does nothing (eatmydata).
 
     Every second cut follows a sync that has just returned, and keeps no unflushed write. With `of_all`, all files are
-    synced at once now and then, and all cuts follow such a sync.
+    synced at once now and then, and cuts follow those of these syncs that come after the sync of a single file.
 
     The timed block has the operations alone. Recorded are the numbers of `cuts`, and of those after which the stack
     was `mounted`, had all synced data (`synced_there`), had no data that was never written (`nothing_invented`), was
@@ -172,7 +172,8 @@ def power_cuts(
     else:
         steps = plan(seed, operations, _not_passed_on(fsstack), of_all=of_all)
         work = Files(seed, steps)
-        syncs = {index for index, step in enumerate(steps) if (step.kind == "sync all" if of_all else step.syncs)}
+        late = {index for index, step in enumerate(steps) if step.kind == "sync all" and steps[index - 1].how}
+        syncs = late if of_all else {index for index, step in enumerate(steps) if step.syncs}
     directory = fsstack.path / _DIRECTORY
     directory.mkdir()
     work.make(directory)
