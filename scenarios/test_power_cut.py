@@ -120,25 +120,12 @@ REMARK = pytest.mark.fsstack_remark(
 @pytest.mark.fsstack_rounds(1)
 @TABLE
 @REMARK
-class TestPowerCut:
-    @pytest.mark.benchmark(group="power cut")
-    def test_power_cut(
-        self, request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int
-    ) -> None:
-        """Sync files and directories one by one."""
-        name = fsstack.stack.id
-        damage = power_cuts(
-            timed,
-            fsstack,
-            seed=fsstack_seed,
-            operations=sizes.operations,
-            cuts=sizes.cuts,
-            without_fsync=name in WITHOUT_FSYNC,
-        )
-        expected = name not in SAVED_BELOW
-        verdict.conclude(
-            request.node, timed, fsstack, broken(fsstack, damage), enough=sizes.cuts >= ENOUGH, expected=expected
-        )
+@pytest.mark.benchmark(group="power cut")
+def test_power_cut(
+    request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int
+) -> None:
+    """Sync files and directories one by one."""
+    conclude(request, timed, fsstack, sizes, fsstack_seed)
 
 
 @STACKS
@@ -151,20 +138,7 @@ def test_sync_of_all(
     request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int
 ) -> None:
     """Sync all files at once, by sync and syncfs."""
-    name = fsstack.stack.id
-    damage = power_cuts(
-        timed,
-        fsstack,
-        seed=fsstack_seed,
-        operations=sizes.operations // 2,
-        cuts=sizes.cuts // 2,
-        without_fsync=name in WITHOUT_FSYNC,
-        of_all=True,
-    )
-    # Other faults need not show after so few cuts.
-    enough = sizes.cuts >= ENOUGH and bool(fsstack.stack.faults("power_cut::test_sync_of_all"))
-    expected = name not in SAVED_BELOW
-    verdict.conclude(request.node, timed, fsstack, broken(fsstack, damage), enough=enough, expected=expected)
+    conclude(request, timed, fsstack, sizes, fsstack_seed, of_all=True)
 
 
 @pytest.mark.fsstack(
@@ -189,16 +163,41 @@ def test_sync_of_all(
 def test_database(
     request: pytest.FixtureRequest, fsstack: Built, timed: Timed, sizes: Cuts, fsstack_seed: int, database: str
 ) -> None:
+    conclude(request, timed, fsstack, sizes, fsstack_seed, database=database)
+
+
+def conclude(
+    request: pytest.FixtureRequest,
+    timed: Timed,
+    fsstack: Built,
+    sizes: Cuts,
+    seed: int,
+    *,
+    of_all: bool = False,
+    database: str = "",
+) -> None:
+    """Cut the power, and give the verdict. Half of the cuts are enough for syncs of all files."""
+    name, parts = fsstack.stack.id, 2 if of_all else 1
     damage = power_cuts(
         timed,
         fsstack,
-        seed=fsstack_seed,
-        operations=sizes.operations,
-        cuts=sizes.cuts,
-        without_fsync=fsstack.stack.id in WITHOUT_FSYNC,
+        seed=seed,
+        operations=sizes.operations // parts,
+        cuts=sizes.cuts // parts,
+        without_fsync=name in WITHOUT_FSYNC,
+        of_all=of_all,
         database=database,
     )
-    verdict.conclude(request.node, timed, fsstack, broken(fsstack, damage))
+    verdict.conclude(
+        request.node,
+        timed,
+        fsstack,
+        broken(fsstack, damage),
+        enough=sizes.cuts >= ENOUGH,
+        # The faults of other tests need not show in these.
+        of_others=not of_all and not database,
+        expected=name not in SAVED_BELOW,
+    )
 
 
 def broken(fsstack: Built, damage: Damage) -> str:

@@ -12,17 +12,25 @@ if TYPE_CHECKING:
 
 
 def conclude(
-    item: pytest.Item, timed: Timed, fsstack: Built, broken: str, *, enough: bool = False, expected: bool = True
+    item: pytest.Item,
+    timed: Timed,
+    fsstack: Built,
+    broken: str,
+    *,
+    enough: bool = False,
+    of_others: bool = True,
+    expected: bool = True,
 ) -> None:
     """Fail the test after all rounds if a promise is `broken`. A known fault of a layer is an expected failure.
 
     On the scenario's own stacks, after `enough` attempts, a missing failure fails the test: the fault was mended, and
-    its declaration (`Layer.faults`) must go. `expected` is False for a stack that avoids the faults of its layers.
+    its declaration (`Layer.faults`) must go. Without `of_others`, this holds only for faults that are declared for this
+    test alone. `expected` is False for a stack that avoids the faults of its layers.
     """
     scenario = item.path.stem.removeprefix("test_")
-    # Faults of this test alone come first.
-    names = [f"{scenario}::{item.name.partition('[')[0]}", scenario] if expected else []
-    faults = next(filter(None, map(fsstack.stack.faults, names)), "")
+    alone = fsstack.stack.faults(f"{scenario}::{item.name.partition('[')[0]}") if expected else ""
+    faults = alone or (fsstack.stack.faults(scenario) if expected else "")
+    enough = enough and (of_others or bool(alone))
     if faults and not item.get_closest_marker("xfail"):
         mark = item.get_closest_marker("fsstack")
         own = {text.partition(" = ")[0] for text in mark.args} if mark else set()

@@ -66,7 +66,7 @@ def plan(seed: int, count: int, without: Collection[str] = (), *, of_all: bool =
     weighted = {
         **{planner.create: 4, planner.append: 4, planner.overwrite: 4, planner.sync: 5, planner.sync_directory: 2},
         **{planner.rename: 2, planner.replace: 3, planner.unlink: 1, planner.write_back: 3, planner.make_directory: 2},
-        **({planner.sync_all: 8} if of_all else {}),
+        **({planner.sync_all: 2, planner.sync_all_late: 15} if of_all else {}),
     }
     while len(planner.operations) < count - 1:
         (step,) = planner.draw.choices(list(weighted), list(weighted.values()))
@@ -118,8 +118,10 @@ class _Planner:
 
     def overwrite(self) -> None:
         old = self.draw.choice(sorted(self._sizes))
+        self._overwrite(old, self._one_of("", "", "", "O_SYNC", "O_DSYNC", "msync", "msync"))
+
+    def _overwrite(self, old: str, how: str = "") -> None:
         offset = self.draw.randrange(self._sizes[old])
-        how = self._one_of("", "", "", "O_SYNC", "O_DSYNC", "msync", "msync")
         self._write(old, offset, min(self._length(offset), self._sizes[old] - offset), how)
 
     def sync(self) -> None:
@@ -128,14 +130,14 @@ class _Planner:
         )
 
     def sync_all(self) -> None:
-        if self.draw.random() < 0.7:
-            # The sync of another file may leave a clean journal, although this file is not written yet.
-            old = self.draw.choice(sorted(self._sizes.keys() - {"other"}))
-            offset = self.draw.randrange(self._sizes[old])
-            self.operations.append(Operation("sync all", how=self._one_of("sync", "syncfs")))
-            self._write(old, offset, min(self._length(offset), self._sizes[old] - offset))
-            self._write("other", 0, self._length(0), self._one_of("O_SYNC", "O_DSYNC"))
         self.operations.append(Operation("sync all", how=self._one_of("sync", "syncfs")))
+
+    def sync_all_late(self) -> None:
+        # The sync of another file may leave a clean journal, although the overwritten file is not written yet.
+        self.sync_all()
+        self._overwrite(self.draw.choice(sorted(self._sizes.keys() - {"other"})))
+        self._write("other", 0, self._length(0), self._one_of("O_SYNC", "O_DSYNC"))
+        self.sync_all()
 
     def sync_directory(self) -> None:
         self.operations.append(Operation("sync directory"))

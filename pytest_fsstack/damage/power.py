@@ -7,14 +7,14 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from pytest_fsstack.damage import perform
 from pytest_fsstack.damage.databases import NEEDS, Database
-from pytest_fsstack.damage.plan import plan
+from pytest_fsstack.damage.plan import Operation, plan
 from pytest_fsstack.damage.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
 from pytest_fsstack.damage.writelog import (
     Cut,
@@ -153,7 +153,7 @@ def power_cuts(
     the check or the next mount. `without_fsync` is for a control: fsync then does nothing (eatmydata).
 
     Every second cut follows a sync that has just returned, and keeps no unflushed write. With `of_all`, all files are
-    synced at once now and then, and cuts follow those of these syncs that come after the sync of a single file.
+    synced at once now and then, and most cuts follow such a sync.
 
     The timed block has the operations alone. Recorded are the numbers of `cuts`, and of those after which the stack
     was `mounted`, had all synced data (`synced_there`), had no data that was never written (`nothing_invented`), was
@@ -172,8 +172,7 @@ def power_cuts(
     else:
         steps = plan(seed, operations, _not_passed_on(fsstack), of_all=of_all)
         work = Files(seed, steps)
-        late = {index for index, step in enumerate(steps) if step.kind == "sync all" and steps[index - 1].how}
-        syncs = late if of_all else {index for index, step in enumerate(steps) if step.syncs}
+        syncs = {index for index, step in enumerate(steps) if (_is_late(steps, index) if of_all else step.syncs)}
     directory = fsstack.path / _DIRECTORY
     directory.mkdir()
     work.make(directory)
@@ -221,6 +220,12 @@ def power_cuts(
             timed.record(name, value, better="higher")
     timed.keep("broken promises", damage.broken_promises)
     return damage
+
+
+def _is_late(steps: Sequence[Operation], index: int) -> bool:
+    """Whether a step syncs all files directly after the sync of one, while the write before that is not synced."""
+    written, synced, step = steps[index - 2], steps[index - 1], steps[index]
+    return step.kind == "sync all" and bool(synced.how) and written.kind == "write" and not written.syncs
 
 
 def _layer_above_the_recorded(fsstack: Built) -> Layer:

@@ -298,7 +298,7 @@ class Xfs(_Logged):
     checker: ClassVar = ("xfs_repair", "-n")
     #: fs/xfs/xfs_super.c: xfs_fs_sync_fs only forces the log, and a clean log is not written.
     faults: ClassVar = {
-        "power_cut::test_sync_of_all": "XFS of Linux 6.18: sync and syncfs do not flush the disk if the log is clean"
+        "power_cut::test_sync_of_all": "Linux 6.1 and 6.18: sync and syncfs do not flush the disk if the log is clean"
     }
     always: ClassVar = ("-q", "-f", "-K")
     grammar: ClassVar = {

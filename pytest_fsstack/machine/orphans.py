@@ -99,13 +99,23 @@ def any_at_work() -> bool:
     the state S in all its threads.
     """
     entry = f"{VARIABLE}={os.environ.get(VARIABLE)}".encode()
-    states = set()
+    parents, ours = {}, set()
     for process in PROC.glob("[0-9]*"):
-        if int(process.name) != os.getpid() and _has_variable(process, entry):
-            for thread in process.glob("task/*/stat"):
-                with contextlib.suppress(OSError):  # it has ended
-                    states.add(thread.read_text(errors="replace").rpartition(")")[2].split()[0])
+        with contextlib.suppress(OSError):  # it has ended
+            parents[process] = PROC / _state_and_parent(process / "stat")[1]
+            ours |= {process} if _has_variable(process, entry) else set()
+    # Some, such as sshd, overwrite their environment.
+    while children := {process for process, parent in parents.items() if parent in ours} - ours:
+        ours |= children
+    states = set()
+    for thread in (thread for process in ours for thread in process.glob("task/*/stat")):
+        with contextlib.suppress(OSError):
+            states.add(_state_and_parent(thread)[0])
     return not states or not states.isdisjoint("RD")
+
+
+def _state_and_parent(stat: Path) -> list[str]:
+    return stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
 
 
 def _has_variable(process: Path, entry: bytes) -> bool:

@@ -165,7 +165,17 @@ def test_a_server_that_does_not_finish_its_exit_is_not_waited_for(monkeypatch: p
 
 @pytest.mark.parametrize(
     ("script", "works"),
-    [("import time; print(flush=True); time.sleep(60)", False), ("print(flush=True)\nwhile True: pass", True)],
+    [
+        ("import time; print(flush=True); time.sleep(60)", False),
+        ("print(flush=True)\nwhile True: pass", True),
+        # Its child has another environment.
+        (
+            "import subprocess, sys; print(flush=True)\n"
+            "busy = 'import os; parent = os.getppid()\\nwhile os.getppid() == parent: pass'\n"
+            "subprocess.run([sys.executable, '-c', busy], env={})",
+            True,
+        ),
+    ],
 )
 def test_a_process_of_the_session_is_at_work_if_it_runs(
     script: str, works: bool, monkeypatch: pytest.MonkeyPatch
