@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_fsstack.correctness.calls import LONG, Side
+from pytest_fsstack.stack.model import Limit
 
 GiB = 1 << 30
 #: A user who is not root.
@@ -72,6 +73,8 @@ class Theme:
     at_once: int = 0
     #: A slow theme is drawn only in every n-th turn.
     every: int = 1
+    #: The theme is left out on stacks that lack this feature.
+    needs: Limit | None = None
 
 
 _EDGES = [0, 0, 1, 511, 512, 4079, 4095, 4096, 4097, 8192, 12288, 32767, 65536, 131071]
@@ -233,6 +236,8 @@ THEMES = (
             "size": [*_FAR, 100],
             "length": [1, 9000],
         },
+        # Otherwise gigabytes of zeros would be written.
+        needs=Limit.SPARSE,
     ),
     Theme(
         "copies",

@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 
 #: Exceptions that show a difference. Errors of remounting, reading or closing are differences too.
 DIFFERENT = (DifferentError, BuildError, OSError)
+#: Exceptions of a stack on which no comparison can begin.
+_GONE = (BuildError, OSError)
 #: The filesystem in memory that holds the model.
 _MEMORY = Path("/dev/shm")
 #: The number of calls of each theme after a remount.
 _AFTER = 4
 #: Repetitions of calls at once, until a difference occurs again.
 _ATTEMPTS = 20
+#: Seconds after which calls are not repeated. The crash of a server alone can take that long.
+_SLOW = 10.0
 #: Seconds for the sequences of a theme with calls at once. On a busy machine each sequence takes long.
 _RACING = 0.5
 
@@ -51,11 +55,13 @@ class Difference:
     calls: list[Call]
     #: The model's answer to each call. If the last answer differs, it is missing.
     answers: list[str]
-    #: Whether the same calls led to a difference a second time.
-    again: bool = True
+    #: Whether the same calls led to a difference a second time. None if they were not repeated.
+    again: bool | None = True
+    #: The time of the first attempt.
+    seconds: float = 0.0
 
     def __str__(self) -> str:
-        once = "" if self.again else ", which did not come again"
+        once = {True: "", False: ", which did not come again", None: ", which was not repeated"}[self.again]
         return f"{self.error}{once}; calls: {'; '.join(map(str, self.calls))}"
 
     def scripts(self) -> dict[str, str]:
@@ -92,6 +98,10 @@ def explore(
     without space). Kept are the differences with their calls as ``contents``, and as ``contents_met`` how often each
     call met each condition.
     """
+    try:
+        fsstack.complete()
+    except BuildError as error:  # the test before has damaged it
+        return [Difference(None, error, [REMOUNT], [])]
     stack = fsstack.stack
     ballast = _fill(fsstack.stored, leave) if leave is not None else None
     patient = Patience(fsstack.machine, fsstack.path)
@@ -128,7 +138,7 @@ def explore(
         try:
             with timed(cold=False):
                 search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), patience)
-                search.run(themes, seed, seconds)
+                search.run([theme for theme in themes if theme.needs not in stack.limits], seed, seconds)
                 _reopen_if_gone(fsstack)
                 if ballast:
                     ballast.unlink(missing_ok=True)
@@ -147,8 +157,8 @@ def explore(
 
 #: Seconds after which a call counts as hanging.
 _HANGING = 120.0
-#: The same if no process of the session has run or waited for a disk in this time.
-_IDLE = 20.0
+#: The same if the processes of the session have hardly run or waited for a disk in this time.
+_IDLE = 12.0
 
 
 class Patience:
@@ -186,9 +196,10 @@ class Patience:
         step = min(self.seconds, self.idle) / 40
         while not ended.wait(step):
             waited += step
-            slept = 0.0 if orphans.any_at_work() else slept + step
+            # A server that is deadlocked may still have a thread that wakes up now and then.
+            slept = max(0.0, slept - 5 * step) if orphans.any_at_work() else slept + step
             if waited >= self.seconds or slept >= self.idle:
-                why = f", and no server ran or waited for a disk for {slept:.3g} s" if slept >= self.idle else ""
+                why = ", and at the end hardly any server ran or waited for a disk" if slept >= self.idle else ""
                 with contextlib.suppress(OSError):
                     self.over = f"{waited:.3g} s{why}" if mounts.abort_fuse(self.machine, self.mount) else ""
                 return
@@ -219,15 +230,19 @@ class Search:
     differences: list[Difference] = field(default_factory=list)
 
     def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
-        """Search for at least one turn, until the time is over, a call hung or every theme has a difference."""
-        until, pending, turn = time.monotonic() + seconds, list(themes), 0
-        while pending and not self.patient.over and (not turn or time.monotonic() < until):
+        """Search for at least one turn. End if another would not end in time, a call hung or all themes differ."""
+        until, pending, turn, last = time.monotonic() + seconds, list(themes), 0, 0.0
+        while pending and not self.patient.over and (not turn or time.monotonic() + last < until):
+            began = time.monotonic()
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
                 self._add_races([theme for theme in due if theme.at_once], f"{seed}/{turn}", differences)
+            last = time.monotonic() - began
             for difference in differences:
-                if not self.patient.over:
+                if self.patient.over or difference.seconds > _SLOW:
+                    difference.again = None
+                else:
                     start = time.monotonic()
                     shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)
                     self.patience -= time.monotonic() - start
@@ -242,6 +257,7 @@ class Search:
         differences: dict[Theme, Difference] = {}
 
         def attempt(theme: Theme, steps: Iterable[tuple[Call, ...]], *begin: Callable[[], object]) -> None:
+            start = time.monotonic()
             try:
                 for action in begin:
                     action()
@@ -252,6 +268,7 @@ class Search:
             except DIFFERENT as error:
                 signals.safe_point()
                 differences[theme] = difference_of(theme, error, comparisons[theme])
+                differences[theme].seconds = time.monotonic() - start
 
         def steps(theme: Theme, comparison: Comparison, seed: str) -> Iterator[tuple[Call, ...]]:
             options = {"name_max": self.name_max, "users": self.users, "full": comparison.full}
@@ -261,8 +278,8 @@ class Search:
             for theme in themes:
                 try:
                     comparison = comparisons[theme] = self.compared()
-                except OSError as error:
-                    name = os.path.basename(error.filename or "")
+                except _GONE as error:
+                    name = os.path.basename(getattr(error, "filename", None) or "")
                     # After a difference, the stack may be gone, and no further theme can begin.
                     if not (differences or self.differences):
                         differences[theme] = Difference(theme, error, [Call("mkdir", (name, 0o777))], [])
@@ -293,11 +310,11 @@ class Search:
         return [*differences.values()]
 
     def _add_races(self, themes: Sequence[Theme], seed: str, differences: list[Difference]) -> None:
-        """Add the difference of each theme that has one. Raises OSError if the stack is gone without any."""
+        """Add the difference of each theme that has one. Raises the error if the stack is gone without any."""
         for theme in themes:
             try:
                 race = self._race(theme, seed)
-            except OSError:
+            except _GONE:
                 if not differences:
                     raise
                 return
@@ -317,7 +334,7 @@ class Search:
             difference = replay(self.compared, theme, calls, make=make, met=self.met)
             try:
                 again = difference and (self.patient.over or replay(self.compared, theme, calls, _ATTEMPTS, make=make))
-            except OSError:
+            except _GONE:
                 # The difference has ended the daemon.
                 again = difference
             if difference and again:
@@ -343,8 +360,7 @@ def shrink(
 ) -> None:
     """Leave out calls as long as there is still a difference, until a time of the monotonic clock."""
     attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
-    # If there is an OSError, the stack is gone.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(*_GONE):
         difference.again = replay(compared, difference.theme, difference.calls, attempts, make=make) is not None
         size = len(difference.calls) if difference.again else 0
         while size:
@@ -442,7 +458,7 @@ def _reopen_if_gone(fsstack: Built) -> None:
     """Remount a stack whose daemon has ended, because the end of the timed block syncs the stack."""
     try:
         os.statvfs(fsstack.path)
-    except OSError:
+    except _GONE:
         with contextlib.suppress(BuildError):
             fsstack.remount()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.posix import OVER, letting_go
 from pytest_fsstack.machine.needs import Crate, Tool
+from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
 from pytest_fsstack.workloads.base import workload
 
@@ -54,9 +56,13 @@ def fsx(
 
     Operations that the stack lacks are left out. Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1,
     because fsx ends at the first). The difference is kept as ``contents``. With `spoiled`, for a control, bytes of the
-    file are changed meanwhile. Raises `FsxError`, also if fsx has not ended after `patience` seconds. fsx is then
-    killed, and so is a FUSE server that does not answer.
+    file are changed meanwhile. A stack that takes no more writes counts as different. Raises `FsxError`, also if fsx
+    has not ended after `patience` seconds. fsx is then killed, and so is a FUSE server that does not answer.
     """
+    try:
+        fsstack.complete()
+    except BuildError as error:  # the test before has damaged it
+        return str(error)
     path = fsstack.path / "fsx.data"
     with fsstack.scratch() as directory:
         settings = directory / "fsx.toml"
@@ -73,13 +79,30 @@ def fsx(
     if let_go.is_set() or result.returncode == OVER:
         server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
         raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
-    wrong = difference(result)
+    try:
+        wrong = difference(result)
+    except FsxError as error:
+        # A server that fsx, or a test before, has ended is a fault of the stack.
+        if not (refused := _refused(path)):
+            raise
+        wrong = f"{error}; then {refused}"
     timed.record("contents_calls", operations if not wrong else done_before(result), better="higher")
     timed.record("contents_differences", int(bool(wrong)))
     timed.keep("contents", [wrong] if wrong else [])
     if not wrong:
         path.unlink()
     return wrong
+
+
+def _refused(path: Path) -> str:
+    """Return the error of writing a byte to a file, or ""."""
+    try:
+        with path.open("ab", buffering=0) as file:
+            file.write(b"1")
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"writing a byte: {error.strerror}"
+    return ""
 
 
 def settings_for(limits: Mapping[Limit, str]) -> str:
@@ -104,7 +127,9 @@ def difference(result: Completed) -> str:
     lines = [line.strip() for line in _COLOUR.sub("", result.stderr + result.stdout).splitlines() if line.strip()]
     message = next((line for line in lines if re.search(r"miscompare|file size|Size error|corrupt", line, re.I)), "")
     if not message:
-        cause = f"{_ended(result.returncode)}: {' / '.join(lines[-3:]) or 'nothing said'}"
+        # Then it prints its last operations.
+        said = [*itertools.takewhile(lambda line: "Using seed" not in line, lines)]
+        cause = f"{_ended(result.returncode)}: {' / '.join(said[-3:]) or 'nothing said'}"
         if re.search("EOPNOTSUPP|ENOSYS", cause):
             cause += ". If the stack lacks fallocate or holes by design, declare Limit.ALLOCATION or Limit.HOLES"
         raise FsxError(f"fsx: {cause}")

@@ -227,7 +227,7 @@ def _no_fallocate(module: str) -> dict[Limit, str]:
 
 #: Features that FAT directories cannot store (fs/fat, fs/exfat).
 _FAT_LIMITS: dict[Limit, str] = dict.fromkeys(
-    (Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.MODES),
+    (Limit.HARD_LINKS, Limit.SYMBOLIC_LINKS, Limit.ATTRIBUTES, Limit.HOLES, Limit.SPARSE, Limit.MODES),
     "the on-disk format has no inodes",
 ) | {Limit.POWER_CUTS: "the on-disk format has no journal"}
 

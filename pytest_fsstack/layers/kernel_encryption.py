@@ -100,6 +100,7 @@ class Ecryptfs(DirectoryLayer):
     example: ClassVar = "ext4 | ecryptfs(key_bytes=32)"
     limits: ClassVar = {
         **dict.fromkeys((Limit.ALLOCATION, Limit.HOLES), "fs/ecryptfs/file.c of Linux: no fallocate"),
+        Limit.SPARSE: "fs/ecryptfs/read_write.c of Linux: a gap is filled with encrypted zeros",
         **dict.fromkeys((Limit.CHECKSUMS, Limit.NAME_CHECKSUMS), "Documentation/filesystems/ecryptfs.rst of Linux"),
     }
     faults: ClassVar = {"posix": "ecryptfs of Linux 6.12: a case of open and one of utimensat"}

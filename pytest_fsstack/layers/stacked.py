@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shlex
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_fsstack.machine import commands, mounts
+from pytest_fsstack.machine import commands, mounts, signals
 from pytest_fsstack.machine.needs import FUSE, Need, Tool
 from pytest_fsstack.machine.orphans import DAEMON
 from pytest_fsstack.machine.port import Daemon, Machine
@@ -61,19 +60,27 @@ def served(
             try:
                 if not machine.wait_until(lambda: machine.mount_at(target) or not daemon.alive, patience):
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
-                _await_answer(machine, target, daemon, patience)
+                # Some mount before they can serve, and may still fail.
+                if (answer := watch.answer(patience)) in mounts.DISCONNECTED:
+                    machine.wait_until(lambda: not daemon.alive, patience)
                 if not daemon.alive:
                     raise daemon.error()
+                if answer is None:
+                    raise commands.CommandError(daemon.argv, None, "", f"no answer within {patience:g} s")
                 stood = True
                 yield Directory(target)
             finally:
                 unmounted, dead = not machine.mount_at(target), not daemon.alive
-                with contextlib.ExitStack() as undo:
+                grace = 10.0 if stood else 0.0
+                with signals.during(signals.State.UNDOING), contextlib.ExitStack() as undo:
                     if last:
                         undo.callback(last.stop, patience=0)
-                    undo.callback(daemon.stop, patience=10.0 if stood else 0)
+                    undo.callback(lambda: daemon.stop(grace))
                     if not unmounted:
-                        _unmount(machine, target, daemon, watch)
+                        undo.callback(_unmount, machine, target, daemon, watch)
+                    # After an abort, some wait forever for another of their threads.
+                    if watch.answer() in mounts.DISCONNECTED:
+                        grace = min(grace, 2.0)
                 if watch.aborted:
                     # Printed at once, because pytest shows no errors after a signal has ended the session.
                     context.notify(str(error := _aborted(daemon)))
@@ -82,15 +89,6 @@ def served(
                     raise mounts.unmounted_by_others(daemon.argv)
                 if dead and stood:
                     context.notify(str(daemon.error("while its filesystem was in use")))
-
-
-def _await_answer(machine: Machine, target: Path, daemon: Daemon, patience: float) -> None:
-    """Wait for a daemon's first answer, or its end. Some mount before they can serve, and may still fail."""
-    try:
-        machine.free(target)
-    except OSError as error:  # other errors are an answer
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            machine.wait_until(lambda: not daemon.alive, patience)
 
 
 def _aborted(daemon: Daemon) -> commands.CommandError:
@@ -339,6 +337,7 @@ class Cryfs(_Fuse):
         Limit.ATTRIBUTES: "its issue 113",
         Limit.ALLOCATION: "src/fspp/fuse/Fuse.cpp: no fallocate",
         Limit.HOLES: "src/fspp/fuse/Fuse.cpp: no fallocate",
+        Limit.SPARSE: "src/blobstore/implementations/onblocks/datatreestore: the blocks of a gap are stored",
     }
     faults: ClassVar = {
         "contents": "CryFS 0.11.3: rename over a directory that is not empty removes it (its issue 566)",

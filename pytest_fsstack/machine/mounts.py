@@ -7,6 +7,7 @@ like Python's file names (`os.fsdecode`), which can represent every file name.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -32,6 +33,8 @@ PROC = Path("/proc")
 FUSE_CONNECTIONS = Path("/sys/fs/fuse/connections")
 #: Seconds for a FUSE server to answer when the session must end.
 _GRACE = 3
+#: Error numbers of each call to a FUSE mount without a server.
+DISCONNECTED = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
 def parse(table: bytes) -> list[Mount]:
@@ -262,24 +265,31 @@ class FuseWatch(threading.Thread):
         seconds = 0
         while not self._over.wait(1.0):
             seconds = seconds + 1 if signals.must_end() else 0
-            if seconds >= _GRACE and not self._answers():
+            if seconds >= _GRACE and self.answer() is None:
                 self.aborted = abort_fuse(self.machine, self.target)
                 return
 
-    def _answers(self) -> bool:
-        """Whether the FUSE server answers statfs(2), or there is none."""
+    def answer(self, patience: float = _GRACE) -> int | None:
+        """Return the error number of statfs(2), 0 if there is no error or no FUSE mount, None if there is no answer.
+
+        It is in `DISCONNECTED` after an abort, or after the end of the server.
+        """
         mount = self.machine.mount_at(self.target)
         if mount is None or not mount.kind.startswith("fuse"):
-            return True
-        question = threading.Thread(target=_ask_for_space, args=(self.target,), daemon=True)
+            return 0
+        answers: list[int] = []
+        question = threading.Thread(target=_ask_for_space, args=(self.target, answers), daemon=True)
         question.start()
-        question.join(_GRACE)
-        return not question.is_alive()
+        question.join(patience)
+        return answers[0] if answers else None
 
 
-def _ask_for_space(target: Path) -> None:
-    with contextlib.suppress(OSError):  # an error is an answer too
+def _ask_for_space(target: Path, answers: list[int]) -> None:
+    try:
         os.statvfs(target)
+        answers.append(0)
+    except OSError as error:
+        answers.append(error.errno or 0)
 
 
 def in_use(machine: Machine, place: Path) -> str:

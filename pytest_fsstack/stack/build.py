@@ -107,13 +107,22 @@ class Built:
 
     @property
     def path(self) -> Path:
-        """Return the mounted directory, or the block device if the stack ends in one."""
-        return self._places[-1].path
+        """Return the mounted directory, or the block device if the stack ends in one.
+
+        Raises `BuildError` if a layer is not open, as after a failed remount: the place below is not the stack.
+        """
+        return self._place(len(self.stack.layers)).path
 
     @property
     def below(self) -> Path:
         """Return the place below the topmost layer. If that layer is a view of another directory, write data here."""
-        return self._places[-2].path
+        return self._place(len(self.stack.layers) - 1).path
+
+    def _place(self, index: int) -> Place:
+        if index >= len(self._places):
+            name = self.stack.layers[len(self._open)].name
+            raise BuildError(f"`{self.spec}` on {self.on.spec} is not complete: {name} could not be opened again")
+        return self._places[index]
 
     @property
     def stored(self) -> Path:
@@ -137,7 +146,7 @@ class Built:
 
         The stack uses the devices below, and the check of a disk would refuse those.
         """
-        if isinstance(top := self._places[-1], Block):
+        if isinstance(top := self._place(len(self.stack.layers)), Block):
             top.check()
 
     def usage(self) -> int:
@@ -158,8 +167,8 @@ class Built:
             self.stack.layers[index].sync(self._places[index + 1], self._context_of(index))
         if isinstance(self.bottom, Directory):
             self.machine.sync(self.bottom.path)
-        if isinstance(self._places[-1], Block):
-            with opened(self.path) as fd:
+        if isinstance(top := self._places[-1], Block):
+            with opened(top.path) as fd:
                 os.fsync(fd)
 
     def trim(self) -> int:
@@ -244,6 +253,11 @@ class Built:
     def is_open(self) -> bool:
         """Whether all layers are open. False after a layer failed to open."""
         return len(self._open) == len(self.stack.layers)
+
+    def complete(self) -> None:
+        """Open the layers that failed to open before. Raises `BuildError` if one fails again."""
+        with signals.during(State.BUILDING):
+            self._open_all()
 
     def scrub(self) -> dict[str, CheckResult]:
         """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.

@@ -278,6 +278,7 @@ class Limit(enum.Enum):
     ATTRIBUTES = "extended attributes"
     ALLOCATION = "space allocated ahead (fallocate)"
     HOLES = "holes punched into files"
+    SPARSE = "gaps in files that take no space"
     MAPPED_WRITES = "writing to shared mappings"
     MODES = "modes of files"
     CHECKSUMS = "checksums of contents"

@@ -74,7 +74,7 @@ def test_one_that_hangs_is_killed_and_named_and_leaves_nothing(tmp_path: Path) -
 
 
 SERVER = """
-import ctypes, errno, os, struct, sys
+import ctypes, errno, os, struct, sys, time
 
 LOOKUP, GETATTR, STATFS, INIT = 1, 3, 17, 26
 ANSWERS = {
@@ -90,7 +90,7 @@ while True:
     try:
         request = os.read(fuse, 65536)
     except OSError:
-        sys.exit()  # unmounted or aborted
+        sys.exit() if len(sys.argv) < 3 else time.sleep(60)  # unmounted or aborted
     _, call, number = struct.unpack_from("<IIQ", request)
     answer = ANSWERS.get(call, b"")
     try:
@@ -200,3 +200,34 @@ def test_one_that_asks_itself_holds_up_no_session(tmp_path: Path) -> None:
         assert list((tmp_path / name / "tmp").rglob("fsstack-*")) == []
     mine = os.fsencode(tmp_path)
     assert not any(mine in process.read_bytes() for process in Path("/proc").glob("[0-9]*/cmdline"))
+
+
+STAYING = """
+from pytest_fsstack.machine import processes
+
+stop = processes.Daemon.stop
+
+
+def noting(daemon, patience=10.0):
+    print(f"waiting {patience:g} s for it")
+    stop(daemon, patience)
+
+
+processes.Daemon.stop = noting
+"""
+
+
+def test_one_that_stays_without_its_connection_is_soon_ended(tmp_path: Path) -> None:
+    if reasons := needs.missing([*Stack.parse("ext4", BUILT_IN).needs(), needs.FUSE]):
+        pytest.skip("; ".join(reasons))
+    layer = LAYER.replace("server, str(target))", "server, str(target), 'stays')")
+    # Without fusectl, the abort is a forced unmount, which an open directory prevents.
+    call = "fd = os.open(fsstack.path, os.O_RDONLY); mounts.abort_fuse(fsstack.machine, fsstack.path); os.close(fd)"
+    test = "from pytest_fsstack.machine import mounts\n" + ASKING.format("", call)
+    for name, text in ("server.py", SERVER), ("conftest.py", layer + STAYING), ("test_it.py", test):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    done = run_pytest("-p", "no:cacheprovider", "-s", "--fsstack-size=64M", "--basetemp=tmp", cwd=tmp_path)
+    assert " 1 passed in " in done.stdout, done.stdout
+    assert re.findall(r"waiting (\S+) s for it\n", done.stdout) == ["2"]
+    assert list((tmp_path / "tmp").rglob("fsstack-*")) == []

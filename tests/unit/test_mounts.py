@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,32 @@ def test_what_a_killed_session_left_mounted_is_unmounted_by_who_may(
 
 def mount_of(device: str, kind: str) -> Mount:
     return Mount(device, "/", "/place", "rw", kind, "server", "rw")
+
+
+@pytest.mark.parametrize("number", [0, errno.EIO, errno.ENOTCONN, errno.ECONNABORTED])
+@pytest.mark.parametrize("kind", ["fuse.sshfs", "ext4"])
+def test_only_a_fuse_mount_without_a_server_is_disconnected(
+    kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def statvfs(path: Path) -> None:
+        if number:
+            raise OSError(number, "")
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    machine = RecordingMachine(tmp_path)
+    machine.mount = mount_of("0:57", kind)
+    answer = mounts.FuseWatch(machine, Path("/place")).answer()
+    assert answer == (number if kind == "fuse.sshfs" else 0)
+    assert (answer in mounts.DISCONNECTED) == (kind == "fuse.sshfs" and number in (errno.ENOTCONN, errno.ECONNABORTED))
+
+
+def test_a_server_without_an_answer_in_time_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering = threading.Event()
+    monkeypatch.setattr(os, "statvfs", lambda path: answering.wait(60.0))
+    machine = RecordingMachine(tmp_path)
+    machine.mount = mount_of("0:57", "fuse.sshfs")
+    assert mounts.FuseWatch(machine, Path("/place")).answer(0.01) is None
+    answering.set()
 
 
 @pytest.mark.parametrize(

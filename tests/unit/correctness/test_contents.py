@@ -575,6 +575,50 @@ def test_a_call_whose_servers_are_asleep_is_ended_early(
     comparison.dispose()
 
 
+@pytest.mark.parametrize(("every", "ends"), [(12, True), (3, False)])
+def test_a_server_that_wakes_up_now_and_then_is_asleep(
+    every: int, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, ended = count(1), threading.Event()
+    monkeypatch.setattr(orphans, "any_at_work", lambda: next(looks) % every == 0)
+    monkeypatch.setattr(mounts, "abort_fuse", lambda *_: True)
+    patient = Patience(RealMachine(), tmp_path, 0.5, 0.05)
+    patient._watch(ended)
+    assert ("ran" in patient.over) == ends
+
+
+@pytest.mark.parametrize(("slow", "again"), [(1.0, True), (0.0, None)])
+def test_only_quick_calls_are_repeated(
+    slow: float, again: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploring, "_SLOW", slow)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "")
+
+    monkeypatch.setattr(Side, "flock", fail)
+    monkeypatch.setattr(Model, "flock", lambda *_: None)
+    (found,) = searched(comparing(tmp_path), "locks").differences
+    assert found.again is again
+    assert str(found) != str(replace(found, again=not again))
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.0])
+def test_no_turn_begins_that_would_not_end_in_time(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[object] = []
+
+    def turn(search: Search, themes: list[Theme], seed: str) -> list[Difference]:
+        turns.append(seed)
+        time.sleep(seconds)
+        return []
+
+    monkeypatch.setattr(Search, "_turn", turn)
+    searched(comparing(tmp_path), "times", seconds=0.15)
+    assert (len(turns) == 1) == bool(seconds)
+
+
 def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,6 +649,13 @@ def test_a_stack_that_is_gone_is_remounted_for_the_sync_at_the_end(tmp_path: Pat
     stack = mock.Mock(path=tmp_path / "gone", **{"remount.side_effect": BuildError("umount: busy")})
     exploring._reopen_if_gone(stack)
     stack.remount.assert_called_once_with()
+
+
+def test_a_stack_that_could_not_be_remounted_is_opened_for_the_sync_at_the_end(tmp_path: Path) -> None:
+    stack = NotedStack(tmp_path)
+    stack._close()
+    exploring._reopen_if_gone(stack)
+    assert stack.is_open
 
 
 def test_a_daemon_that_ends_in_calls_at_once_leaves_its_difference(
@@ -701,6 +752,17 @@ def test_data_of_any_length(length: int, fill: int) -> None:
     content = data(length, fill)
     assert len(content) == length
     assert content[:1] in (b"", bytes([fill % 251 if fill != 251 else 0]))
+
+
+@pytest.mark.parametrize("limits", [{}, {Limit.SPARSE: "declared"}], ids=["sparse", "not sparse"])
+def test_no_gap_of_gigabytes_is_made_on_a_stack_that_would_fill_it(
+    limits: dict[Limit, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack, drawn = NotedStack(tmp_path), list[str]()
+    monkeypatch.setattr(type(stack.stack), "limits", limits)
+    monkeypatch.setattr(Search, "run", lambda search, themes, *_: drawn.extend(theme.name for theme in themes))
+    exploring.explore(NotedTimed(stack), stack, seed=1)
+    assert {theme.name for theme in THEMES} - {*drawn} == ({"far"} if limits else set())
 
 
 def test_a_long_name_is_shown_short() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from pytest_fsstack.correctness import fsxfile
+from pytest_fsstack.correctness import exploring, fsxfile
 from pytest_fsstack.correctness.fsxfile import FsxError, difference, done_before, settings_for
 from pytest_fsstack.measuring.timed import Completed
+from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -72,6 +75,36 @@ def test_its_panic_is_not_lost_behind_a_backtrace(tmp_path: Path, monkeypatch: p
     stack = NotedStack(tmp_path)
     with pytest.raises(FsxError, match=r"exit code 101: the message$"):
         fsxfile.fsx(NotedTimed(stack), stack, seed=1)
+
+
+def test_the_cause_stands_before_the_last_operations() -> None:
+    lines = ["short write: 0x35c9 bytes", "Using seed 5", "LOG DUMP", *(f"{n} WRITE" for n in range(9))]
+    with pytest.raises(FsxError, match=r"exit code 1: short write: 0x35c9 bytes$"):
+        difference(done(1, "\n".join(lines)))
+
+
+def test_a_stack_that_takes_no_more_writes_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fsx"
+    # As after the end of a server: nothing can be written under the name.
+    script.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "the message" >&2\nexit 1\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stack = NotedStack(tmp_path)
+    wrong = fsxfile.fsx(NotedTimed(stack), stack, seed=1)
+    assert wrong.startswith("fsx: it ended with exit code 1: the message")
+    assert os.strerror(errno.EISDIR) in wrong
+
+
+def test_a_stack_that_cannot_be_completed_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = NotedStack(tmp_path)
+
+    def refuse() -> None:
+        raise BuildError("it is gone")
+
+    monkeypatch.setattr(stack, "complete", refuse)
+    assert fsxfile.fsx(NotedTimed(stack), stack, seed=1) == "it is gone"
+    (difference,) = exploring.explore(NotedTimed(stack), stack, seed=1)
+    assert str(difference.error) == "it is gone"
 
 
 def test_one_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

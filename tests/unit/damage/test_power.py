@@ -23,7 +23,7 @@ from pytest_fsstack.damage.writelog import Entry, Image, Kind as EntryKind, LogR
 from pytest_fsstack.layers import BUILT_IN, recorder
 from pytest_fsstack.layers.recorded import RecordedBlock
 from pytest_fsstack.machine.real import RealMachine
-from pytest_fsstack.stack.model import Stack
+from pytest_fsstack.stack.model import Directory, Stack
 from scenarios.test_power_cut import MUST_LOSE, broken
 from tests.toolkit import NotedStack, NotedTimed
 
@@ -124,6 +124,7 @@ def test_a_cut_during_the_recovery_is_one_of_the_cuts(tmp_path: Path, monkeypatc
     log = recorder.Log(str(tmp_path / "log"), 512)
     device = RecordedBlock(tmp_path / "device", lambda: None, RealMachine(), log=tmp_path / "log", file=tmp_path)
     stack.stack = Stack.parse("recorded | ext4", BUILT_IN)
+    stack._places.append(Directory(tmp_path))
     monkeypatch.setattr(stack, "taken_down", lambda layer: contextlib.nullcontext(device))
     monkeypatch.setattr(power, "_begun", lambda entries, cut: 0)
 

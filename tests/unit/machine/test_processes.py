@@ -170,8 +170,9 @@ def test_a_server_that_does_not_finish_its_exit_is_not_waited_for(monkeypatch: p
         ("print(flush=True)\nwhile True: pass", True),
         # Its child has another environment.
         (
-            "import subprocess, sys; print(flush=True)\n"
-            "busy = 'import os; parent = os.getppid()\\nwhile os.getppid() == parent: pass'\n"
+            "import os, subprocess, sys; print(flush=True)\n"
+            # Its parent may be killed before it has begun.
+            "busy = f'import os\\nwhile os.getppid() == {os.getpid()}: pass'\n"
             "subprocess.run([sys.executable, '-c', busy], env={})",
             True,
         ),

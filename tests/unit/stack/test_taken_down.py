@@ -178,6 +178,20 @@ def test_what_was_checked_before_a_layer_refused_is_told(tmp_path: Path) -> None
         assert built.is_open
 
 
+def test_the_place_below_a_layer_that_is_not_open_is_not_the_stack(tmp_path: Path) -> None:
+    with standing(tmp_path, "lower | refusing") as built:
+        (built.bottom.path / "refused").touch()
+        with pytest.raises(BuildError, match="refusing: refused"):
+            built.remount()
+        for act in lambda: built.path, built.check, built.complete:
+            with pytest.raises(BuildError, match=r"`lower \| refusing` .*refus"):
+                act()
+        assert built.below == built.bottom.path
+        (built.bottom.path / "refused").unlink()
+        built.complete()
+        assert built.path.is_dir()
+
+
 def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(tmp_path: Path) -> None:
     with standing(tmp_path, "lower | upper") as built:
         assert built.scrub() == {"upper": CheckResult(True, "as made")}
