@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_fsstack.correctness.contents import FULL, Comparison, DifferentError, Others
 from pytest_fsstack.correctness.drawing import REMOUNT, THEMES, Call, Theme, draw
 from pytest_fsstack.correctness.scripts import c, python
+from pytest_fsstack.correctness.verdict import damage_of
 from pytest_fsstack.machine import commands, directories, mounts, orphans, signals
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.stack.build import BuildError
@@ -100,7 +101,7 @@ def explore(
     """
     try:
         fsstack.complete()
-    except BuildError as error:  # the test before has damaged it
+    except BuildError as error:
         return [Difference(None, error, [REMOUNT], [])]
     stack = fsstack.stack
     ballast = _fill(fsstack.stored, leave) if leave is not None else None
@@ -139,7 +140,9 @@ def explore(
             with timed(cold=False):
                 search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), patience)
                 search.run([theme for theme in themes if theme.needs not in stack.limits], seed, seconds)
-                _reopen_if_gone(fsstack)
+                # The end of the block syncs the stack.
+                if (damage := damage_of(fsstack)) and not search.differences:
+                    search.differences.append(Difference(None, BuildError(damage), [REMOUNT], [], again=None))
                 if ballast:
                     ballast.unlink(missing_ok=True)
                     _write_out(fsstack)
@@ -157,8 +160,10 @@ def explore(
 
 #: Seconds after which a call counts as hanging.
 _HANGING = 120.0
-#: The same if the processes of the session have hardly run or waited for a disk in this time.
+#: The same if the processes of the session have not worked in this time.
 _IDLE = 12.0
+#: The share of a CPU below which they do not work. A server that is deadlocked may still have a thread that wakes up.
+_ASLEEP = 0.0025
 
 
 class Patience:
@@ -191,15 +196,18 @@ class Patience:
             ended.set()
 
     def _watch(self, ended: threading.Event) -> None:
-        waited = slept = 0.0
+        waited = slept = before = 0.0
         # Time in which this process is stopped does not count.
         step = min(self.seconds, self.idle) / 40
         while not ended.wait(step):
             waited += step
-            # A server that is deadlocked may still have a thread that wakes up now and then.
-            slept = max(0.0, slept - 5 * step) if orphans.any_at_work() else slept + step
+            work = orphans.work()
+            if work is None or work.on_disk or abs(work.seconds - before) > _ASLEEP * self.idle:
+                before, slept = work.seconds if work else 0.0, 0.0
+            else:
+                slept += step
             if waited >= self.seconds or slept >= self.idle:
-                why = ", and at the end hardly any server ran or waited for a disk" if slept >= self.idle else ""
+                why = ", and at the end no server worked" if slept >= self.idle else ""
                 with contextlib.suppress(OSError):
                     self.over = f"{waited:.3g} s{why}" if mounts.abort_fuse(self.machine, self.mount) else ""
                 return
@@ -360,6 +368,7 @@ def shrink(
 ) -> None:
     """Leave out calls as long as there is still a difference, until a time of the monotonic clock."""
     attempts = _ATTEMPTS if difference.theme and difference.theme.at_once else 1
+    difference.again = None
     with contextlib.suppress(*_GONE):
         difference.again = replay(compared, difference.theme, difference.calls, attempts, make=make) is not None
         size = len(difference.calls) if difference.again else 0
@@ -452,15 +461,6 @@ def _allocate_again(path: Path, size: int) -> None:
     path.unlink()
     commands.syncfs(path.parent)
     _allocate(path, size)
-
-
-def _reopen_if_gone(fsstack: Built) -> None:
-    """Remount a stack whose daemon has ended, because the end of the timed block syncs the stack."""
-    try:
-        os.statvfs(fsstack.path)
-    except _GONE:
-        with contextlib.suppress(BuildError):
-            fsstack.remount()
 
 
 def _write_out(fsstack: Built) -> None:

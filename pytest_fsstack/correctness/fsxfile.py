@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_fsstack.correctness.posix import OVER, letting_go
+from pytest_fsstack.correctness.verdict import damage_of
 from pytest_fsstack.machine.needs import Crate, Tool
 from pytest_fsstack.stack.build import BuildError
 from pytest_fsstack.stack.model import Limit
@@ -56,12 +57,12 @@ def fsx(
 
     Operations that the stack lacks are left out. Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1,
     because fsx ends at the first). The difference is kept as ``contents``. With `spoiled`, for a control, bytes of the
-    file are changed meanwhile. A stack that takes no more writes counts as different. Raises `FsxError`, also if fsx
-    has not ended after `patience` seconds. fsx is then killed, and so is a FUSE server that does not answer.
+    file are changed meanwhile. If fsx has not ended after `patience` seconds, it is killed, and so is a FUSE server
+    that does not answer. A server that ends or hangs counts as a difference. Raises `FsxError` for other failures.
     """
     try:
         fsstack.complete()
-    except BuildError as error:  # the test before has damaged it
+    except BuildError as error:
         return str(error)
     path = fsstack.path / "fsx.data"
     with fsstack.scratch() as directory:
@@ -76,33 +77,24 @@ def fsx(
         ):
             # Without a backtrace, the message of the panic is the end of the output.
             result = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
-    if let_go.is_set() or result.returncode == OVER:
-        server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
-        raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
+            # The end of the block syncs the stack.
+            damage = damage_of(fsstack)
     try:
-        wrong = difference(result)
+        if let_go.is_set() or result.returncode == OVER:
+            server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
+            raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
+        wrong = difference(result) or damage
     except FsxError as error:
-        # A server that fsx, or a test before, has ended is a fault of the stack.
-        if not (refused := _refused(path)):
+        # That a server has ended, or hangs, is a fault of the stack.
+        if spoiled or not (damage or let_go.is_set()):
             raise
-        wrong = f"{error}; then {refused}"
+        wrong = "; ".join(filter(None, [str(error), damage]))
     timed.record("contents_calls", operations if not wrong else done_before(result), better="higher")
     timed.record("contents_differences", int(bool(wrong)))
     timed.keep("contents", [wrong] if wrong else [])
     if not wrong:
         path.unlink()
     return wrong
-
-
-def _refused(path: Path) -> str:
-    """Return the error of writing a byte to a file, or ""."""
-    try:
-        with path.open("ab", buffering=0) as file:
-            file.write(b"1")
-            os.fsync(file.fileno())
-    except OSError as error:
-        return f"writing a byte: {error.strerror}"
-    return ""
 
 
 def settings_for(limits: Mapping[Limit, str]) -> str:

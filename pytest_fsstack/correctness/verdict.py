@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_fsstack.stack.build import BuildError
+
 if TYPE_CHECKING:
     from pytest_fsstack.measuring.timed import Timed
     from pytest_fsstack.stack.build import Built
+
+
+def damage_of(fsstack: Built) -> str:
+    """Remount a stack whose calls have ended a server. Return why it was not usable, or ""."""
+    try:
+        return "the stack was not usable any more, and was remounted" if fsstack.complete() else ""
+    except BuildError as error:
+        return str(error)
 
 
 def conclude(

@@ -62,10 +62,10 @@ def served(
                     raise commands.CommandError(daemon.argv, None, "", f"not mounted within {patience:g} s")
                 # Some mount before they can serve, and may still fail.
                 if (answer := watch.answer(patience)) in mounts.DISCONNECTED:
-                    machine.wait_until(lambda: not daemon.alive, patience)
+                    machine.wait_until(lambda: not daemon.alive, 2.0 if watch.aborted else patience)
                 if not daemon.alive:
                     raise daemon.error()
-                if answer is None:
+                if answer in (None, *mounts.DISCONNECTED):
                     raise commands.CommandError(daemon.argv, None, "", f"no answer within {patience:g} s")
                 stood = True
                 yield Directory(target)

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_fsstack.machine import journal
 from pytest_fsstack.machine.descriptors import closing, opened
@@ -92,30 +93,37 @@ def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGK
     return [f"{name} (process {pid})" for pid, name in ended.items()]
 
 
-def any_at_work() -> bool:
-    """Return whether a process that this session started runs or waits for a disk, or none is left.
+class Work(NamedTuple):
+    """What the processes that a session started have done."""
 
-    These are the states R and D of proc_pid_stat(5). A server that waits for its own other thread, or for nothing, has
-    the state S in all its threads.
-    """
+    #: CPU seconds.
+    seconds: float
+    #: Whether one waits for a disk: the state D of proc_pid_stat(5).
+    on_disk: bool
+
+
+def work() -> Work | None:
+    """Return the work of this session's processes so far, or None if there are none."""
     entry = f"{VARIABLE}={os.environ.get(VARIABLE)}".encode()
     parents, ours = {}, set()
     for process in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            parents[process] = PROC / _state_and_parent(process / "stat")[1]
+            parents[process] = PROC / _fields(process / "stat")[1]
             ours |= {process} if _has_variable(process, entry) else set()
     # Some, such as sshd, overwrite their environment.
     while children := {process for process, parent in parents.items() if parent in ours} - ours:
         ours |= children
-    states = set()
-    for thread in (thread for process in ours for thread in process.glob("task/*/stat")):
+    ticks, states = 0, set()
+    for process in ours:
         with contextlib.suppress(OSError):
-            states.add(_state_and_parent(thread)[0])
-    return not states or not states.isdisjoint("RD")
+            ticks += sum(map(int, _fields(process / "stat")[11:13]))
+            states |= {_fields(thread)[0] for thread in process.glob("task/*/stat")}
+    return Work(ticks / os.sysconf("SC_CLK_TCK"), "D" in states) if ours else None
 
 
-def _state_and_parent(stat: Path) -> list[str]:
-    return stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
+def _fields(stat: Path) -> list[str]:
+    """Return the fields of proc_pid_stat(5) from the third one on, the state. The second may contain blanks."""
+    return stat.read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _has_variable(process: Path, entry: bytes) -> bool:

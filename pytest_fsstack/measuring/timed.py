@@ -61,11 +61,14 @@ class Timed:
 
     @property
     def sample(self) -> Sample | None:
-        """Return the sample of the finished block, with the records of the workload."""
-        if self._sample is None:
+        """Return the sample of the finished block, with the records of the workload. Without a block, an incomplete
+        step has one too, with no times.
+        """
+        if self._sample is None and not self._incomplete:
             return None
+        measured = self._sample.values if self._sample else {}
         return Sample(
-            {**self._sample.values, **{name: value for name, (_, value) in self._extra.items()}},
+            {**measured, **{name: value for name, (_, value) in self._extra.items()}},
             {**METRICS, **{name: metric for name, (metric, _) in self._extra.items()}},
             dict(self._kept),
             self._incomplete,

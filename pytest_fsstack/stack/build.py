@@ -254,10 +254,17 @@ class Built:
         """Whether all layers are open. False after a layer failed to open."""
         return len(self._open) == len(self.stack.layers)
 
-    def complete(self) -> None:
-        """Open the layers that failed to open before. Raises `BuildError` if one fails again."""
-        with signals.during(State.BUILDING):
-            self._open_all()
+    def complete(self) -> bool:
+        """Remount a stack that an earlier step has damaged: a server has ended, or a layer failed to open.
+
+        Return whether there was such damage. Raises `BuildError` if it cannot be remounted.
+        """
+        try:
+            os.statvfs(self.path)
+        except (BuildError, OSError):
+            self.remount()
+            return True
+        return False
 
     def scrub(self) -> dict[str, CheckResult]:
         """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.
@@ -395,12 +402,12 @@ class Built:
                         topmost = not any(other.gives is Block for other in self.stack.layers[context.depth :])
                         undo.enter_context(self.tuning.above(place.path, topmost=topmost))
                     self._open.append(undo.pop_all())
+                    self._places.append(place)
                 if isinstance(self._places[0], Block):
                     self._places[0].opened()
             except (commands.CommandError, OSError, OptionError) as error:
                 message = f"could not build `{self.spec}` on {self.on.spec}: layer {layer.name}: {reason_of(error)}"
                 raise BuildError(message + kernel.heard()) from error
-        self._places.append(place)
 
     def _close(self, down_to: int = 0) -> None:
         """Close layers from the top down to an index. An error of one layer does not stop the others."""

@@ -231,3 +231,36 @@ def test_one_that_stays_without_its_connection_is_soon_ended(tmp_path: Path) -> 
     assert " 1 passed in " in done.stdout, done.stdout
     assert re.findall(r"waiting (\S+) s for it\n", done.stdout) == ["2"]
     assert list((tmp_path / "tmp").rglob("fsstack-*")) == []
+
+
+KILLING = """
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_fsstack.correctness import fsxfile, verdict
+
+
+@pytest.mark.benchmark
+@pytest.mark.fsstack("ext4 | gocryptfs")
+def test_it(fsstack, timed, monkeypatch, tmp_path, request):
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    (server,) = [pid for pid in children if os.fsencode(fsstack.path) in Path("/proc", pid, "cmdline").read_bytes()]
+    script = tmp_path / "fsx"
+    script.write_text(f"#!/bin/sh\\nkill -9 {server}\\necho the message >&2\\nexit 1\\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    verdict.conclude(request.node, timed, fsstack, fsxfile.fsx(timed, fsstack, seed=1))
+"""
+
+
+def test_one_that_dies_below_fsx_is_a_difference(tmp_path: Path) -> None:
+    if reasons := needs.missing(Stack.parse("ext4 | gocryptfs", BUILT_IN).needs()):
+        pytest.skip("; ".join(reasons))
+    (tmp_path / "test_it.py").write_text(KILLING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    options = ("--fsstack-size=64M", "--fsstack-rounds=1", "--basetemp=tmp")
+    done = run_pytest("-p", "no:cacheprovider", *options, cwd=tmp_path)
+    assert " 1 failed" in done.stdout, done.stdout
+    assert re.search(r"did not do the work: fsx: .*the message; .*remounted", done.stdout), done.stdout

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
+import contextlib
 import signal
 from pathlib import Path
 
@@ -83,27 +82,37 @@ def test_the_cause_stands_before_the_last_operations() -> None:
         difference(done(1, "\n".join(lines)))
 
 
-def test_a_stack_that_takes_no_more_writes_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spoiled", [False, True])
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_stack_whose_server_fsx_ends_is_different(
+    code: int, spoiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "fsx"
-    # As after the end of a server: nothing can be written under the name.
-    script.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "the message" >&2\nexit 1\n')
+    script.write_text(f'#!/bin/sh\nfor last; do :; done\ntouch "$last"\necho "the message" >&2\nexit {code}\n')
     script.chmod(0o755)
     monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stack, damaged = NotedStack(tmp_path), iter([False, True])
+    monkeypatch.setattr(stack, "complete", lambda: next(damaged))
+    with pytest.raises(FsxError, match="message") if code and spoiled else contextlib.nullcontext():
+        wrong = fsxfile.fsx(NotedTimed(stack), stack, seed=1, spoiled=spoiled)
+        assert ("the message" in wrong) == bool(code)
+        assert "remounted" in wrong
+
+
+def test_a_stack_that_cannot_be_remounted_is_different_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack = NotedStack(tmp_path)
-    wrong = fsxfile.fsx(NotedTimed(stack), stack, seed=1)
-    assert wrong.startswith("fsx: it ended with exit code 1: the message")
-    assert os.strerror(errno.EISDIR) in wrong
 
-
-def test_a_stack_that_cannot_be_completed_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = NotedStack(tmp_path)
-
-    def refuse() -> None:
+    def refuse() -> bool:
         raise BuildError("it is gone")
 
     monkeypatch.setattr(stack, "complete", refuse)
     assert fsxfile.fsx(NotedTimed(stack), stack, seed=1) == "it is gone"
     (difference,) = exploring.explore(NotedTimed(stack), stack, seed=1)
+    assert str(difference.error) == "it is gone"
+    monkeypatch.setattr(stack, "complete", lambda: monkeypatch.setattr(stack, "complete", refuse))
+    (difference,) = exploring.explore(NotedTimed(stack), stack, seed=1, themes=(), seconds=0.0)
     assert str(difference.error) == "it is gone"
 
 

@@ -188,8 +188,9 @@ def test_the_place_below_a_layer_that_is_not_open_is_not_the_stack(tmp_path: Pat
                 act()
         assert built.below == built.bottom.path
         (built.bottom.path / "refused").unlink()
-        built.complete()
+        assert built.complete()
         assert built.path.is_dir()
+        assert not built.complete()
 
 
 def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(tmp_path: Path) -> None:
