@@ -9,7 +9,7 @@ import os
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby, islice
@@ -164,6 +164,8 @@ _HANGING = 120.0
 _IDLE = 12.0
 #: The share of a CPU below which they do not work. A server that is deadlocked may still have a thread that wakes up.
 _ASLEEP = 0.0025
+#: How often they are looked at in this time.
+_LOOKS = 40
 
 
 class Patience:
@@ -196,18 +198,19 @@ class Patience:
             ended.set()
 
     def _watch(self, ended: threading.Event) -> None:
-        waited = slept = before = 0.0
+        waited, cpu = 0.0, deque[float](maxlen=_LOOKS + 1)
         # Time in which this process is stopped does not count.
-        step = min(self.seconds, self.idle) / 40
+        step = min(self.seconds, self.idle) / _LOOKS
         while not ended.wait(step):
             waited += step
             work = orphans.work()
-            if work is None or work.on_disk or abs(work.seconds - before) > _ASLEEP * self.idle:
-                before, slept = work.seconds if work else 0.0, 0.0
+            if work is None or work.on_disk:
+                cpu.clear()
             else:
-                slept += step
-            if waited >= self.seconds or slept >= self.idle:
-                why = ", and at the end no server worked" if slept >= self.idle else ""
+                cpu.append(work.seconds)
+            asleep = len(cpu) > _LOOKS and abs(cpu[-1] - cpu[0]) <= _ASLEEP * step * _LOOKS
+            if waited >= self.seconds or asleep:
+                why = f", and in the last {step * _LOOKS:g} s no server worked" if asleep else ""
                 with contextlib.suppress(OSError):
                     self.over = f"{waited:.3g} s{why}" if mounts.abort_fuse(self.machine, self.mount) else ""
                 return

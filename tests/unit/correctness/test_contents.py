@@ -575,17 +575,31 @@ def test_a_call_whose_servers_are_asleep_is_ended_early(
 
 
 @pytest.mark.parametrize(
-    ("share", "on_disk", "ends"), [(0.0, False, True), (0.0002, False, True), (0.01, False, False), (0.0, True, False)]
+    ("share", "on_disk", "looks"),
+    [
+        (lambda look: 0.0, False, 41),
+        (lambda look: 0.0002, False, 41),
+        (lambda look: float(look < 10), False, 50),
+        (lambda look: 0.01, False, 400),
+        (lambda look: 0.0, True, 400),
+    ],
 )
 def test_a_server_that_wakes_up_now_and_then_does_not_work(
-    share: float, on_disk: bool, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    share: Callable[[int], float], on_disk: bool, looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, idle = count(1), 0.05
-    monkeypatch.setattr(orphans, "work", lambda: orphans.Work(next(looks) * share * idle / 40, on_disk))
+    look, idle, cpu = count(), 0.05, 0.0
+
+    def work() -> orphans.Work:
+        nonlocal cpu
+        cpu += share(next(look)) * idle / 40
+        return orphans.Work(cpu, on_disk)
+
+    monkeypatch.setattr(orphans, "work", work)
     monkeypatch.setattr(mounts, "abort_fuse", lambda *_: True)
     patient = Patience(RealMachine(), tmp_path, 0.5, idle)
     patient._watch(threading.Event())
-    assert ("worked" in patient.over) == ends
+    assert next(look) == pytest.approx(looks, abs=1)
+    assert ("worked" in patient.over) == (looks < 400)
 
 
 @pytest.mark.parametrize(("slow", "again"), [(1.0, True), (0.0, None)])
