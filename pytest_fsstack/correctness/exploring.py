@@ -241,17 +241,15 @@ class Search:
     differences: list[Difference] = field(default_factory=list)
 
     def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
-        """Search for at least one turn. End if another would not end in time, a call hung or all themes differ."""
-        until, pending, turn, last = time.monotonic() + seconds, list(themes), 0, 0.0
-        while pending and not self.patient.over and (not turn or time.monotonic() + last < until):
-            began = time.monotonic()
+        """Search for at least one turn, until the time is over, a call hung or every theme has a difference."""
+        until, pending, turn = time.monotonic() + seconds, list(themes), 0
+        while pending and not self.patient.over and (not turn or time.monotonic() < until):
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
                 self._add_races([theme for theme in due if theme.at_once], f"{seed}/{turn}", differences)
-            last = time.monotonic() - began
             for difference in differences:
-                if self.patient.over or difference.seconds > _SLOW:
+                if self.patient.over or self.patience <= 0 or difference.seconds > _SLOW:
                     difference.again = None
                 else:
                     start = time.monotonic()

@@ -618,22 +618,6 @@ def test_only_quick_calls_are_repeated(
     assert str(found) != str(replace(found, again=not again))
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.0])
-def test_no_turn_begins_that_would_not_end_in_time(
-    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns: list[object] = []
-
-    def turn(search: Search, themes: list[Theme], seed: str) -> list[Difference]:
-        turns.append(seed)
-        time.sleep(seconds)
-        return []
-
-    monkeypatch.setattr(Search, "_turn", turn)
-    searched(comparing(tmp_path), "times", seconds=0.15)
-    assert (len(turns) == 1) == bool(seconds)
-
-
 def test_calls_that_hang_while_a_sequence_is_shortened_are_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
