@@ -250,7 +250,9 @@ class Search:
                 self._add_races([theme for theme in due if theme.at_once], f"{seed}/{turn}", differences)
             for difference in differences:
                 if self.patient.over or self.patience <= 0 or difference.seconds > _SLOW:
-                    difference.again = None
+                    # One of calls at once has been repeated before.
+                    if not (difference.theme and difference.theme.at_once):
+                        difference.again = None
                 else:
                     start = time.monotonic()
                     shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)

@@ -58,11 +58,13 @@ def fsx(
     Operations that the stack lacks are left out. Recorded are ``contents_calls`` and ``contents_differences`` (0 or 1,
     because fsx ends at the first). The difference is kept as ``contents``. With `spoiled`, for a control, bytes of the
     file are changed meanwhile. If fsx has not ended after `patience` seconds, it is killed, and so is a FUSE server
-    that does not answer. A server that ends or hangs counts as a difference. Raises `FsxError` for other failures.
+    that does not answer. A stack that ends, hangs or takes no writes is different. Raises `FsxError` otherwise.
     """
     try:
         fsstack.complete()
     except BuildError as error:
+        if spoiled:
+            raise
         return str(error)
     path = fsstack.path / "fsx.data"
     with fsstack.scratch() as directory:
@@ -78,14 +80,14 @@ def fsx(
             # Without a backtrace, the message of the panic is the end of the output.
             result = timed.run(*words, path, check=False, env={"RUST_BACKTRACE": "0"})
             # The end of the block syncs the stack.
-            damage = damage_of(fsstack)
+            damage = damage_of(fsstack) or (_refused(path) if result.returncode else "")
     try:
         if let_go.is_set() or result.returncode == OVER:
             server = ", and the FUSE server, which did not answer, was killed" * let_go.is_set()
             raise FsxError(f"fsx: it did not end within {patience:g} s{server}")
-        wrong = difference(result) or damage
+        wrong = difference(result) or ("" if spoiled else damage)
     except FsxError as error:
-        # That a server has ended, or hangs, is a fault of the stack.
+        # That a server has ended, hangs or refuses everything is a fault of the stack.
         if spoiled or not (damage or let_go.is_set()):
             raise
         wrong = "; ".join(filter(None, [str(error), damage]))
@@ -95,6 +97,17 @@ def fsx(
     if not wrong:
         path.unlink()
     return wrong
+
+
+def _refused(path: Path) -> str:
+    """Return the error of writing a byte to a file, or ""."""
+    try:
+        with path.open("ab", buffering=0) as file:
+            file.write(b"1")
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"writing a byte: {error.strerror}"
+    return ""
 
 
 def settings_for(limits: Mapping[Limit, str]) -> str:

@@ -67,7 +67,8 @@ def combined(samples: Sequence[Sample]) -> Sample:
         return samples[0]
     names = dict.fromkeys(name for sample in samples for name in sample.values)
     values = {name: statistics.median(each.values[name] for each in samples if name in each.values) for name in names}
-    typical = min(samples, key=lambda sample: abs(sample["seconds"] - values["seconds"]))
+    # One that was incomplete may have no time.
+    typical = min(samples, key=lambda sample: abs(sample.values.get("seconds", math.inf) - values.get("seconds", 0.0)))
     metrics = {name: metric for sample in samples for name, metric in sample.metrics.items()}
     incomplete = next((sample.incomplete for sample in samples if sample.incomplete), "")
     return Sample(values, metrics, typical.kept, incomplete, len(samples), typical.work)
@@ -137,7 +138,7 @@ class Repeated:
 
     def add(self, stack: str, number: int, samples: Sequence[Sample], took: float) -> None:
         """Add the repetitions of a step on a stack in a round, with their total duration in seconds."""
-        seconds = [sample["seconds"] for sample in samples]
+        seconds = [sample.values.get("seconds", 0.0) for sample in samples]
         if len(seconds) == self.count and min(seconds) > 0:
             self._logs.setdefault(stack, {})[number] = [math.log(duration) for duration in seconds]
             self._repetitions.append(took / len(seconds))

@@ -39,6 +39,8 @@ def add_record(
     extra: dict[str, Any],
 ) -> None:
     """Append the wall times of a step, one for each round in seconds, to pytest-benchmark's session."""
+    if not seconds:
+        return
     from pytest_benchmark.stats import Metadata
 
     metadata: Any = Metadata

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from pytest_fsstack.judging.course import CellRun, Ending, Figures, Outcome, Round, StepRun
@@ -88,7 +89,10 @@ class Runner:
             # Keep the stack between repetitions.
             run = self._protocol.run(item, following if number == count else item.parent)
             outcome.add(run)
-            if sample := _pop_sample(item, SAMPLE) or _benchmark_sample(self.config, item):
+            sample, measured = _pop_sample(item, SAMPLE), _benchmark_sample(self.config, item)
+            if sample and measured and not sample.values:
+                sample = msgspec.structs.replace(sample, values=measured.values)
+            if sample := sample or measured:
                 samples.append(sample)
             if outcome.ended or len(samples) < number:
                 break

@@ -16,6 +16,7 @@ from pathlib import Path
 from pytest_fsstack.machine import commands, processes, signals
 from pytest_fsstack.machine.descriptors import opened
 from pytest_fsstack.machine.directories import HeldDirectory, temporary
+from pytest_fsstack.machine.mounts import DISCONNECTED
 from pytest_fsstack.machine.port import Machine
 from pytest_fsstack.machine.signals import State
 from pytest_fsstack.stack import kmsg
@@ -69,6 +70,8 @@ class Built:
         self.stack, self.on, self._context = stack, device, context
         self._places: list[Place] = [bottom]
         self._open: list[ExitStack] = []
+        #: The number of mounts when the last layer was opened.
+        self._mounted = 0
         #: The number of the missing device.
         self._lost_device: int | None = None
 
@@ -259,12 +262,24 @@ class Built:
 
         Return whether there was such damage. Raises `BuildError` if it cannot be remounted.
         """
+        if self.is_open and len(self.mounts()) == self._mounted and self._is_served():
+            return False
+        try:
+            self.remount()
+        except BuildError:
+            # Closing reports the damage, once.
+            if self.is_open:
+                raise
+            self.remount()
+        return True
+
+    def _is_served(self) -> bool:
         try:
             os.statvfs(self.path)
-        except (BuildError, OSError):
-            self.remount()
-            return True
-        return False
+        except OSError as error:
+            # Other errors are answers.
+            return error.errno not in DISCONNECTED
+        return True
 
     def scrub(self) -> dict[str, CheckResult]:
         """Scrub each layer that supports it, from the bottom up: read all of its data and correct errors.
@@ -403,6 +418,7 @@ class Built:
                         undo.enter_context(self.tuning.above(place.path, topmost=topmost))
                     self._open.append(undo.pop_all())
                     self._places.append(place)
+                    self._mounted = len(self.mounts())
                 if isinstance(self._places[0], Block):
                     self._places[0].opened()
             except (commands.CommandError, OSError, OptionError) as error:

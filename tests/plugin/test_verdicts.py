@@ -208,6 +208,46 @@ def test_a_stack_that_did_not_do_the_work_is_shown_but_never_compared(project: P
     assert [sample.kept for sample in chain.of("step", "near").values()] == [{"curve": [[0, 0], [1, 110]]}] * 10
 
 
+@pytest.mark.parametrize("option", ["--fsstack-rounds=1", "--fsstack-rounds=3", "--benchmark-disable"])
+@pytest.mark.parametrize(
+    ("mark", "body"),
+    [
+        ("", "pass"),
+        ("@pytest.mark.fsstack_repeat(3)", "pass"),
+        ("", "benchmark(int)"),
+        ("", "with timed(cold=False): pass"),
+    ],
+    ids=["nothing measured", "repeated", "pytest-benchmark", "measured"],
+)
+def test_a_step_that_is_incomplete_before_its_timed_block_fails(
+    project: Project, mark: str, body: str, option: str
+) -> None:
+    project.write(
+        f"""
+        import pytest
+
+        ROUNDS = []
+
+        @pytest.mark.fsstack("directory")
+        class TestIt:
+            @pytest.mark.benchmark
+            {mark}
+            def test_it(self, fsstack, timed, benchmark):
+                ROUNDS.append(1)
+                if len(ROUNDS) == 1:
+                    timed.incomplete("it was gone")
+                    {body}
+                else:
+                    with timed(cold=False):
+                        pass
+        """
+    )
+    result = project.run(option, "--benchmark-json=out.json")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*it on directory failed: it was gone*"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
 #: What Jenkins' junit-10.xsd allows inside a test.
 IN_TESTCASE = {"skipped", "error", "failure", "system-out", "system-err"}
 

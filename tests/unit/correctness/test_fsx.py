@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
 from pathlib import Path
 
@@ -96,7 +98,19 @@ def test_a_stack_whose_server_fsx_ends_is_different(
     with pytest.raises(FsxError, match="message") if code and spoiled else contextlib.nullcontext():
         wrong = fsxfile.fsx(NotedTimed(stack), stack, seed=1, spoiled=spoiled)
         assert ("the message" in wrong) == bool(code)
-        assert "remounted" in wrong
+        # That a control is damaged does not show that a change is seen.
+        assert ("remounted" in wrong) != spoiled
+
+
+def test_a_stack_that_takes_no_more_writes_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fsx"
+    script.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "the message" >&2\nexit 1\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stack = NotedStack(tmp_path)
+    wrong = fsxfile.fsx(NotedTimed(stack), stack, seed=1)
+    assert wrong.startswith("fsx: it ended with exit code 1: the message; ")
+    assert os.strerror(errno.EISDIR) in wrong
 
 
 def test_a_stack_that_cannot_be_remounted_is_different_before_and_after(
@@ -109,6 +123,8 @@ def test_a_stack_that_cannot_be_remounted_is_different_before_and_after(
 
     monkeypatch.setattr(stack, "complete", refuse)
     assert fsxfile.fsx(NotedTimed(stack), stack, seed=1) == "it is gone"
+    with pytest.raises(BuildError):
+        fsxfile.fsx(NotedTimed(stack), stack, seed=1, spoiled=True)
     (difference,) = exploring.explore(NotedTimed(stack), stack, seed=1)
     assert str(difference.error) == "it is gone"
     monkeypatch.setattr(stack, "complete", lambda: monkeypatch.setattr(stack, "complete", refuse))

@@ -52,6 +52,16 @@ def test_metrics_of_a_workload_and_a_repetition_that_did_not_do_the_work_are_in_
     assert (found["links"], found.metrics["links"].better, found.incomplete) == (4.0, "higher", "no")
 
 
+def test_a_repetition_without_a_time_is_incomplete_and_counts_as_no_time() -> None:
+    timeless = Sample({}, incomplete="no")
+    found = combined([timeless, sample(2.0), sample(3.0)])
+    assert (found.values, found.incomplete) == ({"seconds": 2.5}, "no")
+    assert combined([timeless, timeless]).values == {}
+    repeated = Repeated(3, Looks())
+    repeated.add("stack", 0, [sample(1.0), timeless, sample(1.0)], 3.0)
+    assert not repeated._logs
+
+
 def test_one_repetition_is_the_sample_itself() -> None:
     assert combined([one := sample(1.0)]) is one
 

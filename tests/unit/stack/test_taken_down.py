@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -191,6 +192,40 @@ def test_the_place_below_a_layer_that_is_not_open_is_not_the_stack(tmp_path: Pat
         assert built.complete()
         assert built.path.is_dir()
         assert not built.complete()
+
+
+@pytest.mark.parametrize(
+    ("number", "damaged"), [(errno.ENOTCONN, True), (errno.ECONNABORTED, True), (errno.ENOSYS, False)]
+)
+def test_a_stack_without_its_server_is_remounted(
+    number: int, damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def statvfs(path: Path) -> None:
+        raise OSError(number, "")
+
+    with standing(tmp_path, "lower | upper") as built:
+        assert not built.complete()
+        monkeypatch.setattr(os, "statvfs", statvfs)
+        assert built.complete() == damaged
+        assert ("open upper" in SAID) == damaged
+
+
+def test_a_stack_that_somebody_has_unmounted_is_remounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with standing(tmp_path, "lower | upper") as built:
+        monkeypatch.setattr(built, "mounts", lambda: ["ext4"])
+        assert built.complete()
+        assert not built.complete()
+        monkeypatch.setattr(built, "mounts", list)
+        close = built._close
+
+        def complain(down_to: int = 0) -> None:
+            close(down_to)
+            monkeypatch.setattr(built, "_close", close)
+            raise BuildError("it is not mounted any more")
+
+        monkeypatch.setattr(built, "_close", complain)
+        assert built.complete()
+        assert built.is_open
 
 
 def test_each_layer_with_a_scrub_is_scrubbed_while_it_stands(tmp_path: Path) -> None:
