@@ -66,7 +66,8 @@ def served(
                 if not daemon.alive:
                     raise daemon.error()
                 if answer in (None, *mounts.DISCONNECTED):
-                    raise commands.CommandError(daemon.argv, None, "", f"no answer within {patience:g} s")
+                    how = "its connection is gone" if answer else f"no answer within {patience:g} s"
+                    raise commands.CommandError(daemon.argv, None, "", how)
                 stood = True
                 yield Directory(target)
             finally:

@@ -94,7 +94,7 @@ def end_marked(entry: str, signals: Iterable[int] = (signal.SIGTERM, signal.SIGK
 
 
 class Work(NamedTuple):
-    """What the processes that a session started have done."""
+    """Work of the processes that a session started."""
 
     #: CPU seconds.
     seconds: float
@@ -182,10 +182,9 @@ def _ancestry() -> Iterable[int]:
     while pid > 0:
         yield pid
         try:
-            text = (PROC / str(pid) / "stat").read_text(errors="replace")
+            pid = int(_fields(PROC / str(pid) / "stat")[1])
         except OSError:
             return
-        pid = int(text.rpartition(")")[2].split()[1])
 
 
 def _has_descendants(machine: Machine, facts: Facts) -> bool:

@@ -90,8 +90,8 @@ class Runner:
             run = self._protocol.run(item, following if number == count else item.parent)
             outcome.add(run)
             sample, measured = _pop_sample(item, SAMPLE), _benchmark_sample(self.config, item)
-            if sample and measured and not sample.values:
-                sample = msgspec.structs.replace(sample, values=measured.values)
+            if sample and measured:
+                sample = msgspec.structs.replace(sample, values={**measured.values, **sample.values})
             if sample := sample or measured:
                 samples.append(sample)
             if outcome.ended or len(samples) < number:

@@ -67,12 +67,19 @@ def test_a_signal_that_ended_it_is_named() -> None:
             difference(done(-number, ""))
 
 
+def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Run a script instead of fsx."""
+    path = directory / "fsx"
+    path.write_text(script)
+    path.chmod(0o755)
+    monkeypatch.setattr(type(fsxfile.FSX), "path", str(path))
+
+
 def test_its_panic_is_not_lost_behind_a_backtrace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "fsx"
-    script.write_text('#!/bin/sh\necho "the message" >&2\n[ "$RUST_BACKTRACE" = 0 ] || seq 9 >&2\nexit 101\n')
-    script.chmod(0o755)
+    stand_in(
+        tmp_path, monkeypatch, '#!/bin/sh\necho "the message" >&2\n[ "$RUST_BACKTRACE" = 0 ] || seq 9 >&2\nexit 101\n'
+    )
     monkeypatch.setenv("RUST_BACKTRACE", "1")
-    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
     stack = NotedStack(tmp_path)
     with pytest.raises(FsxError, match=r"exit code 101: the message$"):
         fsxfile.fsx(NotedTimed(stack), stack, seed=1)
@@ -89,10 +96,9 @@ def test_the_cause_stands_before_the_last_operations() -> None:
 def test_a_stack_whose_server_fsx_ends_is_different(
     code: int, spoiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "fsx"
-    script.write_text(f'#!/bin/sh\nfor last; do :; done\ntouch "$last"\necho "the message" >&2\nexit {code}\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stand_in(
+        tmp_path, monkeypatch, f'#!/bin/sh\nfor last; do :; done\ntouch "$last"\necho "the message" >&2\nexit {code}\n'
+    )
     stack, damaged = NotedStack(tmp_path), iter([False, True])
     monkeypatch.setattr(stack, "complete", lambda: next(damaged))
     with pytest.raises(FsxError, match="message") if code and spoiled else contextlib.nullcontext():
@@ -103,10 +109,7 @@ def test_a_stack_whose_server_fsx_ends_is_different(
 
 
 def test_a_stack_that_takes_no_more_writes_is_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "fsx"
-    script.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "the message" >&2\nexit 1\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stand_in(tmp_path, monkeypatch, '#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "the message" >&2\nexit 1\n')
     stack = NotedStack(tmp_path)
     wrong = fsxfile.fsx(NotedTimed(stack), stack, seed=1)
     assert wrong.startswith("fsx: it ended with exit code 1: the message; ")
@@ -133,10 +136,7 @@ def test_a_stack_that_cannot_be_remounted_is_different_before_and_after(
 
 
 def test_one_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "fsx"
-    script.write_text("#!/bin/sh\nexec sleep 60\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(type(fsxfile.FSX), "path", str(script))
+    stand_in(tmp_path, monkeypatch, "#!/bin/sh\nexec sleep 60\n")
     stack = NotedStack(tmp_path)
     with pytest.raises(FsxError, match=r"^fsx: .*\b0\.2 s$"):
         fsxfile.fsx(NotedTimed(stack), stack, seed=1, patience=0.2)
