@@ -84,14 +84,13 @@ def explore(
     themes: Sequence[Theme] = THEMES,
     seconds: float = 30.0,
     leave: int | None = None,
-    patience: float = 15.0,
     spoil: Callable[[Path], object] | None = None,
 ) -> list[Difference]:
     """Make random calls on the stack and on a model. Return the differences.
 
     Each theme gets at least one sequence of calls, and more until `seconds` are over. A sequence begins in a new
     directory. After a sequence of each theme, the stack is remounted, and each theme makes a few more calls. A theme
-    ends with its first difference. Then calls are left out as long as the difference remains, for `patience` seconds
+    ends with its first difference. Then calls are left out as long as the difference remains, for half of `seconds`
     in all. With `leave`, the filesystem is first filled until only that many bytes are free, and calls may fail for
     lack of space. A control passes `spoil`, which gets the directory before each remount and alters files in it.
 
@@ -138,7 +137,7 @@ def explore(
         begin = functools.partial(_with_space, compared, ballast)
         try:
             with timed(cold=False):
-                search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), patience)
+                search = Search(begin, remount, patient, stack.name_max, _takes_users(fsstack), seconds / 2)
                 search.run([theme for theme in themes if theme.needs not in stack.limits], seed, seconds)
                 # The end of the block syncs the stack.
                 if (damage := damage_of(fsstack)) and not search.differences:
@@ -241,9 +240,13 @@ class Search:
     differences: list[Difference] = field(default_factory=list)
 
     def run(self, themes: Sequence[Theme], seed: int, seconds: float) -> None:
-        """Search for at least one turn, until the time is over, a call hung or every theme has a difference."""
-        until, pending, turn = time.monotonic() + seconds, list(themes), 0
-        while pending and not self.patient.over and (not turn or time.monotonic() < until):
+        """Search for at least one turn, until the time is over, a call hung or every theme has a difference.
+
+        A turn begins only if one as long as the last would end in time.
+        """
+        start, pending, turn, last = time.monotonic(), list(themes), 0, 0.0
+        while pending and not self.patient.over and (not turn or time.monotonic() + last < start + seconds):
+            began = time.monotonic()
             due = [theme for theme in pending if turn % theme.every == 0]
             differences = self._turn([theme for theme in due if not theme.at_once], f"{seed}/{turn}")
             if not self.patient.over and all(difference.theme for difference in differences):
@@ -254,13 +257,13 @@ class Search:
                     if not (difference.theme and difference.theme.at_once):
                         difference.again = None
                 else:
-                    start = time.monotonic()
-                    shrink(self.compared, difference, start + max(self.patience / 3, 1.0), self.patient.make)
-                    self.patience -= time.monotonic() - start
+                    began_again = time.monotonic()
+                    shrink(self.compared, difference, began_again + max(self.patience / 3, 1.0), self.patient.make)
+                    self.patience -= time.monotonic() - began_again
             self.differences += differences
             differing = [difference.theme for difference in differences]
             pending = [] if None in differing else [theme for theme in pending if theme not in differing]
-            turn += 1
+            turn, last = turn + 1, time.monotonic() - began
 
     def _turn(self, themes: Sequence[Theme], seed: str) -> list[Difference]:
         """Make a sequence of each theme, remount once, and make a few more calls of each."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -720,6 +721,17 @@ def test_a_theme_ends_with_its_first_difference_and_others_go_on(
     search = searched(comparing(tmp_path), "locks", "copies", seconds=0.5)
     assert [difference.theme.name for difference in search.differences if difference.theme] == ["locks"]
     assert search.met["copy_file_range", "made"] > 10
+
+
+def test_no_turn_begins_that_would_not_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def slow() -> None:
+        clock[0] += 3.0
+
+    monkeypatch.setattr(exploring, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    searched(comparing(tmp_path), "contents", remount=slow, seconds=10.0)
+    assert clock == [9.0]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
