@@ -33,7 +33,7 @@ def compare(arguments: argparse.Namespace) -> int:
     then, now = _read(arguments.then), _read(arguments.now)
     if both := [path for path in now if path.resolve() in {earlier.resolve() for earlier in then}]:
         raise CommandLineError(f"compare: {both[0]} is on both sides; leave it out of one")
-    if not arguments.anyway and (reasons := refusals(now.values(), then)):
+    if not arguments.anyway and (reasons := refusals(now, then)):
         for reason in reasons:
             print(f"fsstack: not compared: {reason}", file=sys.stderr)
         return USAGE_ERROR

@@ -159,8 +159,8 @@ def compare(
 ) -> Comparison:
     """Compare the overheads of runs now with those of runs then, in time and in metrics that have budgets now.
 
-    `alpha` is the error rate of each verdict, or with `session` of all verdicts together. Call `refusals` first, which
-    says whether the runs are comparable. Raises ValueError if a side has no run.
+    `alpha` is the error rate of each verdict, or with `session` of all verdicts together. Call `plugin.refusals`
+    first, which says whether the runs are comparable. Raises ValueError if a side has no run.
     """
     if not now or not then:
         raise ValueError(f"each side needs a run (got {len(now)} now and {len(then)} then)")
@@ -492,13 +492,6 @@ def outlook(
 
 #: Facts of the environment that differ between any two runs, or that have a message of their own.
 _VARYING = ("date", "load", "kernel.version", "corpus", "kernels")
-
-
-def refusals(now: Sequence[Results], then: Sequence[Results]) -> list[str]:
-    """Return the reasons why these runs are not comparable, a sentence each. Empty if they are."""
-    # A run that ended early may have ended because of its figures.
-    early = [f"a run was ended early ({run.interrupted})" for run in (*then, *now) if run.interrupted]
-    return list(dict.fromkeys([*early, *(reason for old in then for new in now for reason in mismatches(new, old))]))
 
 
 def mismatches(now: Results, then: Results, *, devices: bool = True) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,10 +73,14 @@ def earlier_runs(source: Path) -> dict[Path, Results]:
     return runs
 
 
-def refusals(now: Iterable[Results], then: Mapping[Path, Results]) -> list[str]:
-    """Return the reasons against a comparison, with the files of the earlier runs."""
+def refusals(now: Mapping[Path, Results], then: Mapping[Path, Results]) -> list[str]:
+    """Return the reasons against a comparison, with the files of the runs."""
     files: dict[str, dict[str, None]] = {}
-    for results in now:
+    for path, results in (*then.items(), *now.items()):
+        if results.interrupted:
+            # It may have ended because of its figures.
+            files.setdefault(f"a run ended early ({results.interrupted})", {})[path.name] = None
+    for results in now.values():
         for path, earlier in then.items():
             for reason in comparison.mismatches(results, earlier):
                 files.setdefault(reason, {})[path.name] = None
@@ -152,7 +156,7 @@ class Comparing:
         if not now.chains:
             self._report("fsstack-compare", "failed", "not compared with earlier runs: nothing was measured")
             return
-        if not self.anyway and (reasons := refusals([self.session.results], self.then)):
+        if not self.anyway and (reasons := refusals({Path("this run"): now}, self.then)):
             message = f"not compared: {reasons[0]}{f' (and {len(reasons) - 1} more)' if len(reasons) > 1 else ''}"
             hint = "Leave these runs out, or add --fsstack-compare-anyway."
             self._report(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
@@ -101,6 +102,13 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
         r"fsstack: .*\bdevice .*\bloop \(another disk\) .*\bloop \(a disk\) \[0\.json, 1\.json\]", device
     )
     said("then", "now", "--limit", "50%", "--anyway", code=0)
+
+
+@pytest.mark.parametrize("name", ["then/1.json", "now/1.json"])
+def test_a_run_that_ended_early_is_refused_on_either_side(said: Said, name: str) -> None:
+    Path(name).write_text(saved.dumps(replace(run(0.5), interrupted="by a failure")))
+    out = said("then", "now", "--limit", "50%", code=4)
+    assert re.fullmatch(r"fsstack: not compared: .*\(by a failure\) \[1\.json\]\n", out)
 
 
 @pytest.mark.parametrize(
