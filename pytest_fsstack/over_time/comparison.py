@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pytest_fsstack.judging import runs
 from pytest_fsstack.judging.names import kind_of, name_of, test_of
 from pytest_fsstack.judging.results import ChainResults, Results
-from pytest_fsstack.judging.sample import Metric
+from pytest_fsstack.judging.sample import Better, Metric
 from pytest_fsstack.judging.verdict import Estimate, Outcome
 from pytest_fsstack.over_time import changes, spread
 from pytest_fsstack.units import counted
@@ -520,7 +520,8 @@ def mismatches(now: Results, then: Results, *, devices: bool = True) -> list[str
 
 
 def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
-    """Yield steps with other work, and stacks with other settings or another reference."""
+    """Yield steps with other work, budgets in other units, and stacks with other settings or another reference."""
+    measures = budgeted([Results(chains=[then, now])])
     for step in now.steps:
         works = (then.work.get(step), now.work.get(step))
         if all(works) and works[0] != works[1]:
@@ -529,6 +530,10 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
                 for name, a, b in _changed_values(*map(_flattened, works))
             ]
             yield f"{step} was asked for other work ({', '.join(changed)})"
+        for name in now.own_metrics.get(step, {}):
+            metrics = [chain.metrics(step).get(name) for chain in (then, now)]
+            if all(metrics) and (test_of(now), step, name) in measures:
+                yield from other_unit(step, name, *((metric.unit, metric.better) for metric in metrics if metric))
     for info in now.stacks.values():
         before = then.stacks.get(info.id)
         if before and before.settings != info.settings:
@@ -545,6 +550,13 @@ def _differing(then: ChainResults, now: ChainResults) -> Iterator[str]:
     for name, before, after in _changed_values(*references):
         if name in references[0] and name in references[1]:
             yield f"{name} was compared with {before} and is with {after}"
+
+
+def other_unit(step: str, metric: str, then: tuple[str, Better], now: tuple[str, Better]) -> Iterator[str]:
+    """Yield the change of a metric's unit, or of the direction that is better."""
+    if then != now:
+        texts = (f"{unit or 'no unit'} ({better} is better)" for unit, better in (then, now))
+        yield "{} of {} was in {} and is in {}".format(metric, step, *texts)
 
 
 def differences(now: Sequence[Results], then: Sequence[Results]) -> list[str]:

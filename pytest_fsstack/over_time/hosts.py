@@ -19,6 +19,7 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
+from pytest_fsstack.judging.sample import Better
 from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time.comparison import Measure, SeriesKey, budgeted, series_key
 
@@ -38,6 +39,7 @@ class Reading(NamedTuple):
     """
 
     unit: str
+    better: Better
     reference: str
     figure: float
     ratio: float
@@ -108,6 +110,7 @@ def _add(session: SessionFile, chain: ChainResults, step: str, stack: str, metri
     )
     session.readings[key] = Reading(
         figure.unit,
+        figure.better,
         chain.stacks[chain.reference(stack)].name,
         figure.median,
         log1p(overhead.estimate),

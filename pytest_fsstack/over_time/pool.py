@@ -19,7 +19,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import worst
 from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time import effects
-from pytest_fsstack.over_time.comparison import SeriesKey, mismatches
+from pytest_fsstack.over_time.comparison import SeriesKey, mismatches, other_unit
 from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
 
 #: The probability that a report names a differing host if none differs.
@@ -141,13 +141,22 @@ class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"
 def refusals(sessions: Sequence[SessionFile]) -> list[str]:
     """Return the reasons why these sessions cannot be pooled, a sentence each, with the files.
 
-    Each session is compared with the first one. Devices may differ.
+    Each session is compared with the first one, and with the first one that has each of its series. Devices may differ.
     """
-    files: dict[str, list[str]] = {}
-    for session in sessions[1:]:
-        for reason in mismatches(session.metadata, sessions[0].metadata, devices=False):
-            files.setdefault(reason, []).append(session.path.name)
-    return [f"{reason} [{sessions[0].path.name} and {', '.join(names)}]" for reason, names in files.items()]
+    firsts: dict[str, tuple[SessionFile, Reading]] = {}
+    files: dict[tuple[str, str], dict[str, None]] = {}
+    for session in sessions:
+        others, reasons = {sessions[0].path: sessions[0]}, []
+        for key, reading in session.readings.items():
+            other, first = firsts.setdefault(key.name, (session, reading))
+            others[other.path] = other
+            for reason in other_unit(key.step, key.metric, (first.unit, first.better), (reading.unit, reading.better)):
+                reasons.append((reason, other))
+        for other in others.values():
+            reasons += [(reason, other) for reason in mismatches(session.metadata, other.metadata, devices=False)]
+        for reason, other in reasons:
+            files.setdefault((reason, other.path.name), {})[session.path.name] = None
+    return [f"{reason} [{first} and {', '.join(names)}]" for (reason, first), names in files.items()]
 
 
 def pool(

@@ -16,7 +16,7 @@ from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time.effects import MIN_HOSTS
-from tests.unit.over_time.test_comparison import run
+from tests.unit.over_time.test_comparison import in_unit, run
 
 Said = Callable[..., str]
 #: The overhead of luks over ext4 on eight hosts.
@@ -195,6 +195,20 @@ def test_other_scales_corpora_and_work_are_refused_and_not_other_devices(
     out = said("hosts", code=4)
     assert re.search(rf"^fsstack: .*\b{text}\b.*\bhost1\.json", out, re.MULTILINE)
     said("hosts", "--anyway", code=0)
+
+
+def test_a_metric_in_other_units_is_refused(said: Said) -> None:
+    for name, unit in ("host0", "ms"), ("host1", "s"):
+        save(f"hosts/{name}.json", in_unit(unit, "lower"))
+    assert re.search(r"latency of write .*\bms .*\bs .* \[host0\.json and host1\.json\]", said("hosts", code=4))
+
+
+def test_other_work_in_a_test_that_the_first_host_lacks_is_refused(said: Said) -> None:
+    for number in range(1, 4):
+        results = session(number, 0.5)
+        other = replace(results.chains[0], id="t.py::Other", work={"write": {"bytes": number // 2}})
+        save(f"hosts/host{number}.json", replace(results, chains=[*results.chains, other]))
+    assert "(bytes: 0 and 1) [host1.json and host2.json, host3.json]" in said("hosts", code=4)
 
 
 def test_a_host_that_differs_is_named_with_what_is_without_it(said: Said) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
-from pytest_fsstack.judging.sample import Sample
+from pytest_fsstack.judging.sample import Better, Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 from pytest_fsstack.over_time import comparison, text as report
 from pytest_fsstack.over_time.comparison import ONE_RUN_EACH, Comparison, compare, differences
@@ -253,6 +253,34 @@ def test_figures_of_nothing_have_no_ratio() -> None:
     assert not found.regressions
     assert not found.judged
     assert not any("%" in line or " x" in line for line in report.table(found) if "written_bytes" in line)
+
+
+def in_unit(unit: str, better: Better, *, budget: bool = True, measured: bool = True) -> Results:
+    """Return a run with a metric of its own."""
+    results = run()
+    (chain,) = results.chains
+    metric = Metric("latency", unit, better)
+    for stack in chain.stacks if measured else ():
+        chain.add("write", stack, Sample({"latency": 5.0}, metrics={"latency": metric}))
+    chain.own_metrics["write"] = {"latency": metric}
+    if budget:
+        chain.judge_all("write", "luks", Budget("latency", overhead=9.0))
+    return results
+
+
+@pytest.mark.parametrize(
+    ("then", "budget", "reason"),
+    [
+        (("ms", "lower"), True, r"latency of write .*\bms \(lower.* \bs \(lower"),
+        (("s", "higher"), True, r"latency of write .*\bs \(higher.* \bs \(lower"),
+        (("s", "lower"), True, ""),
+        (("ms", "lower"), False, ""),
+    ],
+)
+def test_a_metric_in_another_unit_or_direction_is_not_compared(then: Any, budget: bool, reason: str) -> None:
+    now = in_unit("s", "lower", budget=budget)
+    assert re.fullmatch(reason and f"{reason}.*", "".join(reasons(now, in_unit(*then, budget=budget))))
+    assert not reasons(now, in_unit(*then, budget=budget, measured=False))
 
 
 def test_a_stack_of_one_name_with_other_settings_is_not_compared() -> None:
