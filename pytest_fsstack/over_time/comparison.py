@@ -58,6 +58,10 @@ class SeriesKey(NamedTuple):
     device: str
 
     @property
+    def measure(self) -> Measure:
+        return (self.test, self.step, self.metric)
+
+    @property
     def name_in_test(self) -> str:
         """Return the name of the series within its test."""
         words = [self.step, "on", self.stack, self.kernel, self.device]
@@ -180,7 +184,7 @@ def compare(
     series = [judge.change(key, sides[0][key], sides[1][key], key in judged) for key in shared]
 
     def is_listed(key: SeriesKey) -> bool:
-        return is_compared((key.test, key.step, key.metric), measures)
+        return is_compared(key.measure, measures)
 
     return Comparison(
         len(now),
@@ -231,16 +235,18 @@ def is_compared(measure: Measure, measures: Collection[Measure]) -> bool:
     return measure[2] == "seconds" or measure in measures
 
 
-def _is_judged(key: SeriesKey, series: Iterable[_RunFigure], measures: Collection[Measure]) -> bool:
-    """Whether a limit judges a series. It judges the metrics of the step's budgets, or the time if there are none.
+def is_limited(measure: Measure, measures: Collection[Measure]) -> bool:
+    """Whether a limit judges a metric: one of the step's budgets on any stack, or the time if there are none."""
+    has_budgets = any(other[:2] == measure[:2] for other in measures)
+    return measure in measures if has_budgets else measure[2] == "seconds"
 
-    For a reference, it judges the bytes.
-    """
+
+def _is_judged(key: SeriesKey, series: Iterable[_RunFigure], measures: Collection[Measure]) -> bool:
+    """Whether a limit judges a series. For a reference, it judges the bytes."""
     if any(figure.is_reference for figure in series):
         return any(figure.unit == "B" for figure in series)
-    has_budgets = any(measure[:2] == (key.test, key.step) for measure in measures)
-    by_budget = (key.test, key.step, key.metric) in measures if has_budgets else key.metric == "seconds"
-    return by_budget and any(figure.entry.ratio is not None for figure in series)
+    has_ratio = any(figure.entry.ratio is not None for figure in series)
+    return has_ratio and is_limited(key.measure, measures)
 
 
 def _entries(results: Results, measures: Collection[Measure]) -> dict[SeriesKey, _RunFigure]:

@@ -19,7 +19,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import worst
 from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time import effects
-from pytest_fsstack.over_time.comparison import SeriesKey, mismatches, other_unit
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit
 from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
 
 #: The probability that a report names a differing host if none differs.
@@ -270,14 +270,10 @@ def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> l
                 if name not in (missing := row(key)).hosts:
                     missing.missing[name] = note
     table = [entry for entry in rows.values() if entry.hosts]
-    steps = {
-        (entry.key.test, entry.key.step)
-        for entry in table
-        if any(reading.judged for readings in entry.hosts.values() for reading in readings)
-    }
+    measures = {entry.key.measure for entry in table if _judged(entry)}
     for entry in table:
         entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
-        _find_budget(entry, limit, (entry.key.test, entry.key.step) in steps)
+        _find_budget(entry, limit, measures)
     return table
 
 
@@ -290,12 +286,11 @@ def _has_kernels(sessions: Iterable[SessionFile]) -> bool:
     return any(len(names) > 1 for names in kernels.values())
 
 
-def _find_budget(row: _Row, limit: float | None, has_budgets: bool) -> None:
+def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) -> None:
     """Set the budget of a series, which is the limit or the common budget of all hosts. Otherwise set the reason."""
     budgets = [judged.budget for judged in _judged(row)]
     if limit is not None:
-        # As in a comparison of runs, judge the metrics of the step's budgets, or the time if there are none.
-        if budgets if has_budgets else row.key.metric == "seconds":
+        if is_limited(row.key.measure, measures):
             row.budget = Budget(row.key.metric, overhead=limit, xfail=_expected(budgets))
         return
     overheads = {budget.overhead for budget in budgets if budget.overhead is not None}

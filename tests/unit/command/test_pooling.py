@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_fsstack.command import main
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.results import Results
+from pytest_fsstack.judging.results import Results, StackInfo
 from pytest_fsstack.over_time.effects import MIN_HOSTS
 from tests.unit.over_time.test_comparison import in_unit, run
 
@@ -84,6 +84,16 @@ def test_a_limit_is_judged_over_hosts(said: Said, limit: str, code: int, outcome
     assert pooled()["outcome"] == outcome
     strict = said("hosts", "--limit", limit, "--strict", code=int(outcome != "pass"))
     assert bool(re.match(r"fsstack: pool: .*\b8 hosts\b", strict.splitlines()[-1])) == (outcome != "pass")
+
+
+def test_a_limit_is_judged_on_stacks_without_a_budget_of_their_own(said: Said) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        results = session(number, overhead, 0.9)
+        (chain,) = results.chains
+        chain.stacks["btrfs"] = StackInfo("btrfs", "btrfs")
+        chain.samples["write"]["btrfs"] = chain.of("write", "luks")
+        save(f"hosts/host{number}.json", results)
+    assert "fsstack: pool: write on btrfs: " in said("hosts", "--limit", "40%", code=1)
 
 
 @pytest.mark.parametrize("number", range(1, MIN_HOSTS + 1))
