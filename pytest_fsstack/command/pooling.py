@@ -6,17 +6,13 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_fsstack.command import USAGE_ERROR, CommandLineError
 from pytest_fsstack.over_time import hosts, pool_page, pool_text
 from pytest_fsstack.over_time.hosts import SessionFile
-from pytest_fsstack.over_time.pool import Pool, Pooled, pool as pool_sessions, refusals
+from pytest_fsstack.over_time.pool import Pool, pool as pool_sessions, refusals
 from pytest_fsstack.report import ReportError
 from pytest_fsstack.session.files import ReportFile, check_all
-
-if TYPE_CHECKING:
-    from pytest_fsstack.judging.verdict import Outcome
 
 #: Reports to files, by option.
 WRITERS = {"html": pool_page.report, "markdown": pool_text.markdown_report, "json": pool_text.json}
@@ -27,6 +23,8 @@ def pool(arguments: argparse.Namespace) -> int:
 
     Raises `CommandLineError`.
     """
+    if arguments.each and arguments.limit is not None:
+        raise CommandLineError("pool: --each takes the verdicts of the sessions, so --limit would judge nothing")
     sessions, unreadable = _read(_files(arguments.runs))
     unreadable |= arguments.lost
     for name, reason in unreadable.items():
@@ -69,35 +67,27 @@ def _read(files: list[Path]) -> tuple[list[SessionFile], dict[str, str]]:
 
 def _judge(result: Pool, arguments: argparse.Namespace) -> int:
     """Print the broken budgets, and return the exit code. Raises `CommandLineError` if a budget was never judged."""
-    outcomes = _outcomes_host_lines if arguments.each else _outcome_over_hosts
     failing = (*(("inconclusive", None) if arguments.strict else ()), "fail")
-    wrong = []
-    for entry in result.budgeted:
-        wrong += [
-            f"{entry.label}: {text}" for outcome, text in outcomes(entry) if outcome in failing and not entry.expected
+    outcomes = [(entry, entry.outcome, pool_text.in_short(entry)) for entry in result.budgeted]
+    if arguments.each:
+        # Limits in a unit are judged on hosts only.
+        outcomes = [
+            (entry, host.outcome, pool_text.host_line(host))
+            for entry in result.series
+            if any(host.outcome for host in entry.hosts)
+            for host in entry.hosts
         ]
+    wrong = [f"{entry.label}: {text}" for entry, outcome, text in outcomes if outcome in failing and not entry.expected]
     if arguments.strict:
         wrong += [f"{text} (--strict)" for text in pool_text.problems(result)]
     for text in wrong:
         print(f"fsstack: pool: {text}", file=sys.stderr)
     if wrong:
         return 1
-    if result.budgeted and not any(outcome for entry in result.budgeted for outcome, _ in outcomes(entry)):
-        reason = (
-            "on any host"
-            if arguments.each
-            else f"over hosts: {result.budgeted[0].why_no_verdict} (--each judges each host)"
-        )
-        raise CommandLineError(f"pool: nothing was judged {reason}")
+    if outcomes and not any(outcome for _, outcome, _ in outcomes):
+        reason = result.budgeted[0].why_no_verdict
+        raise CommandLineError(f"pool: nothing was judged over hosts: {reason} (--each judges each host)")
     return 0
-
-
-def _outcome_over_hosts(entry: Pooled) -> list[tuple[Outcome | None, str]]:
-    return [(entry.outcome, pool_text.in_short(entry))]
-
-
-def _outcomes_host_lines(entry: Pooled) -> list[tuple[Outcome | None, str]]:
-    return [(figure.outcome, pool_text.host_line(figure)) for figure in entry.hosts]
 
 
 def _print(result: Pool) -> None:

@@ -291,11 +291,11 @@ def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) 
     budgets = [judged.budget for judged in _judged(row)]
     if limit is not None:
         if is_limited(row.key.measure, measures):
-            row.budget = Budget(row.key.metric, overhead=limit, xfail=_expected(budgets))
+            row.budget = Budget(row.key.metric, overhead=limit)
         return
     overheads = {budget.overhead for budget in budgets if budget.overhead is not None}
     if len(overheads) == 1:
-        row.budget = Budget(row.key.metric, overhead=overheads.pop(), xfail=_expected(budgets))
+        row.budget = Budget(row.key.metric, overhead=overheads.pop())
     elif overheads:
         row.why_no_verdict = (
             f"hosts have different budgets: {', '.join(f'{value * 100:g} %' for value in sorted(overheads))}"
@@ -308,15 +308,12 @@ def _judged(row: _Row) -> list[JudgedBudget]:
     return [judged for readings in row.hosts.values() for reading in readings for judged in reading.judged]
 
 
-def _expected(budgets: Sequence[Budget]) -> str | None:
-    return budgets[0].xfail if budgets and all(budget.xfail for budget in budgets) else None
-
-
 def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
     figures = [_figure(name, row.hosts[name]) for name in names if name in row.hosts]
     ratios = [fmean(reading.ratio for reading in row.hosts[figure.host]) for figure in figures]
     first = next(iter(row.hosts.values()))[0]
     key, other = row.key, effects.farthest(ratios)
+    judged = _judged(row)
     outcome, interval, overhead = _verdict(ratios, row.budget, rates.alpha)
     prediction = effects.predicted(ratios, rates.alpha)
     return Pooled(
@@ -338,7 +335,7 @@ def _pooled(row: _Row, names: Collection[str], rates: _ErrorRates) -> Pooled:
         figures[other.host].host if other and other.p < rates.differing else "",
         row.budget.overhead if row.budget else None,
         outcome,
-        bool(row.budget and row.budget.xfail),
+        bool(judged) and all(entry.budget.xfail for entry in judged),
         row.why_no_verdict or ("" if outcome or row.budget is None else _too_few(len(ratios), rates.alpha)),
     )
 

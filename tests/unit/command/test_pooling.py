@@ -130,6 +130,17 @@ def test_hosts_with_different_budgets_are_not_judged(said: Said) -> None:
     said("hosts", "--limit", "40%", code=1)
 
 
+@pytest.mark.parametrize(("limit", "code"), [(1.0, 1), (9.0, 0)])
+def test_each_host_is_judged_by_limits_in_a_unit(said: Said, limit: float, code: int) -> None:
+    for number, overhead in enumerate(OVERHEADS):
+        results = session(number, overhead)
+        results.chains[0].judge_all("write", "luks", Budget(limit=limit, sanity=True))
+        save(f"hosts/host{number}.json", results)
+    said("hosts", code=0)
+    assert ("host7: fail" in said("hosts", "--each", code=code)) == code
+    assert "--limit" in said("hosts", "--each", "--limit", "90%", code=4)
+
+
 def test_two_sessions_of_a_machine_are_one_host(said: Said) -> None:
     again = session(0, 0.60)
     again.start = "2026-01-02T00:00:00+00:00"
