@@ -19,6 +19,9 @@ def side_by_side(runs: Mapping[str, Results]) -> Results:
     found = Results({name: {**_session(run), **run.environment} for name, run in runs.items()})
     for name, run in runs.items():
         found.chains += [_of(chain, name, run) for chain in run.chains]
+        for test in run.tests.values():
+            renamed = replace(test, id=f"{name}: {test.id}", device=_device(test.device, name))
+            found.tests[renamed.id] = renamed
         found.table_layouts = {**found.table_layouts, **run.table_layouts}
     found.interrupted = "; ".join(f"{name}: {run.interrupted}" for name, run in runs.items() if run.interrupted)
     return found
@@ -32,7 +35,8 @@ def _of(chain: ChainResults, name: str, run: Results) -> ChainResults:
 
 
 def _device(spec: str, name: str) -> str:
-    return f"{spec} of {name}"
+    # A chain over several devices names all of them.
+    return ", ".join(f"{part} of {name}" for part in spec.split(", "))
 
 
 def _session(run: Results) -> dict[str, Any]:

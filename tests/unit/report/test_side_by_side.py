@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pytest_fsstack.judging.results import TestOutcome
 from pytest_fsstack.report import html, markdown
+from pytest_fsstack.report.answer import Problem, problems
 from pytest_fsstack.report.figures import families, rows
 from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import View, heading
@@ -38,6 +40,20 @@ def test_a_test_has_a_facet_for_each_machine() -> None:
     for page in html.report(found), markdown.report(found):
         assert "loop of laptop" in page
         assert "loop of server" in page
+
+
+def test_a_failed_test_of_one_machine_is_reported_with_its_name() -> None:
+    run = made(3, ["write"])
+    (chain,) = run.chains
+    chain.device = "loop, ram"
+    test = TestOutcome("t.py::test", "failed", "device gone", chain=chain.id, device="ram", step="write", stack="luks")
+    run.tests = {test.id: test}
+    found = side_by_side({"laptop": made(3, ["write"]), "server": run})
+    assert Problem("failed", "server: t.py::test", "device gone") in [
+        problem._replace(remedy="") for problem in problems(found)
+    ]
+    outcomes = [found.test(chain, "write", "luks") for chain in found.chains]
+    assert [outcome and outcome.id for outcome in outcomes] == [None, "server: t.py::test"]
 
 
 def test_what_was_read_is_left_as_it_was() -> None:
