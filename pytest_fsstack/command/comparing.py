@@ -31,8 +31,10 @@ def compare(arguments: argparse.Namespace) -> int:
             )
         arguments.now = [arguments.then.pop()]
     then, now = _read(arguments.then), _read(arguments.now)
-    if both := [path for path in now if path.resolve() in {earlier.resolve() for earlier in then}]:
-        raise CommandLineError(f"compare: {both[0]} is on both sides; leave it out of one")
+    ids = {comparison.run_id(results) or path.resolve() for path, results in then.items()}
+    for path, results in now.items():
+        if (comparison.run_id(results) or path.resolve()) in ids:
+            raise CommandLineError(f"compare: {path} is on both sides; leave it out of one")
     if not arguments.anyway and (reasons := refusals(now, then)):
         for reason in reasons:
             print(f"fsstack: not compared: {reason}", file=sys.stderr)
@@ -66,13 +68,10 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _read(names: list[str]) -> dict[Path, Results]:
     """Return the runs of one side by file. Raises `CommandLineError`."""
-    runs: dict[Path, Results] = {}
-    for name in names:
-        try:
-            runs |= earlier_runs(Path(name))
-        except ValueError as error:
-            raise CommandLineError(f"compare: {error}") from None
-    return runs
+    try:
+        return earlier_runs(*map(Path, names))
+    except ValueError as error:
+        raise CommandLineError(f"compare: {error}") from None
 
 
 def _judge(result: comparison.Comparison, now: list[Results], strict: bool) -> int:

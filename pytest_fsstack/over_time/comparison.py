@@ -7,7 +7,7 @@ with five or more earlier ones of the same machine. Fewer runs give figures with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import expm1, log, log1p
 from statistics import median, stdev
@@ -563,6 +563,12 @@ def other_unit(step: str, metric: str, then: tuple[str, Better], now: tuple[str,
     if then != now:
         texts = (f"{unit or 'no unit'} ({better} is better)" for unit, better in (then, now))
         yield "{} of {} was in {} and is in {}".format(metric, step, *texts)
+
+
+def run_id(results: Results) -> Hashable:
+    """Return what identifies a run in any file, or None if its time is not known."""
+    chains = tuple((chain.id, chain.device, chain.seed) for chain in results.chains)
+    return (results.start, results.environment.get("machine_id"), chains) if results.start else None
 
 
 def differences(now: Sequence[Results], then: Sequence[Results]) -> list[str]:

@@ -54,12 +54,17 @@ def start(config: pytest.Config, session: Session) -> None:
         config.pluginmanager.register(AddingToHistory(session, path), "fsstack-history")
 
 
-def earlier_runs(source: Path) -> dict[Path, Results]:
-    """Return the results in a file, or in all ``*.json`` of a directory. Raises `ValueError` with the file's name."""
-    paths = sorted(source.glob("*.json")) if source.is_dir() else [source]
-    if not paths:
-        raise ValueError(f"{source}: the directory has no *.json files")
-    runs = {}
+def earlier_runs(*sources: Path) -> dict[Path, Results]:
+    """Return the results in files, and in all ``*.json`` of directories. A run in two files counts once.
+
+    Raises `ValueError` with the file's name.
+    """
+    paths: list[Path] = []
+    for source in sources:
+        paths += (inside := sorted(source.glob("*.json")) if source.is_dir() else [source])
+        if not inside:
+            raise ValueError(f"{source}: the directory has no *.json files")
+    runs: dict[object, tuple[Path, Results]] = {}
     for path in paths:
         try:
             results = saved.loads(path.read_bytes())
@@ -69,8 +74,8 @@ def earlier_runs(source: Path) -> dict[Path, Results]:
             raise ValueError(f"{path}: {error}") from None
         if not any(chain.samples for chain in results.chains):
             raise ValueError(f"{path}: this run has no measurements")
-        runs[path] = results
-    return runs
+        runs.setdefault(comparison.run_id(results) or path, (path, results))
+    return dict(runs.values())
 
 
 def refusals(now: Mapping[Path, Results], then: Mapping[Path, Results]) -> list[str]:
@@ -96,8 +101,7 @@ class Comparing:
         self.anyway = options.value(config, "compare-anyway")
         self.then: dict[Path, Results] = {}
         with options.blaming("--fsstack-compare"):
-            for source in sources:
-                self.then |= earlier_runs(source)
+            self.then = earlier_runs(*sources)
             self._check_scale()
         self.result: comparison.Comparison | None = None
         self._session: pytest.Session

@@ -19,7 +19,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import worst
 from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time import effects
-from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id
 from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
 
 #: The probability that a report names a differing host if none differs.
@@ -185,29 +185,19 @@ def pool(
 
 def _by_host(sessions: Iterable[SessionFile]) -> dict[str, list[SessionFile]]:
     """Return the sessions of each machine, under the name of the host."""
-    machines: dict[str, list[SessionFile]] = {}
+    machines: dict[str, dict[object, SessionFile]] = {}
     for session in sessions:
-        of_machine = machines.setdefault(session.machine, [])
-        twin = next((number for number, other in enumerate(of_machine) if _is_same(session, other)), None)
-        if twin is None:
-            of_machine.append(session)
-        elif of_machine[twin].metadata.interrupted:
-            # The log of a session beside its JSON.
-            of_machine[twin] = session
+        of_machine = machines.setdefault(session.machine, {})
+        key = run_id(session.metadata) or session.path
+        # A log may be beside the JSON of its session.
+        if key not in of_machine or of_machine[key].metadata.interrupted:
+            of_machine[key] = session
     hosts: dict[str, list[SessionFile]] = {}
-    for machine, of_machine in machines.items():
-        name = of_machine[0].name
-        hosts[f"{name} ({machine[:8]})" if name in hosts else name] = of_machine
+    for machine, by_run in machines.items():
+        files = list(by_run.values())
+        name = files[0].name
+        hosts[f"{name} ({machine[:8]})" if name in hosts else name] = files
     return hosts
-
-
-def _is_same(one: SessionFile, other: SessionFile) -> bool:
-    """Whether two files are of the same session."""
-    keys = [
-        (session.metadata.start, [(chain.id, chain.device, chain.seed) for chain in session.metadata.chains])
-        for session in (one, other)
-    ]
-    return bool(one.metadata.start) and keys[0] == keys[1]
 
 
 def _host(name: str, sessions: Sequence[SessionFile]) -> Host:

@@ -119,6 +119,7 @@ def test_a_run_that_ended_early_is_refused_on_either_side(said: Said, name: str)
         (("then", "now", "now"), r"compare: .*--now NEW\.json"),
         (("then", "absent.json"), r"compare: absent\.json: No such file or directory"),
         (("then", "then/1.json"), r"compare: then/1\.json [^:]*\bboth\b"),
+        (("then", "copy.json"), r"compare: copy\.json [^:]*\bboth\b"),
         (("then", "now", "--limit", "much"), "compare: argument --max-regression/--limit: "),
         (("then", "now", "--alpha", "2"), r"compare: argument --alpha: .*\b0 .*\b0\.5"),
         (("then", "other.json"), r".*\boverhead\b"),
@@ -128,6 +129,8 @@ def test_a_run_that_ended_early_is_refused_on_either_side(said: Said, name: str)
 def test_wrong_usage_is_a_sentence_and_exit_code_4(said: Said, words: tuple[str, ...], message: str) -> None:
     Path("other.json").write_text(saved.dumps(run(stacks=("xfs", "btrfs"))))
     Path("nothing.json").write_text(saved.dumps(Results()))
+    for name in "then/0.json", "copy.json":
+        Path(name).write_text(saved.dumps(replace(run(), start="2026-01-01T00:00:00+00:00")))
     out = said(*words, code=4)
     assert re.match(f"fsstack: {message}", out)
     assert len(out.splitlines()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Results, StackInfo
@@ -26,6 +27,15 @@ def test_a_directory_is_all_of_its_json_in_order_of_the_names(tmp_path: Path) ->
     (tmp_path / "notes.txt").write_text("not one of them")
     assert [results.scale for results in earlier_runs(tmp_path).values()] == ["a", "b"]
     assert [results.scale for results in earlier_runs(tmp_path / "b.json").values()] == ["b"]
+
+
+def test_a_run_under_two_names_counts_once(tmp_path: Path) -> None:
+    first = replace(run("small"), start="2026-01-01T00:00:00+00:00")
+    for name, results in ("1", first), ("2", replace(first, start="2026-01-02T00:00:00+00:00")):
+        (tmp_path / f"{name}.json").write_text(saved.dumps(results))
+    (tmp_path / "latest.json").symlink_to("2.json")
+    (tmp_path / "copy").write_text(saved.dumps(first))
+    assert [path.name for path in earlier_runs(tmp_path, tmp_path / "copy")] == ["1.json", "2.json"]
 
 
 def test_a_directory_without_any_is_refused(tmp_path: Path) -> None:
