@@ -35,9 +35,7 @@ def compare(arguments: argparse.Namespace) -> int:
     for path, results in now.items():
         if (comparison.run_id(results) or path.resolve()) in ids:
             raise CommandLineError(f"compare: {path} is on both sides; leave it out of one")
-    if not arguments.anyway and (reasons := refusals(now, then)):
-        for reason in reasons:
-            print(f"fsstack: not compared: {reason}", file=sys.stderr)
+    if _are_refused(now, then, arguments.anyway):
         return USAGE_ERROR
     runs = list(now.values()), list(then.values())
     result = comparison.compare(*runs, limit=arguments.limit, alpha=arguments.alpha, session=arguments.strict)
@@ -55,9 +53,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     """
     if arguments.limit is None or arguments.now is not None:
         raise CommandLineError("compare: --plan needs --max-regression, and takes earlier runs only")
-    then = list(_read(arguments.then).values())
+    runs = sorted(_read(arguments.then).items(), key=lambda run: run[1].start)
+    if _are_refused(dict(runs[-1:]), dict(runs[:-1]), arguments.anyway):
+        return USAGE_ERROR
     series = comparison.outlook(
-        then, arguments.limit, alpha=arguments.alpha, session=arguments.strict, rounds=arguments.rounds
+        [results for _, results in runs],
+        arguments.limit,
+        alpha=arguments.alpha,
+        session=arguments.strict,
+        rounds=arguments.rounds,
     )
     if not series:
         raise CommandLineError("compare: --plan: no overhead was measured in these runs, or their machine is not known")
@@ -72,6 +76,14 @@ def _read(names: list[str]) -> dict[Path, Results]:
         return earlier_runs(*map(Path, names))
     except ValueError as error:
         raise CommandLineError(f"compare: {error}") from None
+
+
+def _are_refused(now: dict[Path, Results], then: dict[Path, Results], anyway: bool) -> bool:
+    """Print why runs cannot be compared. Return whether there is a reason."""
+    reasons = [] if anyway else refusals(now, then)
+    for reason in reasons:
+        print(f"fsstack: not compared: {reason}", file=sys.stderr)
+    return bool(reasons)
 
 
 def _judge(result: comparison.Comparison, now: list[Results], strict: bool) -> int:

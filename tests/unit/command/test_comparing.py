@@ -102,6 +102,8 @@ def test_what_makes_it_meaningless_is_a_sentence_each_and_may_be_overridden(said
         r"fsstack: .*\bdevice .*\bloop \(another disk\) .*\bloop \(a disk\) \[0\.json, 1\.json\]", device
     )
     said("then", "now", "--limit", "50%", "--anyway", code=0)
+    assert re.search(r"\bpaper .*\bsmall \[0\.json, 1\.json\]", said("--plan", "then", "--limit", "50%", code=4))
+    said("--plan", "then", "--limit", "50%", "--anyway", code=0)
 
 
 @pytest.mark.parametrize("name", ["then/1.json", "now/1.json"])
