@@ -120,7 +120,8 @@ class Comparing:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         self._session = session
         if not options.only_looks(self.config):
-            self._refuse_undecidable({item.nodeid.partition("[")[0] for item in session.items})
+            chains = self.session.chains
+            self._refuse_undecidable({chains[item].id for item in session.items if item in chains})
         # This wraps the loop of the kernels' controller, whose results exist after that loop.
         result = yield
         if not options.only_looks(self.config):
@@ -133,9 +134,8 @@ class Comparing:
 
         if self.limit is None or not self.session.settings.strict:
             return
-        series = self._outlook()
         # The controller of xdist has no items.
-        series = [outlook for outlook in series if outlook.key.test in tests] or series
+        series = [outlook for outlook in self._outlook() if not tests or outlook.key.test in tests]
         if not series or any(outlook.is_hopeless for outlook in series):
             text = plan_in_short(series, self.limit)
             raise pytest.UsageError(f"--fsstack-max-regression would fail at random with --fsstack-strict: {text}")

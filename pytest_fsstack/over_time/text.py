@@ -184,7 +184,7 @@ def plan_in_short(series: Sequence[Outlook], limit: float) -> str:
     """Describe the series for which a limit decides the least. Empty if it decides all of them."""
     undecided = [outlook for outlook in series if not outlook.decides]
     if not undecided:
-        return "" if series else "no earlier run of this machine, so nothing is judged"
+        return "" if series else "no earlier run of these tests on this machine, so nothing is judged"
     worst = min(undecided, key=lambda outlook: outlook.power.decided if outlook.power else -1.0)
     more = f" (and {len(undecided) - 1} more)" if len(undecided) > 1 else ""
     if worst.power is None:

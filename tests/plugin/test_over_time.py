@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -129,14 +130,20 @@ def test_a_strict_gate_is_refused_if_its_limit_decides_too_little(
 
 
 @needs_machine_id
-def test_a_strict_gate_is_not_refused_for_a_test_that_does_not_run(project: Project, history: Path) -> None:
+@pytest.mark.parametrize("hopeless", ["test_it.py::TestIt", "test_it.py::test_other"])
+def test_a_strict_gate_is_refused_only_for_a_test_that_runs(project: Project, history: Path, hopeless: str) -> None:
+    imports, function = TEST.split("\n\n", 1)
+    method = textwrap.indent(function.replace("(fsstack", "(self, fsstack"), "    ")
+    project.write(f"{imports}\nclass TestIt:\n{method}")
     for number, path in enumerate(sorted(history.iterdir())):
-        noisy = earlier(0.5 * (number % 2))
-        noisy.chains[0].id = "test_it.py::test_noisy"
-        results = saved.loads(path.read_text())
-        save(path, Results(results.environment, [*results.chains, *noisy.chains], scale=results.scale))
+        results, noisy = earlier(0.2), earlier(0.5 * (number % 2))
+        noisy.chains[0].id = hopeless
+        results.chains[0].id = ({"test_it.py::TestIt", "test_it.py::test_other"} - {hopeless}).pop()
+        results.chains += noisy.chains
+        save(path, results)
     words = ("--fsstack-rounds=2", f"--fsstack-compare={history}", "--fsstack-max-regression=150%", "--fsstack-strict")
-    assert project.run(*words).ret == pytest.ExitCode.OK
+    refused = project.run(*words).ret == pytest.ExitCode.USAGE_ERROR
+    assert refused == hopeless.endswith("TestIt")
 
 
 def slower(history: Path, factor: float) -> None:
