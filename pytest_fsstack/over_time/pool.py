@@ -112,10 +112,12 @@ class Pooled(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return the name of the series in reports, without its test."""
-        words = [self.step, "on", self.stack, self.kernel]
-        over = "over the first kernel" if self.series.endswith("::kernel_overhead") else ""
-        return " ".join(filter(None, [*words, over, "" if self.metric == "seconds" else f"({self.metric})"]))
+        """Return the name of the series in reports."""
+        return self.title(self.kernel)
+
+    def title(self, kernel: str = "") -> str:
+        """Return the name of the series, by default without its kernel."""
+        return str(SeriesKey(self.test, self.step, self.stack, self.metric, self.series, kernel, ""))
 
 
 class Pool(msgspec.Struct, frozen=True, tag_field="format", tag="fsstack pool 1"):

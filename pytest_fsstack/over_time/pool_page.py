@@ -47,14 +47,13 @@ def _rank(entry: Pooled) -> int:
 
 
 def _card(entry: Pooled, alpha: float) -> tuple[str, str, str]:
-    title = " ".join(filter(None, [pool_text.title_of(entry), entry.kernel]))
     hosts = sorted(entry.hosts, key=lambda figure: figure.overhead)
     shown = hosts if len(hosts) <= _MAX_HOSTS else [*hosts[: _MAX_HOSTS // 2], *hosts[-_MAX_HOSTS // 2 :]]
     rows = [_row(entry, figure, alpha) for figure in shown]
     rows += _summaries(entry)
     between = f", the {_MAX_HOSTS // 2} lowest and highest of {len(hosts)} hosts" if len(shown) < len(hosts) else ""
     caption = f"over {entry.reference}{between}{'; budget: ' + pool_text.verdict_text(entry) if entry.outcome else ''}"
-    return title, caption, draw.intervals(f"{title}: each host", rows)
+    return entry.label, caption, draw.intervals(f"{entry.label}: each host", rows)
 
 
 def _row(entry: Pooled, figure: HostFigure, alpha: float) -> Interval:

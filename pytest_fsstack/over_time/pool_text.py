@@ -113,18 +113,11 @@ def grids_of_hosts(pool: Pool, max_hosts: int = _MAX_HOSTS) -> list[Grid]:
         return [Grid("each host", ["series", *names], rows)]
     tests: dict[str, list[Pooled]] = {}
     for entry in pool.series:
-        tests.setdefault(title_of(entry), []).append(entry)
+        tests.setdefault(entry.title(), []).append(entry)
     return [
         Grid(title, ["kernel", *names], [[Cell(entry.kernel), *_cells(entry, names)] for entry in entries])
         for title, entries in tests.items()
     ]
-
-
-def title_of(entry: Pooled) -> str:
-    """Return the name of a series without its kernel."""
-    words = f"{entry.step} on {entry.stack}"
-    over = f"{words} over the first kernel" if entry.series.endswith("::kernel_overhead") else words
-    return over if entry.metric == "seconds" else f"{over} ({entry.metric})"
 
 
 def _cells(entry: Pooled, names: Sequence[str]) -> list[Cell]:

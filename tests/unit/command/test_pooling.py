@@ -93,7 +93,7 @@ def test_a_limit_is_judged_on_stacks_without_a_budget_of_their_own(said: Said) -
         chain.stacks["btrfs"] = StackInfo("btrfs", "btrfs")
         chain.samples["write"]["btrfs"] = chain.of("write", "luks")
         save(f"hosts/host{number}.json", results)
-    assert "fsstack: pool: write on btrfs: " in said("hosts", "--limit", "40%", code=1)
+    assert "fsstack: pool: T write on btrfs: " in said("hosts", "--limit", "40%", code=1)
 
 
 @pytest.mark.parametrize("number", range(1, MIN_HOSTS + 1))
@@ -116,7 +116,7 @@ def test_budgets_of_the_sessions_are_judged_over_hosts_and_beside_the_hosts_own_
     for number, overhead in enumerate(OVERHEADS):
         save(f"hosts/host{number}.json", session(number, overhead, 0.40))
     out = said("hosts", "--json", "pool.json", code=1)
-    assert "budget 40 %: fail" in out
+    assert re.search("^fsstack: pool: T write on luks: .*, budget 40 %: fail$", out, re.MULTILINE)
     assert {figure["outcome"] for figure in pooled()["hosts"]} == {"fail"}
     files = [f"hosts/host{number}.json" for number in range(3)]
     assert "--each" in said(*files, code=4)
