@@ -34,14 +34,19 @@ def format_size(size: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Format a figure with a scaled unit: bytes in powers of 1024, seconds from µs to s."""
+    """Format a figure with a scaled unit: bytes in powers of 1024, seconds from µs to s.
+
+    >>> [format_quantity(value, "s") for value in (0.00012, 0.0009996, 0.0123, 0.9996, 4.567, 999.6)]
+    ['120 µs', '1 ms', '12.3 ms', '1 s', '4.57 s', '1000 s']
+    """
     if unit == "B":
         return format_size(value)
     if unit == "B/s":
         return f"{format_size(value)}/s"
-    if unit == "s" and 0 < abs(value) < 1:
-        return f"{value * 1e3:.3g} ms" if abs(value) >= 1e-3 else f"{value * 1e6:.3g} µs"
-    number = f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    # From 999.5 on, three digits round to 1e+03.
+    if unit == "s" and 0 < abs(value * 1e3) < 999.5:
+        return f"{value * 1e3:.3g} ms" if abs(value * 1e6) >= 999.5 else f"{value * 1e6:.3g} µs"
+    number = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
     return f"{number} {unit}".rstrip()
 
 

@@ -139,13 +139,14 @@ def summary(view: View, metric: str = "seconds", level: float = 0.95) -> list[Gr
     The interval is that of Student's t, as published: mean ± t(n - 1) s / sqrt(n). It assumes independent samples.
     """
     chain = view.chain
+    labels = [label.format(f"{level * 100:g} %") for label in _STATISTICS]
     return [
         Grid(
             stack,
             [_name_of(metric), *chain.steps],
             [
                 [Cell(label), *(Cell(column.get(label, "-")) for column in columns)]
-                for label in ("samples", "average", *_SPREAD)
+                for label in labels
                 if label == "samples" or any(column.get(label) for column in columns)
             ],
         )
@@ -240,8 +241,9 @@ BUILT_IN: dict[str, Layout] = {
     "coverage": coverage,
 }
 
-_SPREAD = (
-    *("min", "max", "stddev", "stddev %", "average ± 95 %", "average ± %", "95 % from", "95 % to"),
+#: Rows of a summary. ``{0}`` is the confidence level.
+_STATISTICS = (
+    *("samples", "average", "min", "max", "stddev", "stddev %", "average ± {0}", "average ± %", "{0} from", "{0} to"),
     "not comparable",
 )
 
@@ -265,12 +267,13 @@ def _statistics(view: View, step: str, stack: str, name: str, level: float) -> d
     }
     if len(series) > 1:
         deviation = statistics.stdev(series)
+        share = f"{level * 100:g} %"
         half = student_quantile((1 + level) / 2, len(series) - 1) * deviation / math.sqrt(len(series))
         columns |= {
             "stddev": shown(deviation),
-            "average ± 95 %": shown(half),
-            "95 % from": shown(mean - half),
-            "95 % to": shown(mean + half),
+            f"average ± {share}": shown(half),
+            f"{share} from": shown(mean - half),
+            f"{share} to": shown(mean + half),
         }
         if mean:
             columns |= {"stddev %": f"{100 * deviation / mean:.1f} %", "average ± %": f"{100 * half / mean:.1f} %"}
@@ -381,8 +384,8 @@ def _better(estimate: Estimate | None) -> bool | None:
 def _clock(seconds: float) -> str:
     """Format seconds like ``time``.
 
-    >>> _clock(3.7), _clock(331.0), _clock(0.0123)
-    ('3.70s', '5m31.0s', '0.01s')
+    >>> _clock(3.7), _clock(331.0), _clock(0.0123), _clock(119.97)
+    ('3.70s', '5m31.0s', '0.01s', '2m00.0s')
     """
-    minutes, remainder = divmod(seconds, 60)
+    minutes, remainder = divmod(round(seconds, 1 if seconds >= 60 else 2), 60)
     return f"{minutes:.0f}m{remainder:04.1f}s" if minutes else f"{remainder:.2f}s"

@@ -61,7 +61,7 @@ def github_benchmark(results: Results) -> str:
         more = 0.0 if item.kind == "figure" else 1.0
         entry = {
             "name": item.name + suffix(item, labels),
-            "unit": item.unit or "ratio",
+            "unit": item.unit or ("" if item.kind == "figure" else "ratio"),
             "value": item.value + more,
         }
         if item.low is not None and item.high is not None:

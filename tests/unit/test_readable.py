@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from pytest_fsstack import units
+from pytest_fsstack.judging import verdict
 from pytest_fsstack.judging.results import ChainResults, Results, StackInfo
 from pytest_fsstack.judging.sample import Sample
 from pytest_fsstack.judging.verdict import Looks
-from pytest_fsstack.report import markdown, terminal
+from pytest_fsstack.report import layouts, markdown, terminal
 from pytest_fsstack.report.layouts import BUILT_IN
 from pytest_fsstack.report.model import COLOURS
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("module", [units, layouts, verdict])
+def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 def results(rounds: int = 6, table: str = "", **figures: float) -> Results:

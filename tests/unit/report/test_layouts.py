@@ -139,6 +139,8 @@ def test_a_summary_has_the_statistics_of_every_stack() -> None:
     # t(0.975; 9) = 2.262, any table of Student's distribution.
     half = 2.262 * statistics.stdev(series) / 10**0.5
     assert found["average ± %"] == f"{100 * half / statistics.fmean(series):.1f} %"
+    assert "95 % from" in found
+    assert {"50 % from", "50 % to", "average ± 50 %"} <= rows(shown("summary", level=0.5)[0]).keys()
     (undone,) = [row for label, row in rows(slow).items() if "comparable" in label]
     assert undone[3].text == "[2]"
     assert rows(slow)["samples"][2].text == "0 [1]"

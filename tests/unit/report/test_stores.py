@@ -33,7 +33,7 @@ def made(stacks: tuple[str, ...] = STACKS, device: str = "loop", rounds: int = 1
     """Ten rounds: one stack is within its budget, one far above, one not there, and one did not do the work."""
     chain = ChainResults(TEST, device, "ext4", Looks(), 42, steps=["deliver"])
     factors = {"luks+ext4": 1.25, "slow": 4.0}
-    odd = {"odd rate%": Metric("odd rate%", "mails/s", "higher")}
+    odd = {"odd rate%": Metric("odd rate%", "mails/s", "higher"), "files": Metric("files")}
     for name in stacks:
         chain.stacks[name] = StackInfo(name, name.replace("+", " | "))
     for index in range(rounds):
@@ -43,7 +43,13 @@ def made(stacks: tuple[str, ...] = STACKS, device: str = "loop", rounds: int = 1
                 chain.notes.setdefault("deliver", {})[name] = "needs no-such-tool: apt install # no-such-package"
                 continue
             seconds = factors.get(name, 1.0) * (1 + index % 3 / 100)
-            values = {"seconds": seconds, "used_bytes": 8192.0, "throughput": 1e8 / seconds, "odd rate%": 7.0}
+            values = {
+                "seconds": seconds,
+                "used_bytes": 8192.0,
+                "throughput": 1e8 / seconds,
+                "odd rate%": 7.0,
+                "files": 3.0,
+            }
             chain.add("deliver", name, Sample(values, {**METRICS, **odd}, incomplete="3 lost" * (name == "lossy")))
     for name in stacks:
         if name in factors:
@@ -82,7 +88,7 @@ def test_bencher_gets_a_benchmark_a_step_and_stack_with_its_measures() -> None:
     assert ratio["value"] == pytest.approx(1.25)
     assert ratio["lower_value"] <= ratio["value"] <= ratio["upper_value"]
     assert "used-bytes" not in measures, "nobody asked about them"
-    assert set(found[f"{TEST}::deliver::ext4"]) == {"seconds", "odd-rate"}
+    assert set(found[f"{TEST}::deliver::ext4"]) == {"seconds", "odd-rate", "files"}
 
 
 # -- github-action-benchmark -------------------------------------------------------------------------------------------
@@ -94,7 +100,7 @@ def test_the_github_action_gets_entries_of_which_less_is_better() -> None:
     assert isinstance(found, list)
     for entry in found:
         assert {"name", "unit", "value"} <= set(entry) <= {"name", "unit", "value", "range", "extra"}
-        assert all(isinstance(entry[name], str) and entry[name] for name in set(entry) - {"value"})
+        assert all(isinstance(entry[name], str) for name in set(entry) - {"value"})
         assert entry["value"] > 0
     entries = {entry["name"]: entry for entry in found}
     assert len(entries) == len(found)
@@ -102,6 +108,7 @@ def test_the_github_action_gets_entries_of_which_less_is_better() -> None:
     assert entries[f"{NAME}::overhead"]["value"] == pytest.approx(1.25)
     assert re.fullmatch(r"1\.\d+ to 1\.\d+", entries[f"{NAME}::overhead"]["range"])
     assert re.match(r"pass, .*\bext4, 10 .*\b6\.1\.0, .*\bloop\b", entries[f"{NAME}::overhead"]["extra"])
+    assert entries[f"{TEST}::deliver::ext4::files"]["unit"] == ""
     # A rate is better if it is higher; its ratio is better if it is lower.
     rate = f"{TEST}::deliver::luks+ext4::odd rate%"
     assert rate not in entries
