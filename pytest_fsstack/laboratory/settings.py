@@ -102,6 +102,8 @@ def _problems(settings: Settings, directory: Path) -> Iterator[str]:
     for number, hosts in enumerate(settings.hosts):
         yield from (f"hosts[{number}].{problem}" for problem in _host_problems(hosts))
     yield from (f"laboratory.{problem}" for problem in _common_problems(settings.laboratory, directory))
+    if not (directory / settings.python.wheels).is_dir():
+        yield f"python.wheels: there is no directory {settings.python.wheels} in {directory}"
     yield from _label_problems(settings.labels)
 
 
