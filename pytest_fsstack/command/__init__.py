@@ -215,6 +215,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (such as head) has closed the pipe. Python must not fail on flushing the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return code
 
 

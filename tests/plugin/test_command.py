@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,15 @@ def saved() -> Path:
     path = Path("run.json")
     path.write_text(saving.dumps(made(3, ["write"])))
     return path
+
+
+def test_ctrl_c_is_an_exit_code_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: Path) -> bytes:
+        signal.raise_signal(signal.SIGINT)
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", interrupted)
+    assert main(["pool", "run.json"]) == 130
 
 
 # -- report ------------------------------------------------------------------------------------------------------------
