@@ -7,7 +7,7 @@ with five or more earlier ones of the same machine. Fewer runs give figures with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import expm1, log, log1p
 from statistics import median, stdev
@@ -202,8 +202,8 @@ def _sides(
     now: Iterable[Results], then: Iterable[Results], measures: Collection[Measure]
 ) -> tuple[dict[SeriesKey, dict[int, _RunFigure]], dict[SeriesKey, dict[int, _RunFigure]]]:
     runs_now, runs_then = ([_entries(results, measures) for results in side] for side in (now, then))
-    places = _key_matcher([*runs_now, *runs_then])
-    return _by_key(runs_now, places), _by_key(runs_then, places)
+    same = dict.fromkeys({"kernel", "device"} - varying([*runs_now, *runs_then]), "")
+    return _by_key(runs_now, same), _by_key(runs_then, same)
 
 
 # -- figures of a run --------------------------------------------------------------------------------------------------
@@ -299,28 +299,24 @@ def _ratio(chain: ChainResults, step: str, stack: str, metric: Metric, ratios: S
     return runs.pseudo_median(ratios) if ratios else None
 
 
-def _key_matcher(runs_of_both: Iterable[Mapping[SeriesKey, _RunFigure]]) -> Callable[[SeriesKey], SeriesKey]:
-    """Return a function that makes keys comparable: it keeps kernel and device only if some run has several."""
-    by_kernel = by_device = False
-    for entries in runs_of_both:
-        kernels: dict[tuple[str, str], set[str]] = {}
-        devices: dict[tuple[str, str], set[str]] = {}
-        for key in entries:
-            kernels.setdefault((key.name, key.device), set()).add(key.kernel)
-            devices.setdefault((key.name, key.kernel), set()).add(key.device)
-        by_kernel = by_kernel or any(len(names) > 1 for names in kernels.values())
-        by_device = by_device or any(len(names) > 1 for names in devices.values())
-    return lambda key: key._replace(kernel=key.kernel if by_kernel else "", device=key.device if by_device else "")
+def varying(runs: Iterable[Collection[SeriesKey]]) -> set[str]:
+    """Return which of ``kernel`` and ``device`` have several values for a series of one run."""
+    return {
+        part
+        for keys in runs
+        for part in ("kernel", "device")
+        if len({(key.name, getattr(key, part)) for key in keys}) > len({key.name for key in keys})
+    }
 
 
 def _by_key(
-    side: Iterable[Mapping[SeriesKey, _RunFigure]], matched: Callable[[SeriesKey], SeriesKey]
+    side: Iterable[Mapping[SeriesKey, _RunFigure]], same: Mapping[str, str]
 ) -> dict[SeriesKey, dict[int, _RunFigure]]:
-    """Return the figures by key, then by the number of the run on its side."""
+    """Return the figures by key, then by the number of the run on its side. `same` replaces parts of the keys."""
     series: dict[SeriesKey, dict[int, _RunFigure]] = {}
     for number, entries in enumerate(side):
         for key, entry in entries.items():
-            series.setdefault(matched(key), {})[number] = entry
+            series.setdefault(key._replace(**same), {})[number] = entry
     return series
 
 

@@ -19,7 +19,7 @@ from pytest_fsstack.judging.budget import Budget
 from pytest_fsstack.judging.results import worst
 from pytest_fsstack.judging.verdict import Looks, Outcome
 from pytest_fsstack.over_time import effects
-from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_limited, mismatches, other_unit, run_id, varying
 from pytest_fsstack.over_time.hosts import JudgedBudget, Reading, SessionFile
 
 #: The probability that a report names a differing host if none differs.
@@ -245,7 +245,7 @@ class _ErrorRates(NamedTuple):
 
 
 def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> list[_Row]:
-    by_kernel = any(map(_has_kernels, hosts.values()))
+    by_kernel = "kernel" in varying([key for file in files for key in file.readings] for files in hosts.values())
     rows: dict[SeriesKey, _Row] = {}
 
     def row(key: SeriesKey) -> _Row:
@@ -267,15 +267,6 @@ def _table(hosts: Mapping[str, Sequence[SessionFile]], limit: float | None) -> l
         entry.missing |= {name: "not in its session" for name in hosts if name not in entry.hosts | entry.missing}
         _find_budget(entry, limit, measures)
     return table
-
-
-def _has_kernels(sessions: Iterable[SessionFile]) -> bool:
-    """Whether a host measured some series on several kernels."""
-    kernels: dict[str, set[str]] = {}
-    for session in sessions:
-        for key in session.readings:
-            kernels.setdefault(key.name, set()).add(key.kernel)
-    return any(len(names) > 1 for names in kernels.values())
 
 
 def _find_budget(row: _Row, limit: float | None, measures: Collection[Measure]) -> None:

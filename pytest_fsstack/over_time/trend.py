@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pytest_fsstack.judging.names import Kind
 from pytest_fsstack.judging.results import Results
 from pytest_fsstack.over_time import changes
-from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_compared, mismatches
+from pytest_fsstack.over_time.comparison import Measure, SeriesKey, is_compared, mismatches, varying
 from pytest_fsstack.report.series import Series, series
 
 #: Kinds of series: overheads over a reference, or absolute figures.
@@ -92,24 +92,21 @@ def trends(
     def is_shown(entry: Series) -> bool:
         return measures is None or is_compared((entry.test, entry.step, entry.metric), measures)
 
-    entries = [[entry for entry in series(run) if entry.kind in kinds and is_shown(entry)] for run in runs]
-    by = [part for part in ("kernel", "device") if any(_several(of_run, part) for of_run in entries)]
+    entries = [{_key(entry): entry for entry in series(run) if entry.kind in kinds and is_shown(entry)} for run in runs]
+    same = dict.fromkeys({"kernel", "device"} - varying(entries), "")
     points: dict[SeriesKey, list[Point]] = {}
     entry_of: dict[SeriesKey, Series] = {}
     for run, of_run in zip(runs, entries):
-        for entry in of_run:
-            kernel, device = (entry.labels.get(part, "") if part in by else "" for part in ("kernel", "device"))
-            key = SeriesKey(entry.test, entry.step, entry.stack, entry.metric, entry.name, kernel, device)
+        for key, entry in of_run.items():
+            key = key._replace(**same)
             points.setdefault(key, []).append(Point(run, entry.value))
             entry_of[key] = entry
     return [Trend(key, entry_of[key].kind, entry_of[key].unit, tuple(of_run)) for key, of_run in points.items()]
 
 
-def _several(entries: Iterable[Series], part: str) -> bool:
-    values: dict[str, set[str]] = {}
-    for entry in entries:
-        values.setdefault(entry.name, set()).add(entry.labels.get(part, ""))
-    return any(len(entry) > 1 for entry in values.values())
+def _key(entry: Series) -> SeriesKey:
+    places = (entry.labels.get(part, "") for part in ("kernel", "device"))
+    return SeriesKey(entry.test, entry.step, entry.stack, entry.metric, entry.name, *places)
 
 
 def change_points(trend: Trend, level: float, smallest: float = 0.0) -> list[ChangePoint]:
