@@ -12,6 +12,8 @@ from math import exp, inf, lgamma, log, log1p, sqrt
 from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
+import msgspec
+
 from pytest_fsstack.report.quantiles import student_quantile, student_share
 
 #: The smallest number of hosts for a verdict. All on one side have the probability 1/32.
@@ -41,17 +43,17 @@ def predicted(hosts: Sequence[float], alpha: float) -> Range | None:
     return Range(fmean(hosts) - reach, fmean(hosts) + reach)
 
 
-class Heterogeneity(NamedTuple):
+class Heterogeneity(msgspec.Struct, frozen=True):
     """The heterogeneity of hosts: Cochran's Q, its degrees of freedom and p, and I squared.
 
-    `share` is I squared: the share of the variance between hosts that is not noise of their rounds (Higgins & Thompson,
+    I squared is the share of the variance between hosts that is not noise of their rounds (Higgins & Thompson,
     Statistics in Medicine 21 (2002) 1539).
     """
 
     q: float
     freedom: int
     p: float
-    share: float
+    i_squared: float
 
 
 def heterogeneity(hosts: Sequence[float], errors: Sequence[float], rounds: Sequence[int]) -> Heterogeneity | None:

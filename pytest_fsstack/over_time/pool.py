@@ -62,15 +62,6 @@ class OverheadInterval(msgspec.Struct, frozen=True):
     confidence: float
 
 
-class Heterogeneity(msgspec.Struct, frozen=True):
-    """Cochran's Q with Welch's correction, its degrees of freedom and p, and I squared as a fraction."""
-
-    q: float
-    freedom: int
-    p: float
-    i_squared: float
-
-
 class LeftOutHost(msgspec.Struct, frozen=True):
     """The pooled overhead and I squared without a host."""
 
@@ -98,7 +89,7 @@ class Pooled(msgspec.Struct, frozen=True):
     interval: OverheadInterval | None = None
     #: The range in which the next host will be.
     prediction: OverheadInterval | None = None
-    heterogeneity: Heterogeneity | None = None
+    heterogeneity: effects.Heterogeneity | None = None
     without: list[LeftOutHost] = []
     #: The host that differs from the others.
     differs: str = ""
@@ -357,12 +348,11 @@ def _too_few(hosts: int, alpha: float) -> str:
     return f"no verdict over {hosts} host{'' if hosts == 1 else 's'}: it takes {fewest} at alpha {alpha:.3g}"
 
 
-def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> Heterogeneity | None:
+def _heterogeneity(figures: Sequence[HostFigure], ratios: Sequence[float]) -> effects.Heterogeneity | None:
     errors = [figure.error for figure in figures if figure.error is not None]
     if len(errors) < len(figures):
         return None
-    facts = effects.heterogeneity(ratios, errors, [figure.rounds for figure in figures])
-    return Heterogeneity(*facts) if facts else None
+    return effects.heterogeneity(ratios, errors, [figure.rounds for figure in figures])
 
 
 def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[LeftOutHost]:

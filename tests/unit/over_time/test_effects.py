@@ -42,8 +42,8 @@ def test_heterogeneity_is_welchs_test(facts: list[tuple[float, float, int]]) -> 
     w = between / (1 + 2 * (number - 2) * unequal / (number**2 - 1))
     assert spread.q / spread.freedom == pytest.approx(w, rel=1e-6)
     assert spread.p == pytest.approx(stats.f.sf(w, number - 1, (number**2 - 1) / (3 * unequal)), abs=1e-9)
-    assert 0 <= spread.share < 1
-    assert (spread.share == 0) == (spread.q <= spread.freedom)
+    assert 0 <= spread.i_squared < 1
+    assert (spread.i_squared == 0) == (spread.q <= spread.freedom)
 
 
 def test_two_hosts_of_equal_rounds_are_welchs_t() -> None:
