@@ -17,11 +17,10 @@ from msgspec.structs import replace
 
 from pytest_fsstack.judging import saved
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.names import test_of
 from pytest_fsstack.judging.results import FORMAT, ChainResults, Derived, Figure, Judgement, Results, StackInfo
 from pytest_fsstack.judging.sample import Better
 from pytest_fsstack.judging.verdict import Looks, Outcome
-from pytest_fsstack.over_time.comparison import Measure, SeriesKey, budgeted, series_key
+from pytest_fsstack.over_time.comparison import SeriesKey, series_key
 
 
 class JudgedBudget(NamedTuple):
@@ -57,8 +56,6 @@ class SessionFile:
     readings: dict[SeriesKey, Reading] = field(default_factory=dict)
     #: Reasons why a series was not measured.
     notes: dict[SeriesKey, str] = field(default_factory=dict)
-    #: Measures with budgets.
-    measures: frozenset[Measure] = frozenset()
 
     @property
     def machine(self) -> str:
@@ -71,17 +68,17 @@ class SessionFile:
         return self.metadata.labels.get("host") or self.path.stem
 
 
-def read(path: Path, measures: Collection[Measure] = ()) -> SessionFile:
-    """Read the session in a file: the time, metrics with budgets, and `measures`. Raises ValueError."""
+def read(path: Path) -> SessionFile:
+    """Read the session in a file: the time, and metrics with budgets. Raises ValueError."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ValueError(error.strerror) from None
-    results = _outline(content, measures) or _derive(saved.loads(content), measures)
-    session = SessionFile(path, _metadata(results), measures=frozenset(budgeted([results])))
+    results = _outline(content) or _derive(saved.loads(content))
+    session = SessionFile(path, _metadata(results))
     for chain in results.chains:
         for step, stack in _compared(chain):
-            for metric in _metrics(chain, step, measures):
+            for metric in _metrics(chain, step):
                 _add(session, chain, step, stack, metric)
     if not session.readings:
         raise ValueError("no overhead was measured in this session")
@@ -173,7 +170,7 @@ class _Session(msgspec.Struct):
     labels: dict[str, str] = {}
 
 
-def _outline(content: bytes, measures: Collection[Measure]) -> Results | None:
+def _outline(content: bytes) -> Results | None:
     """Return results with the derived figures of compared metrics, without samples. None for a log.
 
     Raises ValueError for damaged files.
@@ -192,7 +189,7 @@ def _outline(content: bytes, measures: Collection[Measure]) -> Results | None:
         facts = {name: getattr(slim, name) for name in slim.__struct_fields__}
         chain = ChainResults(**{**facts, "derived": {}})
         for step, by_stack in slim.derived.items():
-            metrics = _metrics(chain, step, measures)
+            metrics = _metrics(chain, step)
             chain.derived[step] = {stack: _decoded(derived, metrics) for stack, derived in by_stack.items()}
         chains.append(chain)
     return Results(
@@ -212,20 +209,19 @@ def _decoded(derived: _Derived, metrics: Collection[str]) -> Derived:
     return Derived(incomplete=derived.incomplete, figures=figures)
 
 
-def _derive(results: Results, measures: Collection[Measure]) -> Results:
+def _derive(results: Results) -> Results:
     """Derive the figures of compared metrics from the samples."""
     for chain in results.chains:
         chain.derived = {
-            step: {stack: saved.derive(chain, step, stack, _metrics(chain, step, measures)) for stack in chain.stacks}
+            step: {stack: saved.derive(chain, step, stack, _metrics(chain, step)) for stack in chain.stacks}
             for step in chain.steps
         }
     return results
 
 
-def _metrics(chain: ChainResults, step: str, measures: Collection[Measure]) -> list[str]:
-    """Return the metrics of a step that are compared: the time, those with budgets here, and those in `measures`."""
+def _metrics(chain: ChainResults, step: str) -> list[str]:
+    """Return the metrics of a step that are compared: the time, and those with budgets."""
     judged = [
         judgement.budget.metric for judgements in chain.judgements.get(step, {}).values() for judgement in judgements
     ]
-    asked = [metric for test, of, metric in measures if (test, of) == (test_of(chain), step)]
-    return list(dict.fromkeys(["seconds", *judged, *asked]))
+    return list(dict.fromkeys(["seconds", *judged]))
