@@ -268,7 +268,7 @@ class SavingReference:
             self._say(f"not saved as a reference, because this run failed: {self.file.shown} is unchanged")
             return
         try:
-            if not results.chains:
+            if not any(chain.samples for chain in results.chains):
                 raise ReportError(f"{self.file.shown}: not saved as a reference, because nothing was measured")
             self.file.write(saved.dumps(results))
         except ReportError as error:

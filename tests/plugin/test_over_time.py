@@ -260,6 +260,10 @@ def test_a_run_is_accepted_only_if_nothing_failed(project: Project, monkeypatch:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["fsstack: * reference.json *"])
     assert path.read_text() == first
+    monkeypatch.delenv("BREAK")
+    result = project.run("--benchmark-skip", "--fsstack-save-reference=reference.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert path.read_text() == first
 
 
 @pytest.mark.parametrize(
