@@ -33,9 +33,10 @@ def start(config: pytest.Config, session: Session) -> None:
         config.pluginmanager.register(Comparing(config, session, sources), "fsstack-compare")
     elif options.value(config, "compare-anyway"):
         raise pytest.UsageError("--fsstack-compare-anyway does nothing without --fsstack-compare=FILE")
-    elif options.on_command_line(config, "max-regression") and not options.value(config, "kernel"):
+    elif options.on_command_line(config, "max-regression") and len(options.value(config, "kernel")) < 2:
         raise pytest.UsageError(
-            "--fsstack-max-regression judges nothing without --fsstack-compare=FILE or --fsstack-kernel: add one"
+            "--fsstack-max-regression judges nothing without --fsstack-compare=FILE or a second --fsstack-kernel: add "
+            "one"
         )
     if path := options.value(config, "save-reference"):
         if config.getoption("benchmark_disable", False):
