@@ -55,6 +55,10 @@ class CommandLine:
                 from pytest_fsstack.session.commands import Commands
 
                 config.pluginmanager.register(Commands(config), "fsstack-commands")
+            else:
+                for name in "setup", "check", "shell":
+                    if source := options.on_command_line(config, name):
+                        raise pytest.UsageError(f"{source.where} does nothing without --fsstack-command: add one")
             # Report mistakes on the command line before tests are collected.
             session = _session_of(config)
             if any(

@@ -121,6 +121,7 @@ def test_a_shell_runs_only_if_asked_for(project: Project) -> None:
         (["--fsstack-command=true", "--fsstack-check=no-such-program a"], ["no-such-program"]),
         (["--fsstack-command=true", "--fsstack-check=other=true"], ["--fsstack-check", "'other'", "true"]),
         (["--fsstack-command=true", "--fsstack-setup=tar 'x"], ["--fsstack-setup", "quotation"]),
+        (["--fsstack-check=false"], ["--fsstack-check", "--fsstack-command"]),
     ],
 )
 def test_mistakes_end_the_session_before_round_1(project: Project, words: list[str], facts: list[str]) -> None:
