@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_fsstack import options
+
 #: In a checkout, the scenarios are beside the package. When installed, they are inside.
 _PACKAGE = Path(__file__).parents[1]
 
@@ -49,8 +51,20 @@ class Scenarios:
             return None
         return collection_path.name not in map(file_of, self.chosen) or None
 
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        # Before -k deselects items. --last-failed has left out items already, and a worker of a kernel has other ids.
+        incomplete = session.testsfailed or config.getoption("lf", False) or options.worker_input(config)
         tests = [scenario for scenario in self.chosen if "::" in scenario]
+        ids = [own_id(item) for item in items if item.path.parent == self.directory]
+        for test in tests:
+            if not incomplete and not any(_selects(test, item_id) for item_id in ids):
+                raise pytest.UsageError(
+                    f"--fsstack-scenario: there is no test {test!r}; add --collect-only -q to the name of the scenario "
+                    "for a list"
+                )
         selected = [item for item in items if self._selected(item, tests)]
         if len(selected) < len(items):
             config.hook.pytest_deselected(items=[item for item in items if item not in selected])
@@ -62,5 +76,9 @@ class Scenarios:
         of_file = [scenario for scenario in tests if file_of(scenario) == item.path.name]
         if not of_file or item.path.name in (file_of(scenario) for scenario in self.chosen if "::" not in scenario):
             return True
-        item_id = own_id(item)
-        return any(item_id == scenario or item_id.startswith((f"{scenario}::", f"{scenario}[")) for scenario in of_file)
+        return any(_selects(scenario, own_id(item)) for scenario in of_file)
+
+
+def _selects(test: str, item_id: str) -> bool:
+    """Whether an argument selects an item: by its id, that of its class, or its function's."""
+    return item_id == test or item_id.startswith((f"{test}::", f"{test}["))

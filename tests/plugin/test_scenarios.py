@@ -34,6 +34,13 @@ def test_its_ids_run_one_test_again_beside_another_scenario(pytester: pytest.Pyt
     assert any(each.startswith("test_filesystems.py::") for each in ids)
 
 
+@pytest.mark.parametrize("beside", [[], ["--fsstack-scenario=bit_rot"], ["--fsstack-dry-run", "-k", "ext4"]])
+def test_an_id_of_no_test_is_a_mistake(pytester: pytest.Pytester, beside: list[str]) -> None:
+    result = pytester.runpytest_subprocess("--collect-only", "--fsstack-scenario=bit_rot::nothing", *beside)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fsstack-scenario: * 'test_bit_rot.py::nothing'; *"])
+
+
 def test_the_tests_of_the_user_are_run_beside_it(pytester: pytest.Pytester) -> None:
     path = pytester.makepyfile(test_own="def test_it():\n    pass\n")
     ids = collected(pytester, str(path), "--fsstack-scenario=filesystems", "-k", "test_it or test_after_format")
