@@ -79,6 +79,11 @@ class CommandLine:
             from pytest_fsstack.session.cleanup import cleanup
 
             return cleanup(config)
+        if options.value(config, "doctor") or options.value(config, "dry-run"):
+            # Workers of pytest-xdist could not show anything.
+            for name, value in ("numprocesses", None), ("dist", "no"), ("tx", []):
+                if hasattr(config.option, name):
+                    setattr(config.option, name, value)
         if options.value(config, "doctor"):
             from pytest_fsstack.preflight.doctor import Doctor
 

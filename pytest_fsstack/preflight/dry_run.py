@@ -33,10 +33,6 @@ class DryRun:
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config, self._session = config, session
         self._earlier = _earlier(config)
-        # Workers of pytest-xdist could not show anything.
-        for name, value in ("numprocesses", None), ("dist", "no"), ("tx", []):
-            if hasattr(config.option, name):
-                setattr(config.option, name, value)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

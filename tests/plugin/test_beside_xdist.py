@@ -65,6 +65,14 @@ def test_none_at_all_is_no_worker(project: Project) -> None:
     project.run("--fsstack-rounds=1", "-n", "0").assert_outcomes(passed=3)
 
 
+@pytest.mark.parametrize(
+    ("look", "line"), [("--fsstack-doctor", "  absent: *"), ("--fsstack-dry-run", "  stacks: plain *, absent")]
+)
+def test_what_only_looks_starts_no_workers(project: Project, look: str, line: str) -> None:
+    project.write(TEST.replace('"crypt"', '"absent"'))
+    project.run(look, "-n", "1").stdout.fnmatch_lines([line])
+
+
 def test_steps_that_measure_nothing_are_skipped_with_their_chain(project: Project) -> None:
     project.write("""
 import pytest
