@@ -48,19 +48,21 @@ def build_image(timed: Timed, fsstack: Built, corpus: Corpus, *, into: str = "tr
 
 @workload()
 def read_files(timed: Timed, fsstack: Built, *, tree: str = "tree", block: int = 128 << 10) -> None:
-    """Read all files of the tree in the order of their names, from cold caches.
+    """Read all regular files of the tree in the order of their names, from cold caches.
 
     Afterwards, the number of bytes read is compared with the sizes of the files.
     """
     top, contents = existing(fsstack, tree, "read_files"), walk(fsstack.path / tree)
+    regular = {os.fspath(path) for path in _files(top)}
     buffer, count = bytearray(block), 0
     with timed(bytes=contents.bytes, files=contents.files, direction="read"):
         for directory, names, files in os.walk(top):
             names.sort()
             for name in sorted(files):
-                with open(os.path.join(directory, name), "rb", buffering=0) as file:
-                    while size := file.readinto(buffer):
-                        count += size
+                if (path := os.path.join(directory, name)) in regular:
+                    with open(path, "rb", buffering=0) as file:
+                        while size := file.readinto(buffer):
+                            count += size
     if count != contents.bytes:
         raise AssertionError(f"read_files: read {count:,} bytes of {tree} instead of {contents.bytes:,}")
 

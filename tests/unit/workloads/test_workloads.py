@@ -73,6 +73,14 @@ class TestStreamWrite:
             workloads.stream_write(clock, stack, payload=payload(tmp_path, 4096, 1), size=8192)
 
 
+def test_read_files_reads_neither_links_nor_pipes(clock: NotedTimed, stack: NotedStack, tree: Path) -> None:
+    (tree / "link").symlink_to(some_file(tree))
+    (tree / "to-nothing").symlink_to("nothing")
+    os.mkfifo(tree / "pipe")
+    workloads.read_files(clock, stack)
+    assert clock.blocks == [block(bytes=200_000, files=40, direction="read")]
+
+
 class TestExtract:
     def test_extracts(self, clock: NotedTimed, stack: NotedStack, packed: Corpus) -> None:
         workloads.extract(clock, stack, packed)
