@@ -11,12 +11,13 @@ import pytest
 
 from pytest_fsstack import options
 from pytest_fsstack.devices import DiskDevice, LoopDevice, RamDevice, refusals
+from pytest_fsstack.judging.course import ChainPlan
 from pytest_fsstack.judging.results import Results
-from pytest_fsstack.machine.needs import missing
 from pytest_fsstack.over_time import history
 from pytest_fsstack.over_time.plugin import earlier_runs
 from pytest_fsstack.preflight.explain import explained
-from pytest_fsstack.rounds.chains import Chain, parameter_of
+from pytest_fsstack.rounds.chains import Chain
+from pytest_fsstack.rounds.plans import plan_of
 from pytest_fsstack.session import identity
 from pytest_fsstack.session.duration import seconds_of_run
 from pytest_fsstack.session.ending import runs_once
@@ -50,7 +51,8 @@ def described(
     kernels = _Kernels(tuple(options.value(config, "kernel")), options.boots(config))
     described_before: dict[tuple[Device, str], str] = {}
     for chain in chains:
-        plan = _Plan.of(config, session, chain)
+        planned = plan_of(chain, session.budgets)
+        plan = _Plan.of(config, session, chain, planned)
         yield f"\n{chain.id} on {chain.device.spec}"
         yield from (f"  device: {line}" for line in _devices(chain, plan.max_rounds))
         yield f"  steps: {', '.join(chain.steps)}"
@@ -59,7 +61,7 @@ def described(
         if settle := session.settings.settle.describe():
             yield f"  between two stacks: {settle}"
         yield from (f"  {line}" for line in kernels.lines(plan))
-        yield from (f"  missing here: {line}" for line in _missing(chain, plan.max_rounds))
+        yield from (f"  missing here: {line}" for line in _missing(planned))
         yield f"  time: {_time(session, chain, plan, earlier, kernels)}"
         for stack in plan.max_rounds:
             parameter = chain.stacks[stack]
@@ -87,27 +89,22 @@ class _Plan:
     max_rounds: dict[str, int]
 
     @classmethod
-    def of(cls, config: pytest.Config, session: Session, chain: Chain) -> _Plan:
-        settings, stacks = session.settings, [name for name in chain.stacks if chain.required_steps(name)]
+    def of(cls, config: pytest.Config, session: Session, chain: Chain, planned: ChainPlan) -> _Plan:
+        settings, looks, stacks = session.settings, session.policy.looks_of(planned), list(planned.stacks)
         if not chain.timed:
             return cls._fixed(stacks, 1, "none: nothing is measured, and each stack is built as pytest runs the tests")
         if runs_once(config):
             return cls._fixed(stacks, 1, "1, because of --benchmark-disable")
-        first, last = settings.looks.rounds[0], settings.looks.max_rounds
+        first, last = looks.rounds[0], looks.max_rounds
         additional = f", and at most {last} more to confirm failures" if session.budgets.confirmed > 1 else ""
         additional += f", and at most {last} more in place of discarded ones" if settings.discard_rounds else ""
         budgets = {
-            stack: [
-                budget
-                for item in chain.selected
-                if (parameter := parameter_of(item)) and parameter.id == stack
-                for budget in session.budgets.of(item, stack, stack == chain.baseline)
-            ]
+            stack: [budget for test in planned.tests if test.stack == stack for budget in test.budgets]
             for stack in stacks
         }
         # Verdicts between kernels apply to all stacks.
-        between = options.value(config, "kernel") and options.value(config, "max-regression") is not None
-        judged = {stack: bool(between or budgets[stack]) for stack in stacks}
+        between = len(options.value(config, "kernel")) > 1 and options.value(config, "max-regression") is not None
+        judged = {stack: between or bool(budgets[stack]) for stack in stacks}
         max_rounds = {stack: last if judged[stack] else first for stack in stacks}
         if additional:
             confirmed = last if session.budgets.confirmed > 1 else 0
@@ -183,12 +180,12 @@ def _devices(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
             yield f"{member.spec}, which no stack needs, and which would not be written to"
 
 
-def _missing(chain: Chain, stacks: Iterable[str]) -> Iterator[str]:
+def _missing(planned: ChainPlan) -> Iterator[str]:
     """Yield each reason once, with the stacks that it prevents."""
     reasons: dict[str, list[str]] = {}
-    for stack in stacks:
-        for reason in missing([*chain.device.needs(), *chain.stacks[stack].stack.needs()]):
-            reasons.setdefault(reason, []).append(stack)
+    for name, stack in planned.stacks.items():
+        for reason in stack.lacks:
+            reasons.setdefault(reason, []).append(name)
     for reason, stacks_without in reasons.items():
         yield f"{reason} ({first_names(stacks_without)})"
 

@@ -82,6 +82,12 @@ def test_what_is_deselected_is_not_shown_and_kernels_are_not_booted(project: Pro
     result.stdout.no_fnmatch_line("*dear*")
 
 
+def test_the_rounds_are_those_of_the_marker(project: Project) -> None:
+    project.write(TEST.replace("class", "@pytest.mark.fsstack_rounds(2)\nclass"))
+    result = project.run("--fsstack-dry-run", "-k", "fill and not dear")
+    result.stdout.fnmatch_lines(["  rounds: 2", "  time: * 4 runs*"])
+
+
 @pytest.mark.parametrize(
     ("words", "boots"),
     [([], "1 boot"), (["--fsstack-max-regression=5%"], "3 boots"), (["--fsstack-max-regression=5%", "ONE"], "1 boot")],
