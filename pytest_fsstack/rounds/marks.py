@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -47,8 +49,8 @@ def check_arguments(mark: pytest.Mark | None) -> None:
             raise ValueError(f"the marker fsstack takes {name}= as text (got {text!r})")
 
 
-def check(item: pytest.Item, layouts: Callable[[], Collection[str]], mistakes: Mistakes) -> None:
-    """Check the markers of an item, except `fsstack` and budgets. `tables` returns the names of the known tables."""
+def check(item: pytest.Item, layouts: Callable[[], Mapping[str, Callable[..., Any]]], mistakes: Mistakes) -> None:
+    """Check the markers of an item, except `fsstack` and budgets. `layouts` returns the known tables by name."""
     for mark in item.iter_markers("fsstack_remark"):
         if len(mark.args) != 1 or mark.kwargs or not isinstance(mark.args[0], str):
             mistakes.add("fsstack_remark: it takes one text", item)
@@ -63,8 +65,13 @@ def check(item: pytest.Item, layouts: Callable[[], Collection[str]], mistakes: M
         mistakes.add(DRAWS, item)
     for mark in item.iter_markers("fsstack_table"):
         name = mark.args[0] if len(mark.args) == 1 else mark.args
-        if name not in layouts():
+        if name not in [*layouts()]:
             mistakes.add(f"fsstack_table: there is no table {name!r}; there are: {', '.join(sorted(layouts()))}", item)
+            continue
+        try:
+            inspect.signature(layouts()[name]).bind(None, **mark.kwargs)
+        except TypeError as error:
+            mistakes.add(f"fsstack_table: {name!r} {error}", item)
 
 
 #: The mistake of a test that measures and has ``@given``.

@@ -132,11 +132,21 @@ def test_a_remark_stands_below_the_tables(project: Project) -> None:
     result.stdout.fnmatch_lines(["[*] no barriers"])
 
 
-def test_an_unknown_table_is_a_mistake_that_names_those_there_are(project: Project) -> None:
-    project.write(ONE.replace("@pytest.mark.benchmark", "@pytest.mark.fsstack_table('tables')\n@pytest.mark.benchmark"))
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("'tables'", "*'tables'; *: advantage, change, *"),
+        ("['times']", "*['times']; *: advantage, change, *"),
+        ("'matrix', metric='seconds'", "'matrix' *'metric'"),
+    ],
+)
+def test_a_table_that_cannot_be_is_a_mistake(project: Project, arguments: str, message: str) -> None:
+    project.write(
+        ONE.replace("@pytest.mark.benchmark", f"@pytest.mark.fsstack_table({arguments})\n@pytest.mark.benchmark")
+    )
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *fsstack_table: *'tables'; *: advantage, change, *"])
+    result.stderr.fnmatch_lines([f"ERROR: *fsstack_table: {message}".replace("[", "[[]")])
 
 
 @pytest.mark.parametrize(
