@@ -72,6 +72,9 @@ def check(item: pytest.Item, layouts: Callable[[], Mapping[str, Callable[..., An
             inspect.signature(layouts()[name]).bind(None, **mark.kwargs)
         except TypeError as error:
             mistakes.add(f"fsstack_table: {name!r} {error}", item)
+    for mark in item.own_markers if isinstance(item.parent, pytest.Class) else ():
+        if mark.name in ("fsstack_remark", "fsstack_rounds", "fsstack_table"):
+            mistakes.add(f"{mark.name}: all steps of a class share it: mark the class", item)
 
 
 #: The mistake of a test that measures and has ``@given``.

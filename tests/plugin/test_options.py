@@ -149,6 +149,14 @@ def test_a_table_that_cannot_be_is_a_mistake(project: Project, arguments: str, m
     result.stderr.fnmatch_lines([f"ERROR: *fsstack_table: {message}".replace("[", "[[]")])
 
 
+@pytest.mark.parametrize("mark", ["fsstack_rounds(1)", "fsstack_remark('slow')", "fsstack_table('times')"])
+def test_a_mark_of_a_class_is_refused_on_one_of_its_steps(project: Project, mark: str) -> None:
+    project.write(SIZED.replace("@pytest.mark.benchmark", f"@pytest.mark.{mark}"))
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *TestIt::test_it: {mark.partition('(')[0]}: *class*"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
