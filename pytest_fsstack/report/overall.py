@@ -36,7 +36,7 @@ def geometric_mean(
 
     `steps` has the log-ratios of each step by round. `overheads` are the overheads that reports show, by step. A step
     without a weight in `weights` has weight 1. The ends of the interval are -1 and infinity if fewer than `MIN_ROUNDS`
-    rounds have all steps. Raises ValueError if no step has a weight above 0.
+    rounds have all steps.
     """
     shares = _shares(list(overheads), weights or {})
     center = sum(share * log1p(overheads[step]) for step, share in shares.items())
@@ -49,10 +49,8 @@ def geometric_mean(
 
 
 def _shares(steps: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares of the steps with a weight above 0. They add up to 1."""
-    weighed = {step: weight for step in steps if (weight := weight_of(step, weights)) > 0}
-    if not weighed:
-        raise ValueError(f"no step has a weight above 0 (got {', '.join(steps) or 'no step'})")
+    """Return the shares of the steps with a weight above 0, or of all steps if there are none. They add up to 1."""
+    weighed = {step: weight for step in steps if (weight := weight_of(step, weights)) > 0} or dict.fromkeys(steps, 1.0)
     total = sum(weighed.values())
     return {step: weight / total for step, weight in weighed.items()}
 

@@ -143,7 +143,9 @@ class Session:
         self.budgets.check(chains, self.mistakes)
         if chains:
             self.budgets.check_ini(parameter.stack.id for parameter in self.parameters)
-            selecting.check_weights(self.settings.weights, chains)
+            # An ini applies to other sessions too.
+            if options.on_command_line(self.config, "weights"):
+                selecting.check_weights(self.settings.weights, chains)
         self.mistakes.refuse()
         selecting.apply_benchmark_filters(self.config, items)
         selecting.skip_in_xdist_workers(self.config, chains)

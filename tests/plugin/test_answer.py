@@ -66,6 +66,13 @@ def test_a_weight_of_an_unknown_step_is_refused_before_the_first_round(project: 
     assert any("'wriet'" in line and "'write'" in line for line in result.stderr.lines)
 
 
+def test_weights_in_an_ini_fail_no_session_without_their_steps(project: Project) -> None:
+    project.write(TEST)
+    project.pytester.makeini("[pytest]\nfsstack_weights = wriet=3, write=0\n")
+    assert project.run(*REPORTS, "-k", "write").ret == pytest.ExitCode.OK
+    assert junit_answers()
+
+
 @pytest.mark.parametrize("text", ["write", "write=-1", "write=1, write=2", "=1", "write=x", ""])
 def test_a_weight_that_is_written_wrongly_is_refused(project: Project, text: str) -> None:
     project.write(TEST)
