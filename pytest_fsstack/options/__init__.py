@@ -195,7 +195,10 @@ class Option(NamedTuple):
         if self.choices and text not in self.choices:
             hint = f"; write --fsstack-{self.name}={self.choices[0]} before names of tests" if self.bare else ""
             raise ValueError(f"must be {', '.join(self.choices[:-1])} or {self.choices[-1]} (got {text!r}){hint}")
-        return self.parse(text)
+        value = self.parse(text)
+        if not text:
+            raise ValueError("there is no value, as with a variable that is not set")
+        return value
 
 
 OPTIONS = (

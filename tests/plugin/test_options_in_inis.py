@@ -108,6 +108,9 @@ def test_every_option_shows_its_help_and_default(option: options.Option, pyteste
         option.read(option.default)
     assert not (option.flag and (option.many or option.choices or option.default))
     assert option.flag or option.metavar or option.choices
+    if not option.flag:
+        with pytest.raises(ValueError, match=r"\S"):
+            option.read("")
 
 
 def test_help_lists_every_option_with_its_default(pytester: pytest.Pytester) -> None:
