@@ -21,7 +21,10 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if not match:
         raise ValueError(f"{text!r} is not a size; write 512M, 4G or a number of bytes")
-    return int(float(match[1]) * _FACTORS[match[2].upper()])
+    size = int(float(match[1]) * _FACTORS[match[2].upper()])
+    if size >= 1 << 63:
+        raise ValueError(f"{text!r} is more than a file can have: write less than 8388608T")
+    return size
 
 
 def format_size(size: float) -> str:
