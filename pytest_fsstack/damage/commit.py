@@ -16,20 +16,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 MARK = "user.mark"
 Changes = Sequence[tuple[str, "str | None"]]
-
-
-class Engine(Protocol):
-    """An open database."""
-
-    def commit(self, changes: Changes) -> None:
-        """Commit a transaction durably."""
-
-    def read(self) -> dict[str, str]:
-        """Return all rows. Raises an exception if the database is damaged."""
 
 
 class Sqlite:
@@ -173,10 +163,13 @@ class Postgres:
             raise ValueError(f"postgres ended with exit code {code}")
 
 
+Engine = Sqlite | RocksDB | Postgres
+
+
 @contextlib.contextmanager
 def opened(name: str, directory: str, words: Sequence[str]) -> Iterator[Engine]:
     """Open a database. Create it if it does not exist."""
-    engine: Sqlite | RocksDB | Postgres
+    engine: Engine
     if name.startswith("sqlite"):
         engine = Sqlite(directory, *(("wal", "full") if name == "sqlite-wal" else ("delete", "extra")))
     else:

@@ -7,15 +7,14 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from pytest_fsstack.damage import perform
 from pytest_fsstack.damage.databases import NEEDS, Database
 from pytest_fsstack.damage.plan import Operation, plan
-from pytest_fsstack.damage.promises import EMPTY_DIRECTORY, Broken, Found, History, Kind, Unreadable
+from pytest_fsstack.damage.promises import EMPTY_DIRECTORY, Found, History, Kind, Unreadable
 from pytest_fsstack.damage.writelog import (
     Cut,
     Entry,
@@ -81,28 +80,6 @@ class Damage:
         return [*(promise.text for promise in broken), *state.wrong]
 
 
-class Work(Protocol):
-    """The work on the stack before a cut, and the check after it."""
-
-    def make(self, directory: Path) -> None:
-        """Prepare the directory on the stack."""
-
-    def words(self, directory: Path, recorded: Path) -> list[str]:
-        """Return the command that does the work. It marks the beginning of each step in the log of the device."""
-
-    def stdin(self, directory: Path) -> str:
-        """Return the input of that command."""
-
-    def found(self, directory: Path) -> Found:
-        """Return the contents of the directory after a cut."""
-
-    def broken(self, found: Found, count: int) -> Iterable[Broken]:
-        """Return the broken promises if `count` steps were complete and one more had begun."""
-
-    def shown(self, begun: int) -> str:
-        """Return when a cut was, by the step that had begun."""
-
-
 class Files(History):
     """The work with files: they are written, renamed, removed and synced."""
 
@@ -110,6 +87,7 @@ class Files(History):
         """Leave the directory empty."""
 
     def words(self, directory: Path, recorded: Path) -> list[str]:
+        """Return the command that does the work. It marks the beginning of each step in the log of the device."""
         return [sys.executable, "-I", "-S", perform.__file__, str(directory), str(recorded), str(self.seed)]
 
     def stdin(self, directory: Path) -> str:
@@ -130,7 +108,11 @@ class Files(History):
         return contents
 
     def shown(self, begun: int) -> str:
+        """Return when a cut was, by the step that had begun."""
         return f"during operation {begun} ({self.steps[begun]})" if begun < len(self.steps) else "after all operations"
+
+
+Work = Files | Database
 
 
 @workload()
