@@ -219,13 +219,13 @@ def _pieces(backup: Backup) -> Iterator[bytes]:
     for file in range(backup.pool_files):
         path, size = backup.pool_path(file), backup.size(file)
         yield from _directories(before, before := path.rpartition("/")[0])
-        yield _header(path, b"0", size=size)
+        yield header(path, b"0", size=size)
         yield from backup.content(file)
         yield bytes(-size % 512)
     for name in range(backup.tree_files):
         path, target = backup.tree_path(name), backup.target(name)
         yield from _directories(before, before := path.rpartition("/")[0])
-        yield _header(path, b"0") if target is None else _header(path, b"1", backup.pool_path(target))
+        yield header(path, b"0") if target is None else header(path, b"1", backup.pool_path(target))
 
 
 def _directories(before: str, directory: str) -> Iterator[bytes]:
@@ -235,17 +235,20 @@ def _directories(before: str, directory: str) -> Iterator[bytes]:
     parts, previous = directory.split("/"), before.split("/")
     for depth in range(1, len(parts) + 1):
         if parts[:depth] != previous[:depth]:
-            yield _header("/".join(parts[:depth]) + "/", b"5")
+            yield header("/".join(parts[:depth]) + "/", b"5")
 
 
-_FIELDS = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
+_FIELDS = struct.Struct("100s8s8s8s12s12s8sc100s8s32s32s183x")
 _OWNER = b"0000000\0"
 
 
-def _header(path: str, kind: bytes, target: str = "", size: int = 0) -> bytes:
+def header(path: str, kind: bytes, target: str = "", size: int = 0, owner: bytes = b"") -> bytes:
     """Return a ustar header. `tarfile` takes ten times as long, and its bytes may differ between versions."""
-    header = _FIELDS.pack(
-        path.encode(),
+    name = path.encode()
+    if len(name) > 100:
+        raise AssertionError(f"{path} does not fit a ustar header")
+    fields = _FIELDS.pack(
+        name,
         b"0000755\0" if kind == b"5" else b"0000644\0",
         _OWNER,
         _OWNER,
@@ -255,8 +258,10 @@ def _header(path: str, kind: bytes, target: str = "", size: int = 0) -> bytes:
         kind,
         target.encode(),
         b"ustar\00000",
+        owner,
+        owner,
     )
-    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
+    return fields[:148] + b"%06o\0 " % sum(fields) + fields[156:]
 
 
 def describe(backup: Backup) -> str:

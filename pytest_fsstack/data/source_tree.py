@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from typing import IO
 
+from pytest_fsstack.data.backup import header
 from pytest_fsstack.data.noise import noise, numbers
 
-_MTIME = 1_300_000_000
 _DEPTH = 6
 
 _SYLLABLES = """
@@ -58,9 +57,9 @@ def write_tree(out: IO[bytes], seed: int, files: int, size: int, count: int) -> 
     for path in sorted([*directories, *contents]):
         if path in contents:
             text = _text(words, contents[path], seed, path)
-            out.write(_header(path, len(text)) + text + bytes(-len(text) % 512))
+            out.write(header(path, b"0", size=len(text), owner=b"root") + text + bytes(-len(text) % 512))
         else:
-            out.write(_header(path + "/", 0))
+            out.write(header(path + "/", b"5", owner=b"root"))
     out.write(bytes(2 * 512))
 
 
@@ -125,27 +124,3 @@ def _text(words: list[str], size: int, seed: int, path: str) -> bytes:
         parts.append(part)
         length += len(part)
     return "".join(parts).encode()[:size]
-
-
-def _header(path: str, size: int) -> bytes:
-    """Return a ustar header. Those of `tarfile` may differ between versions."""
-    name = path.encode()
-    if len(name) > 100:
-        raise AssertionError(f"{path} does not fit a ustar header")
-    kind, mode = (b"5", 0o755) if path.endswith("/") else (b"0", 0o644)
-    fields = struct.pack(
-        "100s8s8s8s12s12s8sc100s8s32s32s183x",
-        name,
-        b"%07o\0" % mode,
-        b"%07o\0" % 0,
-        b"%07o\0" % 0,
-        b"%011o\0" % size,
-        b"%011o\0" % _MTIME,
-        b" " * 8,
-        kind,
-        b"",
-        b"ustar\00000",
-        b"root",
-        b"root",
-    )
-    return fields[:148] + b"%06o\0 " % sum(fields) + fields[156:]
