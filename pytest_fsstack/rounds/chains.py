@@ -156,7 +156,11 @@ class Chain:
 def measures(item: pytest.Item) -> bool:
     """Whether a test measures: it has a measuring fixture, a budget, or the mark of a benchmark."""
     marks = (item.get_closest_marker(name) for name in ("benchmark", "fsstack_budget"))
-    return any(marks) or not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
+    return any(marks) or measures_by_fixture(item)
+
+
+def measures_by_fixture(item: pytest.Item) -> bool:
+    return not {"timed", "benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def repeat_of(item: pytest.Item) -> RepeatCount:

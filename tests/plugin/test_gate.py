@@ -117,6 +117,28 @@ class TestIt:
     result.stdout.fnmatch_lines(["fsstack: *bisect*good*"])
 
 
+@pytest.mark.parametrize("marker", ["", "@pytest.mark.fsstack_budget(overhead=90.0)"])
+def test_a_step_with_timed_that_measures_nothing_breaks_the_budget_of_its_class(project: Project, marker: str) -> None:
+    project.write(f"""
+import pytest
+
+@pytest.mark.fsstack("plain", "crypt")
+{marker}
+class TestIt:
+    def test_write(self, fsstack, timed):
+        with timed(cold=False):
+            pass
+
+    def test_read(self, fsstack, timed):
+        if fsstack.stack.id == "plain":
+            with timed(cold=False):
+                pass
+""")
+    result = project.run("--fsstack-rounds=5", *([] if marker else ["--fsstack-budget=9000%"]))
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*budget*measured nothing*with timed()*"])
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_budget_whose_baseline_this_machine_lacks_is_skipped_and_counted(project: Project, strict: bool) -> None:
     lacking = UNMARKED.replace('"plain"', '"none = absent"').replace("TestCost", "TestOther")
