@@ -356,9 +356,10 @@ OPTIONS = (
         "'ext4: seconds <= 2.5'. Repeat it. The last match wins, also over the budgets of the tests",
         "BUDGET",
         many=True,
-        doc="On the command line, a pattern that matches no stack of the session is refused. An ini applies to other "
-        "sessions too, so there a pattern is refused only if it names no layer and matches no stack of the project. "
-        "Only a session that collects the whole project can check that: without names of files and `--fsstack-stacks`.",
+        doc="On the command line, a budget that applies to no stack of the session is refused, such as an overhead for "
+        "the baseline. An ini applies to other sessions too, so there a pattern is refused only if it names no layer "
+        "and matches no stack of the project. Only a session that collects the whole project can check that: "
+        "without names of files and `--fsstack-stacks`.",
     ),
     Option(
         "error-rate-per",

@@ -144,8 +144,23 @@ def unmatched(rules: Iterable[Rule], stacks: Iterable[str], possible: Iterable[s
         if not any(map(rule.matches, names)) and not elsewhere:
             near = difflib.get_close_matches(rule.pattern, names, 1, 0)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            there = ", ".join(names)
-            return f"no stack is called {rule.pattern!r}, so its budget is never judged{hint} (there are: {there})"
+            there = f"(there are: {', '.join(names)})"
+            return f"no measured stack is called {rule.pattern!r}, so its budget is never judged{hint} {there}"
+    return ""
+
+
+def uncompared(rules: Iterable[Rule], stacks: Iterable[str]) -> str:
+    """Return an error about the first overhead for baselines only. Empty if there is none.
+
+    `stacks` are those that are compared with a baseline. A budget for all stacks is never wrong.
+    """
+    names = list(stacks)
+    for rule in rules:
+        if rule.budget.overhead is not None and rule.pattern != "*" and not any(map(rule.matches, names)):
+            return (
+                f"{rule.pattern!r} matches only the baseline, which is compared with nothing, so this budget is never "
+                "judged; give a limit instead, or name another stack"
+            )
     return ""
 
 

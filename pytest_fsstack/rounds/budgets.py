@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,31 +49,33 @@ class Budgets:
                 mistakes.add(f"fsstack_budget: {error}", item)
                 continue
             for doubt in doubts(*mark.args, **mark.kwargs):
-                if doubt not in self._doubted:
-                    self._doubted.add(doubt)
-                    item.warn(pytest.PytestWarning(f"fsstack_budget: {doubt}"))
+                self._warn(doubt, item)
 
-    def check(self, chains: Mapping[pytest.Item, Chain], mistakes: Mistakes) -> None:
-        """Refuse budgets for unknown stacks: nothing would judge them, and nobody would notice.
+    def _warn(self, doubt: str, item: pytest.Item) -> None:
+        if doubt not in self._doubted:
+            self._doubted.add(doubt)
+            item.warn(pytest.PytestWarning(f"fsstack_budget: {doubt}"))
+
+    def check(self, items: Iterable[pytest.Item], chains: Mapping[pytest.Item, Chain], mistakes: Mistakes) -> None:
+        """Refuse budgets that nothing would judge, because nobody would notice.
 
         Raises `pytest.UsageError` for a budget on the command line.
         """
-        from pytest_fsstack.options.budgets import BudgetError, parse, unmatched
+        from pytest_fsstack.options.budgets import BudgetError
         from pytest_fsstack.rounds.chains import parameter_of, step_of
 
+        for item in items:
+            if has_own_budget(item) and "fsstack" not in getattr(item, "fixturenames", ()):
+                mistakes.add(
+                    "fsstack_budget: it is never judged, because the test uses neither fsstack nor timed", item
+                )
         different = list(dict.fromkeys(chains.values()))
         try:
-            for chain in different:
-                for item in () if self._settings.stacks_replace else chain.examples():
-                    for mark in item.iter_markers("fsstack_budget"):
-                        if problem := unmatched(_rules_of(mark), _judged(chain)):
-                            mistakes.add(f"fsstack_budget: {problem}", item)
+            self._check_marked(different, mistakes)
         except (BudgetError, TypeError):
             return  # reported by `check_marks`
-        stacks = dict.fromkeys(stack for chain in different for stack in _judged(chain))
-        typed = [parse(text) for text in self._config.getoption("fsstack_budget") or []]
-        if chains and (problem := unmatched(typed, stacks)):
-            raise pytest.UsageError(f"--fsstack-budget: {problem}")
+        if chains:
+            self._check_typed([chain for chain in different if chain.timed])
         for item, chain in chains.items():
             if chain.timed and (parameter := parameter_of(item)):
                 budgets = self.of(item, parameter.id, parameter.id == chain.baseline)
@@ -83,6 +85,38 @@ class Budgets:
                 assert isinstance(item, pytest.Function)
                 if overheads and chain.baseline not in chain.items[step_of(item, parameter)]:
                     mistakes.add(f"it has a budget over the baseline {chain.baseline}, which was not collected", item)
+
+    def _check_marked(self, chains: Iterable[Chain], mistakes: Mistakes) -> None:
+        from pytest_fsstack.options.budgets import uncompared, unmatched
+
+        marked, compared = [], dict[int, list[str]]()
+        for chain in () if self._settings.stacks_replace else chains:
+            for item in chain.examples():
+                for mark in item.iter_markers("fsstack_budget"):
+                    marked.append((mark, item, chain))
+                    # A mark of a module may belong to several classes, with different baselines.
+                    compared.setdefault(id(mark), []).extend(_compared(chain))
+        for mark, item, chain in marked:
+            rules = _rules_of(mark)
+            if problem := unmatched(rules, _judged(chain)):
+                mistakes.add(f"fsstack_budget: {problem}", item)
+            elif (problem := uncompared(rules, compared[id(mark)])) and self._settings.baseline:
+                self._warn(problem, item)
+            elif problem:
+                mistakes.add(f"fsstack_budget: {problem}", item)
+
+    def _check_typed(self, timed: Sequence[Chain]) -> None:
+        from pytest_fsstack.options.budgets import parse, uncompared, unmatched
+
+        typed = [parse(text) for text in self._config.getoption("fsstack_budget") or []]
+        problem = (
+            unmatched(typed, dict.fromkeys(stack for chain in timed for stack in _judged(chain)))
+            or uncompared(typed, [stack for chain in timed for stack in _compared(chain)])
+            if timed
+            else "it is never judged, because no selected test measures; tests measure with the fixture timed"
+        )
+        if typed and problem:
+            raise pytest.UsageError(f"--fsstack-budget: {problem}")
 
     def check_ini(self, stacks: Iterable[str]) -> None:
         """Refuse a budget in the ini for a stack that no test of the project uses. Raises `pytest.UsageError`.
@@ -114,6 +148,11 @@ class Budgets:
         return self._overheads if self._settings.confirms else 0
 
 
+def has_own_budget(item: pytest.Item) -> bool:
+    """Whether a test has a budget that is not its class's."""
+    return any(mark.name == "fsstack_budget" for mark in item.own_markers)
+
+
 def _rules_of(mark: pytest.Mark) -> list[Rule]:
     from pytest_fsstack.options.budgets import rules
 
@@ -123,6 +162,11 @@ def _rules_of(mark: pytest.Mark) -> list[Rule]:
 def _judged(chain: Chain) -> list[str]:
     """Return the stacks that may have budgets."""
     return [stack for stack in chain.stacks if stack != chain.control]
+
+
+def _compared(chain: Chain) -> list[str]:
+    """Return the stacks that may have budgets over the baseline."""
+    return [stack for stack in _judged(chain) if stack != chain.baseline]
 
 
 def _collected_all(config: pytest.Config) -> bool:

@@ -140,7 +140,7 @@ class Session:
                 marks.check(item, lambda: self.table_layouts, self.mistakes)
                 self.budgets.check_marks(item, self.mistakes)
                 selecting.check_sizes(item, chain, self.settings, self.mistakes)
-        self.budgets.check(chains, self.mistakes)
+        self.budgets.check(items, chains, self.mistakes)
         if chains:
             self.budgets.check_ini(parameter.stack.id for parameter in self.parameters)
             # An ini applies to other sessions too.

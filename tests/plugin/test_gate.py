@@ -45,17 +45,35 @@ def test_a_budget_without_a_timed_block_fails(project: Project) -> None:
     result.stdout.fnmatch_lines(["*budget*with timed()*"])
 
 
+UNTIMED = "import pytest\n\n@pytest.mark.fsstack('plain', 'crypt')\ndef test_it(fsstack):\n    pass\n"
+WITHOUT_STACKS = "\n@pytest.mark.fsstack_budget('10%')\ndef test_none():\n    pass\n"
+
+
 @pytest.mark.parametrize(
-    ("marker", "options"),
-    [("overhead={'daer': 0.1}", []), ("overhead=0.1", ["--fsstack-budget=daer: cost 30%"])],
+    ("test", "options", "error"),
+    [
+        (UNMARKED.replace("0.10", "{'daer': 0.1}"), [], "*'daer'*'dear'*"),
+        (UNMARKED, ["--fsstack-budget=daer: cost 30%"], "*'daer'*'dear'*"),
+        (UNMARKED.replace("0.10", "{'plain': 0.1}"), [], "*'plain'*baseline*limit*"),
+        (UNMARKED, ["--fsstack-budget=pl*: cost 30%"], "*'pl[*]'*baseline*limit*"),
+        (UNTIMED, ["--fsstack-budget=5%"], "*--fsstack-budget*timed*"),
+        (UNMARKED + WITHOUT_STACKS, [], "*test_none: fsstack_budget*fsstack*"),
+    ],
 )
-def test_a_pattern_that_matches_no_stack_is_refused_with_the_nearest_name(
-    project: Project, marker: str, options: list[str]
+def test_a_budget_that_nothing_can_judge_is_refused(
+    project: Project, test: str, options: list[str], error: str
 ) -> None:
-    project.write(UNMARKED.replace("overhead=0.10", marker))
+    project.write(test)
     result = project.run(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*'daer'*'dear'*"])
+    result.stderr.fnmatch_lines([error])
+
+
+def test_a_budget_of_another_baseline_is_doubted_and_one_of_all_stacks_is_not(project: Project) -> None:
+    project.write(UNMARKED.replace("0.10", "{'dear': 0.9, '*': 0.1}"))
+    result = project.run("--fsstack-baseline=dear", "--fsstack-budget=plain: cost 30%", "-k", "plain")
+    result.assert_outcomes(passed=1, deselected=3, warnings=1)
+    result.stdout.fnmatch_lines(["*fsstack_budget: 'dear'*baseline*"])
 
 
 def test_budgets_that_were_all_skipped_are_said_last_and_fail_a_strict_gate(project: Project) -> None:
