@@ -687,7 +687,10 @@ class Course:
             return Outcome("failed" if ending == "failed" else "skipped", as_run=True)
         if ending is None or key in self._not_run:
             return self._of_not_run(step, name)
-        outcome = self._of_rounds(step, name) or self._of_budgets(self.chain, step, name, rerun_command)
+        if outcome := self._of_rounds(step, name):
+            # That a budget cannot be judged is not the failure that was expected.
+            return outcome
+        outcome = self._of_budgets(self.chain, step, name, rerun_command)
         return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self.policy.strict))
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
@@ -734,10 +737,12 @@ class Course:
     def _promise(self, step: str, name: str) -> str:
         """Return why a test should have measured something, or an empty text.
 
-        The budget of a class applies to its measuring steps. It is enough if one step measures.
+        A budget of a class, the ini or the command line applies to the steps that measure, and others are waived.
         """
-        test = self._tests[step, name]
-        return "" if test.of_class and self.chain.samples else test.promise
+        test, measured = self._tests[step, name], self.chain.measured
+        if test.budgets and step in measured:
+            return test.promise or "has a budget"
+        return "" if test.of_class and measured else test.promise
 
     def _of_rounds(self, step: str, name: str) -> Outcome | None:
         """Return the outcome of a test that has no rounds to judge, or None."""

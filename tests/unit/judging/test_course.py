@@ -39,6 +39,7 @@ from pytest_fsstack.units import percent
 
 KERNELS = ("old", "new")
 LIMIT = Policy(limit=0.05)
+BUSY = Rule("load", 2.0)
 
 
 def noisy(cost: Callable[[Cell], float], seed: int = 1, noise: float = 0.01) -> Callable[[Cell], float]:
@@ -355,6 +356,20 @@ def test_an_expected_failure_is_told_to_pytest_with_its_reason() -> None:
     assert local(Policy(runxfail=True), gate(xfail="BUG-1"), 1.3).outcome == "skipped"
 
 
+@pytest.mark.parametrize(("load", "text"), [(0.0, "measured nothing"), (9.0, "no round counts")])
+def test_a_budget_of_a_step_that_measures_is_never_waived(load: float, text: str) -> None:
+    plan = replace_plan(tests=(PlannedTest(STEP, "luks", (Budget(overhead=0.3),)),))
+    course = Course({KernelBoot(): plan}, Policy(Looks.fixed(5), strict=True, discard=(BUSY,)), "")
+    while this := course.next_round():
+        for cell in this.order:
+            course.add(cell, CellRun((StepRun(STEP, (sample(1.0),) if cell.stack == "ext4" else ()),)))
+        course.end_round({"load": load})
+    course.conclude()
+    outcome = course.outcome(STEP, Cell("luks"))
+    assert (outcome.outcome, course.waived) == ("failed", 0)
+    assert text in outcome.text
+
+
 def lacking(stack: str) -> dict[str, PlannedStack]:
     return {
         name: PlannedStack(name, (STEP,), ("needs cryptsetup",) if name == stack else ()) for name in ("ext4", "luks")
@@ -391,8 +406,6 @@ def test_what_crosses_to_another_process_comes_back_as_it_was(kernels: tuple[str
 
 # -- any sequence ------------------------------------------------------------------------------------------------------
 
-BUSY = Rule("load", 2.0)
-
 
 def verdicts_of(chain: ChainResults) -> list[Verdict | None]:
     return [judgement.final for _, _, judgements in sorted(chain.all_judgements()) for judgement in judgements]
@@ -422,7 +435,7 @@ class AnyCourse(RuleBasedStateMachine):
     ) -> None:
         self.policy = Policy(looks, 7, strict, discard=(BUSY,), sharing=sharing, limit=limit)
         judged = () if budget is None else (Budget(overhead=budget),)
-        tests = (PlannedTest(STEP, "ext4"), PlannedTest(STEP, "luks", judged, "has a budget" if judged else ""))
+        tests = (PlannedTest(STEP, "ext4"), PlannedTest(STEP, "luks", judged))
         boots = 1 if kernels == ("",) else boots
         plans = {KernelBoot(kernel, boot): replace_plan(tests=tests) for boot in range(boots) for kernel in kernels}
         self.course = Course(plans, self.policy, "any", kernels, boots)
