@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pytest_fsstack.judging.verdict import Estimate, Looks, estimate, log_ratios
+from pytest_fsstack.judging.verdict import Estimate, Looks, judge, log_ratios
 
 Way = Callable[[], float]
 
@@ -41,7 +41,7 @@ class Pairs:
     def overhead(self) -> Estimate:
         """Estimate the ratio from those of the pairs, on which drift of the machine has no effect."""
         ratios = dict(enumerate(log_ratios(self.candidate, self.reference)))
-        return estimate(ratios, Looks.fixed(len(ratios), _LEVEL))
+        return judge(ratios, 0.0, Looks.fixed(len(ratios), _LEVEL)).estimate
 
     @property
     def milliseconds_more(self) -> tuple[float, float, float]:

@@ -450,7 +450,7 @@ class ChainResults(msgspec.Struct):
             return final.estimate
         planned = self._planned(ratios)
         bounds = self._bounds(step, stack, metric)
-        return verdict.estimate(planned, self._looks_of(stack), bounds=bounds) if planned else None
+        return verdict.judge(planned, 0.0, self._looks_of(stack), bounds=bounds).estimate if planned else None
 
     def _looks_of(self, stack: str) -> Looks:
         """Return the plan of a stack. Without a budget it runs a single block, whatever the figures are.

@@ -283,23 +283,6 @@ def boundaries(blocks: tuple[tuple[int, ...], ...], spent: tuple[float, ...]) ->
     return tuple(boundaries_so_far)
 
 
-def estimate(
-    ratios: Mapping[int, float],
-    looks: Looks,
-    *,
-    around: float = 0.0,
-    bounds: Mapping[int, tuple[float, float]] | None = None,
-) -> Estimate:
-    """Estimate the overhead from one log-ratio a round, by the number of the round from 0, with its interval.
-
-    ``around`` is the overhead at which equality must be exact: the budget, if there is one. Ties only widen the
-    interval. ``bounds`` are the possible ranges of the log-ratios, if a resolution limits them.
-
-    Raises ValueError if there is no log-ratio, or if one is not finite.
-    """
-    return _looked_at(ratios, looks, around, bounds or {}, max(ratios, default=0) + 1)[-1].estimate
-
-
 def judge(
     ratios: Mapping[int, float],
     budget: float,

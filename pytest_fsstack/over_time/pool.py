@@ -369,6 +369,6 @@ def _without(figures: Sequence[HostFigure], ratios: Sequence[float]) -> list[Lef
     for host in left_out:
         others = [*ratios[:host], *ratios[host + 1 :]]
         spread = _heterogeneity([*figures[:host], *figures[host + 1 :]], others)
-        overhead = verdict.estimate(dict(enumerate(others)), Looks.fixed(len(others))).overhead
+        overhead = verdict.judge(dict(enumerate(others)), 0.0, Looks.fixed(len(others))).estimate.overhead
         entries.append(LeftOutHost(figures[host].host, overhead, spread.i_squared if spread else None))
     return entries

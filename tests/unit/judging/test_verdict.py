@@ -23,7 +23,6 @@ from pytest_fsstack.judging.verdict import (
     advice,
     boundaries,
     describe,
-    estimate,
     expected_rounds,
     judge,
     log_ratios,
@@ -40,6 +39,10 @@ continuous = st.lists(st.floats(-2, 2), min_size=1, max_size=30)
 budgets = st.floats(-0.9, 20)
 # Sums and halves of eighths are exact, so that zeros and ties are zeros and ties.
 with_ties = st.lists(st.integers(-8, 8).map(lambda eighths: eighths / 8), min_size=1, max_size=30)
+
+
+def estimate(ratios: dict[int, float], looks: Looks) -> Estimate:
+    return judge(ratios, 0.0, looks).estimate
 
 
 def numbered(d: list[float]) -> dict[int, float]:
