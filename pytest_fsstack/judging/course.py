@@ -264,6 +264,8 @@ class Course:
         #: By cell: a failed step that has no report of its own (its index and its error).
         self._causes: dict[str, tuple[int, str]] = {}
         self._concluded = False
+        #: Whether no more rounds run, because enough tests have failed (--maxfail).
+        self.stopped = False
         self.planner = Planner(self.chain.looks, self._questions(), self.chain.controls)
         for name in self.cells:
             self._find_missing(name)
@@ -691,7 +693,7 @@ class Course:
             # That a budget cannot be judged is not the failure that was expected.
             return outcome
         outcome = self._of_budgets(self.chain, step, name, rerun_command)
-        return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self.policy.strict))
+        return structs.replace(outcome, expected=self.chain.expected(step, name, strict=self._strict))
 
     def figures(self, step: str, cell: Cell, *, full: bool = False) -> Figures | None:
         """Return a test's figures for other programs, or None if nothing was measured."""
@@ -719,11 +721,21 @@ class Course:
                 return text
         return ""
 
+    @property
+    def _strict(self) -> bool:
+        # If consequences of a failure failed too, pytest would stop at one of them, and not show the cause.
+        return self.policy.strict and not self.stopped
+
+    @property
+    def _early_end(self) -> str:
+        return "; no more rounds ran, because enough tests have failed (--maxfail)" if self.stopped else ""
+
     def _of_not_run(self, step: str, name: str) -> Outcome:
         reason = self._not_run.get((step, name), NotRun("not run: the session was stopped before"))
         if self.policy.missing_fails and reason.lacking:
             return Outcome("failed", f"{reason.text} (--fsstack-if-unavailable=fail)", in_setup=True)
-        if reason.of_baseline and (self.policy.strict or not reason.lacking) and self._compares(step, name):
+        fails = self._strict if reason.lacking else not self.stopped
+        if reason.of_baseline and fails and self._compares(step, name):
             why = " (--fsstack-strict)" if reason.lacking else ""
             text = f"its budget has nothing to compare with: {reason.text}{why}"
             return Outcome("failed", text, in_setup=True)
@@ -750,7 +762,7 @@ class Course:
         if results.discarded and not results.rounds:
             # The test itself succeeded, but could not be judged.
             text = f"inconclusive: no round counts: {summary(results.discarded)}"
-            if self.policy.strict and promise:
+            if self._strict and promise:
                 return Outcome("failed", f"{step} on {name}: {text} (--fsstack-strict)")
             return Outcome("skipped", text)
         if promise and not self.policy.once and not results.of(step, name):
@@ -761,21 +773,27 @@ class Course:
             )
         if reason := results.incomplete(step, name):
             return Outcome("failed", f"{step} on {name} failed: {reason}")
+        baseline = results.reference(name)
         for judgement in results.judgements_of(step, name):
+            compared = judgement.verdict is not None and judgement.budget.overhead is not None
+            note = results.note(step, baseline) if compared and judgement.outcome == "inconclusive" else ""
             # A skip would leave the gate open unnoticed.
-            if judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
-                return Outcome("failed", f"{name}: {judgement.text}")
+            if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
+                why = f"; baseline {baseline}: {note}" if note else ""
+                return Outcome(
+                    "skipped" if self.stopped else "failed", f"{name}: {judgement.text}{why}{self._early_end}"
+                )
         return None
 
     def _of_budgets(self, chain: ChainResults, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:
         """Return the outcome of a test, or of a verdict between kernels, from the verdicts on its budgets."""
-        strict, worst = self.policy.strict, chain.worst(step, name)
+        strict, worst = self._strict, chain.worst(step, name)
         if worst == "fail":
             return Outcome(
                 "failed", "\n".join([describe_failure(chain, step, name, rerun_command()), *doubts(self.chain)])
             )
         if worst == "inconclusive":
-            text = describe_undecided(chain, step, name)
+            text = f"{describe_undecided(chain, step, name)}{self._early_end}"
             # A budget that is expected to be broken has its own reason.
             if strict or (chain.expected(step, name) and not self.policy.runxfail):
                 first = f"{step} on {name}: {text}{' (--fsstack-strict)' if strict else ''}"

@@ -201,9 +201,8 @@ class Controller:
             self._log_round(course.views)
             self._readings = None
             self._show(chain)
-        if limit and sum(each.failures for each in self._courses.values()) >= limit:
-            return []
-        if not nodes or (this := course.next_round()) is None:
+        course.stopped = bool(limit) and sum(each.failures for each in self._courses.values()) >= limit
+        if course.stopped or not nodes or (this := course.next_round()) is None:
             return []
         self._readings = load.watch(any(rule.name.startswith("psi") for rule in course.policy.discard))
         turns = [

@@ -50,7 +50,7 @@ class Loop:
 
     def _run(self, chain: Chain, course: Course) -> None:
         pace = Pace()
-        while not self._ends_the_session(course) and (this := course.next_round()):
+        while not course.stopped and (this := course.next_round()):
             readings = load.watch(any(rule.name.startswith("psi") for rule in self.policy.discard))
             for cell in this.order:
                 if course.can_run(cell):
@@ -60,6 +60,7 @@ class Loop:
             course.end_round(load.conditions(*readings, load.read()))
             self.runner.log_round(course.views)
             self._show(course, pace)
+            course.stopped = self._ends_the_session(course)
         course.conclude(self._comparisons)
 
     def _show(self, course: Course, pace: Pace, running: str = "", step: str = "") -> None:

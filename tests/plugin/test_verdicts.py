@@ -135,6 +135,25 @@ def test_a_failing_baseline_leaves_nothing_to_compare_with(project: Project) -> 
     result.stdout.fnmatch_lines(["*same: cost: *baseline plain: *round 1*"])
 
 
+@pytest.mark.parametrize(
+    ("breaks", "options", "expected"),
+    [
+        ("plain", (), {"failed": 4}),
+        ("near", ("-x", "--fsstack-strict"), {"passed": 1, "skipped": 2, "failed": 1}),
+        ("near", ("-x", "--fsstack-baseline=near"), {"skipped": 3, "failed": 1}),
+    ],
+)
+def test_a_test_that_breaks_in_a_later_round_is_the_cause_of_what_is_undecided(
+    project: Project, breaks: str, options: tuple[str, ...], expected: dict[str, int]
+) -> None:
+    broken = f"assert fsstack.stack.id != {breaks!r} or next(runs) < 2, 'in round 3'\n        with timed"
+    project.write(NOISY.replace("rng =", "runs = iter(range(9))\nrng =").replace("with timed", broken))
+    result = project.run("-rs", *options)
+    assert {name: count for name, count in result.parseoutcomes().items() if name != "warning"} == expected
+    result.stdout.fnmatch_lines(["*AssertionError: in round 3*"])
+    result.stdout.fnmatch_lines(["*--maxfail*"] if options else ["*cost: *2 rounds*baseline plain: failed in round 3*"])
+
+
 @pytest.mark.parametrize("options", [("--fsstack-strict",), (), ("--runxfail",)])
 def test_an_undecided_budget_that_is_expected_to_be_broken_counts_as_expected(
     project: Project, options: tuple[str, ...]
