@@ -480,6 +480,8 @@ class ChainResults(msgspec.Struct):
             measured = ", ".join(self.metrics(step))
             text = f"{step} has no metric {budget.metric!r} here; it has: {measured}"
             return Judgement(budget, None, text, Unjudged.NO_METRIC)
+        if mistake := budget.wrong_sign(metric.better):
+            return Judgement(budget, None, mistake, Unjudged.NO_METRIC)
         if budget.limit is not None:
             return self._judge_limit(step, stack, metric, budget, budget.limit)
         assert budget.overhead is not None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from pytest_fsstack.judging.budget import Budget
+from pytest_fsstack.judging.sample import METRICS
 
 _WRITTEN = re.compile(
     r"(?:(?P<pattern>.+):)?\s*(?:(?P<metric>[A-Za-z_]\w*)\s*)?"
@@ -115,9 +116,12 @@ def parse(text: str) -> Rule:
         value = float(match["value"])
     except ValueError:
         raise BudgetError(f"{match['value']!r} in the budget {text!r} is not a number") from None
-    return Rule(
-        pattern, _budget(metric, "limit", value) if match["limit"] else _budget(metric, "overhead", value / 100)
-    )
+    if match["percent"]:
+        return Rule(pattern, _budget(metric, "overhead", value / 100))
+    budget = replace(_budget(metric, "limit", value), better="lower" if match["limit"] == "<=" else "higher")
+    if metric in METRICS and (mistake := budget.wrong_sign(METRICS[metric].better)):
+        raise BudgetError(mistake)
+    return Rule(pattern, budget)
 
 
 def applying(marked: Iterable[Rule], commanded: Iterable[Rule], stack: str) -> list[Budget]:

@@ -128,6 +128,13 @@ def test_an_unknown_metric_fails_and_names_those_there_are(project: Project, exp
     result.stdout.fnmatch_lines(["*step *'price' *: seconds, *cost*"])
 
 
+def test_a_limit_in_the_wrong_direction_fails(project: Project) -> None:
+    project.write(NOISY)
+    result = project.run("--fsstack-budget=same: cost >= 90", "-k", "same", "--fsstack-rounds=1")
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines(["*same: *'cost <= 90'*"])
+
+
 def test_a_failing_baseline_leaves_nothing_to_compare_with(project: Project) -> None:
     project.write(NOISY.replace("with timed", "assert fsstack.stack.id != 'plain'\n        with timed"))
     result = project.run("-k", "plain or same")

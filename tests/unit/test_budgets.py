@@ -42,6 +42,12 @@ def test_a_wrong_argument_of_a_marker_is_named(
         rules(*positional, **keywords)
 
 
+@pytest.mark.parametrize(("text", "sign"), [("throughput <= 5", ">="), ("plain: seconds >= 2.5", "<=")])
+def test_a_limit_in_the_wrong_direction_is_refused(text: str, sign: str) -> None:
+    with pytest.raises(BudgetError, match=rf"write '\w+ {sign} "):
+        parse(text)
+
+
 def test_the_last_rule_that_matches_wins_in_a_marker_as_on_the_command_line() -> None:
     marked = rules({"*": "10%", "luks*": "20%"})
     assert applying(marked, [], "luks+ext4") == [Budget(overhead=0.2)]
