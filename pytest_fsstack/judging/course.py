@@ -335,9 +335,8 @@ class Course:
         return len(self.chain.discarded) >= self.chain.looks.max_rounds
 
     def _planned(self) -> list[str]:
-        return (
-            [] if self.too_many_discarded or self._run >= self.planner.looks.max_rounds else self.planner.next_round()
-        )
+        over = self.too_many_discarded or self._run >= self.planner.looks.max_rounds
+        return [] if over else self.planner.next_round()
 
     @property
     def _may_confirm(self) -> bool:
@@ -734,17 +733,13 @@ class Course:
         reason = self._not_run.get((step, name), NotRun("not run: the session was stopped before"))
         if self.policy.missing_fails and reason.lacking:
             return Outcome("failed", f"{reason.text} (--fsstack-if-unavailable=fail)", in_setup=True)
-        fails = self._strict if reason.lacking else not self.stopped
-        if reason.of_baseline and fails and self._compares(step, name):
+        budgets = () if self.policy.once else self._tests[step, name].budgets
+        compares = any(budget.overhead is not None for budget in budgets)
+        if reason.of_baseline and compares and (self._strict if reason.lacking else not self.stopped):
             why = " (--fsstack-strict)" if reason.lacking else ""
             text = f"its budget has nothing to compare with: {reason.text}{why}"
             return Outcome("failed", text, in_setup=True)
         return Outcome("skipped", reason.text, in_setup=True)
-
-    def _compares(self, step: str, name: str) -> bool:
-        """Whether a test has an overhead budget that must be judged."""
-        budgets = () if self.policy.once else self._tests[step, name].budgets
-        return any(budget.overhead is not None for budget in budgets)
 
     def _promise(self, step: str, name: str) -> str:
         """Return why a test should have measured something, or an empty text.
@@ -778,11 +773,10 @@ class Course:
             compared = judgement.verdict is not None and judgement.budget.overhead is not None
             note = results.note(step, baseline) if compared and judgement.outcome == "inconclusive" else ""
             # A skip would leave the gate open unnoticed.
-            if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.NO_BASELINE):
+            if note or judgement.unjudged in (Unjudged.NO_METRIC, Unjudged.WRONG_SIGN, Unjudged.NO_BASELINE):
                 why = f"; baseline {baseline}: {note}" if note else ""
-                return Outcome(
-                    "skipped" if self.stopped else "failed", f"{name}: {judgement.text}{why}{self._early_end}"
-                )
+                text = f"{name}: {judgement.text}{why}{self._early_end}"
+                return Outcome("skipped" if self.stopped else "failed", text)
         return None
 
     def _of_budgets(self, chain: ChainResults, step: str, name: str, rerun_command: Callable[[], str]) -> Outcome:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from pytest_fsstack.judging.results import ChainResults, Judgement, worst
 from pytest_fsstack.units import OverheadUnit, format_quantity, shortened
 
@@ -15,7 +17,9 @@ def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: 
     order = sorted(judgements, key=lambda judgement: judgement.outcome != worst(other.outcome for other in judgements))
     lines = [_first_line(chain, step, stack, order[0])]
     lines += ["", *(["  again:   " + rerun_command] if rerun_command else [])]
-    lines.append(f"  step:    {step}, {chain.rounds} rounds; {_replay(chain)}")
+    lines.append(
+        f"  step:    {step}, {chain.rounds} rounds; the order of the stacks is that of --fsstack-seed={chain.seed}"
+    )
     lines += [f"  {judgement.outcome + ':':<8} {judgement.text}" for judgement in judgements]
     for name in dict.fromkeys(judgement.budget.metric for judgement in judgements if judgement.outcome == "fail"):
         lines += ["", *_sample_lines(chain, step, stack, name)]
@@ -25,10 +29,10 @@ def describe_failure(chain: ChainResults, step: str, stack: str, rerun_command: 
 
 def _error_rate(chain: ChainResults, judgements: list[Judgement]) -> str:
     rate = f"is judged FAIL by chance in at most {chain.looks.alpha * 100:g} % of sessions."
-    if chain.budgets_sharing > 1:
-        return f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget {rate}"
     if all(judgement.budget.overhead is None for judgement in judgements if judgement.outcome == "fail"):
         return "A limit is compared with these rounds only. It has no error rate, because the machine is in it."
+    if chain.budgets_sharing > 1:
+        return f"For all {chain.budgets_sharing} budgets together: a stack that keeps its budget {rate}"
     return f"A stack that keeps its budget {rate}"
 
 
@@ -65,9 +69,10 @@ def _in_short(chain: ChainResults, step: str, stack: str, judgement: Judgement, 
     if judgement.verdict is None or metric is None:
         return judgement.text
     if budget.limit is not None:
-        median, limit = chain.median(step, stack, budget.metric), format_quantity(budget.limit, metric.unit)
+        figures = chain.series(step, stack, budget.metric)[: judgement.verdict.estimate.rounds]
+        median, limit = (format_quantity(each, metric.unit) for each in (statistics.median(figures), budget.limit))
         bound = "at most" if metric.better == "lower" else "at least"
-        return f"{budget.metric} {format_quantity(median or 0.0, metric.unit)}, budget {bound} {limit}"
+        return f"{budget.metric} {median}, budget {bound} {limit}"
     final, limits = judgement.final or judgement.verdict, [budget.overhead or 0.0]
     numbers = final.estimate
     # The unit of the table, which shows all stacks.
@@ -97,7 +102,3 @@ def _sample_lines(chain: ChainResults, step: str, stack: str, name: str) -> list
     for side in dict.fromkeys((reference, stack)):
         lines.append(f"  {side:<{width}}  {' '.join(f'{value:.4g}' for value in chain.series(step, side, name))}")
     return lines
-
-
-def _replay(chain: ChainResults) -> str:
-    return f"the order of the stacks is that of --fsstack-seed={chain.seed}"

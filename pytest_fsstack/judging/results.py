@@ -75,6 +75,7 @@ class Unjudged(Enum):
     NOT_MEASURED = "nothing was measured"
     NOT_DONE = "the stack did not do the work"
     NO_METRIC = "nothing records the metric"
+    WRONG_SIGN = "the limit is in the wrong direction"
     NO_BASELINE = "there is nothing to compare with"
     FEW_BOOTS = "it takes more boots"
 
@@ -104,7 +105,7 @@ class Judgement(msgspec.Struct, frozen=True):
         """The advice for an undecided budget."""
         if self.final is None:
             return self.text
-        if self.budget.limit is not None:
+        if self.budget.limit is not None and self.final.estimate.rounds >= self.final.looks.minimum_rounds:
             return "it is too close to the limit to tell in so many rounds"
         return verdict.advice(self.final)
 
@@ -481,7 +482,7 @@ class ChainResults(msgspec.Struct):
             text = f"{step} has no metric {budget.metric!r} here; it has: {measured}"
             return Judgement(budget, None, text, Unjudged.NO_METRIC)
         if mistake := budget.wrong_sign(metric.better):
-            return Judgement(budget, None, mistake, Unjudged.NO_METRIC)
+            return Judgement(budget, None, mistake, Unjudged.WRONG_SIGN)
         if budget.limit is not None:
             return self._judge_limit(step, stack, metric, budget, budget.limit)
         assert budget.overhead is not None
@@ -490,18 +491,20 @@ class ChainResults(msgspec.Struct):
 
     def _judge_limit(self, step: str, stack: str, metric: Metric, budget: Budget, limit: float) -> Judgement:
         """Judge an absolute limit by the stack's rounds alone."""
-        series = self.series(step, stack, metric.name)
-        rounds = [index for index, sample in sorted(self.of(step, stack).items()) if metric.name in sample.values]
+        samples = sorted(self.of(step, stack).items())
+        figures = self._planned(
+            {index: sample[metric.name] for index, sample in samples if metric.name in sample.values}
+        )
+        if not figures:
+            return Judgement(budget, None, f"{metric.name}: nothing was measured", Unjudged.NOT_MEASURED)
+        series = list(figures.values())
         # Zero is far below any limit, but has no logarithm.
         resolution = metric.resolution or limit * 1e-9
         ratios = verdict.log_ratios(series, [limit] * len(series), better=metric.better, resolution=resolution)
-        planned = self._planned(dict(zip(rounds, ratios)))
-        if not planned:
-            return Judgement(budget, None, f"{metric.name}: nothing was measured", Unjudged.NOT_MEASURED)
-        judged = verdict.judge(planned, 0.0, self.looks, self._run)
+        judged = verdict.judge(dict(zip(figures, ratios)), 0.0, self.looks, self._run)
         bound = "at most" if metric.better == "lower" else "at least"
         text = (
-            f"{metric.name}: median of these {judged.estimate.rounds} rounds "
+            f"{metric.name}: median of these {len(series)} rounds "
             f"{format_quantity(statistics.median(series), metric.unit)}, "
             f"budget {bound} {format_quantity(limit, metric.unit)}"
         )

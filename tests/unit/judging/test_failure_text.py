@@ -7,17 +7,17 @@ import re
 import pytest
 
 from pytest_fsstack.judging.budget import Budget
-from pytest_fsstack.judging.describe import describe_failure, describe_shortly
-from pytest_fsstack.judging.results import ChainResults, StackInfo, Unjudged
+from pytest_fsstack.judging.describe import describe_failure, describe_shortly, describe_undecided
+from pytest_fsstack.judging.results import ChainResults, Confirmation, StackInfo, Unjudged
 from pytest_fsstack.judging.sample import Metric, Sample
 from pytest_fsstack.judging.verdict import Looks
 
 
-def chain(factor: float, *budgets: Budget) -> ChainResults:
-    made = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(10), 42, steps=["read"])
+def chain(factor: float, *budgets: Budget, rounds: int = 10) -> ChainResults:
+    made = ChainResults("t.py::TestIt", "loop", "ext4", Looks.fixed(rounds), 42, steps=["read"])
     for name in ("ext4", "xfs"):
         made.stacks[name] = StackInfo(name, name)
-    for index in range(10):
+    for index in range(rounds):
         made.orders.append(["ext4", "xfs"])
         wobble = 1 + index % 3 / 100
         made.add("read", "ext4", Sample({"seconds": wobble, "throughput": 2**20 / wobble}))
@@ -47,6 +47,23 @@ def test_the_first_line_is_that_of_the_broken_budget() -> None:
     found = describe_failure(chain(1.5, Budget(overhead=0.9), Budget(limit=1.2)), "read", "xfs")
     assert re.match(r"xfs: seconds 1\.5 s, budget .*1\.2 s\n", found)
     assert "again" not in found
+
+
+def test_a_broken_limit_is_described_by_the_rounds_that_were_judged() -> None:
+    made = chain(1.0)
+    made.looks, made.confirmation, made.budgets_sharing = Looks.fixed(5), Confirmation(5, 0.01), 3
+    for number, was in made.of("read", "xfs").items():
+        made.add("read", "xfs", Sample({**was.values, "seconds": 2.0 if number < 5 else 1.0}), number)
+    made.judge_all("read", "xfs", Budget(limit=1.2))
+    found = describe_failure(made, "read", "xfs")
+    assert re.match(r"xfs: seconds 2 s, ", found)
+    assert re.search(r"^  fail: .* these 5 rounds 2 s", found, re.MULTILINE)
+    assert re.search(r"^A limit .* no error rate", found, re.MULTILINE)
+
+
+def test_too_few_rounds_for_a_limit_are_the_reason() -> None:
+    found = describe_undecided(chain(1.0, Budget(limit=60), rounds=3), "read", "xfs")
+    assert re.search(r"3 rounds cannot decide .*\b5 rounds", found)
 
 
 @pytest.mark.parametrize("length", [10, 30, 60, 200])
