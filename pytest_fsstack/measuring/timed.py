@@ -95,6 +95,9 @@ class Timed:
         """
         if self._entered:
             raise MeasureError("a test has one timed block; write a second test in the same class for a second step")
+        for name, amount in {"bytes": bytes, "files": files}.items():
+            if amount is not None and not (isinstance(amount, int | float) and 0 <= amount < math.inf):
+                raise MeasureError(f"timed({name}=...) takes a finite number of 0 or more (got {amount!r})")
         self._entered = True
         arguments = {"bytes": bytes, "files": files, "direction": direction, "cold": cold}
         self._block = {name: value for name, value in arguments.items() if value is not None}

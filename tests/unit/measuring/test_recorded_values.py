@@ -25,6 +25,16 @@ def test_a_figure_that_is_negative_or_no_finite_number_is_refused_at_the_call(ti
         timed.record("cost", value)
 
 
+@pytest.mark.parametrize("name", ["bytes", "files"])
+@pytest.mark.parametrize("value", [-10, math.nan, math.inf, "1M", Fraction(1, 2)])
+def test_an_amount_of_work_that_gives_no_rate_is_refused_at_the_call(timed: Timed, name: str, value: Any) -> None:
+    with (
+        pytest.raises(MeasureError, match=rf"^timed\({name}=\.\.\.\) .*{re.escape(repr(value))}"),
+        timed(**{name: value}),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("value", [3, 1.5, 0, Fraction(1, 2)])
 def test_any_finite_number_is_taken(timed: Timed, value: Any) -> None:
     timed.record("cost", value)
