@@ -112,12 +112,13 @@ class Timed:
             _read(path)
         if watch:
             watch.begin()
-        before, start = _Counters.now(self._stack), time.perf_counter()
+        before, start = _counters(self._stack), time.perf_counter()
         yield self
         with signals.shielded():
             self._stack.sync()
         seconds = time.perf_counter() - start
-        values = {"seconds": seconds, **_Counters.now(self._stack).since(before)}
+        after = _counters(self._stack)
+        values = {"seconds": seconds, **{name: after[name] - before[name] for name in before if name in after}}
         values["used_bytes"] = float(self._stack.usage())
         self._check_settings()
         if watch and (change := watch.change()):
@@ -344,40 +345,17 @@ def _read(path: str | os.PathLike[str]) -> None:
             pass
 
 
-@dataclass(frozen=True)
-class _Counters:
-    user: float
-    system: float
-    machine: float
-    read: float | None
-    written: float | None
-
-    @classmethod
-    def now(cls, stack: Built) -> _Counters:
-        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        read, written = _transferred(stack)
-        return cls(
-            sum(usage.ru_utime for usage in usages),
-            sum(usage.ru_stime for usage in usages),
-            _machine_cpu(),
-            read,
-            written,
-        )
-
-    def since(self, before: _Counters) -> dict[str, float]:
-        values = {
-            "user_seconds": self.user - before.user,
-            "system_seconds": self.system - before.system,
-            "cpu_seconds": self.user - before.user + self.system - before.system,
-            "machine_seconds": self.machine - before.machine,
-        }
-        for name, now, then in (
-            ("read_bytes", self.read, before.read),
-            ("written_bytes", self.written, before.written),
-        ):
-            if now is not None and then is not None:
-                values[name] = now - then
-        return values
+def _counters(stack: Built) -> dict[str, float]:
+    """Return counters that only grow, by the metrics that are their differences."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    user, system = sum(usage.ru_utime for usage in usages), sum(usage.ru_stime for usage in usages)
+    return {
+        "user_seconds": user,
+        "system_seconds": system,
+        "cpu_seconds": user + system,
+        "machine_seconds": _machine_cpu(),
+        **_transferred(stack),
+    }
 
 
 def _machine_cpu() -> float:
@@ -391,10 +369,10 @@ def _machine_cpu() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def _transferred(stack: Built) -> tuple[float | None, float | None]:
+def _transferred(stack: Built) -> dict[str, float]:
     """Return the bytes read and written so far by the stack's bottom devices, or by the device of its directory.
 
-    A directory on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counter.
+    A directory on a filesystem without a device of its own, such as tmpfs or Btrfs, has no such counters.
     """
     bottom = stack.bottom
     if isinstance(bottom, Block):
@@ -404,5 +382,5 @@ def _transferred(stack: Built) -> tuple[float | None, float | None]:
     try:
         read, written = zip(*map(blockdev.transferred, numbers))
     except FileNotFoundError:
-        return None, None
-    return float(sum(read)), float(sum(written))
+        return {}
+    return {"read_bytes": float(sum(read)), "written_bytes": float(sum(written))}
