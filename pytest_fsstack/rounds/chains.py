@@ -53,10 +53,6 @@ class ItemOutcome:
     torn_down: list[pytest.CallInfo[None]] = field(default_factory=list)
 
     @property
-    def failed(self) -> bool:
-        return self.run is not None and self.run.failed
-
-    @property
     def ended(self) -> bool:
         """Whether the item raised an exception, so there is nothing to judge."""
         return self.run is not None and self.run.raised
@@ -213,12 +209,12 @@ def chains_of(
         standing = [item for item in selected_by_id.values() if parameter_of(item)]
         siblings = [names.get(item.nodeid, item) for item in _siblings(standing)]
         ordered = {id(item): item for item in siblings} | ordered
-    places = _Places()
     chains: dict[tuple[str, str], Chain] = {}
     of: dict[int, Chain] = {}
     for number, item in ordered.items():
         if parameter := parameter_of(item):
-            place = places.of(item, parameter)
+            assert isinstance(item, pytest.Function)
+            place = _place(item, parameter)
             key = place.chain, parameter.device.id
             if key not in chains:
                 chains[key] = _new_chain(place.chain, item, parameter)
@@ -232,22 +228,6 @@ class Membership(NamedTuple):
 
     step: str
     chain: str
-
-
-class _Places:
-    """A cache of memberships, shared by items that differ only in the stack."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, str], Membership] = {}
-
-    def of(self, item: pytest.Item, parameter: StackParameter) -> Membership:
-        assert isinstance(item, pytest.Function)
-        if item.callspec.id != parameter.test_id:
-            return _place(item, parameter)
-        key = id(item.parent), item.originalname
-        if key not in self._known:
-            self._known[key] = _place(item, parameter)
-        return self._known[key]
 
 
 def _place(item: pytest.Function, parameter: StackParameter) -> Membership:
