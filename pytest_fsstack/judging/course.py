@@ -440,9 +440,9 @@ class Course:
             self.drop(cell, NotRun(f"{self._label(name)}: {text}", lacking=True, of_baseline=of_baseline), text)
 
     def _drop_without_baseline(self, cell: Cell) -> None:
-        """Drop all cells of a kernel whose baseline cannot be built: nothing could be compared with it."""
+        """Drop all cells of a kernel whose baseline fails in setup: nothing could be compared with it."""
         baseline = self._label(self.name(cell))
-        text = f"the chain was ended in round 1, because the baseline {baseline} cannot be built"
+        text = f"the chain was ended in round 1, because the baseline {baseline} failed in setup"
         for other in self.cells.values():
             if other.kernel_boot == cell.kernel_boot and other != cell:
                 self.drop(other, NotRun(text, of_baseline=True), note=text)
