@@ -140,7 +140,8 @@ def _has_variable(process: Path, entry: bytes) -> bool:
 def _descendants(facts: Facts) -> dict[int, int]:
     """Return the processes that carry a session's mark or see its private mounts, with their start times."""
     mark = f"{VARIABLE}={journal.text(facts, 'mark')}".encode()
-    private = facts.get("namespace")
+    # Before Linux 6.11, nothing tells the session's namespace from a later one with its inode.
+    private = facts.get("namespace") if facts.get("namespace_id") is not None else None
     # The namespaces of the machine and of this process belong to no session.
     shared = {_inode(PROC / "self")}
     with contextlib.suppress(OSError):
@@ -150,7 +151,7 @@ def _descendants(facts: Facts) -> dict[int, int]:
         with contextlib.suppress(OSError):  # the process has ended, or is another user's
             start = start_time(int(process.name))
             inside = private is not None and private not in shared and _inode(process) == private
-            inside = inside and _number(process) == facts.get("namespace_id")
+            inside = inside and _number(process) == facts["namespace_id"]
             if start is not None and (inside or mark in (process / "environ").read_bytes().split(b"\0")):
                 descendants[int(process.name)] = start
     return descendants
@@ -211,7 +212,8 @@ PROCESSES = Kind("processes", _has_descendants, _end_all, first=True)
 def marked(book: Journal, *, private: bool) -> Iterator[None]:
     """Mark all processes that this one starts, so that they can be found after a kill.
 
-    `private` says that this process has created its mount namespace itself. Then all processes in it are found as well.
+    `private` says that this process has created its mount namespace itself. Then all processes in it are found as well,
+    since Linux 6.11.
     """
     before = os.environ.get(VARIABLE)
     mark = os.environ[VARIABLE] = os.urandom(16).hex()
