@@ -181,7 +181,7 @@ class HeldDirectory:
             raise OSError(
                 errno.EBUSY, f"something is mounted on {targets[0]}, so nothing was removed; unmount it first"
             )
-        held._remove_contents((self.status.st_dev, _mount_of(self._descriptor)))
+        _empty(held, _mount_of(self._descriptor))
         if not self.leads_to(name, held):
             raise OSError(
                 errno.ESTALE,
@@ -190,19 +190,49 @@ class HeldDirectory:
             )
         os.rmdir(name, dir_fd=self._descriptor)
 
-    def _remove_contents(self, filesystem: tuple[int, str]) -> None:
-        # A bind mount of the same filesystem has the same device number.
-        if (self.status.st_dev, _mount_of(self._descriptor)) != filesystem:
-            raise OSError(errno.EBUSY, f"something is mounted on {self.path}, so nothing in it was removed")
-        with os.scandir(self._descriptor) as entries:
-            names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for name, is_directory in names:
-            if not is_directory:
-                self.unlink(name)
-                continue
-            with self.subdirectory(name) as directory:
-                directory._remove_contents(filesystem)
-            os.rmdir(name, dir_fd=self._descriptor)
+
+def _empty(held: HeldDirectory, mount: str) -> None:
+    """Remove the contents of a directory, files last: a marker stays until nothing else is left. Raises OSError.
+
+    Only one directory is open at a time, however deep they are.
+    """
+    above: list[tuple[os.stat_result, list[str], list[str]]] = []
+
+    def where() -> Path:
+        return held.path.joinpath(*(directories[-1] for _, directories, _ in above))
+
+    def listed(directory: int) -> int:
+        # A bind mount of the same filesystem has the same device number. Subvolumes of btrfs have others.
+        if _mount_of(directory) != mount:
+            raise OSError(errno.EBUSY, f"something is mounted on {where()}, so nothing in it was removed")
+        if os.fstat(directory).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            with contextlib.suppress(PermissionError):  # of another user
+                os.chmod(f"/proc/self/fd/{directory}", stat.S_IRWXU)
+        # Opened again, because btrfs lists only what was there when a directory was opened.
+        return os.open(".", _LIST, dir_fd=directory)
+
+    here = listed(held.fileno())
+    try:
+        while True:
+            with os.scandir(here) as entries:
+                kinds = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            directories, files = ([name for name, kind in kinds if kind is wanted] for wanted in (True, False))
+            status = os.fstat(here)
+            while not directories:
+                for name in files:
+                    os.unlink(name, dir_fd=here)
+                if not above:
+                    return
+                here = _exchanged(here, os.open("..", _LIST, dir_fd=here))
+                status, directories, files = above.pop()
+                if _mount_of(here) != mount or not os.path.samestat(os.fstat(here), status):
+                    raise OSError(errno.ESTALE, f"a directory below {held.path} was moved while it was removed")
+                os.rmdir(directories.pop(), dir_fd=here)
+            above.append((status, directories, files))
+            with opened(directories[-1], _SEARCH | os.O_DIRECTORY, dir_fd=here) as below:
+                here = _exchanged(here, listed(below))
+    finally:
+        os.close(here)
 
 
 def _open_without_foreign_links(path: Path) -> int:

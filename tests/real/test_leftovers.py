@@ -6,10 +6,11 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ import pytest
 from pytest_fsstack.machine import directories, journal, mounts, orphans
 from pytest_fsstack.machine.journal import Journal
 from pytest_fsstack.machine.real import RealMachine
-from tests.real.conftest import run
+from tests.real.conftest import LoopDevice, run
+from tests.unit.machine.test_held_directories import at_the_end_of
 
 pytestmark = pytest.mark.root
 
@@ -50,10 +52,43 @@ def test_what_is_mounted_while_a_directory_is_removed_is_kept(
 ) -> None:
     # As if it had been mounted after the look: a bind mount of the same filesystem, with the same number of a device.
     monkeypatch.setattr(mounts, "below", lambda path: [])
+    (tmp_path / "removed/marker").touch()
     with pytest.raises(OSError, match="removed/a/b") as caught:
         directories.remove(tmp_path / "removed")
     assert caught.value.errno == errno.EBUSY
     assert (precious / "file").read_text() == "mine"
+    # Another session can try again.
+    assert (tmp_path / "removed/marker").exists()
+
+
+def test_the_way_back_up_does_not_lead_into_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts.private_namespace()
+    (tmp_path / "removed/a/b").mkdir(parents=True)
+    (tmp_path / "removed/a/b/last").touch()
+    # The same directory, so only the mount differs.
+    words = ["mount", "--bind", str(tmp_path / "removed/a"), str(tmp_path / "removed/a")]
+    with at_the_end_of("last", lambda: run(*words), monkeypatch), pytest.raises(OSError, match="removed") as caught:
+        directories.remove(tmp_path / "removed")
+    assert caught.value.errno == errno.ESTALE
+    assert (tmp_path / "removed/a/b").exists()
+    run("umount", tmp_path / "removed/a")
+
+
+def test_a_directory_on_btrfs_is_removed_with_subvolumes_of_a_test(
+    loop_device: LoopDevice, mount: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    if not shutil.which("mkfs.btrfs"):
+        pytest.skip("mkfs.btrfs is not installed")
+    mounts.private_namespace()
+    loop = loop_device(size=128 << 20)
+    run("mkfs.btrfs", "-q", loop.path)
+    book = Journal(tmp_path / "journals", RealMachine())
+    with directories.temporary(place := mount(loop.path), book) as made:
+        (made / "file").touch()
+        run("btrfs", "subvolume", "create", made / "subvolume")
+        (made / "subvolume/file").touch()
+    assert list(place.iterdir()) == []
+    book.close()
 
 
 def test_a_device_in_which_a_test_left_a_mount_loses_nothing(precious: Path, tmp_path: Path) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import os
 import re
+import resource
 import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +75,64 @@ def test_a_link_in_place_of_a_subdirectory_is_removed_and_not_followed(place: Pa
         exchange(path / "a/b", victim)
     assert list(place.iterdir()) == []
     assert (victim / "file").read_text() == "precious"
+
+
+@contextlib.contextmanager
+def at_the_end_of(file: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Act while a tree is removed, just before a file in it."""
+    unlink = os.unlink
+
+    def acting(name: str, dir_fd: int) -> None:
+        if name == file:
+            act()
+        unlink(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", acting)
+        yield
+
+
+def test_a_subdirectory_that_is_moved_while_it_is_emptied_leads_nowhere_else(
+    place: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "made/a/b").mkdir(parents=True)
+    (place / "made/a/b/last").touch()
+    moving = functools.partial(os.rename, place / "made/a/b", victim / "b")
+    with at_the_end_of("last", moving, monkeypatch), pytest.raises(OSError, match=f"{place}/made") as error:
+        directories.remove(place / "made")
+    assert error.value.errno == errno.ESTALE
+    assert sorted(os.listdir(victim)) == ["b", "data", "file"]
+
+
+def test_a_tree_is_removed_however_deep_it_is(place: Path) -> None:
+    (place / "made").mkdir()
+    here = os.open(place / "made", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("a", dir_fd=here)
+        below = os.open("a", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 20, limits[1]))
+    try:
+        directories.remove(place / "made")
+    finally:
+        os.close(here)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        left = list(place.iterdir())
+        subprocess.run(["rm", "-rf", place / "made"])  # too deep for pytest
+    assert left == []
+
+
+def test_a_tree_is_removed_whatever_modes_its_directories_have(place: Path) -> None:
+    for number, mode in enumerate((0o555, 0o300, 0)):
+        (place / f"made/{number}/below").mkdir(parents=True)
+        (place / f"made/{number}").chmod(mode)
+    # Without the capabilities of root, which ignore modes.
+    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    code = f"from pytest_fsstack.machine import directories as d; d.remove(d.Path({str(place / 'made')!r}))"
+    subprocess.run([*drop, sys.executable, "-c", code], check=True)
+    assert list(place.iterdir()) == []
 
 
 def test_modes_are_changed_of_the_directory_itself(place: Path, victim: Path) -> None:
