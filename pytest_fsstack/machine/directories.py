@@ -330,10 +330,20 @@ def untrusted(directory: Path) -> str:
         status = place.stat()
         if status.st_uid not in users:
             return f"user {status.st_uid} owns {place}"
+        by_acl = status.st_mode & stat.S_IWGRP and _has_acl(place)
         by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
-        if (by_group or status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
-            return f"{'group ' + str(status.st_gid) if by_group else 'every user'} may write to {place}"
+        if (by_acl or by_group or status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
+            who = "by its ACL, others" if by_acl else f"group {status.st_gid}" if by_group else "every user"
+            return f"{who} may write to {place}"
     return ""
+
+
+def _has_acl(place: Path) -> bool:
+    """Whether a file has an access control list. Then the bits of its group are those of all whom the list names."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(place)
+    except OSError:  # its filesystem has no extended attributes
+        return False
 
 
 def traversable(directory: Path) -> bool:

@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -220,6 +221,17 @@ def test_a_place_that_others_may_change_is_not_safe(place: Path) -> None:
     assert directories.untrusted(place) == ""
     place.chmod(0o777)
     assert directories.safe_place(place) != place
+
+
+def test_a_place_that_others_may_change_by_its_acl_is_not_safe(place: Path) -> None:
+    # include/uapi/linux/posix_acl_xattr.h: the owner, the user 65534, the group, the mask and others.
+    entries = (1, 7, 2**32 - 1), (2, 7, 65534), (4, 5, 2**32 - 1), (16, 7, 2**32 - 1), (32, 5, 2**32 - 1)
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(place, "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("the filesystem has no ACLs")
+    assert re.search(f"ACL.*{place}", directories.untrusted(place))
 
 
 def test_a_workplace_is_in_a_safe_place_and_goes_with_all_that_is_in_it(place: Path) -> None:
